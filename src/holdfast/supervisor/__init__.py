@@ -1,1 +1,2 @@
-"""The supervisor: observes, asks the core, applies. It keeps no truth in memory."""
+"""The supervisor: observes, asks the core for decisions, applies them. All durable state is in the store, none in
+memory."""

@@ -1,4 +1,5 @@
-"""What every service of the supervisor works with: fixed ports, other services, shared state, current settings."""
+"""The context that every service of the supervisor works with: fixed ports, other services, shared state, current
+settings."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ class Ports:
     processes: Processes
     strategy_of: Callable[[TaskSpec], WorkspaceStrategy]
     agents: Mapping[str, AgentAdapter]
-    environment: Callable[[Mapping[str, object]], dict[str, str]]  # of an agent, by the task's settings
+    environment: Callable[[Mapping[str, object]], dict[str, str]]  # environment of an agent, by the task's settings
     surroundings: Callable[[TaskSpec], Surroundings] = lambda _spec: Surroundings()  # where an agent will run
     accounts: Accounts = field(default_factory=OwnLogin)
     outlets: Outlets = field(default_factory=NoOutlets)
@@ -91,7 +92,7 @@ class Ports:
     so_far: Callable[[Workspace, Sequence[str]], Awaitable[Changes]] = no_changes
     touched: Touching = no_changed_files
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
-    may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: cannot tell
+    may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: not known
 
 
 @dataclass(kw_only=True, slots=True)
@@ -105,17 +106,17 @@ class Services:
 
 @dataclass(kw_only=True, slots=True)
 class SharedState:
-    """What several services keep together, in memory. The store has everything that must outlive the supervisor."""
+    """State that several services share, in memory. The store has everything that must outlive the supervisor."""
 
-    in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
+    in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was found
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone
     tills: dict[str, Till] = field(default_factory=dict)  # first task → what its family uses at the moment
-    places: Places = field(default_factory=Places)  # for members of parallel stages, beside those of tasks
+    places: Places = field(default_factory=Places)  # for members of parallel stages, in addition to those of tasks
 
 
 @dataclass(kw_only=True, slots=True)
 class Context:
-    """One supervisor's world. Only `limits` and `settings` change: reload.py replaces them."""
+    """Everything that one supervisor works with. Only `limits` and `settings` change: reload.py replaces them."""
 
     home: str
     host_id: str

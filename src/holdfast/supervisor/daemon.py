@@ -1,4 +1,4 @@
-"""The supervisor itself: adopt what lives, then tick a list of services whenever something may have changed."""
+"""The supervisor itself: adopts what lives, then ticks a list of services whenever something may have changed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FAREWELL_PATIENCE = 10.0
 NOTICE_PATIENCE = 2.0
 TROUBLE_PAUSE = 1.0
 PATIENT_SIGNALS = 2
-LIFELINE_BEATS = 2  # keepers wait for minutes: they are told half as often as the store
+LIFELINE_BEATS = 2  # keepers wait for minutes: they get a heartbeat half as often as the store
 
 
 class StopMode(StrEnum):
@@ -100,7 +100,7 @@ class Supervisor:
             self._health,
             self._checkpoints,
         )
-        # nohup leaves SIGHUP ignored: its user wants the supervisor to outlive the terminal
+        # nohup leaves SIGHUP ignored: its user wants the supervisor to outlive the terminal.
         self._goes_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         self._stop: StopMode | None = None
         self._idle_since: float | None = None
@@ -171,7 +171,8 @@ class Supervisor:
         return min(SLOW_POLL, await self._idle_left(), *waits)
 
     async def _idle_left(self) -> float:
-        """Return the seconds until nothing has run, waited or been cleaned for as long as `--idle-exit` says."""
+        """Return the seconds until the supervisor has been idle (nothing runs, waits or is cleaned up) for
+        `--idle-exit`."""
         limit = self._context.settings.idle_exit
         if limit is None:
             return math.inf
@@ -191,7 +192,8 @@ class Supervisor:
         return count + sum(service.owed(tx) for service in self._services)
 
     async def _close_if_idle(self) -> bool:
-        """Say farewell in the transaction that sees nothing left to do: a task added before it keeps us here."""
+        """Sign off in the transaction that finds nothing left to do: a task that was added before it keeps us
+        running."""
 
         def close(tx: Transaction) -> bool:
             if self._unfinished(tx) or tx.workspaces.to_clean(self._context.clock()) or tx.notices.waiting():
@@ -203,7 +205,7 @@ class Supervisor:
         return self._closed
 
     async def _lifeline(self) -> None:
-        """Tell every keeper that we are alive."""
+        """Send every keeper a heartbeat, for ever."""
         while True:
             self._attempts.beat()
             await self._attempts.until_beat(self._context.settings.beat_every * LIFELINE_BEATS)
@@ -227,17 +229,20 @@ class Supervisor:
         self._context.bell.ring()
 
     def _on_hangup(self) -> None:
-        """SIGHUP reads the settings again; but when our terminal is gone, that was its farewell."""
+        """Read the settings again on SIGHUP. But if our terminal is gone, that SIGHUP came from its closing: then
+        stop."""
         if self._goes_with_terminal and not has_terminal():
             self._on_signal()
         else:
             self._reloading.ask()
 
     def on_lease_lost(self) -> None:
-        """Another incarnation was given our tasks, with their agents; or nobody was, and ours go with us. Nothing is
-        written."""
+        """Stop at once, because the lease was lost. Nothing is written.
+
+        Either another incarnation owns our tasks and their agents, or none does, and our agents end with us.
+        """
         if self._closed:
-            return  # we have said farewell ourselves
+            return  # we have signed off ourselves
         self.lease_lost = True
         self._stop = StopMode.NOW
         self._context.bell.ring()
@@ -260,7 +265,8 @@ class Supervisor:
             await self._farewell()
 
     async def _is_replaced(self) -> bool:
-        """Whether another one has the home, and adopts what lives there. In doubt, keepers end their agents."""
+        """True if another supervisor has the home and adopts what lives there. If that is not known, keepers end their
+        agents."""
         try:
             await self._context.writer.write(lambda tx: tx.hosts.require(self._context.host_id))
         except HoldfastError:
@@ -268,7 +274,8 @@ class Supervisor:
         return False
 
     async def _wait_for_attempts(self) -> None:
-        """To their settlement; but what is no longer ours cannot be settled: their keepers have the word to stop."""
+        """Wait until all attempts are settled. Tasks that are no longer ours cannot be settled: their keepers have the
+        stop already."""
         if not self.lease_lost:
             await self._attempts.wait_all()
             return
@@ -287,14 +294,15 @@ class Supervisor:
         self._cleanup.cancel()
 
     async def _last_notices(self) -> None:
-        """What ended the last agents may be an alert. What does not go through now waits for the next supervisor."""
+        """Send the last deliveries: the end of the last agents may have raised an alert. The rest waits for the next
+        supervisor."""
         if self._stop is StopMode.GRACEFUL:
             with contextlib.suppress(Unavailable):
                 await self._notifying.tick()
             await self._notifying.finish(NOTICE_PATIENCE)
 
     async def _watch_requests(self) -> None:
-        """While agents get their grace, cancels and a more urgent `down` are still heard."""
+        """Carry out cancels and a more urgent `down` while agents have their grace."""
         while True:
             await self._requests.tick()
             down = self._requests.down
@@ -305,7 +313,8 @@ class Supervisor:
             await self._context.bell.wait(1.0)
 
     async def _farewell(self) -> None:
-        """Answer and sign off; where the store cannot be written, our absence says the same."""
+        """Answer the `down` requests and sign off. If the store cannot be written, our missing heartbeat shows the
+        same."""
         try:
             for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
                 if request.kind == "down":
@@ -316,10 +325,10 @@ class Supervisor:
 
 
 async def _for_ever(duty: Callable[[], Awaitable[None]]) -> None:
-    """A background duty that may stumble but must not end in silence."""
+    """Run a background duty again and again. It may fail, but must not end in silence."""
     while True:
         try:
             await duty()
-        except Exception as trouble:  # noqa: BLE001 - told, and taken up again
+        except Exception as trouble:  # noqa: BLE001 - logged, and started again
             say_trouble("", trouble)
         await asyncio.sleep(TROUBLE_PAUSE)

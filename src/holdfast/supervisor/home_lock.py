@@ -1,4 +1,4 @@
-"""One supervisor per home: a lock that the kernel drops when its holder dies, however it dies."""
+"""The lock of a home: one supervisor per home. The kernel drops the lock when its holder dies, however it dies."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ class HomeLock:
         self._fd = fd
 
     def is_held(self) -> bool:
-        """Whether the lock that others would take is still ours: its file may have been removed, with or without the
-        home, and then a second supervisor can start beside us."""
+        """True if the lock file at our path is still the one that we hold.
+
+        The file may have been removed, with or without the home. Then a second supervisor could start.
+        """
         try:
             found = os.stat(self._path)
         except OSError:

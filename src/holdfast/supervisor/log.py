@@ -1,4 +1,8 @@
-"""The supervisor's own log when it runs in the background: put aside when it is long, three old ones are kept."""
+"""The supervisor's own output: lines, its narration of events, and the log file of a supervisor in the background.
+
+This output is the last resort when the store cannot be written. It must never be the reason that something ends. A log
+file that is too long is renamed, and three old ones are kept.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +27,23 @@ _DEBUG = bool(os.environ.get("HOLDFAST_DEBUG"))
 
 
 def say(text: str) -> None:
-    """A line on standard error; on a full disk (the log is a file) it is dropped. Others' words are in it, names of
-    files say, and it may be a terminal."""
+    """Print a line on standard error. On a full disk (the log is a file) the line is dropped.
+
+    The text is cleaned and redacted: it may contain names of files from others, and the output may be a terminal.
+    """
     with contextlib.suppress(OSError, ValueError):
         print(redacted(clean(text)), file=sys.stderr, flush=True)
 
 
 def debug(words: Callable[[], str]) -> None:
-    """A line for whoever set HOLDFAST_DEBUG; nobody else pays for making it."""
+    """Print a line if HOLDFAST_DEBUG is set. Otherwise the text is not even built."""
     if _DEBUG:
         say(f"debug: {words()}")
 
 
 def say_trouble(words: str, error: Exception) -> None:
-    """One line when the machine refused (a full disk, say); with all the details when it is a fault of ours."""
+    """Print one line if the machine refused (a full disk, for example). If it is a defect of ours, print all
+    details."""
     refused = isinstance(error, OSError | HoldfastError) or is_starved(error)
     details = "" if refused else "\n" + "".join(traceback.format_exception(error))
     say(f"holdfast: {words}{str(error) or type(error).__name__}{details}")
@@ -47,10 +54,11 @@ KEPT = 3
 
 
 def rotate(home: str, limit: int) -> bool:
-    """Only if our standard error is that very file: what a service manager or a user redirected is theirs.
+    """Rotate the log, but only if our standard error is that very file. A file that a service manager or a user
+    redirected to is theirs.
 
-    The file is renamed and a new one opened in its place. Killed in between, the next start opens it; nothing that was
-    written is lost, and nothing is copied.
+    The file is renamed and a new one opened in its place. If we are killed in between, the next start opens the new
+    one. Nothing that was written is lost, and nothing is copied.
     """
     path = os.path.join(home, NAME)
     try:
@@ -62,7 +70,7 @@ def rotate(home: str, limit: int) -> bool:
     try:
         _put_aside(path, written_to)
     except OSError as trouble:
-        say(f"holdfast: {path} could not be put aside: {trouble.strerror}")
+        say(f"holdfast: {path} could not be rotated: {trouble.strerror}")
     return True
 
 
@@ -86,15 +94,16 @@ def _put_aside(path: str, written_to: list[int]) -> None:
     faults.passed("log.rotated")
 
 
-SLOW_POLL = 5.0  # for what others write without ringing
-AT_MOST_EVERY = 0.25  # many commits are told together
+SLOW_POLL = 5.0  # seconds, for events of other processes, which do not ring
+AT_MOST_EVERY = 0.25  # seconds: many commits are printed together
 _QUIET = frozenset({"run.ended", "run.stopping", "workspace.gone"})
 
 
 class Narrator:
-    """A follower like any other, that reads events from the store; but it need not poll: the writer rings for it.
+    """Prints events line by line for people who watch the supervisor's own output.
 
-    A wake costs an idle supervisor a third of a millisecond: four looks a second were a third of all it used.
+    It reads events from the store like any other follower. But it need not poll, because the writer rings for it. A
+    wake costs an idle supervisor a third of a millisecond: four looks a second were a third of all that it used.
     """
 
     def __init__(self, store: Store, news: Bell) -> None:

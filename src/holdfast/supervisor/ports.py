@@ -33,7 +33,7 @@ from holdfast.trackers.port import Tracker
 
 
 class Timekeeper(Protocol):
-    """Measures ages in time that passed, whatever the wall clock was set to."""
+    """Measures ages in elapsed time, whatever the wall clock was set to."""
 
     def ago(self, age: float, now: Instant) -> float:
         """Return the wall time before which everything is older than `age`."""
@@ -61,22 +61,22 @@ class Tuning:
     settings: Settings
     limits: Limits
     changes: Mapping[str, str]  # key → "4 → 8"
-    at_next_start: tuple[str, ...] = ()  # keys that changed and are taken over only then
+    at_next_start: tuple[str, ...] = ()  # keys that changed, but take effect only at the next start
 
 
 class SettingsSource(Protocol):
-    """Where the settings come from, so that a change can be seen and taken over."""
+    """The source of the settings, so that a change can be detected and taken over."""
 
     def stamp(self) -> object:
-        """Differs after every change; cheap."""
+        """Return a value that differs after every change. Cheap."""
         ...
 
     def read(self) -> Tuning:
-        """The settings as they are now; HoldfastError when they have mistakes."""
+        """Return the current settings. Raise HoldfastError if they have mistakes."""
         ...
 
     def accept(self, tuning: Tuning) -> None:
-        """`tuning` holds now: later changes are counted from it."""
+        """Make `tuning` the settings in force: later changes are computed against it."""
         ...
 
 
@@ -95,36 +95,36 @@ class FixedSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patient:
-    """A run whose health is watched: what the health service needs to know, and the one thing that it may do."""
+    """A run whose health is watched: the facts that the health service needs, and the one action that it may take."""
 
     run_id: str
     task_id: str
     rules: HealthRules
-    signs: SignReader | None  # None: its agent writes no events that we read
+    signs: SignReader | None  # None: we cannot read the agent's events
     timeout: float
     grace: float
     keeper: Identity | None
     agent: Identity | None
-    adopted: bool  # it was launched by an earlier supervisor
+    adopted: bool  # an earlier supervisor launched the run
     stop: Callable[[StopWhy, str], Awaitable[None]]
-    meter: Meter | None = None  # what it may use; None: whatever it wants
-    place_of: str = ""  # the member of a parallel stage whose own workspace it works in; empty: the task's
-    claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
+    meter: Meter | None = None  # what the run may spend; None: no limit
+    place_of: str = ""  # the member of a parallel stage whose own workspace the run uses; empty: the task's
+    claimed: Callable[[], bool] = lambda: False  # True: the agent reported a result, so there is no verdict any more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """A run whose tree is kept now and then."""
+    """A run whose tree gets checkpoints."""
 
     run_id: str
     task: Task
     grip: Grip
-    root: Identity | None  # of its process tree; None: it cannot be seen
-    next_stage: int | None = None  # its stage has ended, and this one follows
+    root: Identity | None  # root of its process tree; None: it cannot be seen
+    next_stage: int | None = None  # its stage has ended, and this stage follows
 
 
 class TreeKeeper(Protocol):
-    """Who keeps checkpoints of running tasks."""
+    """The port of the checkpoint service."""
 
     def began(self, subject: Subject) -> None: ...
     def asked(self, run_id: str, note: str) -> None: ...
@@ -146,7 +146,7 @@ class TreeKeeper(Protocol):
 
 
 class NoCheckpoints:
-    """No tree is kept."""
+    """The null object: takes no checkpoints."""
 
     def began(self, subject: Subject) -> None:
         """Do nothing."""
@@ -181,27 +181,27 @@ class NoCheckpoints:
 
 
 class SalvageReclaimer(Protocol):
-    """Deletes saved work that was dropped, and gives its room back."""
+    """Deletes saved work that was dropped, and frees its space."""
 
     def reclaim(self, repo: Repo, refs: Mapping[str, str]) -> Awaitable[bool]: ...
     def checkpoint_refs(self, repo: Repo) -> Mapping[str, str]:
-        """ref → commit of every checkpoint that lies there."""
+        """Return ref → commit of every checkpoint in the repository."""
         ...
 
 
 class RunWatch(Protocol):
-    """Who watches the health of runs."""
+    """The port of the health service."""
 
     def began(self, patient: Patient) -> None: ...
     def ending(self, run_id: str, grace: float) -> None: ...
     def over(self, run_id: str) -> None: ...
     def sight(self, run_id: str) -> Sight:
-        """How a run fares; nothing is seen of one that is not watched."""
+        """Return how a run is doing. The result is empty for a run that is not watched."""
         ...
 
 
 class NoHealthWatch:
-    """No run is watched."""
+    """The null object: watches no run."""
 
     def began(self, patient: Patient) -> None:
         """Do nothing."""
@@ -217,47 +217,49 @@ class NoHealthWatch:
 
 
 class Enclosure(Protocol):
-    """Where the agents of tasks of strategy `container` run. Raises Unavailable while the engine does not answer."""
+    """The container environment of agents with strategy `container`. Raises Unavailable while the engine does not
+    answer."""
 
     async def check(self, spec: TaskSpec) -> None:
-        """Before a run is intended. Raises LaunchError when it cannot work like this."""
+        """Check the task before a run is intended. Raise LaunchError if its agent cannot work like this."""
         ...
 
     async def enclose(self, spec: TaskSpec, workspace: Workspace, launch: LaunchSpec) -> tuple[LaunchSpec, str]:
-        """Make the run's container, not started: what its keeper has to run, and the container's id."""
+        """Create the run's container without starting it. Return what its keeper has to run, and the container's id."""
         ...
 
     async def prove(self, spec: TaskSpec, workspace: Workspace, end: ProcessEnd) -> ProcessEnd:
-        """After a run: no container of its workspace runs, and what that proves."""
+        """Make sure after a run that no container of its workspace runs. Return what that proves."""
         ...
 
     async def root(self, spec: TaskSpec, workspace: Workspace) -> Identity | None:
-        """The root of the agent's process tree on this machine, if it can be seen."""
+        """Return the root of the agent's process tree on this machine, if it can be seen."""
         ...
 
     async def silent(self, specs: Sequence[TaskSpec], also: Sequence[str]) -> Mapping[str, str]:
-        """Which engines of these tasks, and of the others that are named, do not answer now, and why."""
+        """Return the engines that do not answer now, with the reason. Asked are those of these tasks and those named in
+        `also`."""
         ...
 
 
 class Accounts(Protocol):
-    """The logins of agents, as the user's file has them now."""
+    """The accounts of agents, as the user's file has them now."""
 
     def names(self, agent: str) -> Sequence[str]:
-        """All of them, the user's own first; none: its agent needs no login."""
+        """Return all accounts of an agent, the user's own first. Empty: the agent needs no login."""
         ...
 
     def choosable(self, agent: str) -> Sequence[str]:
-        """Those that a task may get that names none, in the order of choice."""
+        """Return the accounts for tasks that name none, in the order of choice."""
         ...
 
     def look_up(self, agent: str, name: str) -> Account:
-        """With its secrets. LaunchError when it, or one of them, is not to be had."""
+        """Return the account with its secrets. Raise LaunchError if the account or one of its secrets is missing."""
         ...
 
 
 class OwnLogin:
-    """No accounts but what an agent finds by itself."""
+    """The null object: only the login that an agent finds by itself."""
 
     def names(self, _agent: str) -> Sequence[str]:
         return ()
@@ -275,58 +277,64 @@ class TrackerSetup:
 
     kind: str
     tracker: Tracker
-    poll: float = 30.0  # seconds between two looks at it
+    poll: float = 30.0  # seconds between two looks at the tracker
     closes: bool = True  # completed work closes its issue
-    problem: str | None = None  # why it cannot be asked as things are
+    problem: str | None = None  # why the tracker cannot be used at the moment
 
 
 class Trackers(Protocol):
-    """Where work comes from besides `holdfast add`."""
+    """The trackers of repositories: the source of work besides `holdfast add`."""
 
     def of(self, repo: Repo) -> TrackerSetup: ...
     def resolve_task(self, repo: Repo, issue: Issue) -> Callable[[Transaction], Task]:
-        """The task that an issue becomes, to be added in a transaction. HoldfastError when it cannot become one."""
+        """Return the task that an issue becomes, to be added in a transaction. Raise HoldfastError if it cannot become
+        one."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timetable:
-    """What the files with schedules say now. One that has none is empty; one with a problem is in both only if nothing
-    of before is to hold (trust that was taken back)."""
+    """The current content of the schedule files. A file without schedules has an empty entry.
 
-    schedules: Mapping[str, Sequence[Schedule]]  # by file, of those that read well
-    problems: Mapping[str, str] = field(default_factory=dict)  # by file: what is wrong; its schedules of before hold
-    absent: Sequence[str] = ()  # files of repositories that are not there now: likewise, and their fires are refused
+    A file with a problem is normally only in `problems`. It is in both if its previous schedules must not stay in
+    force, because trust was withdrawn.
+    """
+
+    schedules: Mapping[str, Sequence[Schedule]]  # by file, for files that could be read
+    # by file: what is wrong; its previous schedules stay in force
+    problems: Mapping[str, str] = field(default_factory=dict)
+    absent: Sequence[str] = ()  # files of repositories that do not exist now: likewise, and their fires are refused
 
 
 class Timetables(Protocol):
-    """Work that comes by the clock, as the user's and the repositories' files have it."""
+    """The schedule files of the user and of the repositories."""
 
     def stamp(self, repos: Sequence[Repo]) -> object:
-        """Differs after every change of one of the files; cheap: asked at every look."""
+        """Return a value that differs after every change of one of the files. Cheap: called at every look."""
         ...
 
     def read(self, repos: Sequence[Repo]) -> Timetable: ...
     async def resolve_task(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
-        """The task of an occurrence, to be added in the transaction of its fire. HoldfastError when it cannot be."""
+        """Return the task of an occurrence, to be added in the transaction of its fire. Raise HoldfastError if it
+        cannot be added."""
         ...
 
 
 class Outlets(Protocol):
-    """Where alerts are sent, as the user's file has it now."""
+    """The targets of alerts, as the user's file has them now."""
 
     def rules(self) -> NoticeRules: ...
     def names(self) -> Sequence[str]:
-        """Cheap: asked at every look."""
+        """Return the names of the targets. Cheap: called at every look."""
         ...
 
     def target(self, name: str) -> Target | None:
-        """With its secrets, looked up now. None: it is no longer configured."""
+        """Return the target with its secrets, which are looked up now. None: it is no longer configured."""
         ...
 
 
 class NoOutlets:
-    """Alerts stay where they are: in the store, for whoever looks."""
+    """The null object: alerts stay in the store and are not sent."""
 
     def rules(self) -> NoticeRules:
         return NoticeRules()
@@ -339,7 +347,7 @@ class NoOutlets:
 
 
 class Touching(Protocol):
-    """Looks which files of a workspace changed since its base; never raises for what lies there."""
+    """Finds the files of a workspace that changed since its base. It never raises because of the files."""
 
     async def __call__(self, workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> Touched: ...
 

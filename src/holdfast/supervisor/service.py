@@ -1,4 +1,4 @@
-"""What a service of the supervisor is. daemon.py loops over a list of services.
+"""The contract of a service of the supervisor. daemon.py loops over a list of services.
 
 A service has one duty. The daemon calls `tick` whenever something may have changed, and never later than `next_wake`
 asked for. A tick returns soon: long work runs in asyncio tasks, which the service lists in `tasks`. At the end the

@@ -1,4 +1,4 @@
-"""How one supervisor runs. Tasks carry settings of their own."""
+"""The settings of one supervisor. Tasks carry settings of their own."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from holdfast.core.runs.intervals import CheckpointRules
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Keeping:
-    """How long history is kept, in seconds; `inf` for ever."""
+    """The time for which history is kept, in seconds. `inf` means for ever."""
 
     events: float = 30 * 86400.0
     runs: float = 14 * 86400.0
     tasks: float = 90 * 86400.0
     salvages: float = 90 * 86400.0
     crashes: float = 180 * 86400.0
-    log_size: int = 10 * 1024 * 1024  # bytes of supervisor.log before it is put aside
+    log_size: int = 10 * 1024 * 1024  # bytes of supervisor.log before it is rotated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """How this supervisor runs; tasks carry their own settings."""
+    """The settings of this supervisor. Tasks carry their own settings."""
 
     agents: int
     lease_ttl: float = 30.0

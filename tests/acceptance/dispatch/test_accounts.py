@@ -158,7 +158,7 @@ def test_a_stopped_account_waits_for_a_person(fleet: Fleet, accounts: Accounts) 
     assert [alert["key"] for alert in fleet.json("alerts")] == ["account:claude/default"]
     (fleet.root / f"gate-{claimed}").unlink()
     back = fleet.wait_state(claimed, "queued")
-    assert back["reason"] == "its account was shut before the agent started"
+    assert back["reason"] == "its account was parked or stopped before the agent started"
     assert back["runs"] == []
     told = fleet.cli("run", "x", "--agent", "claude", code=75).stderr
     assert "When its login works again: `holdfast accounts resume claude/default`" in told

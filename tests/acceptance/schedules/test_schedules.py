@@ -201,7 +201,7 @@ class TestByTheClock:
         write(fleet, table("a", fleet.repo, cron="99 * * * *"))
         (alert,) = wait_for(fleet, lambda: alerts(fleet), "the mistake is told")
         assert f"{path}:9: schedule.cron: its minute '99' cannot be read" in alert["message"]
-        assert "Those of before hold" in alert["remedy"]
+        assert "its previous schedules stay in force" in alert["remedy"]
         at = len(fires(fleet, "b"))
         wait_for(fleet, lambda: len(fires(fleet, "b")) > at, "the last good ones go on firing")
         (fleet.repo / "holdfast.toml").write_text(table("own", None))

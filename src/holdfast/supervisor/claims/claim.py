@@ -35,7 +35,7 @@ class Claims(Service):
             if not await self._gate.lets_in():
                 return
             with self._context.shared.places.claiming():
-                faults.passed("claim.ask")  # who comes to a halt here may be declared lost before it asks
+                faults.passed("claim.ask")  # a supervisor that stops here may be declared lost before it asks
                 task = await self._context.writer.write(self._take)
                 if task is None:
                     return

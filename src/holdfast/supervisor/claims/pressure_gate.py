@@ -1,4 +1,4 @@
-"""The pressure gate: nothing new starts while the machine has no room for it. Told once per episode."""
+"""The pressure gate: nothing new starts while the machine has no room for it. One event is emitted per episode."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ DISK_ALERT = "disk:floor"
 
 class Gate:
     def __init__(self, context: Context, lanes: Callable[[Transaction], Sequence[Lane | None]]) -> None:
-        """`lanes`: for whom something may wait."""
+        """Create the gate. `lanes`: the worker lanes that may claim a task."""
         self._context = context
         self._lanes = lanes
         self._hold: Hold | None = None
         self._disk_alert: bool | None = None  # None: an earlier supervisor may have left one open
 
     async def lets_in(self) -> bool:
-        """Whether the next waiting task may be claimed. The machine is looked at only when there is one."""
+        """True if the next waiting task may be claimed. The machine is measured only if a task waits."""
         context = self._context
         limits = context.settings.pressure
         if limits.off and self._hold is None and not self._disk_alert:
             return True
         if not await context.writer.write(self._something_waits):
             await self._release(NOTHING_WAITS)
-            if self._disk_alert:  # somebody may have made room meanwhile
+            if self._disk_alert:  # room may have been made meanwhile
                 now = context.ports.pressure()
                 await self._alert_of_disk(hold(limits, now, ("disk",)), now)
             return False
@@ -50,7 +50,7 @@ class Gate:
         return any(tx.tasks.something_waits(now, terms_now(self._context, tx, lane)) for lane in self._lanes(tx))
 
     async def _alert_of_disk(self, found: Hold | None, now: Pressure) -> None:
-        """One alert from the moment that the disk holds until there is room again (R-TREE-14)."""
+        """Keep one alert open from the moment that the disk is short until there is room again (R-TREE-14)."""
         is_short = found is not None and "disk" in found.over
         if is_short == self._disk_alert:
             return
@@ -66,7 +66,7 @@ class Gate:
                 f"Only {free} of disk are free for {context.home}, less than `disk.floor` ({floor}): nothing new "
                 "starts, running work goes on.",
                 "Make room: `holdfast workspaces` shows what is kept, `holdfast workspaces clean --all-preserved` "
-                "lets it go, its work saved.",
+                "removes it and saves its work.",
                 context.clock(),
             )
 

@@ -1,4 +1,5 @@
-"""Named workers while the supervisor runs: whose lane is free, who may go on again, whose agent has to end."""
+"""The lanes of named workers while the supervisor runs: which are free, which workers may go on, which agents have to
+end."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from holdfast.supervisor.runs.attempts import Attempts
 
 
 class Roll:
-    """The workers of the settings against those of the store, at every look."""
+    """The workers of the settings compared with those of the store, at every look."""
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
         self._attempts = attempts
-        self._known: tuple[str, ...] | None = None  # the names that the store was told of
+        self._known: tuple[str, ...] | None = None  # the names that were recorded in the store
 
     async def tick(self) -> None:
         names = tuple(worker.name for worker in self._context.settings.staff.workers)
@@ -32,7 +33,8 @@ class Roll:
         await self._end_at_once()
 
     def lanes(self, tx: Transaction) -> list[Lane | None]:
-        """Who may take a task now, named workers first: what is made for one should not go to just anybody."""
+        """Return the lanes that may take a task now. Named workers come first: a task made for one should not go to any
+        other."""
         found: list[Lane | None] = []
         busy, shut = self._attempts.workers, None
         for worker in self._context.settings.staff.workers:
@@ -43,7 +45,7 @@ class Roll:
                 if shut is None:
                     shut = {account.full_name for account in closed_accounts(self._context, tx)}
                 if f"{worker.lane.agent}/{worker.lane.account}" in shut:
-                    continue  # it would give its tasks an account that nobody may have
+                    continue  # its tasks would get an account that is parked or stopped
             found.append(worker.lane)
         if self._has_place():
             found.append(None)
@@ -51,13 +53,14 @@ class Roll:
 
     @property
     def may_have_room(self) -> bool:
-        """Without a look into the store: whether anybody is idle."""
+        """True if some lane is idle. Does not read the store."""
         busy = self._attempts.workers
         idle = any(worker.name not in busy for worker in self._context.settings.staff.workers)
         return idle or self._has_place()
 
     def _has_place(self) -> bool:
-        """For one more that no named worker has, beside those of parallel stages."""
+        """True if there is a slot for one more task without a named worker. Slots of parallel stages are taken into
+        account."""
         return self._attempts.anonymous + self._context.shared.places.for_groups < self._context.settings.agents
 
     async def _introduce(self) -> None:
@@ -70,7 +73,7 @@ class Roll:
         say(f"holdfast: {len(words)} named worker(s): {', '.join(words)}")
 
     async def _let_go_on(self) -> None:
-        """Benched workers that were quiet for a whole window (R-CRASH-04)."""
+        """Let benched workers go on that were quiet for a whole window (R-CRASH-04)."""
         context = self._context
 
         def look(tx: Transaction) -> None:
@@ -83,7 +86,8 @@ class Roll:
         await context.writer.write(look)
 
     async def _end_at_once(self) -> None:
-        """`worker stop --now`: the agent at work gets its grace, and its task stays queued to continue."""
+        """Stop the agents of workers with `worker stop --now`. Each agent gets its grace, and its task stays queued to
+        continue."""
         at_work = {attempt.task.worker: attempt for attempt in self._attempts.living if attempt.task.worker}
         if not at_work:
             return

@@ -1,4 +1,4 @@
-"""Which account a run gets, and which tasks have to wait for one."""
+"""The account that a run gets, and the tasks that have to wait for one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from holdfast.supervisor.context import Context
 
 
 class NoAccountNow(Exception):
-    """Every account that the task may have was shut since it was claimed."""
+    """Raised when every account that the task may use was parked or stopped since it was claimed."""
 
 
 def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
-    """In the transaction of the run's intent: what another run has just found out counts."""
+    """Choose the account of a run. Called in the transaction of the run's intent, so that what another run has just
+    found counts."""
     agent, options = task.spec.agent, task.spec.agent_options
     names, choosable = context.ports.accounts.names(agent), context.ports.accounts.choosable(agent)
     named = options.get("account")
@@ -39,7 +40,7 @@ def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
 
 
 def _of_its_worker(context: Context, task: Task, names: Sequence[str]) -> str | None:
-    """A worker with an account gives it to tasks that name none."""
+    """Return the account of the task's worker, for a task that names none."""
     worker = context.settings.staff.get(task.worker)
     if worker is None or worker.lane.agent != task.spec.agent or worker.lane.account not in names:
         return None
@@ -49,26 +50,29 @@ def _of_its_worker(context: Context, task: Task, names: Sequence[str]) -> str | 
 def closed_accounts(
     context: Context, tx: Transaction, task_id: str | None = None, holds: Sequence[Hold] | None = None
 ) -> Sequence[ShutAccount]:
-    """Those that are shut, and those where somebody else than this task goes first, or enough are at work."""
+    """Return the accounts that the task cannot use now: parked or stopped ones, and held ones.
+
+    An account is held while another task is its probe, or while enough agents use it near its limit.
+    """
     now, holds = context.clock(), tx.holds.all() if holds is None else holds
     shut = tx.accounts.shut(now)
     return [*shut, *accounts_held(holds, _crowded(context, tx, holds), now, task_id)] if holds else shut
 
 
 def shut_out_now(context: Context, tx: Transaction, holds: Sequence[Hold]) -> ShutOut:
-    """Who cannot start at the moment."""
+    """Return the agents and accounts whose tasks cannot start at the moment."""
     shut = closed_accounts(context, tx, None, holds)
     return shut_out(shut, context.ports.accounts.names, context.ports.accounts.choosable)
 
 
 def stopped_accounts(context: Context, tx: Transaction) -> ShutOut:
-    """Whom only an operator can help, as far as accounts go."""
+    """Return the agents and accounts whose tasks only an operator can help."""
     shut = [account for account in tx.accounts.shut(context.clock()) if account.until is None]
     return shut_out(shut, context.ports.accounts.names, context.ports.accounts.choosable)
 
 
 def _crowded(context: Context, tx: Transaction, holds: Sequence[Hold]) -> list[str]:
-    """Accounts near their limit on which enough agents have begun since."""
+    """Return the accounts near their limit on which enough agents have started since."""
     most = context.settings.holds.near_starts
     near = [hold for hold in holds if hold.scope is Scope.NEAR and hold.is_waiting(context.clock())]
     return [hold.name for hold in near if most and tx.holds.crowd(hold.name, hold.since) >= most]

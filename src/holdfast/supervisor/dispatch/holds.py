@@ -1,5 +1,8 @@
-"""Looks after dispatch that is held back: how probes fare while they run, outages that last too long, accounts that are
-near their limit. Everything is in the store: whoever starts anew goes on with it."""
+"""The upkeep of holds: how probes are doing while they run, outages that last too long, accounts that are near their
+limit.
+
+Everything is in the store, so the next supervisor continues with it.
+"""
 
 from __future__ import annotations
 
@@ -15,46 +18,46 @@ from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.probes import alert_outage
 
-NEAR_WITHOUT_END = 3600.0  # seconds; a warning that does not say until when
+NEAR_WITHOUT_END = 3600.0  # seconds, for a warning without an end
 
 
 class Holding:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._warnings: dict[str, NearLimit] = {}  # run → the newest that is not written down yet
-        self._looked_at: dict[str, NearLimit] = {}  # by the last look, which runs in the writer's thread
+        self._warnings: dict[str, NearLimit] = {}  # run → the newest warning that is not recorded yet
+        self._looked_at: dict[str, NearLimit] = {}  # warnings of the last look, which runs in the writer's thread
 
     def warned(self, run_id: str, warning: NearLimit) -> None:
-        """A run's agent says that its account is near a limit."""
+        """Note the warning of a run's agent that its account is near a limit."""
         self._warnings[run_id] = warning
         self._context.bell.ring()
 
     def written(self) -> None:
-        """What `look` did is durable. A warning that came meanwhile is for the next look."""
+        """Forget the warnings that `look` has made durable. A warning that came meanwhile is for the next look."""
         for run_id, warning in self._looked_at.items():
             if self._warnings.get(run_id) is warning:
                 del self._warnings[run_id]
 
     def look(self, tx: Transaction) -> None:
-        self._looked_at = self._warnings.copy()  # agents go on warning while this is written
+        self._looked_at = self._warnings.copy()  # agents may warn while this is written
         for run_id, warning in self._looked_at.items():
             self._slow(tx, run_id, warning)
         for hold in tx.holds.all():
             self._look_at(tx, hold)
 
     def next_moment(self, tx: Transaction) -> float | None:
-        """When to look again."""
+        """Return the moment of the next look."""
         return rules_of.next_moment(tx.holds.all(), self._context.clock())
 
     def _look_at(self, tx: Transaction, hold: Hold) -> None:
         now, context = self._context.clock(), self._context
         if hold.scope is Scope.NEAR:
             if not hold.is_waiting(now):
-                tx.holds.release(hold.scope, hold.name, "its limit was to begin anew by now", now)
+                tx.holds.release(hold.scope, hold.name, "its limit should be reset by now", now)
         elif hold.is_probed():
             self._look_at_probe(tx, hold)
         elif rules_of.is_given_up(hold, context.limits.outage, now):
-            tx.holds.pause_waiting(hold.name, f"the provider {hold.name} stayed away; last: {hold.reason}", now)
+            tx.holds.pause_waiting(hold.name, f"the provider {hold.name} did not answer (last: {hold.reason})", now)
             alert_outage(tx, hold.name, hold.reason, now)
             tx.holds.keep(rules_of.given_up(hold, now), now)
 
@@ -77,7 +80,8 @@ class Holding:
         return Sight() if run is None else self._context.services.health.sight(run.id)
 
     def _slow(self, tx: Transaction, run_id: str, warning: NearLimit) -> None:
-        """Once per episode. A later warning that knows of a later end prolongs it."""
+        """Hold an account that is near its limit, once per episode. A later warning with a later end prolongs the
+        hold."""
         now, context = self._context.clock(), self._context
         under = tx.runs.under(run_id)
         if under is None or context.settings.holds.near_starts == 0:

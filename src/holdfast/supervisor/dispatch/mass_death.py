@@ -1,4 +1,4 @@
-"""Many agents that die at once: told once, everything held back, nobody's budget spent."""
+"""Mass deaths: many agents that die at once. One alert is raised, everything is held, and no retry budget is spent."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 
-OTHERS_DIE_WITHIN = 0.25  # seconds between two looks at who else died
+OTHERS_DIE_WITHIN = 0.25  # seconds between two checks for other deaths
 
 
 def is_death(verdict: Verdict, end: ProcessEnd) -> bool:
-    """Nobody asked for it, and neither did the machine's own restart."""
+    """True if the agent died although no stop was requested and the machine was not restarted."""
     if verdict.outcome in DEATHS:
         return True
     return verdict.outcome is Outcome.LOST and end.cause is Cause.KEEPER_DIED and end.detail != REBOOTED
 
 
 def note_death(context: Context, tx: Transaction, task: Task, run_id: str, at: float | None) -> None:
-    """In the transaction that records its end. Many of them within a moment are one trouble, which is told once."""
+    """Record a death, in the transaction that records the end of the run. Many deaths within a moment are one problem
+    with one alert."""
     rules, now = context.settings.holds, context.clock()
     if rules.deaths == 0:
         return
@@ -37,7 +38,8 @@ def note_death(context: Context, tx: Transaction, task: Task, run_id: str, at: f
 
 
 def _who(context: Context, tx: Transaction, deaths: Sequence[Death]) -> tuple[int, int, int]:
-    """Whose agents died, live, and ran at all meanwhile: tasks, for one that was started again is no second one."""
+    """Return the numbers of tasks whose agents died, live, and ran at all meanwhile. Tasks are counted, because a
+    restarted agent is not a second one."""
     dead = {death.task_id for death in deaths}
     alive, ended = tx.holds.ran(list(context.ports.agents), deaths[0].at)
     return len(dead), len(alive - dead), len(alive | ended | dead)
@@ -51,14 +53,14 @@ def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], a
     tx.holds.of_many(news, now)
     tx.workers.pardon(news, now)
     if (held is not None and held.is_held) or not is_new:
-        return  # of the same storm; an operator may have released it since
+        return  # part of the same mass death; an operator may have released the hold since
     reason = f"{len(dead)} agents died within {rules.death_window:g} s, {alive} live on"
     hold = after_mass(held, reason, rules, now, context.jitter())
     tx.holds.keep(hold, now)
     tx.events.raise_alert(
         MASS_DEATH_ALERT,
-        f"{reason[0].upper()}{reason[1:]}: something ends processes of this machine (its memory, its service manager, "
-        "somebody). Nothing new starts; nobody's budget is spent."
+        f"{reason[0].upper()}{reason[1:]}: something kills processes on this machine (low memory, a service manager, a "
+        "person). Nothing new starts. No retry budget is spent."
         + (f" It is mass death number {hold.failures} within a day." if hold.failures > 1 else ""),
         "See `dmesg` and `journalctl` for what killed them. "
         + (
@@ -72,7 +74,8 @@ def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], a
 
 
 def fails_in(context: Context, tx: Transaction, task: Task, run_id: str) -> float:
-    """Seconds for which it is open whether a death that fails its task was one of many. 0: it is known."""
+    """Return the seconds until it is known whether a death that would fail its task is part of a mass death. 0: it is
+    known."""
     if tx.holds.death(run_id) is None:
         return 0.0
     verdict, ledger = tx.runs.verdict(run_id), tx.tasks.ledger(task)
@@ -87,13 +90,15 @@ def is_of_many(tx: Transaction, run_id: str | None) -> bool:
 
 
 def open_for(context: Context, tx: Transaction, run_id: str) -> float:
-    """Seconds for which others may still die with it. 0: it is no death, or it is known whether it was one of many."""
+    """Return the seconds for which other agents may still die with this run. 0: it is not a death, or the question is
+    decided."""
     rules, now, found = context.settings.holds, context.clock(), tx.holds.death(run_id)
     if found is None or found[0].is_mass or rules.deaths == 0:
         return 0.0
     death, noted = found
     if noted.boot_id != now.boot_id:
-        return 0.0  # who could have died with it is dead; and a clock that was set back would count no second
+        # Agents that could have died with it are dead. And a clock that was set back would not count the seconds.
+        return 0.0
     together = among(tx.holds.deaths_around(death.at, rules.death_window), death.at, rules.death_window)
     dead, alive, ran = _who(context, tx, together)
     if not may_become_mass(dead, alive, ran, rules):

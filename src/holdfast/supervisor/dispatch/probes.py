@@ -1,6 +1,6 @@
-"""Probes: the one task that tries first where dispatch is held, and what its ending means for the hold.
+"""Probes: the one task that tries first where dispatch is held, and what its end means for the hold.
 
-Each function is part of a transaction: an ending and its effect on holds are one step. core/dispatch/holds.py decides.
+Each function is part of a transaction: an end and its effect on holds are one step. core/dispatch/holds.py decides.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def take_account(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HoldFacts:
-    """The holds that one ending concerns."""
+    """The holds that the end of one task concerns."""
 
     standing: Sequence[Hold] = ()  # accounts and the fleet
     freed: Sequence[Hold] = ()  # holds whose probe was the task, while its members reported for themselves
@@ -52,11 +52,12 @@ class HoldFacts:
 
 
 def read_holds(context: Context, tx: Transaction, task: Task, run_id: str | None, verdict: Verdict) -> HoldFacts:
-    """Read the holds that a task's ending concerns, and what the ending makes of its provider's."""
+    """Read the holds that a task's end concerns, and what the end means for the hold of its provider."""
     if run_id is None and verdict.outcome is Outcome.COMPLETED:
         return HoldFacts(ran_no_agent=True)
     standing = tx.holds.all()
-    if run_id is None and _has_members(task):  # each member reported what it met: only the places of probes are left
+    # each member reported for itself: only the task's role as a probe is left to free
+    if run_id is None and _has_members(task):
         freed = [hold for hold in standing if hold.scope is not Scope.FLEET and hold.is_probe(task.id)]
         return HoldFacts(standing=[hold for hold in standing if hold.scope is Scope.FLEET], freed=freed)
     provider = task.spec.provider
@@ -77,10 +78,10 @@ def record_holds(
     decision: Decision,
     facts: HoldFacts,
 ) -> None:
-    """Record what a task's ending means for holds: they end, last longer, or wait for another probe."""
+    """Record what a task's end means for holds: they end, last longer, or wait for another probe."""
     now, rules = context.clock(), context.settings.holds
     if facts.ran_no_agent:
-        tx.holds.free(task.id)  # what members found out is recorded already: another task may be the probe
+        tx.holds.free(task.id)  # what members found out is already recorded: another task may be the probe
         return
     for hold in facts.freed:
         tx.holds.keep(replace(hold, probe=None), now)
@@ -91,7 +92,7 @@ def record_holds(
         if hold.scope is Scope.ACCOUNT and _is_under(tx, task, run_id, hold):
             after = rules_of.after_account(hold, task.id, verdict)
             if after is None and decision.parking is not None:
-                tx.holds.release(hold.scope, hold.name, "it is shut again", now, tell=False)
+                tx.holds.release(hold.scope, hold.name, "it is parked or stopped again", now, tell=False)
             else:
                 _follow(tx, hold, after, f"task {task.id} got through", context)
         elif hold.scope is Scope.FLEET:
@@ -107,10 +108,10 @@ def _has_members(task: Task) -> bool:
 
 
 def alert_outage(tx: Transaction, provider: str, reason: str, now: Instant) -> None:
-    """One per provider and episode."""
+    """Raise one alert per provider and episode."""
     tx.events.raise_alert(
         provider_alert(provider),
-        f"The provider {provider} stayed away for longer than `outage.max`: {reason}. Tasks that waited for it are "
+        f"The provider {provider} did not answer for longer than `outage.max`: {reason}. Tasks that waited for it are "
         "paused.",
         f"When it answers again: `holdfast dispatch release provider:{provider}` lets them go on.",
         now,
@@ -118,7 +119,7 @@ def alert_outage(tx: Transaction, provider: str, reason: str, now: Instant) -> N
 
 
 def _is_under(tx: Transaction, task: Task, run_id: str | None, hold: Hold) -> bool:
-    if run_id is not None and _has_members(task):  # others of its task may be under another one
+    if run_id is not None and _has_members(task):  # other members of its task may use another account
         under = tx.runs.under(run_id)
         return under is not None and hold.name == full_name(*under)
     if hold.is_probe(task.id):

@@ -23,7 +23,7 @@ class Resumes(Service):
     def __init__(self, context: Context, holding: Holding) -> None:
         self._context = context
         self._holding = holding
-        self._looked: Instant | None = None  # what was due by then has been seen to
+        self._looked: Instant | None = None  # what was due by then has been handled
 
     async def tick(self) -> None:
         now = self._context.clock()
@@ -34,7 +34,8 @@ class Resumes(Service):
             await self._resume(task_id)
 
     def _due(self, tx: Transaction) -> Sequence[str]:
-        """Accounts first: one task goes first under each, the others stay paused meanwhile, no resume spent."""
+        """Return the tasks to resume. Accounts come first: one task is the probe of each, the others stay paused and
+        spend no resume."""
         now = self._context.clock()
         for account in tx.accounts.open_due(now):
             tx.holds.keep(proving(account, now), now)
@@ -51,7 +52,7 @@ class Resumes(Service):
             return True
         shut = tx.accounts.keeping_back(task, now)
         if shut is not None and shut.until is not None:
-            return False  # another run under it met a limit that lasts longer
+            return False  # another run met a limit of this account that lasts longer
         account = tx.holds.account_of(task_id)
         hold = None if account is None else holds.get(full_name(task.spec.agent, account))
         if hold is None:
@@ -78,7 +79,7 @@ class Resumes(Service):
     async def next_wake(self) -> float:
         """Return the seconds until the next task or account is due.
 
-        What was due at the last look already does not count: it waits for a probe.
+        What was already due at the last look does not count: it waits for a probe.
         """
         return seconds_until(await self._context.writer.write(self._next_due), self._context.clock())
 

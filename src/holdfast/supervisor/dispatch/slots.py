@@ -1,8 +1,9 @@
-"""How many agents may run at once: tasks have a place each by their claim, members of parallel stages take free ones.
+"""The slots: how many agents may run at once. A task gets a slot with its claim, and members of parallel stages take
+free ones.
 
-A group's own claim is its first place, so it always gets on. Further members go before tasks that have not begun: the
-group's time runs. Nothing is taken while a claim is under way, whose task has no place yet: `--agents` is
-never exceeded.
+The claim of a parallel stage is its first slot, so the stage always makes progress. Further members come before tasks
+that have not begun, because the time of their stage runs. No slot is taken while a claim is under way, because its task
+has no slot yet. So `--agents` is never exceeded.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections.abc import Callable, Iterator
 
 
 class Places:
-    """Of one supervisor. Changed in the loop's thread only; claims read it in the writer's."""
+    """The slots of one supervisor. They change only in the loop's thread, and claims read them in the writer's
+    thread."""
 
     def __init__(self) -> None:
-        self.room: Callable[[], float] = lambda: math.inf  # for anonymous agents, without those of groups
+        self.room: Callable[[], float] = lambda: math.inf  # slots that tasks leave free, members not counted
         self._taken = 0
         self._wanted = 0
         self._claims = 0
@@ -24,18 +26,18 @@ class Places:
 
     @property
     def for_groups(self) -> int:
-        """That a claim must not count on: taken, or waited for by a group that is under way."""
+        """The number of slots that a claim must not use: taken by members, or wanted by a stage that is under way."""
         return self._taken + self._wanted
 
     def take(self) -> bool:
-        """A further place for a member."""
+        """Take a further slot for a member. Return False if none is free."""
         if self._claims or self._taken >= self.room():
             return False
         self._taken += 1
         return True
 
     def take_anyway(self) -> None:
-        """For a member that runs already: its supervisor is another one now."""
+        """Take a slot for a member that already runs: it was adopted from an earlier supervisor."""
         self._taken += 1
 
     def give_back(self, count: int = 1) -> None:
@@ -44,7 +46,7 @@ class Places:
             self.changed()
 
     def want(self, more: int) -> None:
-        """How many more (or fewer) members wait for a place."""
+        """Change the number of members that wait for a slot."""
         self._wanted += more
 
     @contextlib.contextmanager
@@ -58,7 +60,7 @@ class Places:
                 self.changed()
 
     def changed(self) -> None:
-        """There may be room: whoever waits for it looks."""
+        """Wake everything that waits for a slot: one may be free."""
         for ring in list(self._bells.values()):
             ring()
 

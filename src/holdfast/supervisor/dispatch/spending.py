@@ -1,6 +1,7 @@
-"""Money and tokens in the supervisor: recorded at a run's end, shared budgets begun and ended, what a run may use.
+"""Money and tokens in the supervisor: usage recorded at a run's end, shared spending caps begun and ended, what a run
+may use.
 
-The record, the check and what follows from it for others are one transaction: the one that records the run's end.
+The record, the check and its effects on others are one transaction: the one that records the run's end.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.service import Service
 
-WORTH_WRITING = 5.0  # seconds by which the end of an episode has to move
+WORTH_WRITING = 5.0  # seconds by which the end of an episode has to move to be recorded
 
 
 class NothingLeft(Exception):
-    """A budget that binds the task is spent before its run begins: by others of its family."""
+    """Raised when a spending cap of the task is used up before its run begins, by other tasks of its family."""
 
 
 def record_usage(context: Context, tx: Transaction, task: Task, run_id: str, verdict: Verdict) -> None:
-    """In the transaction of the run's end. Which shared budgets it used up is kept with it, for its settlement."""
+    """Record the usage of a run, in the transaction of its end. The shared caps that the run used up are kept with it,
+    for its settlement."""
     if verdict.usage is None:
         return
     now = context.clock()
@@ -42,12 +44,12 @@ def record_usage(context: Context, tx: Transaction, task: Task, run_id: str, ver
 
 
 def spent_of(tx: Transaction, task: Task) -> str:
-    """Which budget that binds it is spent, in words; empty: none."""
+    """Return which spending cap of the task is used up, for people. Empty: none."""
     return next((purse.spent for purse in purses_of(tx, task) if purse.spent), "")
 
 
 def refuse_spent(tx: Transaction, task: Task) -> None:
-    """In the transaction of the run's intent."""
+    """Raise NothingLeft if a spending cap of the task is used up. Called in the transaction of the run's intent."""
     if spent_of(tx, task):
         raise NothingLeft
 
@@ -59,13 +61,14 @@ def names_of_caps(context: Context, keys: Sequence[str]) -> list[str]:
 
 
 def spent_now(tx: Transaction) -> tuple[bool, frozenset[str]]:
-    """For the terms of a claim: whether nothing at all may start, and of which labels nothing may."""
+    """Return whether nothing at all may start, and the labels of which nothing may start. Part of the terms of a
+    claim."""
     spent = tx.spending.spent()
     return any(found.label is None for found in spent), frozenset(found.label for found in spent if found.label)
 
 
 def meter_of(context: Context, tx: Transaction, task: Task) -> Meter | None:
-    """What its next run, or the one that runs, may use; None: whatever it wants."""
+    """Return what the current or next run of the task may use. None: there is no limit."""
     purses = purses_of(tx, task)
     if not purses:
         return None
@@ -76,7 +79,7 @@ def meter_of(context: Context, tx: Transaction, task: Task) -> Meter | None:
 
 
 def at_work(context: Context, meter: Meter | None, run_id: str) -> Meter | None:
-    """While it runs it sees what others of its family use beside it."""
+    """Start metering a run. While it runs, its meter includes what other runs of its family use."""
     if meter is None or meter.family is None:
         return meter
     till = context.shared.tills.setdefault(meter.family, Till())
@@ -85,7 +88,8 @@ def at_work(context: Context, meter: Meter | None, run_id: str) -> Meter | None:
 
 
 def at_rest(context: Context, meter: Meter | None, told: RunUsage | None = None) -> None:
-    """It ended; with `told` what it took is recorded. Others of its family that are at work have so much less."""
+    """Stop metering a run that ended. With `told` its usage is added to the family total, which lowers what its
+    siblings may still spend."""
     if meter is None or meter.till is None or meter.family is None:
         return
     meter.till.over(meter.run_id, None if told is None else used_of(since(told, meter.before)))
@@ -94,16 +98,16 @@ def at_rest(context: Context, meter: Meter | None, told: RunUsage | None = None)
 
 
 def _summed_session(context: Context, task: Task, session_id: str | None) -> str | None:
-    """The session whose sum its agent tells; None: it tells what one run took."""
+    """Return the session whose total the agent reports. None: the agent reports the usage of one run."""
     return session_id if context.ports.agents[task.spec.agent].capabilities.session_usage else None
 
 
 class Allowances(Service):
-    """A service: shared budgets that are spent come back when their window slides on, or when they are raised."""
+    """The service that reopens shared spending caps when their window moves on, or when they are raised."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._seen: object = None  # the caps that were looked at: another one may be spent, or not any more
+        self._seen: object = None  # the caps at the last look: after a change, others may be used up
 
     async def tick(self) -> None:
         caps = self._context.limits.caps
@@ -118,16 +122,16 @@ class Allowances(Service):
         spent = {found.key: found for found in tx.spending.spent()}
         lately = tx.spending.lately(now) if caps else ()
         for key in spent.keys() - caps.keys():
-            tx.spending.end(key, "there is no such limit any more", now)
+            tx.spending.end(key, "this cap is no longer set", now)
         for key, one in caps.items():
             if not _begins(tx, one, lately, now, spent.get(key)) and key in spent:
-                tx.spending.end(key, "its window slid on" if one.is_sliding else "it was raised", now)
+                tx.spending.end(key, "its window moved on" if one.is_sliding else "it was raised", now)
 
 
 def _begins(
     tx: Transaction, one: Allowance, lately: Sequence[Entry], now: Instant, before: SpentBudget | None = None
 ) -> bool:
-    """Whether it is spent; then that is recorded (the first time with an event and an alert)."""
+    """Return whether the cap is used up. If so, record it, the first time with an event and an alert."""
     used, until = _used(tx, one, lately, now)
     if not one.cap.is_reached(used):
         return False

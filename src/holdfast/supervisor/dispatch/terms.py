@@ -1,4 +1,5 @@
-"""Who has to wait, from everything that holds tasks back: the one place where the terms of a claim are put together."""
+"""The terms of a claim: which tasks have to wait. This is the only place that combines everything that holds tasks
+back."""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ from holdfast.supervisor.dispatch.spending import spent_now
 
 
 def terms_now(context: Context, tx: Transaction, lane: Lane | None = None) -> Terms:
-    """In the transaction of the claim: what another run has just found out counts."""
+    """Return the terms, in the transaction of the claim, so that what another run has just found counts."""
     now, holds = context.clock(), tx.holds.all()
     is_spent, labels = spent_now(tx)
     shut_out = shut_out_now(context, tx, holds)
     if lane is not None and lane.account is not None and lane.agent is not None:
-        # It brings its own account, which is open, or it would not ask: that no other is left does not matter.
+        # The lane has its own account, which is usable, or it would not ask. It does not matter that no other account
+        # is left.
         shut_out = replace(shut_out, agents=shut_out.agents - {lane.agent})
     return Terms(
         shut_out=shut_out,
@@ -31,7 +33,8 @@ def terms_now(context: Context, tx: Transaction, lane: Lane | None = None) -> Te
 
 
 def for_operators(context: Context, tx: Transaction) -> ForOperators:
-    """What keeps tasks waiting that no time mends: none of that is a reason to stay (`--idle-exit`)."""
+    """Return what keeps tasks waiting until an operator acts. None of that keeps an idle supervisor running
+    (`--idle-exit`)."""
     settings, lanes = context.settings, None
     if settings.agents == 0 and settings.staff.workers:
         stopped = {record.name for record in tx.workers.all() if record.state is WorkerState.STOPPED}

@@ -1,4 +1,5 @@
-"""Named workers at the end of a run: facts for the settlement, and the record of a crash. Part of its transaction."""
+"""Named workers at the end of a run: facts for the settlement, and the record of a crash. Part of the settlement's
+transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from holdfast.supervisor.context import Context
 
 
 def worker_facts(context: Context, tx: Transaction, task: Task) -> WorkerFacts | None:
-    """Return what is known of the worker that had the task. None: no named worker had it."""
+    """Return the facts about the worker that had the task. None: no named worker had it."""
     record = None if task.worker is None else tx.workers.get(task.worker)
     if task.worker is None or record is None:
         return None

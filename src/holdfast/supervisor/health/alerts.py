@@ -1,4 +1,4 @@
-"""What is told of a run's health: events with their evidence, and alerts where a person should look."""
+"""Events and alerts about a run's health: events carry their evidence, alerts ask a person to look."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from holdfast.supervisor.ports import Patient
 HEADLINES = {
     Condition.STUCK: "is stuck",
     Condition.LOOPING: "goes in circles",
-    Condition.STARTUP_TIMEOUT: "does not come to life",
-    Condition.DOOMED: "cannot succeed any more, and goes on",
+    Condition.STARTUP_TIMEOUT: "has shown no sign of life since its start",
+    Condition.DOOMED: "cannot succeed any more, but goes on",
 }
-NO_FILE = "no file of its workspace changed since it last said something new"
+NO_FILE = "no file of its workspace changed since its last new output"
 NOT_ALL_FILES = "not all of its workspace could be looked at; no change was seen in the rest"
 
 
 async def tell(context: Context, patient: Patient, diagnosis: Diagnosis, more: Sequence[str] = ()) -> None:
-    """Once per episode; `more` is further evidence. Where the run is not ended, somebody should look: an alert too."""
+    """Emit the event of a diagnosis, once per episode. `more` is further evidence. If the run is not ended, raise an
+    alert too."""
     event = Event(
         kind="agent.stuck",
         level=Level.WARNING,
@@ -78,7 +79,7 @@ def _alert(tx: Transaction, patient: Patient, diagnosis: Diagnosis, now: Instant
 
 
 async def alarm(context: Context, patient: Patient, pids: tuple[int, ...]) -> None:
-    """It was to be gone by now (R-TERM-06). Its keeper goes on trying."""
+    """Raise an alert for a run that should have ended by now (R-TERM-06). Its keeper keeps trying."""
     named = ", ".join(map(str, pids)) or "unknown"
     await context.writer.write(
         lambda tx: tx.events.raise_alert(

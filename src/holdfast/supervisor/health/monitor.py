@@ -1,8 +1,9 @@
-"""Health in one place (R-TERM-01): every verdict on a living run is made here, and nowhere else.
+"""The health service: every verdict on a living run is made here, and nowhere else (R-TERM-01).
 
-One heap of due moments for all runs, one inotify queue, one snapshot of /proc for all that are due: an idle fleet costs
-next to nothing. A change touches its own run only. Every run is looked at again after TICK at the latest, whatever
-hints were missed. The exit of an agent is not noticed here but by its keeper's pidfd (attempt.py).
+All runs share one heap of due moments, one inotify queue, and one snapshot of /proc for all that are due. So an idle
+fleet costs next to nothing. A change affects only its own run. Every run is looked at again after TICK at the latest,
+even if a notification was missed. The exit of an agent is not detected here, but through its keeper's pidfd
+(attempt.py).
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from holdfast.supervisor.ports import Patient
 from holdfast.supervisor.service import Service
 from holdfast.workspaces.snapshots.change_detection import Change, changed_since
 
-TICK = 30.0  # the backstop (R-TERM-03)
+TICK = 30.0  # seconds between two looks at the latest (R-TERM-03)
 SAVE_EVERY = 10.0
-AGAIN = 1.0  # after a look that could not be taken, or a stop that could not be recorded
-TOLD = 10.0  # between two looks at a run that was told of and may go on; its output wakes us at once
-ABSENT = 5.0  # whoever oversleeps by so much was not there, and looks twice like one who takes over
-READ_EVERY = 0.5  # its time is known from the file: only circles and tools are seen later by so much
-BREATH = 0.02  # between two looks at a run that writes faster than we read
-SNAPSHOT_SHARE = 50.0  # a snapshot is followed by so many times its cost without one: at most 2 % of a core
+AGAIN = 1.0  # seconds after a look that failed, or a stop that could not be recorded
+TOLD = 10.0  # seconds between two looks at a run that was reported and may go on; its output wakes us at once
+ABSENT = 5.0  # seconds: if the loop slept this much longer than asked, runs are treated as just adopted
+READ_EVERY = 0.5  # seconds: the file's time shows when output came; only loops and tools are seen this much later
+BREATH = 0.02  # seconds between two looks at a run that writes faster than we read
+SNAPSHOT_SHARE = 50.0  # a snapshot is followed by this many times its cost without one: at most 2 % of a core
 
 
 class Health(Service):
-    """A service of the supervisor. Attempts tell which runs begin, are being ended, and are over."""
+    """The health service. Attempts report which runs begin, are being ended, and are over."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
         self._context = context
@@ -52,8 +53,9 @@ class Health(Service):
         self._reading_on: set[str] = set()  # runs that wrote more than one look reads: a timer for each
         self._written: set[str] = set()  # runs whose new output is read in a moment
         self._next_snapshot = -math.inf
-        self.on_warning: Callable[[str, NearLimit], None] | None = None  # its account is near a limit: (run id, which)
-        self.on_channel: Callable[[str], None] | None = None  # a run's agent wrote into its channel: (run id)
+        # called when the account of a run is near a limit: (run id, warning)
+        self.on_warning: Callable[[str, NearLimit], None] | None = None
+        self.on_channel: Callable[[str], None] | None = None  # called when an agent wrote into its channel: (run id)
 
     # -- from the attempts -------------------------------------------------------------------------------------------
 
@@ -66,7 +68,7 @@ class Health(Service):
         self._schedule(watch, now)
 
     def ending(self, run_id: str, grace: float) -> None:
-        """It was told to stop: no verdict any more, but an alarm if it does not."""
+        """Note that a run was asked to stop: no more verdicts, but an alert if it does not end."""
         watch = self._watches.get(run_id)
         if watch is not None:
             watch.is_stopping = True
@@ -74,18 +76,19 @@ class Health(Service):
             self._schedule(watch, watch.alarm_at)
 
     def over(self, run_id: str) -> None:
-        """It ended, or we leave it to its keeper: then the next supervisor reads on from here."""
+        """Forget a run that ended or is left to its keeper. In the second case the next supervisor reads on from
+        here."""
         watch = self._watches.pop(run_id, None)
         if watch is None:
             return
         if self._observer is not None:
             self._observer.unwatch(run_id)
         if not watch.view.leader_ended():
-            watch.view.look(self._now())  # what it wrote in the last moment waits for READ_EVERY
+            watch.view.look(self._now())  # reads what the agent wrote in the last moment, which waits for READ_EVERY
             self._save(watch)
 
     def sight(self, run_id: str) -> Sight:
-        """How a run fares that goes first where dispatch is held back."""
+        """Return how the probe of a hold is doing."""
         watch = self._watches.get(run_id)
         if watch is None or watch.leader_ended:
             return Sight()
@@ -96,7 +99,7 @@ class Health(Service):
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """What is being told or done at this moment."""
+        """The reactions that are under way at this moment."""
         return list(self._reactions.values())
 
     def close(self) -> None:
@@ -118,12 +121,13 @@ class Health(Service):
             self.look()
 
     def _begin_anew(self) -> None:
-        """We stood still (stopped, or frozen together with our agents): what happened meanwhile proves nothing."""
+        """Treat all runs as just adopted, because we stood still (stopped, or frozen together with our agents). What
+        happened meanwhile proves nothing."""
         for watch in self._watches.values():
             watch.watched_since = self._now()
 
     def _schedule(self, watch: Watch, at: float) -> None:
-        """At that moment, unless it is to be looked at earlier anyway. Older entries of it are passed over."""
+        """Schedule a look at that moment, unless an earlier one is due. Older heap entries of the run are ignored."""
         if at < watch.due:
             watch.due = at
             heapq.heappush(self._heap, (at, watch.patient.run_id))
@@ -131,7 +135,7 @@ class Health(Service):
                 self._bell.ring()
 
     def _on_change(self, run_id: str, is_output: bool) -> None:
-        """What a run wrote to its logs can wait a moment, so that twenty lines cost as much as one."""
+        """Note a change of a run. Output is read a moment later, so that twenty lines cost as much as one."""
         if not is_output:
             self._note_change(run_id)
             return
@@ -145,12 +149,13 @@ class Health(Service):
             self._note_change(run_id)
 
     def _note_change(self, run_id: str) -> None:
-        """Cheap: it only notes when. A verdict is due when the silence is long enough, not at each line."""
+        """Note when the run changed, which is cheap. A verdict is due when the silence is long enough, not at each
+        line."""
         watch = self._watches.get(run_id)
         if watch is None:
             return
         if run_id in self._reading_on:
-            return  # in a moment
+            return  # it is read in a moment
         now = self._now()
         before, was_behind = watch.which_rule, watch.is_behind
         self._look_at(watch, now)
@@ -165,7 +170,8 @@ class Health(Service):
         self._note_change(run_id)
 
     def _look_at(self, watch: Watch, now: float) -> None:
-        """If there is more to read, it is read in a moment: the longer, the more runs want that."""
+        """Read what is new of a run. If there is more to read, it is read in a moment: later, the more runs wait for
+        that."""
         run_id = watch.patient.run_id
         if run_id in self._reading_on:
             return
@@ -176,9 +182,9 @@ class Health(Service):
             asyncio.get_running_loop().call_later(BREATH * len(self._reading_on), self._read_on, run_id)
         if seen.output and watch.patient.signs is not None:
             watch.is_unsaved = True
-        if (spent := watch.passed_budget) is not None:  # no sick one: it is ended whatever `on_stuck` says
+        if (spent := watch.passed_budget) is not None:  # not a health problem: the run is ended whatever `on_stuck` is
             self._do(run_id, watch.end(StopWhy.BUDGET, spent))
-            self._schedule(watch, now + AGAIN)  # should that not be recorded
+            self._schedule(watch, now + AGAIN)  # in case the stop cannot be recorded
         if seen.channel and self.on_channel is not None:
             self.on_channel(run_id)
         near = watch.view.talk.near_limit
@@ -193,7 +199,7 @@ class Health(Service):
     # -- a look ------------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """At every run that is due."""
+        """Look at every run that is due."""
         due = self._take_due()
         now = self._now()
         try:
@@ -220,7 +226,8 @@ class Health(Service):
         return found
 
     def _look_at_trees(self, due: Iterable[Watch], now: float) -> None:
-        """If one of them needs it, a snapshot for all: then they are due together the next time as well."""
+        """Take one snapshot for all runs if one of them needs it. Then all of them are due together the next time as
+        well."""
         wanted = [watch for watch in due if _wants_tree(watch, now) or now >= watch.alarm_at]
         if not wanted or self._observer is None:
             return
@@ -248,7 +255,7 @@ class Health(Service):
         diagnosis = watch.diagnosis
         if diagnosis is None or watch.is_stopping or watch.leader_ended:
             return at
-        if diagnosis.condition is not Condition.ALIVE:  # told already: it may wake up, or the stop failed
+        if diagnosis.condition is not Condition.ALIVE:  # reported already: the agent may recover, or the stop failed
             return min(at, now + (AGAIN if watch.patient.rules.on_stuck == "kill" else TOLD))
         wanted = diagnosis.look_at
         if diagnosis.needs_tree:
@@ -257,10 +264,10 @@ class Health(Service):
             wanted = now + AGAIN
         return min(at, wanted)
 
-    # -- what follows ------------------------------------------------------------------------------------------------
+    # -- reactions ------------------------------------------------------------------------------------------------
 
     def _react(self, watch: Watch, now: float) -> None:
-        """In a task of its own: a store or a disk that takes its time must not keep other runs from being looked at."""
+        """React in a separate task: a slow store or disk must not keep other runs from being looked at."""
         diagnosis, run_id = watch.diagnosis, watch.patient.run_id
         if watch.is_stopping or watch.leader_ended or diagnosis is None:
             work = self._alarm(watch) if now >= watch.alarm_at else None
@@ -277,7 +284,7 @@ class Health(Service):
 
     def _do(self, run_id: str, work: Coroutine[object, None, None]) -> None:
         if run_id in self._reactions:
-            work.close()  # the last one is still at it
+            work.close()  # the previous reaction still runs
             return
         reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
         reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
@@ -285,7 +292,7 @@ class Health(Service):
     async def _safely(self, run_id: str, work: Coroutine[object, None, None]) -> None:
         try:
             await work
-        except Exception as trouble:  # noqa: BLE001 - told, and tried again at the next look
+        except Exception as trouble:  # noqa: BLE001 - logged, and tried again at the next look
             say_trouble(f"the health of run {run_id}: ", trouble)
 
     async def _alarm(self, watch: Watch) -> None:
@@ -314,7 +321,7 @@ class Health(Service):
             await watch.patient.stop(STOP_WHY[diagnosis.condition], diagnosis.reason)
 
     def _still_holds(self, watch: Watch, diagnosis: Diagnosis) -> bool:
-        """While something was looked up or recorded, it may have woken up, ended, or reported its result."""
+        """True if the diagnosis still holds. Meanwhile the agent may have recovered, ended, or reported its result."""
         if self._watches.get(watch.patient.run_id) is not watch or watch.patient.claimed():
             return False
         self._look_at(watch, self._now())
@@ -323,7 +330,8 @@ class Health(Service):
         return watch.judge(self._now()).condition is diagnosis.condition
 
     async def _change_of_files(self, watch: Watch) -> Change:
-        """An agent that says the same again and again, but whose files change, makes progress (R-TERM-07)."""
+        """Return a change in the workspace. An agent that repeats itself while its files change makes progress
+        (R-TERM-07)."""
         task_id, talk = watch.patient.task_id, watch.view.talk
         member = watch.patient.place_of
         workspace = await self._context.writer.write(lambda tx: tx.workspaces.current(task_id, member))
@@ -344,7 +352,7 @@ class Health(Service):
 
     def _save(self, watch: Watch) -> None:
         watch.is_unsaved = False
-        with contextlib.suppress(OSError):  # a full disk, say: the next supervisor reads from the start
+        with contextlib.suppress(OSError):  # a full disk, for example: the next supervisor reads from the start
             watch.view.save()
 
 

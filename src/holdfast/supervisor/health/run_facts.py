@@ -1,4 +1,7 @@
-"""What the health service knows of one run: what was seen so far, turned into facts for core/health/diagnosis.py."""
+"""The facts that the health service has about one run, for core/health/diagnosis.py.
+
+Attempts report here that a run begins, is being stopped, or is over. The health and checkpoint services are notified.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +24,20 @@ UNENDED_AFTER = 2.0  # seconds after its grace that a run which is being ended m
 
 
 class Watch:
-    """Moments are CLOCK_MONOTONIC."""
+    """The observations of one run. All moments are CLOCK_MONOTONIC."""
 
     def __init__(self, patient: Patient, view: View, now: float) -> None:
         self.patient = patient
         self.view = view
-        self.due = math.inf  # as it stands in the service's heap
+        self.due = math.inf  # the same as in the service's heap
         self.saved_at = now
         self.is_unsaved = False
-        self.is_behind = False  # there is output that we have not read: what we know of its talk is old
+        self.is_behind = False  # there is unread output: what we know of the agent's events is old
         self.is_stopping = False
         self.leader_ended = False
         self.alarm_at = view.started_at + patient.timeout + patient.grace + UNENDED_AFTER
         self.diagnosis: Diagnosis | None = None
-        self.near_limit: NearLimit | None = None  # what was told of it
+        self.near_limit: NearLimit | None = None  # the last warning that was reported
         self.watched_since = now if patient.adopted else view.started_at
         self._trail: CpuTrail | None = None
         self._tree: Tree | None = None
@@ -50,7 +53,7 @@ class Watch:
 
     @property
     def passed_budget(self) -> str | None:
-        """Why it has to end, if it has used up what its task may."""
+        """The reason why the run has to end, if it has used up its spending cap. Otherwise None."""
         meter, talk = self.patient.meter, self.view.talk
         if (
             meter is None
@@ -67,7 +70,8 @@ class Watch:
 
     @property
     def which_rule(self) -> tuple[bool, int, Plight | None]:
-        """When this changes, another threshold holds: the moment of the next look must be found anew."""
+        """The values that select the threshold. When they change, the moment of the next look must be computed
+        again."""
         has_sign = self.view.output_at is not None or self.view.channel_at is not None
         return has_sign, len(self.view.talk.tools), self.view.talk.plight
 
@@ -75,13 +79,14 @@ class Watch:
         self.alarm_at = min(self.alarm_at, now + grace + UNENDED_AFTER)
 
     def note_tree(self, tree: Tree, now: float, boottime: float) -> None:
-        """A look at its processes. A process that is younger than all we saw is a sign of life of its own time."""
+        """Record a look at the run's processes. A process that is younger than all earlier ones is a sign of life at
+        its start time."""
         rules, seen = self.patient.rules, self._facts(now).sign_at is not None
         window = window_of(rules, seen=seen)
         if self._trail is None or self._trail.window != window:
             self._trail = CpuTrail(window)
             if self._tree is None:
-                self._trail.add(self.view.started_at, 0.0)  # nobody has to look to know that
+                self._trail.add(self.view.started_at, 0.0)  # known without a look
         if self._tree is not None and tree.newest_start > self._tree.newest_start:
             self._child_at = max(self._trail.read_at or 0.0, now - max(0.0, boottime - tree.newest_start))
         self._tree = tree
@@ -133,7 +138,7 @@ def patient_of(
     claimed: Callable[[], bool],
     place_of: str = "",
 ) -> Patient:
-    """`root`: of its process tree, where that is not its keeper."""
+    """Return the watched run. `root`: the root of its process tree, where that is not its keeper."""
     spec = task.spec
     return Patient(
         run_id=run.id,
@@ -153,7 +158,7 @@ def patient_of(
 
 
 def told_to_stop(context: Context, run_id: str, grace: float, *, fast: bool) -> None:
-    context.services.checkpoints.over(run_id)  # one that is under way must not hold the end up
+    context.services.checkpoints.over(run_id)  # a checkpoint that is under way must not delay the end
     if fast:
         context.services.checkpoints.hasten(run_id)
     context.services.health.ending(run_id, grace)

@@ -1,1 +1,2 @@
-"""Runs."""
+"""Runs and attempts: everything from a claimed task to its settlement. May touch agents, processes, workspaces and the
+store, through the supervisor's context."""

@@ -1,4 +1,5 @@
-"""Listening to one run's agent: its reports are taken in under the fence, together with how far they were read."""
+"""The reports of one run's agent. They are recorded under the task's fence, together with the position up to which the
+channel was read."""
 
 from __future__ import annotations
 
@@ -10,12 +11,16 @@ from holdfast.processes.port import Batch, ReportChannel
 from holdfast.store.port.transaction import AgentNews, Grip
 from holdfast.supervisor.context import Context
 
-PROGRESS_EVERY = 10.0  # seconds between two events of one run: agents chatter
+PROGRESS_EVERY = 10.0  # seconds between two progress events of one run: agents report far more often than people read
 AFTER_TROUBLE = 5.0
 
 
 class Listener:
-    """Made when the agent runs; read by reports.py now and then, and by the attempt once more when it is over."""
+    """The reader of one run's report channel.
+
+    It is created when the agent runs. services/agent_reports.py calls it now and then. The attempt calls it a last time
+    when the run is over.
+    """
 
     def __init__(self, context: Context, grip: Grip, run: Run, channel: ReportChannel, claim_grace: float) -> None:
         self.run_id = run.id
@@ -25,24 +30,25 @@ class Listener:
         self._channel = channel
         self._claim_grace = claim_grace
         self._heard = run.heard
-        self._was_stopped = False  # by us, because it did not exit
+        self._was_stopped = False  # by us, because the agent did not exit after its claim
         self._turn = asyncio.Lock()
         self._offset = run.heard.offset
         self._progress: Report | None = None
         self._claims: list[Report] = []
         self._refused = 0
         self._refused_why = ""
-        self._progress_from = 0.0  # loop time from which the next progress may be told
+        self._progress_from = 0.0  # loop time from which the next progress event may be emitted
         self._quiet_until = 0.0  # loop time before which nothing is tried again
 
     def has_news(self) -> bool:
-        """Whether it is worth a call of `hear`; costs one stat at most."""
+        """True if `hear` is worth calling. Costs one stat at most."""
         if self._is_quiet():
             return False
         return self._is_worth_telling(asyncio.get_running_loop().time()) or self._channel.changed()
 
     async def hear(self, *, last: bool = False) -> bool:
-        """Read a piece (all of it, the last time) and record what matters. True: there is more to read."""
+        """Read one piece of the channel (all of it if `last`) and record what matters. Return True if there is more to
+        read."""
         async with self._turn:
             while True:
                 batch = self._channel.read(last=last)
@@ -53,7 +59,8 @@ class Listener:
                 await asyncio.sleep(0)
 
     def grace_left(self, now: Instant) -> float | None:
-        """Seconds until an agent that claimed its result has to be gone; None when there is nothing to wait for."""
+        """Return the seconds until an agent that claimed its result must have exited. None: there is nothing to wait
+        for."""
         if self.claim is None or self._was_stopped or self._is_quiet():
             return None
         return self._claim_grace - now.since(self.claim.at)
@@ -66,7 +73,7 @@ class Listener:
         self._was_stopped = True
 
     def hold_off(self) -> None:
-        """Something went wrong: it is tried again, but not at once."""
+        """Wait a few seconds before the next try, after something went wrong."""
         self._quiet_until = asyncio.get_running_loop().time() + AFTER_TROUBLE
 
     def _is_quiet(self) -> bool:
@@ -85,11 +92,14 @@ class Listener:
                 self._claims.append(report)
 
     def _wants_checkpoint(self, note: str) -> None:
-        """That it was heard is recorded with the next news: heard again after a crash, it does no harm."""
+        """Ask for a checkpoint.
+
+        The read position is recorded only with the next news. So a crash may repeat this request, which does no harm.
+        """
         self._context.services.checkpoints.asked(self.run_id, note)
 
     def _is_new(self, claim: Report) -> bool:
-        """The first claim, and the first that says something else: all the others change nothing."""
+        """True for the first claim, and for the first claim that contradicts it. All later claims change nothing."""
         stands = self.claim or (self._claims[0] if self._claims else None)
         if stands is None:
             return True

@@ -1,6 +1,7 @@
-"""One claimed task, from wherever it stands to its settlement.
+"""One claimed task, from its current state to its settlement.
 
-What is run for it is driven by running.py; here is what that means for the task: its workspace's guard, its settlement.
+run.py drives each run of the task. This module handles the consequences for the task: the guard of its workspace, and
+its settlement.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from holdfast.supervisor.workspaces.guard import WorkspaceGuard
 
 
 class Attempt:
-    """Drives one task under one fence."""
+    """The driver of one task under one fence."""
 
     def __init__(self, context: Context, task: Task, earlier: Attempt | None = None) -> None:
-        """`earlier` is the try that failed before this one: a stop that it was asked for still stands."""
+        """Create the driver. `earlier` is the attempt that failed before this one: its stop request still applies."""
         assert task.owner is not None
         self.grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
         self.frozen = False
@@ -37,11 +38,11 @@ class Attempt:
         self._driver: RunDriver | Group = kind(context, task, self.grip, self._wish)
 
     async def drive(self) -> None:
-        """Until the task is settled, frozen, or no longer ours.
+        """Drive the task until it is settled, frozen, or owned by another supervisor.
 
-        The guard stands around everything that could start an agent, a whole group of them too, and is left after the
-        proven end of all: agents die before their tree goes (R-TREE-03). Whatever way leads out, what the task left
-        when it ended is put away.
+        The guard surrounds everything that could start an agent, also a whole group of members. The guard is left only
+        after the proven end of all of them: agents die before their tree is removed (R-TREE-03). However this method
+        ends, what the task left behind when it ended is cleaned up.
         """
         async with WorkspaceGuard(self._context, self.task.id) as guard:
             await self._drive(guard)
@@ -59,7 +60,7 @@ class Attempt:
                 self._context, self.task, self.grip, run_id, verdict, self._wish, self._driver.answer
             )
             if not await settle(self._context, self.task, self.grip, run_id, verdict, ended):
-                guard.keep()  # between attempts the workspace stays: an agent's session resumes only at its own path
+                guard.keep()  # Between attempts the workspace stays: an agent's session resumes only at its own path.
         except NotOwner:
             guard.keep()
             await self._driver.let_go()
@@ -67,7 +68,8 @@ class Attempt:
             self._driver.close()
 
     async def _until_ended(self) -> tuple[str | None, Verdict]:
-        """Of the run that it is at; or of an earlier one, where only what comes after it is left to do."""
+        """Return the end of the current run. If a stage ended earlier and only its gate or settlement is left, return
+        that end."""
         rest = await ended_before(self._context, self.task, self.grip, self._wish)
         return (None, rest) if rest is not None else await self._driver.until_ended()
 
@@ -77,15 +79,16 @@ class Attempt:
 
     @property
     def runs(self) -> list[RunDriver]:
-        """What runs for it at the moment."""
+        """The runs of the task that are driven at the moment."""
         return self._driver.runs
 
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
-        """Ask for the end. The reason is on disk before the signal, so that this death is never taken for a crash."""
+        """Ask for the end of the task's runs. The reason is on disk before the signal is sent, so this death is never
+        taken for a crash."""
         await self._driver.stop(why, fast=fast, reason=reason)
 
     async def send_again(self) -> None:
-        """A stop that could not be recorded (and was therefore not sent) the last time."""
+        """Send a stop again that could not be recorded the last time, and was therefore not sent."""
         await self._driver.send_again()
 
     @property
@@ -96,8 +99,11 @@ class Attempt:
         self._driver.beat()
 
     async def _see_who_else_dies(self, run_id: str | None) -> None:
-        """A death that would fail the task may be one of many, of which it is none: that failing cannot be taken back,
-        what a first or second death costs can. Not for long, and not when we are asked to stop."""
+        """Wait to see whether a crash that would fail the task is part of a mass death.
+
+        A failed task cannot be undone, but the retry budget that a first or second crash spends can be given back. Wait
+        only briefly, and not when a stop was requested.
+        """
         if run_id is None:
             return
         died = run_id

@@ -1,4 +1,8 @@
-"""All attempts of this supervisor: started, watched, restarted when a step failed for a passing reason."""
+"""The attempts of this supervisor: started, watched, and restarted when a step failed for a temporary reason.
+
+`recover` runs at start-up, before the first claim: it takes over what an earlier supervisor left running. Repeating it
+is harmless.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +28,11 @@ from holdfast.supervisor.runs.settle import settle
 from holdfast.supervisor.service import Service
 
 LONGEST_PAUSE = 30.0
-ALERT_FROM = 4.0  # the fourth failure in a row is no passing trouble any more
+ALERT_FROM = 4.0  # the fourth failure in a row is no longer a temporary failure
 
 
 def _beats_wanted(task: Task) -> float:
-    """Every so many seconds."""
+    """Return the seconds between two heartbeats that the keeper of this task needs."""
     return task.spec.orphan_grace / 3
 
 
@@ -37,9 +41,9 @@ class Attempts(Service):
         self._context = context
         self._attempts: dict[str, Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._workers: dict[str, str | None] = {}  # task → the named worker that has it
-        self._leaving = asyncio.Event()  # the supervisor goes
-        self._impatient = Bell()  # somebody came whose keeper would not wait for the next beat
+        self._workers: dict[str, str | None] = {}  # task → the named worker that claimed it
+        self._leaving = asyncio.Event()  # set when the supervisor leaves
+        self._impatient = Bell()  # rung when a task starts whose keeper needs an earlier heartbeat
         self._beat_in = math.inf
         context.shared.places.room = lambda: context.settings.agents - self.anonymous
 
@@ -50,7 +54,10 @@ class Attempts(Service):
         driving.add_done_callback(lambda _driving: self._over(task.id, driving))
 
     def _over(self, task_id: str, driving: asyncio.Task[None]) -> None:
-        """As a callback, because a task that is cancelled before its first step runs no `finally` of its own."""
+        """Forget the attempt of a task.
+
+        This is a callback because a coroutine that is cancelled before its first step never runs its own `finally`.
+        """
         if self._tasks.get(task_id) is driving:
             self._forget(task_id)
         self._context.shared.places.changed()
@@ -74,12 +81,15 @@ class Attempts(Service):
 
     @property
     def anonymous(self) -> int:
-        """Those that no named worker has. Claims ask in the writer's thread; attempts end in the loop's."""
+        """The number of running tasks that no named worker has.
+
+        Claims read this in the writer's thread while attempts end in the loop's thread: hence the copy of the list.
+        """
         return list(self._workers.values()).count(None)
 
     @property
     def workers(self) -> frozenset[str]:
-        """The named workers that are at work; likewise."""
+        """The named workers that have a running task. Read from two threads, like `anonymous`."""
         return frozenset(worker for worker in list(self._workers.values()) if worker is not None)
 
     @property
@@ -94,8 +104,11 @@ class Attempts(Service):
             attempt.beat()
 
     async def until_beat(self, usually: float) -> None:
-        """Until it is time to beat again: well within the patience of the most impatient keeper, also of one that
-        comes meanwhile."""
+        """Wait until the next heartbeat is due.
+
+        The wait is well within the orphan grace of the most impatient keeper. A keeper that starts meanwhile shortens
+        it.
+        """
         self._beat_in = min([usually, *(_beats_wanted(attempt.task) for attempt in self._attempts.values())])
         await self._impatient.wait(self._beat_in)
 
@@ -112,11 +125,14 @@ class Attempts(Service):
                 say(f"holdfast: a stop could not be recorded and is tried again: {result}")
 
     async def send_again(self) -> None:
-        """Stops whose record failed: an agent that was not told goes on, and we would wait for ever."""
+        """Send the stops again whose record failed.
+
+        Without the stop the agent would go on, and we would wait for it.
+        """
         for attempt in self.living:
             try:
                 await attempt.send_again()
-            except Exception as trouble:  # noqa: BLE001 - told, and tried again in a moment
+            except Exception as trouble:  # noqa: BLE001 - logged, and tried again in a moment
                 say_trouble(f"the stop of task {attempt.task.id} could not be recorded and is tried again: ", trouble)
 
     async def wait_all(self) -> None:
@@ -124,12 +140,15 @@ class Attempts(Service):
             await asyncio.wait(self._tasks.values())
 
     def abandon(self) -> None:
-        """Leave the agents to their keepers: what a crash would do, on purpose (`down --keep-agents`)."""
+        """Leave the agents to their keepers, as a crash would do, but on purpose (`down --keep-agents`)."""
         for task in self._tasks.values():
             task.cancel()
 
     async def assume_dead(self, attempt: Attempt) -> bool:
-        """An operator vouches that nothing of a frozen run lives: end it as cancelled. Not while its keeper lives."""
+        """End a frozen run as cancelled, because an operator vouches that none of its processes lives.
+
+        Return False while its keeper lives: then nothing is changed.
+        """
         verdict = Verdict(outcome=Outcome.CANCELLED, reason="an operator vouched that nothing of it lives")
         open_runs = await self._context.writer.write(lambda tx: tx.runs.open_runs(attempt.task.id))
         if any(self._context.ports.processes.is_held(run.id) for run in open_runs):
@@ -159,12 +178,14 @@ class Attempts(Service):
         return verdict if run.member else final
 
     async def _with_what_it_took(self, task: Task, run: Run, verdict: Verdict) -> Verdict:
-        """Nobody saw its end, but what it said that it used was used."""
+        """Return the verdict with the usage that the agent reported. The end of the run was not observed, but its
+        tokens were used."""
         live = self._context.ports.processes.find(run.id)
         try:
             end = ProcessEnd(cause=Cause.UNPROVEN)
             said = await in_thread(agents_word, self._context, task, run, live, end)
-        except (HoldfastError, OSError, ValueError) as trouble:  # its records are gone, say: its end matters more
+        # its records may be gone: the end of the run matters more
+        except (HoldfastError, OSError, ValueError) as trouble:
             say_trouble(f"what run {run.id} used is not known: ", trouble)
             return verdict
         finally:
@@ -172,7 +193,8 @@ class Attempts(Service):
         return replace(verdict, usage=said.usage)
 
     async def _keep_driving(self, task: Task) -> None:
-        """A step that fails for a passing reason (disk full, say) is tried again from what the store then says."""
+        """Drive a task until it is over. A step that failed for a temporary reason (a full disk, for example) is tried
+        again from the state in the store."""
         pause = 0.5
         attempt: Attempt | None = None
         try:
@@ -190,21 +212,21 @@ class Attempts(Service):
                         and not isinstance(error, OSError | Unavailable)
                         and not is_passing(error)
                     ):
-                        attempt.frozen = True  # a fault of ours, not of the machine: it will not mend by repeating
+                        attempt.frozen = True  # a defect of ours, not of the machine: repeating does not fix it
                         break
                     if self._leaving.is_set() and pause >= ALERT_FROM:
-                        break  # as after a crash: the next supervisor goes on from here
+                        break  # as after a crash: the next supervisor continues from here
                 await self._rest(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
                 if not await self._is_still_ours(attempt):
-                    break  # its last step was the settlement, and only what came after it failed
+                    break  # The last step was the settlement, and only what came after it failed.
             if not attempt.frozen:
                 del self._attempts[task.id]
         finally:
-            self._forget(task.id)  # before anybody who waits for us looks
+            self._forget(task.id)  # before a waiting caller looks
 
     async def _rest(self, pause: float) -> None:
-        """Before the next try. Whoever has waited long already does not hold a supervisor up that is about to go."""
+        """Pause before the next try. A task that has already waited does not delay a supervisor that is leaving."""
         if self._leaving.is_set():
             await asyncio.sleep(pause)
             return
@@ -216,12 +238,12 @@ class Attempts(Service):
         try:
             now = await self._context.writer.write(lambda tx: tx.tasks.get(attempt.task.id))
         except Unavailable:
-            return True  # cannot tell: the next step is refused if it is not
+            return True  # unknown: the next step is refused if the task is not ours
         return (now.owner, now.fence) == (attempt.grip.owner, attempt.grip.fence)
 
     async def _tell_trouble(self, task: Task, error: Exception, pause: float) -> None:
         trace = "".join(traceback.format_exception(error))
-        reason = str(error) or type(error).__name__  # a MemoryError has no words
+        reason = str(error) or type(error).__name__  # a MemoryError has no text
         event = Event(
             kind="attempt.trouble",
             level=Level.WARNING,
@@ -234,7 +256,7 @@ class Attempts(Service):
             await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
             if pause >= ALERT_FROM:
                 await self._alert(task, error)
-        except Exception as second:  # noqa: BLE001 - the store itself may be the trouble: say it where we still can
+        except Exception as second:  # noqa: BLE001 - the store itself may have failed: write to our own output instead
             say_trouble(f"A step of task {task.id} failed (and that could not be recorded: {second}): ", error)
 
     async def _alert(self, task: Task, error: Exception) -> None:
@@ -250,7 +272,7 @@ class Attempts(Service):
 
 
 async def recover(context: Context, attempts: Attempts) -> None:
-    """Adopt every running task of a host that is gone. The attempt then goes on from what it finds."""
+    """Adopt every running task of a supervisor that is gone. Its attempt continues from the state that it finds."""
     left = await context.writer.write(lambda tx: tx.tasks.running_elsewhere(context.host_id))
     for task in left:
         await _adopt(context, attempts, task)
@@ -272,6 +294,7 @@ async def _adopt(context: Context, attempts: Attempts, task: Task) -> None:
         adopted = await context.writer.write(lambda tx: tx.tasks.adopt(task, context.host_id, context.clock()))
     except NotOwner:
         return
-    with contextlib.suppress(Unavailable):  # their file is being edited, say: its agent runs on all the same
-        context.ports.environment(adopted.spec.environment)  # its secrets are known to us now, as if we had started it
+    # The environment file may be edited at this moment: the agent goes on all the same.
+    with contextlib.suppress(Unavailable):
+        context.ports.environment(adopted.spec.environment)  # learns the task's secrets, as if we had started it
     attempts.start(adopted)

@@ -1,4 +1,4 @@
-"""Putting a hand-over together: from the store, the earlier runs' output and the workspace as it is now."""
+"""The hand-over for a new conversation: made from the store, the output of earlier runs and the current workspace."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from holdfast.secrets.redact import redacted
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.workspaces.save import litter_of
 
-MOST_OUTPUT = 2 << 20  # bytes of a run's output, from its end: what was before is history
-MOST_EARLIER = 20  # runs whose ends are told
+MOST_OUTPUT = 2 << 20  # bytes of a run's output, from its end: older output is history
+MOST_EARLIER = 20  # earlier runs whose ends are listed
 
 
 async def handed_over(context: Context, task: Task, run: Run, workspace: Workspace) -> str | None:
-    """What the agent of this run is told; None: nothing but its task, for nobody worked on it before, or it goes on in
-    its own conversation, or is a command, which takes a prompt for what it is."""
+    """Return the hand-over text for the agent of this run. None: the agent gets only its task.
+
+    None is returned in three cases. No earlier run worked on the task. The agent resumes its own conversation. The
+    agent is a plain command, which executes its prompt as it is.
+    """
     adapter = context.ports.agents[task.spec.agent]
     if task.session_id is not None or run.number == 1 or not adapter.reads_events:
         return None
@@ -53,7 +56,8 @@ async def handed_over(context: Context, task: Task, run: Run, workspace: Workspa
 
 
 def _without_secrets(text: str, prompt: str) -> str:
-    """What earlier agents said is kept with the run, like every other word of theirs. The user's own words stay."""
+    """Return the text with secrets redacted, because earlier agents' output is kept with the run. The user's own prompt
+    stays as it was."""
     clean, cleaned = redacted(text), redacted(prompt)
     return clean if cleaned == prompt else clean.replace(cleaned, prompt)
 
@@ -63,7 +67,7 @@ def _earlier(row: Mapping[str, object], said: Recollection | None) -> EarlierRun
     return EarlierRun(
         number=int(str(row["number"])),
         outcome=str(row["outcome"] or "unknown"),
-        reason=str(row["reason"] or "nobody knows why"),
+        reason=str(row["reason"] or "the reason is not known"),
         report=str(report or ""),
         said=said,
     )

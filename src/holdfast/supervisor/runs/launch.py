@@ -1,4 +1,5 @@
-"""Between an attempt and its agent's adapter: what is started, and what the agent's own words say of its end."""
+"""The step between an attempt and its agent's adapter: what to launch, and the verdict that the agent's output gives on
+its end."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from holdfast.secrets.redact import learn, secrets_in
 from holdfast.store.port.transaction import Grip
 from holdfast.supervisor.context import Context
 
-LEAST_BUDGET = 0.0001  # dollars: a CLI may take 0 for no limit
+LEAST_BUDGET = 0.0001  # dollars: a CLI may take 0 to mean "no limit"
 
 
 def launch_spec(
@@ -33,7 +34,7 @@ def launch_spec(
     hand_over: str | None = None,
     meter: Meter | None = None,
 ) -> LaunchSpec:
-    """Raises LaunchError when the agent cannot be started here as it was asked for."""
+    """Return what to launch. Raise LaunchError when the agent cannot be started here as requested."""
     spec, adapter = task.spec, context.ports.agents[task.spec.agent]
     surroundings = context.ports.surroundings(spec)
     problem = adapter.problem(spec.agent_options, surroundings)
@@ -41,7 +42,8 @@ def launch_spec(
         raise LaunchError(f"The agent cannot be started: {problem}.")
     account = USERS_OWN if run.account is None else context.ports.accounts.look_up(spec.agent, run.account)
     if spec.strategy is Strategy.CONTAINER:
-        account = replace(account, config_dir=None)  # a directory of this machine, which is not there
+        # a directory of this machine, which does not exist in the container
+        account = replace(account, config_dir=None)
     run_dir = os.path.join(context.home, "runs", run.id)
     channel = os.path.join(run_dir, "channel")
     # Another account must not find the keys of the user's own login.
@@ -79,7 +81,7 @@ def launch_spec(
         PWD=workspace.path,
     )
     if spec.strategy is not Strategy.CONTAINER:
-        env["HOLDFAST_HOME"] = context.home  # so that what it adds comes to us
+        env["HOLDFAST_HOME"] = context.home  # so that tasks that the agent adds come to this home
     if task.worker is not None:
         env["HOLDFAST_WORKER"] = task.worker
     return LaunchSpec(
@@ -109,7 +111,11 @@ def launch_spec(
 
 
 def _refuse_without_secrets(task: Task, env: Mapping[str, str]) -> None:
-    """What `env.set` had at `add` and looked like a secret is not kept with the task: its file has to have it still."""
+    """Raise LaunchError if a secret of `env.set` is missing.
+
+    A value of `env.set` that looked like a secret at `add` is not kept with the task. The file that held it must still
+    have it.
+    """
     held = task.spec.environment.get("held")
     for name, place in held.items() if isinstance(held, dict) else ():
         if name not in env:
@@ -121,7 +127,8 @@ def _refuse_without_secrets(task: Task, env: Mapping[str, str]) -> None:
 
 
 def _options(spec: TaskSpec, adapter: AgentAdapter, meter: Meter | None) -> Mapping[str, object]:
-    """A CLI that stops by itself at an amount of money is told what is left of it."""
+    """Return the agent's options. A CLI that stops by itself at an amount of money gets what is left of the spending
+    cap."""
     left = None if meter is None else meter.left_usd
     if left is None or not adapter.capabilities.budget:
         return spec.agent_options
@@ -129,7 +136,7 @@ def _options(spec: TaskSpec, adapter: AgentAdapter, meter: Meter | None) -> Mapp
 
 
 def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: ProcessEnd) -> Verdict:
-    """What the agent's output says of how it ended."""
+    """Return the verdict that the agent's output gives on its end."""
     adapter = context.ports.agents[task.spec.agent]
     return adapter.judge(
         Ended(
@@ -147,10 +154,10 @@ def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: Proc
 
 
 def _zone(context: Context, task: Task, run: Run) -> str | None:
-    """Where the agent's clock stood: some say the end of a limit in local time."""
+    """Return the time zone of the agent's clock: some agents print the end of a limit in local time."""
     own: Mapping[str, str] = {}
     if run.account is not None:
-        with contextlib.suppress(LaunchError):  # its account has changed since
+        with contextlib.suppress(LaunchError):  # the account was changed or removed since
             own = context.ports.accounts.look_up(task.spec.agent, run.account).env
     with contextlib.suppress(Unavailable):
         return own.get("TZ") or context.ports.environment(task.spec.environment).get("TZ")
@@ -158,12 +165,14 @@ def _zone(context: Context, task: Task, run: Run) -> str | None:
 
 
 def session_of(run_id: str) -> str:
-    """The session that a run begins, where its CLI lets us choose: known again after any crash, without a record."""
+    """Return the session id of a run, for CLIs that let us choose it. It is derived from the run id, so it is known
+    after any crash without a record."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"holdfast:{run_id}"))
 
 
 def _login_in(env: Mapping[str, str], patterns: Sequence[str]) -> list[str]:
-    """The variables of the user's own login that mean the same in a container: paths of this machine do not."""
+    """Return the variables of the user's own login that are valid in a container. Absolute paths of this machine are
+    not."""
     return [
         name
         for name, value in env.items()

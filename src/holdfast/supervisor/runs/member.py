@@ -1,6 +1,6 @@
 """One member of a parallel stage: a run like any other, whose end is recorded together with its result.
 
-Its task is the stage's, seen as this member sees it: with its agent, options and prompt, and the time that is left.
+A member sees the stage's task with its own agent, options and prompt, and with the time that is left.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NO_LOGIN = Verdict(outcome=Outcome.OVERLOADED, reason="its account is held back
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """What a member belongs to."""
+    """The task, stage and gathering that a member belongs to."""
 
     task: Task
     grip: Grip
@@ -51,7 +51,7 @@ class Part:
 
 
 def seen_by(task: Task, stage: Stage, gathering: Gathering, member: Member, now: Instant) -> Task:
-    """A conversation of its own, too: each member begins anew."""
+    """Return the task as this member sees it. It has no session: each member begins its own conversation."""
     spec = replace(
         task.spec,
         agent=member.agent,
@@ -65,30 +65,32 @@ def seen_by(task: Task, stage: Stage, gathering: Gathering, member: Member, now:
 
 
 def with_agent_of(task: Task, run: Run) -> Task:
-    """The task as its agent in that run saw it, as far as its output and what it used are concerned."""
+    """Return the task with the agent of that run, as needed to read its output and usage."""
     stages = [stage for stage in task.spec.stages if stage.name == run.stage]
     found = [member for stage in stages for member in stage.members if member.name == run.member]
     return replace(task, spec=replace(task.spec, agent=found[0].agent), session_id=None) if found else task
 
 
 def stands(tx: Transaction, part: Part) -> dict[str, Result]:
-    """Member → the result that counts. Who died with many others has none: it goes again (R-CRASH-07)."""
+    """Return the result that counts for each member. A member that died in a mass death has none: it is run again
+    (R-CRASH-07)."""
     found = standing(part.stage, tx.results.of_task(part.task.id), part.task.progress, part.gathering)
     return {name: result for name, result in found.items() if not is_of_many(tx, result.run_id)}
 
 
 class MemberRun(RunDriver):
-    """Until it has ended, and what it came to is recorded. Nothing of it is started a second time here."""
+    """The driver of one member, until it has ended and its result is recorded. It never starts the member a second
+    time."""
 
     def __init__(self, context: Context, part: Part, member: Member, wish: Wish) -> None:
         seen = seen_by(part.task, part.stage, part.gathering, member, context.clock())
         super().__init__(context, seen, part.grip, wish)
         self.role = Role(stage=part.stage.name, member=member.name, agent=member.agent)
-        self.end: MemberEnd | None = None  # None: it has no result (yet)
-        self.cut_short: Verdict | None = None  # it ended without a result: stopped, or lost
+        self.end: MemberEnd | None = None  # None: the member has no result (yet)
+        self.cut_short: Verdict | None = None  # it ended without a result: stopped or lost
         self.unknown: Verdict | None = None
         self.place_of = member.name if part.stage.apart else ""
-        self.is_kept = not part.stage.apart  # checkpoints are of the task's own tree
+        self.is_kept = not part.stage.apart  # checkpoints are taken of the task's own tree
         self._part = part
         self._member = member
         self._recorded = False
@@ -100,7 +102,7 @@ class MemberRun(RunDriver):
             return
         if run_id is None and counts_as_result(verdict):
             await self.never_ran(verdict)
-        elif run_id is not None and not self._recorded:  # found ended, by an earlier supervisor
+        elif run_id is not None and not self._recorded:  # an earlier supervisor recorded the end
             assert self.run is not None
             await self._write(await self._also(self.run, verdict, None))
         if self.end is None:
@@ -109,16 +111,16 @@ class MemberRun(RunDriver):
             self._forget(run_id)
 
     async def never_ran(self, verdict: Verdict) -> None:
-        """It ended before there was a run of it: that is its result."""
+        """Record the result of a member that ended before it had a run."""
         result = await result_of(self._context, self._part.task, None, verdict, agent=self._member.agent,
                                  member=self._member.name)  # fmt: skip
         await self._write(lambda tx: self._tell(tx, None, verdict, result))
         self._is(verdict, result)
 
-    # -- in the terms of one run ---------------------------------------------------------------------------------------
+    # -- what differs from one run -------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        """The task's own tree is there before its members start."""
+        """Prepare the member's own workspace, if it has one. The task's own tree is ready before its members start."""
         if self.place_of:
             await self.wish.interrupts(
                 ensure_member_workspace(self._context, self._part.task, self.grip, self._member.name)
@@ -129,12 +131,15 @@ class MemberRun(RunDriver):
         return replace(self.task, spec=replace(self.task.spec, prompt=asked.spec.prompt))
 
     async def _told(self, _asked: Task, _run: Run, _workspace: Workspace) -> str | None:
-        """Nobody worked on its part before."""
+        """Return None: no earlier run worked on this member's part."""
         return None
 
     async def _also(self, run: Run, verdict: Verdict, end: ProcessEnd | None) -> Callable[[Transaction], None]:
-        """Its end, its result and its settlement are one transaction: a supervisor that dies finds it with a result, or
-        finds an open run; nobody is run twice, and nobody is forgotten."""
+        """Return the writes that record the member's result and settlement.
+
+        End, result and settlement are one transaction. After a crash the next supervisor finds either a result or an
+        open run. So no member is run twice, and none is forgotten.
+        """
         result: Result | None = None
         if counts_as_result(verdict):
             workspace = await self._write(self._current)
@@ -174,28 +179,33 @@ class MemberRun(RunDriver):
         return record
 
     async def _never_started(self, why: StopWhy) -> tuple[str | None, Verdict]:
-        """The stage's time was up while it was being prepared: that is a result, or it would be prepared for ever."""
+        """Record a timeout as the result if the stage's time was up during preparation. Otherwise the member would be
+        prepared again for ever."""
         if why is not StopWhy.DEADLINE:
             return await super()._never_started(why)
         reason = f"{self.wish.reason} before its agent had started"
         return await self._end_without_process(Verdict(outcome=Outcome.TIMEOUT, reason=reason))
 
     async def _no_account(self) -> Verdict:
-        """A shut account is a failure of this member; if all of them met it, the task waits as one agent would."""
+        """Return the verdict for a member without a usable account.
+
+        A parked or stopped account is a failure of this member. If all members met one, the task waits as it would for
+        a single agent.
+        """
         now = self._context.clock()
         shut = await self._write(lambda tx: tx.accounts.shut(now))
         mine = [account for account in shut if account.agent == self._member.agent]
         if not mine:
             return _NO_LOGIN
         first = min(mine, key=lambda account: account.until or float("inf"))
-        reason = f"its account {first.full_name} is shut: {first.reason}"
+        reason = f"its account {first.full_name} is parked or stopped: {first.reason}"
         return Verdict(outcome=first.outcome, reason=reason, resets_at=first.until)
 
     def _nothing_left(self) -> Verdict:
-        return Verdict(outcome=Outcome.OVER_BUDGET, reason="nothing was left of the task's budget before it started")
+        return Verdict(outcome=Outcome.OVER_BUDGET, reason="nothing was left of the spending cap before it started")
 
     async def _commit_leftovers(self, workspace: Workspace) -> None:
-        """Of a tree of its own: what comes after finds its work on its branch."""
+        """Commit what the member left uncommitted in its own tree. The next stage finds that work on its branch."""
         repo = await self._write(lambda tx: tx.workspaces.repo(workspace.repo_id))
         await self._context.ports.strategy_of(self.task.spec).tidy(repo, workspace)
         await commit_leftovers(self._context, self.task, repo, workspace)
@@ -212,7 +222,8 @@ class MemberRun(RunDriver):
         )
 
     def _tell(self, tx: Transaction, run_id: str | None, verdict: Verdict, result: Result) -> None:
-        """And, with the last of them, what all came to: told once, whatever crashes."""
+        """Record the member's result. With the last result, also emit the summary of the stage: exactly once, even
+        after a crash."""
         part, now = self._part, self._context.clock()
         tx.results.record(self.grip, result)
         name, stage = self._member.name, part.stage
@@ -249,7 +260,7 @@ class MemberRun(RunDriver):
         )  # fmt: skip
 
     def _forget(self, run_id: str) -> None:
-        """Its records, once it is settled; what stays of them is in nobody's way."""
+        """Remove the run directory's records once the run is settled. A record that cannot be removed does no harm."""
         try:
             self._context.ports.processes.forget(run_id)
         except OSError as trouble:
@@ -257,7 +268,8 @@ class MemberRun(RunDriver):
 
 
 def _naming_its_branch(result: Result, workspace: Workspace | None) -> Result:
-    """Where its commits are, if it has any: a branch without one is deleted with its workspace."""
+    """Return the result with the branch that holds the member's commits. A branch without commits is deleted with its
+    workspace, so it is not named."""
     if workspace is None or not workspace.member or workspace.branch is None:
         return result
     if result.commit is None or result.commit == workspace.base_commit:
@@ -266,8 +278,9 @@ def _naming_its_branch(result: Result, workspace: Workspace | None) -> Result:
 
 
 def _for_a_member(decision: Decision, task: Task) -> Decision:
-    """The task pays nothing, and nothing goes on by itself: what it means for others (its account, say) stands."""
+    """Return the decision for a member's end. It spends no retry budget and requeues nothing. Effects on others
+    (parking the account, for example) still apply."""
     parking = decision.parking
     if task.spec.strategy is Strategy.CONTAINER and parking is not None and parking.until is None:
-        parking = None  # as for one agent in a container (ending.py)
+        parking = None  # as for one agent in a container (settle.py)
     return replace(decision, action=Action.FAIL, spends=(), alert=False, failure=None, parking=parking)

@@ -1,8 +1,10 @@
-"""A parallel stage: its members run side by side, inside the guard of their task (R-CRON-05, R-TREE-03).
+"""A parallel stage: its members run at the same time, inside the guard of their task (R-CRON-05, R-TREE-03).
 
-One task, one claim, one fence; each member is a run of its own. The group is over when every member's tree is proven
-empty: only then may the workspace go. It runs on what it finds: members with a result are not run again, runs that are
-open are adopted, and the deadline counts from the durable beginning. So a crash is a pause between two steps.
+There is one task, one claim and one fence. Each member is a run of its own. The stage is over when the process tree of
+every member is proven empty: only then may the workspace be removed.
+
+The stage continues from what it finds. Members with a result are not run again, open runs are adopted, and the deadline
+counts from the recorded beginning. So a crash is only a pause between two steps.
 """
 
 from __future__ import annotations
@@ -38,21 +40,21 @@ from holdfast.supervisor.runs.run import RunDriver
 from holdfast.supervisor.runs.stop_request import Stopped, Wish, naming_the_operator, stopped_before
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
 
-LOOK_EVERY = 5.0  # seconds: backs up every hint, and a clock that stood still while the machine slept
-_CUT = (Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED)  # the strongest word first
+LOOK_EVERY = 5.0  # seconds: a fallback for missed wake-ups, and for a clock that stood still while the machine slept
+_CUT = (Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED)  # the strongest outcome first
 
 
 class Group:
-    """Drives the members of one stage. Stops reach all of them, and are durable before they are sent."""
+    """The driver of the members of one stage. Stops reach all members, and are durable before they are sent."""
 
     def __init__(self, context: Context, task: Task, grip: Grip, wish: Wish) -> None:
-        """`wish`: a stop that was asked for before this try."""
+        """Create the driver, with the stop request of the task: it may date from before this try."""
         stage = stage_of(task.spec.stages, task.progress)
         assert stage is not None
         self.task = task
         self.grip = grip
         self.wish = wish
-        self.answer = ""  # of the stage, when it is over
+        self.answer = ""  # the stage's answer, once it is over
         self._context = context
         self._stage: Stage = stage
         self._bell = Bell()
@@ -60,17 +62,17 @@ class Group:
         self._driving: dict[asyncio.Task[None], MemberRun] = {}
         self._ends: dict[str, MemberEnd] = {}
         self._found: list[str] = []  # runs that ended before this try
-        self._waiting: list[Member] = []  # for a place
-        self._extra = 0  # places beyond the one of the claim
+        self._waiting: list[Member] = []  # members that wait for a slot
+        self._extra = 0  # slots beyond the one of the claim
         self._wanted = 0
 
     @property
     def runs(self) -> list[RunDriver]:
-        """What runs at the moment."""
+        """The runs that are driven at the moment."""
         return list(self._driving.values())
 
     async def until_ended(self) -> tuple[str | None, Verdict]:
-        """What the stage came to; with a run: of that one nothing proves that it is over."""
+        """Return the verdict of the stage. A run id with it names a run whose end cannot be proven."""
         with self._context.shared.places.watched(self._bell.ring):
             try:
                 return await self._gather()
@@ -79,7 +81,8 @@ class Group:
             except Stopped as stopped:
                 return None, await stopped_before(self._context, self.task, stopped.why, "any member started")
             finally:
-                # A cancellation, or trouble of one of them: their agents stay with their keepers, and are found again.
+                # After a cancellation, or trouble of one member: the agents stay with their keepers and are found
+                # again.
                 await end_all(self._driving)
                 self._driving.clear()
                 self._want(0)
@@ -103,13 +106,14 @@ class Group:
             await run.send_again()
 
     def beat(self) -> None:
-        """Also for those whom nobody drives at the moment, because of trouble: their supervisor lives."""
+        """Beat for all members without an end. That includes members that no coroutine drives because of trouble: their
+        supervisor lives."""
         for run in self._all:
             if run.end is None and run.cut_short is None:
                 run.beat()
 
     async def let_go(self) -> None:
-        """Another incarnation owns the task."""
+        """Stop writing: another supervisor owns the task."""
         for run in self._all:
             await run.let_go()
 
@@ -142,13 +146,13 @@ class Group:
         return await self._concluded()
 
     async def _prepare(self) -> None:
-        """Before the first of them, never beneath one that is at work."""
+        """Prepare the workspace before the first member starts. It is never prepared again under a working member."""
         if self.task.spec.strategy is Strategy.CONTAINER and not self._stage.apart:
             raise LaunchError("The members of a parallel stage cannot share a container: give them `apart = true`.")
         await self.wish.interrupts(ensure_workspace(self._context, self.task, self.grip))
 
     def _begin(self, tx: Transaction) -> tuple[Part, dict[str, Result]]:
-        """Or go on with what was begun: the deadline of a gathering outlives its supervisor."""
+        """Begin the gathering, or continue the one that was begun: its deadline outlives its supervisor."""
         now, task, results = self._context.clock(), tx.tasks.get(self.task.id), tx.results.of_task(self.task.id)
         gathering = gathering_of(task.progress, now)
         if gathering is None:
@@ -158,7 +162,7 @@ class Group:
         return part, stands(tx, part)
 
     async def _take_in(self, results: dict[str, Result]) -> None:
-        """Of earlier tries, and of an earlier supervisor."""
+        """Load the results of earlier tries and of an earlier supervisor."""
         for result in results.values():
             resets_at, run_id = None, result.run_id
             self._found += [run_id] if run_id is not None else []
@@ -173,7 +177,11 @@ class Group:
             )
 
     async def _adopt(self, part: Part, found: Sequence[Run]) -> None:
-        """Whose keeper is gone has ended, or nobody can tell: that is known before anybody starts beside it."""
+        """Adopt the open runs.
+
+        A run whose keeper is gone has ended, or its end is unknown. Wait until that is known before other members
+        start.
+        """
         over = []
         for run in found:
             member = next(one for one in self._stage.members if one.name == run.member)
@@ -189,7 +197,8 @@ class Group:
         self._collect()
 
     def _start_more(self, part: Part) -> None:
-        """As many as there is room for. Nobody who would only be ended at once, or might meet the unknown."""
+        """Start as many members as there are slots for. Start none that would be ended at once, or that might meet a
+        run with an unknown end."""
         if self.wish.why is not None or self._unknown is not None:
             self._want(0)
             return
@@ -200,7 +209,7 @@ class Group:
 
     def _has_place(self) -> bool:
         if len(self._driving) <= self._extra:
-            return True  # the claim's own, or one that another member has left
+            return True  # the claim's own slot, or one that another member has left
         if not self._context.shared.places.take():
             return False
         self._extra += 1
@@ -216,7 +225,8 @@ class Group:
         return driving
 
     def _collect(self) -> None:
-        """Who has ended leaves its place. Trouble of one (a full disk, say) is the whole group's: it is tried again."""
+        """Give back the slots of members that have ended. Trouble of one member (a full disk, for example) fails the
+        try of the whole group, which is repeated."""
         for driving in [driving for driving in self._driving if driving.done()]:
             run = self._driving.pop(driving)
             run.close()
@@ -229,7 +239,8 @@ class Group:
             self._context.shared.places.give_back(idle)
 
     async def _end_the_rest(self, part: Part) -> None:
-        """Its time is up: what it has is its result. Who never had a place has none."""
+        """Stop the running members because the stage's time is up: what they have is their result. A member that never
+        had a slot gets a timeout."""
         words = f"the stage's time of {self._stage.timeout:g} s was up"
         for run in self._driving.values():
             if run.wish.why is None:
@@ -239,12 +250,12 @@ class Group:
         self._want(0)
         while self._waiting and self.wish.why is None and self._unknown is None:
             run = MemberRun(self._context, part, self._waiting[0], Wish())
-            await run.never_ran(Verdict(outcome=Outcome.TIMEOUT, reason=f"{words} before a place was free for it"))
+            await run.never_ran(Verdict(outcome=Outcome.TIMEOUT, reason=f"{words} before a slot was free for it"))
             assert run.end is not None
             self._ends[run.end.name] = run.end
             self._waiting.pop(0)
 
-    # -- what it came to ---------------------------------------------------------------------------------------------
+    # -- the verdict ---------------------------------------------------------------------------------------------
 
     async def _concluded(self) -> tuple[str | None, Verdict]:
         if self._unknown is not None:
@@ -257,7 +268,7 @@ class Group:
         if self._waiting and self.wish.why is not None:
             return None, await stopped_before(self._context, self.task, self.wish.why, "all members had started")
         if await self._died_with_many():
-            words = f"members of stage {self._stage.name} died with many other agents at once; they go again"
+            words = f"members of stage {self._stage.name} died with many other agents at once, and are run again"
             return None, Verdict(outcome=Outcome.STOPPED, reason=words)
         lost = await self._lost()
         ends = [self._ends[member.name] for member in self._stage.members if member.name in self._ends]
@@ -265,7 +276,8 @@ class Group:
         return None, summary(self._stage, ends, lost)
 
     async def _died_with_many(self) -> bool:
-        """R-CRASH-07: then the stage has not failed. That may be known only when the others have died too."""
+        """True if members died in a mass death: then the stage has not failed (R-CRASH-07). This may be known only
+        after other agents have died too."""
         ended = [*self._found, *(run.run.id for run in self._all if run.run is not None)]
         while not is_enough(self._stage, self._ends.values()):
             is_mass, left = await self._context.writer.write(partial(_of_many, self._context, ended))
@@ -275,7 +287,8 @@ class Group:
         return False
 
     async def _lost(self) -> list[str]:
-        """Who is run again for that, unless the task's budget for it is spent: then it is counted as what it is."""
+        """Return the lost members that are run again. If the task's budget for losses is spent, record each loss as the
+        member's result instead."""
         lost = [run for run in self._all if run.cut_short is not None]
         if not lost:
             return []
@@ -302,7 +315,7 @@ class Group:
 
 
 def _of_many(context: Context, runs: Sequence[str], tx: Transaction) -> tuple[bool, float]:
-    """Whether one of them died with many others; and for how long that is open."""
+    """Return whether one of the runs died in a mass death, and the seconds for which that is still undecided."""
     return any(is_of_many(tx, run) for run in runs), max((open_for(context, tx, run) for run in runs), default=0.0)
 
 

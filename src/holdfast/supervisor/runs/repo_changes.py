@@ -1,6 +1,8 @@
-"""What a run left in the user's repository outside its workspace and branch: changes (R-TREE-16), locks (R-TREE-15).
+"""Changes (R-TREE-16) and stale git locks (R-TREE-15) that a run left in the user's repository outside its workspace
+and branch.
 
-Only for worktrees: other strategies do not share a `.git` with their agents, or, with `none`, are meant to change it.
+Only worktrees are checked. Other strategies do not share a `.git` directory with their agents. With `none`, the agent
+is meant to change the repository.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ from holdfast.supervisor.service import Service
 from holdfast.workspaces.git.fingerprint import Changes, shared_locks
 
 SHOWN, TOLD = 8, 200  # names in a message, names in an event
-SETTLING = 0.2  # seconds that a lock without a holder must stay as it is: other programs than git use them for moments
+# seconds that a lock without a holder must stay unchanged: other programs than git use such locks for moments
+SETTLING = 0.2
 LOCK_ALERT = "git-lock:"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """What a look at the end of a run found."""
+    """The changes and locks that were found at the end of a run."""
 
     repo: Repo
     changes: Changes | None
@@ -36,7 +39,8 @@ class Findings:
 
 
 async def note_before(context: Context, task: Task, run_id: str) -> None:
-    """Before the agent is started. What cannot be noted now cannot be compared later; the run goes on."""
+    """Fingerprint the repository before the agent starts. If that fails, nothing can be compared later, but the run
+    goes on."""
     if task.spec.strategy is Strategy.WORKTREE:
         repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
         with contextlib.suppress(OSError):
@@ -44,13 +48,14 @@ async def note_before(context: Context, task: Task, run_id: str) -> None:
 
 
 async def look_after(context: Context, task: Task, run_id: str) -> Findings | None:
-    """After the proof of emptiness, whoever started the run. None: nothing to tell."""
+    """Compare the repository with its fingerprint after the tree is proven empty, whichever supervisor started the run.
+    None: no findings."""
     if task.spec.strategy is not Strategy.WORKTREE:
         return None
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     try:
         return await in_thread(_look, context, repo, run_id)
-    except OSError as trouble:  # out of descriptors, say: the ending of a task does not wait for this
+    except OSError as trouble:  # For example out of descriptors: the settlement of a task does not wait for this.
         say(f"holdfast: {repo.path} could not be compared after task {task.id}: {trouble}")
         return None
 
@@ -63,7 +68,7 @@ def _look(context: Context, repo: Repo, run_id: str) -> Findings | None:
 
 
 def _lying_around(common_dir: str, folders: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """Locks that nobody holds, and that are the same a moment later."""
+    """Return the locks that no process holds, and that are unchanged a moment later."""
     seen = [(lock, _stamp(lock)) for lock in shared_locks(common_dir)]
     free = [(lock, stamp) for lock, stamp in seen if stamp and not context.ports.may_be_held(lock, folders)]
     if free:
@@ -80,7 +85,7 @@ def _stamp(path: str) -> tuple[int, int] | None:
 
 
 def tell(tx: Transaction, context: Context, task: Task, run_id: str, found: Findings | None) -> None:
-    """In the transaction that ends the run: told once, whatever crashes."""
+    """Emit the findings in the transaction that ends the run: exactly once, even after a crash."""
     if found is None:
         return
     if found.changes is not None:
@@ -113,7 +118,7 @@ def _tell_changes(tx: Transaction, context: Context, task: Task, run_id: str, re
         ),
         now,
     )
-    # Many agents may see the same change, a commit of the user say: that is one alert, which counts.
+    # Many agents may see the same change, for example a commit of the user. That is one alert, which counts them.
     tx.events.raise_alert(
         f"outside:{repo.id}:{changes.digest}",
         message,
@@ -130,14 +135,14 @@ def _folder(context: Context, run_id: str) -> str:
 
 
 class LockAlerts(Service):
-    """Closes the alert of a lock when the lock is gone."""
+    """The service that closes the alert of a git lock when the lock is gone."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._next = 0.0
 
     async def tick(self) -> None:
-        """With a look at the store, but not each one: nobody waits for this."""
+        """Check the locks that have an alert, at most every two seconds: this is not urgent."""
         now = asyncio.get_running_loop().time()
         if now < self._next:
             return

@@ -1,6 +1,6 @@
-"""What a run left behind, gathered once its end is proven: the agent's last answer, the files, the commit.
+"""The result of a run, collected once its end is proven: the agent's last answer, the files, the commit.
 
-Nothing of this decides anything, and nothing of it may hold up a settlement: what cannot be read is not told.
+No decision depends on it, and it must not delay a settlement: what cannot be read is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.core.workflows.workflow import name_of
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.workspaces.save import litter_of
 
-MOST_TAIL = 1 << 20  # bytes from the end of an agent's output in which its answer nearly always stands
+MOST_TAIL = 1 << 20  # bytes from the end of an agent's output, which nearly always hold its answer
 _THERE = (WorkspaceState.READY, WorkspaceState.PRESERVED)
 
 
@@ -39,11 +39,12 @@ async def result_of(
     passed: bool | None = None,
     is_committed: bool = False,
 ) -> Result:
-    """Of a run whose end is proven. Its output is read from its directory, so this is the same after any crash.
+    """Return the result of a run whose end is proven. The output is read from the run's directory, so the result is the
+    same after any crash.
 
-    `agent` and `member`: of a member of a parallel stage. `workspace`: None where there is none, or no look is wanted.
-    `passed`: by default, whether it completed. `is_committed`: nothing is uncommitted in there. When it began and
-    ended is filled in from its run when it is recorded.
+    `agent` and `member`: set for a member of a parallel stage. `workspace`: None if there is none, or if it need not be
+    read. `passed`: defaults to whether the run completed. `is_committed`: nothing in the workspace is uncommitted. The
+    times at which the run began and ended are filled in when the result is recorded.
     """
     name = agent or task.spec.agent
     text = "" if run_id is None else await in_thread(answer, context.home, run_id, context.ports.agents.get(name))
@@ -69,14 +70,15 @@ async def result_of(
 
 
 async def result_at_end(context: Context, task: Task, run_id: str | None, verdict: Verdict) -> Result:
-    """Of a task without a workflow, when its work is saved and its workspace not yet put away."""
+    """Return the result of a task without a workflow, after its work is saved and before its workspace is removed."""
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     is_committed = verdict.outcome is Outcome.COMPLETED and task.spec.commit_leftovers == "all"
     return await result_of(context, task, run_id, verdict, workspace=workspace, is_committed=is_committed)
 
 
 def answer(home: str, run_id: str, adapter: AgentAdapter | None) -> str:
-    """Blocking, and never raises. Nearly always the end of the output has it; else all of it is read."""
+    """Return the agent's last answer. Blocking, and never raises. The end of the output nearly always has it. Otherwise
+    all of the output is read."""
     path = os.path.join(home, "runs", run_id, "out.log")
     try:
         if adapter is None or not adapter.reads_events:
@@ -85,7 +87,7 @@ def answer(home: str, run_id: str, adapter: AgentAdapter | None) -> str:
         if found or os.path.getsize(path) <= MOST_TAIL:
             return found
         return _said(adapter, data_lines(path))
-    except Exception:  # noqa: BLE001 - an agent's files met a fault of ours: its answer is not told, that is all
+    except Exception:  # noqa: BLE001 - our own defect while reading an agent's files: the answer is left out
         return ""
 
 

@@ -1,8 +1,8 @@
-"""One run, from its durable intent to its recorded end: launched or found, watched, listened to, stopped, proven over.
+"""One run, from its durable intent to its recorded end: launched or found, watched, read, stopped, proven over.
 
-What the end means for the task is not decided here (attempt.py); nor who else runs beside it.
-After a crash the same code runs on what it finds: a run that was only intended, one whose keeper lives on, one that
-ended meanwhile. There is no recovery path of its own.
+attempt.py decides what the end means for the task. This module does not know which other runs exist. After a crash the
+same code continues from what it finds: a run that was only intended, a run whose keeper lives, or a run that ended
+meanwhile. There is no separate recovery path.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ from holdfast.supervisor.workspaces.prepare import ensure_workspace
 def intend(
     context: Context, tx: Transaction, task: Task, grip: Grip, run_id: str, role: Role = ALONE
 ) -> tuple[Task, Run]:
-    """The task comes back without its session when that was of an account that is gone."""
+    """Record the durable intent of a run, with its account and timeout, in one transaction before anything is started.
+
+    Return the task and its run. The task has no session any more if that session belonged to an account that is gone.
+    """
     now = context.clock()
     refuse_spent(tx, task)
     choice = account_for(context, tx, task)
@@ -58,7 +61,8 @@ def intend(
 
 
 def _allotted(tx: Transaction, task: Task) -> Allotted | None:
-    """R-TERM-13: a task that asked for it gets a timeout from earlier runs of its kind (same repository and agent)."""
+    """Return a timeout derived from earlier runs with the same repository and agent, if the task asked for it
+    (R-TERM-13)."""
     spec = task.spec
     if spec.adaptive_floor is None:
         return None
@@ -67,38 +71,39 @@ def _allotted(tx: Transaction, task: Task) -> Allotted | None:
 
 
 T = TypeVar("T")
-_VERDICTS = frozenset(STOP_WHY.values())  # on its health
+_VERDICTS = frozenset(STOP_WHY.values())  # stop reasons that come from the run's health
 
 
 class RunDriver:
-    """Drives one run under its task's fence. Stops are durable before they are sent."""
+    """The driver of one run under its task's fence. Stops are durable before they are sent."""
 
     role: Role = ALONE
-    place_of = ""  # the member whose own workspace it works in; empty: the task's
-    is_kept = True  # checkpoints of its tree are kept while it runs
+    place_of = ""  # the member whose own workspace the run uses; empty: the task's workspace
+    is_kept = True  # checkpoints of the tree are taken while it runs
 
     def __init__(self, context: Context, task: Task, grip: Grip, wish: Wish) -> None:
-        """`wish`: a stop that was asked for before this try."""
+        """Create the driver, with the stop request of the task: it may date from before this try."""
         self.task = task
         self.grip = grip
         self.wish = wish
         self.run: Run | None = None
-        self.listener: Listener | None = None  # while there is a run whose agent may report
+        self.listener: Listener | None = None  # set while there is a run whose agent may report
         self._context = context
         self._live: LiveRun | None = None
         self._unsent = False
-        self._meter: Meter | None = None  # while its agent is watched
+        self._meter: Meter | None = None  # set while the agent is watched
 
-    answer = ""  # of a stage with members (group.py); one agent's is read from its output
+    answer = ""  # set for a stage with members (parallel_stage.py); the answer of one agent is read from its output
 
     @property
     def runs(self) -> list[RunDriver]:
         return [self]
 
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
-        """Ask for the end. The reason is on disk before the signal, so that this death is never taken for a crash."""
+        """Ask for the end of the run. The reason is on disk before the signal is sent, so this death is never taken for
+        a crash."""
         if why in _VERDICTS and self.listener is not None and self.listener.claim is not None:
-            return  # it has reported its result and has its grace to exit: its silence says nothing any more
+            return  # The agent has reported its result and has its grace to exit: its silence means nothing any more.
         before = self.wish.why, self.wish.reason
         self.wish.add(why, reason, fast=fast)
         if fast and why is StopWhy.DOWN and self._context.ports.furnishing is not None:
@@ -107,11 +112,12 @@ class RunDriver:
             await self._send_stop()
         except Exception:
             if why in _VERDICTS and self.wish.why is why:
-                self.wish.why, self.wish.reason = before  # it may be at work again before we can say so
+                # the agent may be at work again before the stop can be recorded
+                self.wish.why, self.wish.reason = before
             raise
 
     async def send_again(self) -> None:
-        """A stop that could not be recorded (and was therefore not sent) the last time."""
+        """Send a stop again that could not be recorded the last time, and was therefore not sent."""
         if self._unsent:
             await self._send_stop()
 
@@ -148,13 +154,14 @@ class RunDriver:
             return None, self._nothing_left()
 
     async def _begin(self) -> Run:
-        """Workspace, durable intent, launch: in this order."""
+        """Prepare the workspace, record the durable intent, launch: in this order."""
         self.wish.heed()
         await self._prepare()
         self.wish.heed()
         if self._enclosure is not None:
             await self._enclosure.check(self.task.spec)
-        self._context.ports.environment(self.task.spec.environment)  # while its secrets cannot be read, no run is begun
+        # No run begins while the task's secrets cannot be read.
+        self._context.ports.environment(self.task.spec.environment)
         run_id, was = new_id(12), self.task
         self.task, run = await self._write(lambda tx: intend(self._context, tx, was, self.grip, run_id, self.role))
         self.run = run
@@ -164,7 +171,7 @@ class RunDriver:
         return run
 
     async def _watch(self, run: Run) -> Verdict:
-        """Until the whole tree is proven empty, or nobody can prove it."""
+        """Wait until the whole process tree is proven empty, or until that cannot be proven. Return the verdict."""
         assert self._live is not None
         pid = await self._live.wait_started()
         if pid is not None:
@@ -177,7 +184,7 @@ class RunDriver:
             await self._be_watched(run)
             await self._send_stop()
         end = await self._live.wait_over()
-        look_away(self._context, run.id)  # before its work is saved, which may take long
+        look_away(self._context, run.id)  # before the work is saved, which may take long
         if end.cause is Cause.NEVER_STARTED and run.state is not RunState.INTENDED:
             end = ProcessEnd(cause=Cause.UNPROVEN, detail="it was started, but its records have vanished")
         if self._enclosure is not None:
@@ -239,29 +246,29 @@ class RunDriver:
     # -- what is different for a member of a parallel stage -----------------------------------------------------------
 
     async def _prepare(self) -> None:
-        """A place to work in."""
+        """Prepare the workspace of the run."""
         await self.wish.interrupts(ensure_workspace(self._context, self.task, self.grip))
 
     def _current(self, tx: Transaction) -> Workspace | None:
         return tx.workspaces.current(self.task.id, self.place_of)
 
     async def _asked(self) -> Task:
-        """The task as its agent is asked for it: with the prompt of its stage."""
+        """Return the task with the prompt of its stage."""
         return await prompted(self._context, self.task)
 
     async def _told(self, asked: Task, run: Run, workspace: Workspace) -> str | None:
-        """What its agent is told of earlier runs."""
+        """Return the hand-over about earlier runs for the agent."""
         return await handed_over(self._context, asked, run, workspace)
 
     async def _also(self, _run: Run, _verdict: Verdict, _end: ProcessEnd | None) -> Callable[[Transaction], None]:
-        """What is recorded in the transaction of its end, besides. Without `end` there was no process."""
+        """Return further writes for the transaction that records the end. `_end` is None if there was no process."""
         return _nothing
 
     async def _no_account(self) -> Verdict:
-        return Verdict(outcome=Outcome.STOPPED, reason="its account was shut before the agent started")
+        return Verdict(outcome=Outcome.STOPPED, reason="its account was parked or stopped before the agent started")
 
     def _nothing_left(self) -> Verdict:
-        return Verdict(outcome=Outcome.STOPPED, reason="nothing was left of it before the agent started")
+        return Verdict(outcome=Outcome.STOPPED, reason="nothing was left of its spending cap before the agent started")
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 
@@ -322,8 +329,12 @@ class RunDriver:
         return self._context.ports.enclosure if self.task.spec.strategy is Strategy.CONTAINER else None
 
     async def let_go(self) -> None:
-        """Another incarnation owns the task: write nothing. If this very run is still open, its agent is that one's too
-        (it adopts whatever lives in this home): we, who were away, have nothing to say. Else we end what we started."""
+        """Stop driving the run without writing anything: another supervisor owns the task.
+
+        If this very run is still open, that supervisor has adopted its agent, as it adopts everything that lives in
+        this home. Then we leave the agent alone, because we were the ones who were away. Otherwise we end what we
+        started.
+        """
         if self._live is None or self.run is None:
             return
         still = await self._write(lambda tx: tx.runs.open_run(self.task.id, self.role.member))
@@ -331,7 +342,7 @@ class RunDriver:
             self._live.stop(fast=True)
 
     def close(self) -> None:
-        """Nobody drives it any more."""
+        """Release everything that belongs to the run: it is not driven any more."""
         self.listener = None
         if self.run is not None:
             look_away(self._context, self.run.id)

@@ -144,7 +144,7 @@ async def _checkpoint(
 
 
 async def _save(context: Context, task: Task, decision: Decision) -> Disposition | None:
-    """Between attempts the workspace stays as it is; only a terminal state saves and disposes."""
+    """Save the work of a task that ends. Between attempts the workspace stays as it is."""
     ending = _TERMINAL.get(decision.action)
     if ending is None:
         return None
@@ -159,7 +159,8 @@ async def _save(context: Context, task: Task, decision: Decision) -> Disposition
 async def _save_one(
     context: Context, task: Task, repo: Repo, workspace: Workspace, ending: TaskState, disposition: Disposition
 ) -> Disposition:
-    """Its own, or that of a member of a parallel stage. What cannot be saved of one preserves all of them."""
+    """Save one workspace: the task's own, or that of a member of a parallel stage. If the work in one cannot be saved,
+    all of them are preserved."""
     await context.ports.strategy_of(task.spec).tidy(repo, workspace)
     if ending is TaskState.COMPLETED and not workspace.member:  # a member's are committed when it completes
         await commit_leftovers(context, task, repo, workspace)
@@ -209,7 +210,8 @@ async def _alert_unsaved(context: Context, task: Task, workspace: Workspace, pro
 
 
 async def freeze(context: Context, grip: Grip, run_id: str | None, verdict: Verdict) -> None:
-    """Nothing proves that the tree is empty: not requeued, not cleaned, told loudly."""
+    """Freeze a task whose process tree is not proven empty. It is not requeued and not cleaned, and a critical alert is
+    raised."""
     assert verdict.outcome is Outcome.UNKNOWN
 
     def record(tx: Transaction) -> None:

@@ -1,7 +1,13 @@
 """The end of a stage: its answer, its gate and its ruling, between the proven end of its agent and the settlement.
 
-What is gathered here is read from the run's directory and asked of the gate, so a supervisor that dies in between
-gathers it again. What follows is decided by core/workflows/next_stage.py, and is durable only with the settlement.
+The answer is read from the run's directory and the gate is run here. So the next supervisor collects both again after a
+crash. core/workflows/next_stage.py decides what follows, which is durable only with the settlement.
+
+A gate may therefore run a second time. Its beginning is durable and counted: a gate that kills its supervisor, or takes
+all memory, must not do so for ever.
+
+Prompts of stages are rendered here too. Values are inserted into the template as they are. An agent's answer is never
+parsed as a template (core/workflows/template.py).
 """
 
 from __future__ import annotations
@@ -32,13 +38,13 @@ MOST_BEGINNINGS = 5  # as often as a run may be lost
 
 
 async def ask_gate(context: Context, task: Task, grip: Grip, stage: Stage, workspace: Workspace | None) -> GateResult:
-    """Ended at once when its caller is cancelled."""
+    """Run the gate of a stage in the task's workspace. The gate is ended at once when the caller is cancelled."""
     if workspace is None or context.ports.furnishing is None:
         how = "could not be run: there is no workspace"
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
     begun = task.progress.asked
     if begun >= MOST_BEGINNINGS:
-        how = f"was begun {begun} times and never came to its end: each time the supervisor died"
+        how = f"was started {begun} times and never finished: each time the supervisor died"
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
     await context.writer.write(lambda tx: _count(context, tx, grip, begun + 1))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
@@ -47,14 +53,15 @@ async def ask_gate(context: Context, task: Task, grip: Grip, stage: Stage, works
 
 
 def _count(context: Context, tx: Transaction, grip: Grip, begun: int) -> None:
-    """Once per claim or adoption, however often it is tried again within one: that is the machine's trouble."""
+    """Count the beginning of a gate once per claim or adoption. Further tries within one claim are not counted: their
+    cause is the machine."""
     progress = tx.tasks.get(grip.task_id).progress
     if progress.asked != begun:
         tx.staging.keep(grip, replace(progress, asked=begun), context.clock())
 
 
 def gate_kind(task: Task, stage: Stage) -> str:
-    """For the name of its log: one for every time that it is asked."""
+    """Return the name of the gate's log. It is different each time that the gate is run."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", stage.name)[:40]
     return f"gate-{plain}-{task.progress.visit}-{task.progress.tries + 1}"
 
@@ -63,14 +70,16 @@ _NOT_ITS_END = frozenset({Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED, Ou
 
 
 async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> Verdict | None:
-    """How a stage ended whose agent is not to run again: a person approved the last one, or its gate was cut short.
-    None: there is an agent to run, or one that runs."""
+    """Return the verdict of a stage whose agent is not run again. None: there is an agent to run, or one that runs.
+
+    There are two such cases: a person approved the last stage, or a stop cut its gate short.
+    """
     progress, has_all = task.progress, is_over(task.spec.stages, task.progress)
     if not progress.checks and not has_all:
         return None
     try:
         wish.heed()
-        await wish.interrupts(ensure_workspace(context, task, grip))  # a cancel may have put it away before a retry
+        await wish.interrupts(ensure_workspace(context, task, grip))  # a cancel may have removed it before a retry
     except Stopped as stopped:
         return await stopped_before(context, task, stopped.why, "its end" if has_all else "its gate was asked")
     except LaunchError as error:
@@ -83,8 +92,11 @@ async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> 
 async def stage_ended(
     context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, wish: Wish, answer: str = ""
 ) -> tuple[Verdict, StageOutcome | None]:
-    """What the stage came to. A stop (a cancel, a pause, `down`) ends its gate at once: then that is how it ends for
-    now, and only the gate is left to do afterwards."""
+    """Return the verdict and the outcome of the stage.
+
+    A stop (cancel, pause, `down`) ends the gate at once. Then the stop is the verdict for now, and only the gate is
+    left to do later.
+    """
     stage = stage_of(task.spec.stages, task.progress)
     if stage is None or is_over(task.spec.stages, task.progress) or verdict.outcome in _NOT_ITS_END:
         return verdict, None
@@ -103,8 +115,10 @@ async def stage_ended(
 async def gather(
     context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, answer: str = ""
 ) -> StageOutcome:
-    """Of the run that has ended; `answer`: of the members of a parallel stage. Ended at once when its caller is
-    cancelled, the gate with it."""
+    """Collect the outcome of a stage. The gate is ended at once when the caller is cancelled.
+
+    `run_id`: the run that has ended. `answer`: the joined answers of the members of a parallel stage.
+    """
     stage = task.spec.stages[task.progress.stage]
     run_id = task.progress.checks or run_id
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
@@ -129,30 +143,32 @@ def move(
     ended: StageOutcome | None,
     following: Following | None,
 ) -> None:
-    """In the transaction of the settlement, and before it."""
+    """Record the result of the stage and move the task to the next stage. Call this in the transaction of the
+    settlement, before it."""
     now = context.clock()
     if ended is not None and ended.cut_short:
         tx.staging.keep(grip, replace(task.progress, checks=ended.cut_short, asked=0), now)
     if ended is None or ended.result is None or following is None:
         return
     if following.step is Step.FAIL and decision.action is not Action.FAIL:
-        return  # it was one of many deaths, and is spared
+        return  # the crash was part of a mass death, which costs the task nothing
     tx.results.record(grip, replace(ended.result, passed=following.passed))
     tx.staging.move(grip, following, now, resets_resumes=gives_resumes_back(context.limits, following))
 
 
-FEEDBACK = "This is not the first try. What was found out about the one before:\n\n{feedback}\n\nMend that."
+FEEDBACK = "This is not the first try. Findings about the previous try:\n\n{feedback}\n\nFix them."
 
 
 async def prompted(context: Context, task: Task, member: Member | None = None) -> Task:
-    """The task as its agent is to see it: with the prompt of its stage, or of a member of it."""
+    """Return the task with the prompt of its stage, or of a member of that stage."""
     stage = stage_of(task.spec.stages, task.progress)
     if stage is None:
         return task
     results = await context.writer.write(lambda tx: tx.results.of_task(task.id))
     try:
         template = parse((member.prompt if member is not None else "") or stage.prompt)
-    except TemplateError as error:  # it was one when the task was added: Holdfast is another since
+    # It was valid when the task was added: Holdfast was replaced by another version since.
+    except TemplateError as error:
         raise LaunchError(f"The prompt of stage '{stage.name}' cannot be read: {error}.") from error
     values = values_of(task, results) | {"member": "" if member is None else member.name}
     text, feedback = render(template, values), task.progress.feedback
@@ -162,7 +178,7 @@ async def prompted(context: Context, task: Task, member: Member | None = None) -
 
 
 def values_of(task: Task, results: Sequence[Result]) -> dict[str, str]:
-    """Of every variable that a template may name."""
+    """Return the value of every variable that a template may name."""
     spec, progress = task.spec, task.progress
     base = spec.range_base or task.base_commit or ""
     values = {
@@ -184,7 +200,7 @@ def values_of(task: Task, results: Sequence[Result]) -> dict[str, str]:
 
 
 def _of_stage(name: str, results: Sequence[Result]) -> dict[str, str]:
-    """Its last visit: of the stage, and of each of its members, the last try."""
+    """Return the variables of one stage. They come from the last try of its last visit, also for each member."""
     last = [one for one in results if one.visit == results[-1].visit]
     members = {one.member: one for one in last if one.member}.values()
     whole = next((one for one in reversed(last) if not one.member), last[-1])

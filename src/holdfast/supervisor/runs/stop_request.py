@@ -1,4 +1,7 @@
-"""That something is to end: who wants it, why, and how it is heard while there is no process to stop yet."""
+"""A request to stop a run, also while its workspace is still being prepared.
+
+It holds the reason and who asked. Preparation is cancelled by it while there is no process to stop yet.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _UNSTARTED = {StopWhy.CANCEL: Outcome.CANCELLED, StopWhy.PAUSE: Outcome.PAUSED}
 
 
 class Stopped(Exception):
-    """A stop arrived while there was no process to stop."""
+    """Raised when a stop arrived while there was no process to stop."""
 
     def __init__(self, why: StopWhy) -> None:
         super().__init__(str(why))
@@ -27,7 +30,7 @@ class Stopped(Exception):
 
 
 class Wish:
-    """What was asked for. It outlives the try that heard it."""
+    """The stop request of a task. It outlives the try that received it."""
 
     def __init__(self, why: StopWhy | None = None, reason: str = "", *, fast: bool = False) -> None:
         self.why = why
@@ -36,7 +39,7 @@ class Wish:
         self._preparing: asyncio.Task[Any] | None = None
 
     def add(self, why: StopWhy, reason: str, *, fast: bool) -> None:
-        """What is being prepared ends at once."""
+        """Add a stop. The stronger reason wins, and a running preparation is cancelled at once."""
         if outranks(why, self.why):
             self.why, self.reason = why, reason
         self.fast = self.fast or fast
@@ -44,12 +47,12 @@ class Wish:
             self._preparing.cancel()
 
     def heed(self) -> None:
-        """Raises Stopped if there is one."""
+        """Raise Stopped if a stop was requested."""
         if self.why is not None:
             raise Stopped(self.why)
 
     async def interrupts(self, work: Coroutine[object, None, T]) -> T:
-        """Preparing may take minutes (a large checkout): a stop ends it at once, helpers included."""
+        """Await a preparation, which may take minutes (a large checkout). A stop ends it at once, helpers included."""
         preparing: asyncio.Task[T] = asyncio.create_task(work)
         self._preparing = preparing
         try:
@@ -68,8 +71,10 @@ class Wish:
 
 
 async def naming_the_operator(context: Context, task: Task, verdict: Verdict) -> Verdict:
-    """A cancel or a pause says whose wish it was, why, and until when: the request is pending until the task is
-    settled. Of two, the later word."""
+    """Return the verdict with the requester, the reason and the end of a cancel or a pause.
+
+    The request is pending until the task is settled. Of two requests, the later one counts.
+    """
     if verdict.outcome not in _ASKED_FOR:
         return verdict
     kind = _ASKED_FOR[verdict.outcome]
@@ -83,6 +88,6 @@ async def naming_the_operator(context: Context, task: Task, verdict: Verdict) ->
 
 
 async def stopped_before(context: Context, task: Task, why: StopWhy, what: str = "the agent started") -> Verdict:
-    """How something ends that was asked to before it was there."""
+    """Return the verdict for something that was stopped before it existed."""
     outcome = _UNSTARTED.get(why, Outcome.STOPPED)
     return await naming_the_operator(context, task, Verdict(outcome=outcome, reason=f"stopped ({why}) before {what}"))

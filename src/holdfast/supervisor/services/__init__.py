@@ -1,1 +1,2 @@
-"""Services."""
+"""Background services of the supervisor, one duty per module. They read the store, write through the writer, and use
+attempts and workspaces."""

@@ -1,4 +1,4 @@
-"""Looks after what running agents say of themselves, and ends those that claimed their result but do not exit."""
+"""The service that reads the reports of running agents, and ends agents that claimed a result but do not exit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.runs.attempts import Attempts
 from holdfast.supervisor.runs.run import RunDriver
 
-LOOK_EVERY = 10.0  # a stat per running agent, in case a hint was missed (`changed`; health.py sees changes at once)
+# seconds: one stat per running agent, in case a hint was missed (health/monitor.py sees changes at once)
+LOOK_EVERY = 10.0
 
 
 class Reports:
@@ -23,12 +24,12 @@ class Reports:
         self._bell = Bell()
 
     def changed(self, run_id: str) -> None:
-        """Somebody saw a change in that run's channel. Only a hint: it is looked at soon, and checked."""
+        """Note a change in the channel of a run. It is only a hint: the channel is read soon, and checked."""
         self._hints.add(run_id)
         self._bell.ring()
 
     async def run(self) -> None:
-        """For ever: what is hinted at, at once; every agent, now and then."""
+        """Read channels for ever: those with a hint at once, all of them now and then."""
         loop = asyncio.get_running_loop()
         next_round = loop.time()
         while True:
@@ -40,7 +41,10 @@ class Reports:
             await self._bell.wait(max(0.0, min(next_round - loop.time(), self._until_overdue())))
 
     async def look(self, run_ids: set[str] | None = None) -> None:
-        """At these runs, or at all of them. One that cannot be read or recorded does not hold the others up."""
+        """Read the reports of these runs, or of all.
+
+        A run that cannot be read or recorded does not delay the others.
+        """
         talking = [
             run
             for run in self._runs
@@ -62,7 +66,7 @@ class Reports:
         if listener is None:
             return
         if listener.has_news() and await listener.hear():
-            self.changed(listener.run_id)  # a claim may stand behind much talk
+            self.changed(listener.run_id)  # a claim may follow after many other reports
         if self._is_overdue(run):
             await run.stop(StopWhy.CLAIMED, fast=False, reason=listener.stop_reason())
             listener.stopped()
@@ -70,7 +74,8 @@ class Reports:
     def _trouble(self, run: RunDriver, error: Exception) -> None:
         if run.listener is not None:
             run.listener.hold_off()
-        is_news = not isinstance(error, Conflict)  # a run that ended, or is another supervisor's: the attempt knows
+        # A run that ended, or is another supervisor's: the attempt handles that.
+        is_news = not isinstance(error, Conflict)
         if is_news:
             say_trouble(f"the reports of task {run.task.id} could not be taken in, and are tried again: ", error)
 
@@ -79,7 +84,8 @@ class Reports:
         return left is not None and left <= 0
 
     def _grace_left(self, run: RunDriver) -> float | None:
-        """A stop for another reason goes before: it is under way already."""
+        """Return the seconds until an agent that claimed its result must exit. None if a stop for another reason is
+        already under way."""
         if run.listener is None or run.stop_wanted not in (None, StopWhy.CLAIMED):
             return None
         return run.listener.grace_left(self._clock())

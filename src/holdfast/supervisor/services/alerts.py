@@ -1,7 +1,9 @@
-"""Sends what alerts have to say: at least once, in order per target, one at a time each, never in the loop's way.
+"""The service that sends deliveries of alerts: at least once, in order per target, one at a time per target. It never
+delays the loop.
 
-The outbox is in the store, so any restart goes on with it. An attempt is counted before it is made: killed between
-sending and recording, the next supervisor sends again, with the same key, after the same wait, and not for ever.
+The outbox is in the store, so it survives any restart. An attempt is counted before it is made. If the supervisor is
+killed between sending and recording, the next one sends again. It uses the same key and the same wait, and attempts
+stay limited.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say
 from holdfast.supervisor.service import Service
 
-PIECE = 100  # notices planned per look
+PIECE = 100  # deliveries planned per look
 
 
 class Notifying(Service):
@@ -35,7 +37,8 @@ class Notifying(Service):
 
     @property
     def busy(self) -> bool:
-        """Whether something is on its way, or waits for its next attempt. Each has few, so this ends."""
+        """True while a delivery is on its way or waits for its next attempt. Each delivery has few attempts, so this
+        ends."""
         return self._waits or any(not task.done() for task in self._sending.values())
 
     async def next_wake(self) -> float:
@@ -43,7 +46,7 @@ class Notifying(Service):
         return math.inf if self._next is None else max(0.01, self._next - asyncio.get_running_loop().time())
 
     async def tick(self) -> None:
-        """Plan what is new, and begin one attempt for every target that is free and has one due."""
+        """Plan what is new, and begin one attempt for every free target with a delivery that is due."""
         outlets = self._context.ports.outlets
         rules, names = outlets.rules(), outlets.names()
         heads = await self._context.writer.write(lambda tx: self._look(tx, rules, names))
@@ -63,7 +66,7 @@ class Notifying(Service):
         self._next = asyncio.get_running_loop().time() + min(waits) if waits else None
 
     async def finish(self, patience: float) -> None:
-        """What is on its way may arrive; the rest waits in the store for the next supervisor."""
+        """Wait a while for deliveries that are on their way. The rest waits in the store for the next supervisor."""
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=patience)
 
@@ -77,12 +80,12 @@ class Notifying(Service):
             if target is None:
                 await self._give_up(delivery, "the target is no longer configured")
             elif is_spent(delivery, rules):
-                why = "the supervisor ended in the last attempt; whether it arrived is not known"
+                why = "the supervisor ended during the last attempt, so it is not known whether it arrived"
                 await self._give_up(delivery, why)
             else:
                 await self._send(delivery, target, rules)
-        except HoldfastError as trouble:  # the store, or somebody else sends: the next look sees
-            say(f"holdfast: a notice could not be dealt with: {trouble}")
+        except HoldfastError as trouble:  # the store failed, or another supervisor sends: the next look finds out
+            say(f"holdfast: a delivery could not be handled, and is tried again: {trouble}")
         finally:
             self._context.bell.ring()
 
@@ -104,8 +107,8 @@ class Notifying(Service):
         try:
             faults.effect("notice.send")
             return await target.send(delivery.notice)
-        except Exception as trouble:  # noqa: BLE001 - whatever a target does, it is an attempt that failed
-            return Answer(ok=False, told=f"{type(trouble).__name__}: the attempt went wrong")
+        except Exception as trouble:  # noqa: BLE001 - whatever a target does, it is a failed attempt
+            return Answer(ok=False, told=f"{type(trouble).__name__}: the attempt failed")
 
     async def _give_up(self, delivery: Delivery, why: str) -> None:
         await self._context.writer.write(lambda tx: tx.notices.give_up(delivery, why, self._context.clock()))

@@ -1,9 +1,11 @@
-"""Checkpoints of running tasks: now and then while something changes, when an agent asks, and when a run ends that goes
+"""Checkpoints of running tasks: periodically while something changes, when an agent asks, and when a run ends that goes
 on later (R-RES-11).
 
-One at a time for the whole machine. A quiet agent costs a share of one look at /proc: where no process of a run has
-run at all since the last look, nothing can have changed. A stop ends one that is under way; a settle waits for
-the last one of its run, but not for long. Nothing here is needed for going on: the workspace itself stays.
+One checkpoint at a time for the whole machine. A quiet agent costs only a share of one look at /proc: if no process of
+a run has run since the last look, nothing can have changed. A stop ends a checkpoint that is under way. A settle waits
+for the last checkpoint of its run, but not for long. No resume depends on checkpoints: the workspace itself stays.
+
+Checkpoints that are no longer offered are pruned here too: first their refs and commits, then the rows.
 """
 
 from __future__ import annotations
@@ -34,11 +36,14 @@ from holdfast.workspaces.port import NO_CHECKPOINTS
 from holdfast.workspaces.snapshots.change_detection import stamp
 
 PAUSE = 0.02
-OVER = 60.0  # seconds since a task's end: what has just ended may be looked at
+OVER = 60.0  # seconds since a task's end: a task that has just ended may still be inspected
 
 
 async def prune_checkpoints(context: Context) -> int:
-    """How many rows went. Killed anywhere, or refused because somebody saves just now, it is done the next time."""
+    """Delete expired checkpoints and return the number of deleted rows.
+
+    If this is killed anywhere, or refused because a save is under way, the next call finishes it.
+    """
     now, ago = context.clock(), context.services.timekeeper.ago
     over, old = ago(OVER, now), ago(context.settings.keeping.runs, now)
     await context.writer.write(lambda tx: tx.checkpoints.expire(over, old))
@@ -54,7 +59,7 @@ async def prune_checkpoints(context: Context) -> int:
 
 
 async def _prune(context: Context, repo: Repo, gone: Sequence[Checkpoint]) -> int:
-    """With refs that a crash left between the ref and its row, of tasks that are over."""
+    """Delete checkpoints of one repository. This includes refs of finished tasks that a crash left without a row."""
     assert context.ports.reclaimer is not None
     there = context.ports.reclaimer.checkpoint_refs(repo)
     known = {one.ref: one.commit for one in gone}
@@ -69,16 +74,16 @@ async def _prune(context: Context, repo: Repo, gone: Sequence[Checkpoint]) -> in
     return len(gone)
 
 
-MOST_REASONS = 3  # told of one task until one succeeds
+MOST_REASONS = 3  # reasons reported per task until a checkpoint succeeds
 AT_END = 30.0  # seconds that a settle waits for a checkpoint
-AT_ONCE = 2  # of those
-IDLE = 60.0  # without any run
-PRUNE_AFTER = 25  # checkpoints; those beyond `checkpoint.keep` give their room back
-PRUNE_SIZE = 1 << 30  # bytes that those held beside their HEAD: large ones give it back sooner
-MOST_YIELDS = 3  # times that letting go makes way for the end of a run, which needs the same lock
-APART = 2.0  # seconds between two that an agent asks for, at least: it may ask in a loop
-ASKED_SHARE = 4  # and so many times what the last one took
-TOGETHER = 6  # parts of the interval: runs that are due in the same part share a look at /proc
+AT_ONCE = 2  # how many settles take their checkpoint at the same time
+IDLE = 60.0  # seconds between two looks while nothing runs
+PRUNE_AFTER = 25  # new checkpoints before old ones (beyond `checkpoint.keep`) are pruned and their space is freed
+PRUNE_SIZE = 1 << 30  # bytes of new checkpoints beyond their HEAD: large ones are pruned sooner
+MOST_YIELDS = 3  # times that pruning makes way for the end of a run, which needs the same lock
+APART = 2.0  # seconds at least between two checkpoints that an agent asks for: it may ask in a loop
+ASKED_SHARE = 4  # and at least this many times the duration of the last one
+TOGETHER = 6  # parts of the interval: runs that are due in the same part share one look at /proc
 
 
 @dataclass(slots=True)
@@ -86,16 +91,16 @@ class _Watch:
     subject: Subject
     interval: float
     due: float
-    mark: object = None  # of its processes at the last look
-    asked: str | None = None  # by its agent, and what it noted; None: it did not
-    rested: float = -math.inf  # from then on it may have one that it asks for
+    mark: object = None  # state of the run's processes at the last look
+    asked: str | None = None  # the note of an agent that asked for a checkpoint; None: it did not ask
+    rested: float = -math.inf  # from then on the agent may have a checkpoint that it asks for
 
     def wants(self, now: float) -> bool:
         return self.asked is not None and self.rested <= now
 
 
 class Checkpoints(Service):
-    """A service of the supervisor. Attempts tell which runs begin and are over."""
+    """The checkpoint service. Attempts report which runs begin and end."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
         self._context = context
@@ -105,13 +110,13 @@ class Checkpoints(Service):
         self._current: tuple[str, asyncio.Task[None]] | None = None
         self._ending = asyncio.Semaphore(AT_ONCE)
         self._stamps: dict[str, tuple[str, int]] = {}  # task → its workspace, and the stamp of its last checkpoint
-        self._failing: dict[str, set[str]] = {}  # task → what was told, but for numbers
+        self._failing: dict[str, set[str]] = {}  # task → reasons that were reported, with numbers masked
         self._unpruned = 0
         self._unpruned_size = 0
         self._pruning: asyncio.Task[int] | None = None
         self._yields = 0
-        self._ends: dict[str, asyncio.Timeout] = {}  # run → the last one of it
-        self._hurried = False  # the supervisor goes at once
+        self._ends: dict[str, asyncio.Timeout] = {}  # run → the timeout of its last checkpoint
+        self._hurried = False  # set when the supervisor stops at once
 
     # -- from the attempts -------------------------------------------------------------------------------------------
 
@@ -121,14 +126,14 @@ class Checkpoints(Service):
         self._bell.ring()
 
     def asked(self, run_id: str, note: str) -> None:
-        """Its agent wants one, now."""
+        """Take a checkpoint soon, because the agent of the run asked for one."""
         watch = self._watches.get(run_id)
         if watch is not None:
             watch.asked = note
             self._bell.ring()
 
     def over(self, run_id: str) -> None:
-        """It is being stopped, or has ended: one that is under way ends."""
+        """Stop taking checkpoints of a run that is being stopped or has ended. A checkpoint that is under way ends."""
         self._watches.pop(run_id, None)
         if self._current is not None and self._current[0] == run_id:
             self._current[1].cancel()
@@ -136,17 +141,17 @@ class Checkpoints(Service):
             self._pruning.cancel()
 
     def hasten(self, run_id: str) -> None:
-        """Its task is to end at once: its last one is not waited for."""
+        """Do not wait for the last checkpoint of this run, because its task must end at once."""
         if run_id in self._ends and not self._ends[run_id].expired():
             self._ends[run_id].reschedule(asyncio.get_running_loop().time())
 
     def ended(self, task_id: str) -> None:
-        """Its task will not go on."""
+        """Forget a task that has ended."""
         self._stamps.pop(task_id, None)
         self._failing.pop(task_id, None)
 
     def hurry(self) -> None:
-        """No settle waits any more."""
+        """Let no settle wait for a checkpoint any more."""
         self._hurried = True
 
     async def at_end(
@@ -160,8 +165,12 @@ class Checkpoints(Service):
         always: bool = False,
         next_stage: int | None = None,
     ) -> None:
-        """Before a task is settled that goes on later. Never raises, but for a task that is no longer ours. `always`:
-        also where nothing changed since the last one; `next_stage`: what follows the one that has ended."""
+        """Take a checkpoint before a task is settled that goes on later. Never raises, except NotOwner for a task that
+        is no longer ours.
+
+        `always`: also if nothing changed since the last checkpoint. `next_stage`: the stage that follows the one that
+        has ended.
+        """
         if self._hurried:
             return
         if self._current is not None and self._current[0] == run_id:
@@ -178,12 +187,12 @@ class Checkpoints(Service):
             await self._tell_failed(subject, why, f"it was not done within {AT_END:g} s, or its task is to end at once")
         except NotOwner:
             raise
-        except Exception as trouble:  # noqa: BLE001 - the settle goes on: it is told, and nothing is lost
+        except Exception as trouble:  # noqa: BLE001 - the settle goes on: the failure is logged, and nothing is lost
             say_trouble(f"no checkpoint of task {task.id} was saved: ", trouble)
         finally:
             self._ends.pop(subject.run_id, None)
 
-    # -- now and then ------------------------------------------------------------------------------------------------
+    # -- periodically ------------------------------------------------------------------------------------------------
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[Any]]:
@@ -198,7 +207,8 @@ class Checkpoints(Service):
                 await self._prune()
 
     async def _prune(self) -> None:
-        """Ended by a run that ends, it is done after the next look: nobody who cancels a task waits for it."""
+        """Prune old checkpoints. The end of a run cancels this, and it is repeated after the next look. So no cancel of
+        a task waits for it."""
         pruning = self._pruning = asyncio.create_task(prune_checkpoints(self._context), name="pruning")
         try:
             await asyncio.wait([pruning])
@@ -219,14 +229,14 @@ class Checkpoints(Service):
         return max(0.0, min([IDLE, *asked, *(watch.due - now for watch in self._watches.values())]))
 
     def _later(self, interval: float) -> float:
-        """Rounded down, so that many runs are due together."""
+        """Return the next due moment, rounded down so that many runs are due together."""
         if interval <= 0:
             return math.inf
         part = interval / TOGETHER
         return math.floor((self._now() + interval) / part) * part
 
     async def look(self) -> None:
-        """At every run that is due, one after the other."""
+        """Take a checkpoint of every run that is due, one after the other."""
         now = self._now()
         due = [watch for watch in self._watches.values() if watch.due <= now or watch.wants(now)]
         roots = {run.run_id: run.root for run in (watch.subject for watch in due) if run.root is not None}
@@ -259,7 +269,8 @@ class Checkpoints(Service):
         watch.due = self._later(watch.interval if every else 0.0)
 
     async def _keep(self, watch: _Watch, *, is_asked: bool) -> None:
-        """A task that is no longer ours, or trouble of the machine, is seen by its attempt."""
+        """Take a checkpoint of one run if it may have changed. A lost ownership or trouble of the machine is handled by
+        the run's attempt."""
         note = watch.asked if is_asked else None
         watch.asked = None if is_asked else watch.asked
         try:
@@ -294,7 +305,7 @@ class Checkpoints(Service):
             if why.startswith("asked"):
                 await self._tell_failed(subject, why, NO_CHECKPOINTS)
             return
-        before = await self._stamp(workspace)  # what is written while it is taken is seen the next time
+        before = await self._stamp(workspace)  # changes made during the checkpoint are seen the next time
         same = last.key if last is not None and last.workspace_id == workspace.id and not always else None
         try:
             kept = await self._context.ports.strategy_of(task.spec).checkpoint(
@@ -304,7 +315,7 @@ class Checkpoints(Service):
                 rules_for(self._context, task),
                 same,
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+        except Exception as error:  # noqa: BLE001 - any failure is reported and tried again
             await self._tell_failed(subject, why, str(error) or type(error).__name__)
             return
         self._failing.pop(task.id, None)
@@ -339,7 +350,8 @@ class Checkpoints(Service):
             self._stamps[task.id] = workspace.id, before
 
     async def _tell_failed(self, subject: Subject, why: str, reason: str) -> None:
-        """Once per episode: until one succeeds, or the reason is another. How large a tree is changes all the time."""
+        """Record a failed checkpoint once per episode: until one succeeds, or the reason changes. Numbers are ignored,
+        because sizes change all the time."""
         task_id = subject.task.id
         told, plain = self._failing.setdefault(task_id, set()), re.sub(r"\d+", "#", reason)
         if plain in told or len(told) >= MOST_REASONS:
@@ -352,7 +364,7 @@ class Checkpoints(Service):
 
 
 def _printed(home: str, run_id: str) -> int:
-    """How much its agent has written to its output."""
+    """Return the number of bytes that the agent has written to its output."""
     try:
         return os.lstat(os.path.join(home, "runs", run_id, "out.log")).st_size
     except OSError:
@@ -362,6 +374,6 @@ def _printed(home: str, run_id: str) -> int:
 def _what(tx: Transaction, task_id: str, repo_id: str) -> tuple[Workspace, Repo, Checkpoint | None, int] | None:
     workspace = tx.workspaces.current(task_id)
     if workspace is None or workspace.state is not WorkspaceState.READY:
-        return None  # it is not made yet, or goes
+        return None  # not made yet, or being removed
     last = tx.checkpoints.last(task_id)
     return workspace, tx.workspaces.repo(repo_id), last, tx.checkpoints.next_number(task_id)

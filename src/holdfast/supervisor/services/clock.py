@@ -1,4 +1,7 @@
-"""Sees that the wall clock was set, tells it, and remembers it for whoever deletes what is old."""
+"""The service that detects changes of the wall clock, emits an event, and records each jump.
+
+Whatever deletes old data asks this service for ages. Ages are measured in elapsed time, whatever the clock was set to.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from holdfast.supervisor.log import say
 from holdfast.supervisor.service import Service
 
 NAME = "clock.json"  # in the home
-EVERY = 3600.0  # seconds between two notes of what the clocks show
+EVERY = 3600.0  # seconds between two records of what the clocks show
 
 
 class Timekeeping(Service):
@@ -44,8 +47,11 @@ class Timekeeping(Service):
 
 
 def note_restored(home: str, made_at: float, now: Instant, *, from_backup: bool) -> None:
-    """Before a backup of `made_at` is brought back: what is in it is as old as it was then, or it would be deleted as
-    soon as it is there. `from_backup`: what the clocks showed is, too, so that the time since then is counted here."""
+    """Record the restore of a backup that was made at `made_at`, before it is copied back.
+
+    Everything in the backup keeps the age that it had then. Otherwise it would be deleted at once. `from_backup`: the
+    clock record comes from the backup too, so the time since then is counted here.
+    """
     passing = _read(home)
     if passing is None:
         passing = Passing(now)
@@ -55,7 +61,8 @@ def note_restored(home: str, made_at: float, now: Instant, *, from_backup: bool)
 
 
 def _moved(tx: Transaction, by: float, now: Instant, *, is_same_boot: bool) -> None:
-    """Killed before it is noted that this was seen, we see it again: each of these may be done twice."""
+    """Emit the event, and restart timers after the clock was set back. All of this may be repeated: if we are killed
+    before the jump is recorded, it is detected again."""
     tx.events.emit(_told(by, is_same_boot=is_same_boot), now)
     if by < 0:
         tx.keeps.expire_from_now(now)
@@ -66,18 +73,17 @@ def _told(by: float, *, is_same_boot: bool) -> Event:
     forward = by > 0
     what = f"The clock was set {'forward' if forward else 'back'} by {show_duration(abs(by))}"
     if forward and not is_same_boot:  # no clock of the machine counted while it was off
-        what += f", or no supervisor was here for {show_duration(OFF_AT_MOST)} and that long"
+        what += f", or no supervisor ran for {show_duration(OFF_AT_MOST)} and that long"
     message = f"{what}. " + (
-        "What waits for a moment that it shows by now goes on; nothing is deleted sooner for it."
+        "Tasks whose wait is over by this clock start now. Nothing is deleted early."
         if forward
-        else "What waits for a moment that was decided in the future of this clock goes on; no schedule fires "
-        "twice for the same time."
+        else "Waits that were set when the clock was ahead end now. No schedule fires twice for the same time."
     )
     return Event(kind="clock.moved", level=Level.WARNING, component="clock", message=message, data={"by": round(by, 3)})
 
 
 def _read(home: str) -> Passing | None:
-    """What cannot be read was never seen: then nothing is known of leaps."""
+    """Return the recorded clock state. None if it cannot be read: then no jumps are known."""
     try:
         with open(os.path.join(home, NAME), encoding="utf-8") as file:
             return of_json(json.load(file))
@@ -86,7 +92,10 @@ def _read(home: str) -> Passing | None:
 
 
 def _keep(home: str, passing: Passing) -> None:
-    """Not worth stopping for: on a full disk, the next one is told of the same leap again."""
+    """Write the clock state.
+
+    A failure is only logged: on a full disk, the next supervisor reports the same jump again.
+    """
     path = os.path.join(home, NAME)
     try:
         faults.effect("clock.note")
@@ -96,4 +105,4 @@ def _keep(home: str, passing: Passing) -> None:
         faults.effect("clock.keep")
         os.replace(f"{path}.new", path)
     except OSError as trouble:
-        say(f"holdfast: it was not noted what the clock shows: {trouble}")
+        say(f"holdfast: the state of the clock could not be saved: {trouble}")

@@ -1,7 +1,7 @@
-"""Tells that a container engine does not answer while agents work in its containers.
+"""The service that raises an alert when a container engine does not answer while agents work in its containers.
 
-Nobody else would: the agents go on, or are dead, and both are silent; what is to be ended is not, since only the engine
-could say that it has.
+Nothing else would show it. The agents go on, or are dead, and both are silent. A stop cannot finish either, because
+only the engine can confirm the end of a container.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from holdfast.supervisor.service import Service
 
 ALERT = "engine:"
 EVERY = 5.0
-TWICE = 2  # looks: one that is just being replaced is back at the second
+TWICE = 2  # looks: an engine that is being restarted is back at the second look
 
 
 class EngineAlerts(Service):
-    """One alert per engine; it closes when that answers."""
+    """One alert per engine. It is closed when the engine answers again."""
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
@@ -34,7 +34,7 @@ class EngineAlerts(Service):
         return [] if self._looking is None else [self._looking]
 
     async def tick(self) -> None:
-        """Beside the loop: an engine that hangs takes its time to say nothing."""
+        """Check the engines in a background task: an engine that hangs only fails after a timeout."""
         now = asyncio.get_running_loop().time()
         if now < self._next or (self._looking is not None and not self._looking.done()):
             return
@@ -44,7 +44,7 @@ class EngineAlerts(Service):
             self._looking = asyncio.create_task(self._look(told), name="engine-alerts")
 
     def _waiting(self) -> list[TaskSpec]:
-        """The tasks that have an agent in a container, or want one."""
+        """Return the tasks that have an agent in a container, or are about to start one."""
         specs = [attempt.task.spec for attempt in self._attempts.living]
         return [spec for spec in specs if spec.strategy is Strategy.CONTAINER]
 
@@ -61,7 +61,7 @@ class EngineAlerts(Service):
             for key in told:
                 if key.removeprefix(ALERT) not in silent:
                     await self._close(key)
-        except Exception as trouble:  # noqa: BLE001 - told, and looked at again: nothing else depends on it
+        except Exception as trouble:  # noqa: BLE001 - logged, and checked again: nothing else depends on it
             say_trouble("the container engines could not be looked at: ", trouble)
 
     async def _raise(self, socket: str, why: str) -> None:
@@ -72,9 +72,10 @@ class EngineAlerts(Service):
         await self._context.writer.write(
             lambda tx: tx.events.raise_alert(
                 ALERT + socket,
-                f"The container engine at {socket} does not answer ({why}). The agents of {named} may live, but nobody "
-                "can end them, hear them or see them end; nothing is taken for over until it answers.",
-                "Start it again, or see what it waits for; Holdfast goes on by itself when it answers.",
+                f"The container engine at {socket} does not answer ({why}). The agents of {named} may live, but "
+                "Holdfast cannot stop them, read their reports or see them end. No "
+                "task counts as ended until it answers.",
+                "Start the engine again, or see what it waits for. Holdfast goes on by itself when it answers.",
                 self._context.clock(),
             )
         )

@@ -1,6 +1,7 @@
-"""Takes changed settings over while running: when the user's file changed, and at once on SIGHUP.
+"""The service that applies changed settings while the supervisor runs: when the user's file changed, and at once on
+SIGHUP.
 
-A file with mistakes changes nothing: the old values hold, and one event per change says why.
+A file with mistakes changes nothing: the previous values stay in force, and one event per change has the reason.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from holdfast.supervisor.ports import Tuning
 from holdfast.supervisor.service import Service
 
 _NEVER = object()
-SETTLE = 0.3  # a file that is just being written is read when it has kept still for this long
-LONGEST = 5.0  # seconds; whoever writes it all the time does not keep it from being read
+SETTLE = 0.3  # seconds: a file that is just being written is read after it was unchanged for this long
+LONGEST = 5.0  # seconds: a file that changes all the time is read after this at the latest
 
 
 class Stillness:
-    """Tells a finished file from one between two writes: an editor empties it first, and that is no change."""
+    """Distinguishes a finished file from one between two writes: an editor empties the file first, which is not a
+    change."""
 
     def __init__(self) -> None:
         self._stamp: object = _NEVER
         self._since = 0.0
-        self._restless: float | None = None  # since when it has not kept still; None: it does
+        self._restless: float | None = None  # since when the file has been changing; None: it is unchanged
 
     def left(self, stamp: object, now: float) -> float:
-        """How long it has to stay as it is to be taken for finished."""
+        """Return the seconds for which the file must stay unchanged to count as finished."""
         if stamp != self._stamp:
             self._stamp, self._since = stamp, now
             self._restless = now if self._restless is None else self._restless
@@ -42,12 +44,12 @@ class Stillness:
 class Reloading(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._seen: object = _NEVER  # so the first look reads: they may have changed while we started
+        self._seen: object = _NEVER  # so the first look reads the file: it may have changed while we started
         self._stillness = Stillness()
         self._asked = False
 
     def ask(self) -> None:
-        """Read again at the next look, changed or not, and say so."""
+        """Read the settings again at the next look, changed or not, and emit an event."""
         self._asked = True
         self._context.bell.ring()
 
@@ -76,7 +78,7 @@ class Reloading(Service):
             Event(
                 kind="config.rejected",
                 level=Level.WARNING,
-                message=f"The settings have a mistake, so those of before hold: {error}",
+                message=f"The settings have a mistake. The previous settings stay in force: {error}",
                 reason=str(error),
             )
         )
@@ -101,7 +103,7 @@ class Reloading(Service):
 
 
 def has_terminal() -> bool:
-    """Whether this process has a terminal that can go away."""
+    """True if this process has a terminal that can go away."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:

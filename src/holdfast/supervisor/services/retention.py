@@ -1,7 +1,11 @@
-"""Forgetting in the background: old events, run directories and tasks, and a log that is too long.
+"""The service that deletes old history in the background: events, run directories, tasks, salvages, and a log that is
+too long.
 
-At start-up, after the recovery, and then every hour; small pieces with a pause between them, so that nobody waits for
-it. No step needs an intent: a directory goes before its record, so what a crash leaves is found again by the next pass.
+It runs at start-up, after recovery, and then every hour. It works in small pieces with a pause between them, so nothing
+waits for it. No step needs a recorded intent: a directory is deleted before its record, so the next pass finds what a
+crash left.
+
+Salvages older than `salvage.keep` are first marked in the store, then their commits are deleted, then the rows.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ SALVAGES_PIECE = 100
 
 
 async def expire_salvages(context: Context) -> int:
-    """How many were dropped. What an earlier pass, or `holdfast salvage prune`, left half done is finished too."""
+    """Drop expired salvages and return their number. Also finish what an earlier pass or `holdfast salvage prune` left
+    half done."""
     count = 0
     while True:
         before = context.services.timekeeper.ago(context.settings.keeping.salvages, context.clock())
@@ -64,7 +69,8 @@ async def _finish(context: Context) -> None:
 
 
 async def _reclaim(context: Context, reclaimer: SalvageReclaimer, repo_id: str, gone: Sequence[Dropped]) -> None:
-    """Rows go last: a reclaiming that was killed, or could not be done now, is found again by them."""
+    """Delete the commits of dropped salvages, and their rows last: the rows are how the next pass finds what is left to
+    do."""
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(repo_id))
     if await reclaimer.reclaim(repo, {one.ref: one.commit for one in gone}):
         await context.writer.write(lambda tx: tx.salvages.forget(gone))
@@ -73,8 +79,8 @@ async def _reclaim(context: Context, reclaimer: SalvageReclaimer, repo_id: str, 
 T = TypeVar("T")
 EVERY = 3600.0
 PIECE = 500  # rows per transaction
-MOST_CRASHES = 20_000  # remembered, however young: a home in a crash storm does not grow for ever
-TASKS = 40  # tasks per transaction: each has a dozen rows elsewhere
+MOST_CRASHES = 20_000  # kept at most, however young: a home in a crash storm must not grow for ever
+TASKS = 40  # tasks per transaction: each has a dozen rows in other tables
 PAUSE = 0.02
 _ABOVE_ALL = 2**62
 
@@ -85,7 +91,7 @@ class _Removed:
     runs: int = 0
     tasks: int = 0
     salvages: int = 0
-    records: int = 0  # answered requests, acknowledged alerts, supervisors that are gone, crashes
+    records: int = 0  # answered requests, acknowledged alerts, old supervisors, crashes
 
     def __bool__(self) -> bool:
         return bool(self.events or self.runs or self.tasks or self.salvages or self.records)
@@ -102,7 +108,7 @@ class Retention(Service):
         return self._work is not None and not self._work.done()
 
     async def tick(self) -> None:
-        """Start a pass if one is due; at most one at a time."""
+        """Start a pass if one is due, at most one at a time."""
         rotate(self._context.home, self._context.settings.keeping.log_size)
         now = asyncio.get_running_loop().time()
         if not self.busy and now >= self._next:
@@ -130,15 +136,17 @@ class Retention(Service):
             await self._answered(removed)
             if removed:
                 await self._tell(removed)
-        except (HoldfastError, OSError) as trouble:  # a full disk, say: the next pass goes on where this one stopped
-            say(f"holdfast: old history was not forgotten: {trouble}")
-        except Exception:  # noqa: BLE001 - told; upkeep must never be the reason that supervision ends
+        # a full disk, for example: the next pass continues where this one stopped
+        except (HoldfastError, OSError) as trouble:
+            say(f"holdfast: old history was not deleted, and is tried again in an hour: {trouble}")
+        except Exception:  # noqa: BLE001 - logged: upkeep must never end the supervisor
             say(traceback.format_exc())
         finally:
             self._context.bell.ring()
 
     async def _events(self, removed: _Removed) -> None:
-        """From the oldest on, until nothing old is in sight. A clock that was ahead delays this, never hastens it."""
+        """Delete old events, the oldest first, until none is left. A clock that was ahead delays this, but never makes
+        it earlier."""
         before, after = self._moment(self._context.settings.keeping.events), 0
         while True:
             window = await self._write(partial(_drop_events, after, before))
@@ -157,11 +165,12 @@ class Retention(Service):
             await asyncio.sleep(PAUSE)
 
     async def _delete_runs(self, run_ids: Sequence[str]) -> int:
-        """The records stay: `show` still tells how each run ended. A directory that resists is left for next time."""
+        """Delete run directories and return their number. The records stay, so `show` still has the end of each run. A
+        directory that cannot be deleted is left for the next pass."""
         deleted = 0
         for run_id in run_ids:
             if self._context.ports.processes.is_held(run_id):
-                continue  # it cannot be: its run is settled. But a living keeper outranks what we believe
+                continue  # This cannot happen, because its run is settled. But a living keeper outranks our records.
             path = os.path.join(self._context.home, "runs", run_id)
             if os.path.lexists(path):
                 faults.effect("rundir.delete")
@@ -175,7 +184,7 @@ class Retention(Service):
         return deleted
 
     async def _setup_logs(self) -> None:
-        """What set-up and teardown commands printed: as long as what agents print."""
+        """Delete old output of set-up and teardown commands. It is kept as long as agents' output."""
         before, folder = self._moment(self._context.settings.keeping.runs), setup_logs(self._context.home)
         for name in await in_thread(listed, folder):
             with contextlib.suppress(OSError):
@@ -221,7 +230,7 @@ class Retention(Service):
             "salvage(s)": removed.salvages,
             "other record(s)": removed.records,
         }
-        message = f"Old history was forgotten: {', '.join(f'{n} {what}' for what, n in parts.items() if n)}."
+        message = f"Old history was deleted: {', '.join(f'{n} {what}' for what, n in parts.items() if n)}."
         data = {
             "events": removed.events,
             "runs": removed.runs,

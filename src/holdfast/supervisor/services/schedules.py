@@ -1,8 +1,8 @@
-"""Work that comes by the clock: reads the files with schedules, and gives every occurrence that is due its task.
+"""The service that reads the schedule files and adds a task for every occurrence that is due.
 
-Whatever a fire needs (settings, the agent, the base) is computed before its transaction; in it, the occurrence is let
-in, the cursor moves, the task is added, and nothing is awaited. So a fire is made once or not at all, whoever is
-cancelled or killed, and what was not made is still due at the next look.
+Everything that a fire needs (settings, the agent, the base) is computed before its transaction. The transaction admits
+the occurrence, moves the cursor and adds the task, and awaits nothing. So a fire happens once or not at all, whatever
+is cancelled or killed. What did not happen is still due at the next look.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from holdfast.supervisor.ports import Timetable, Timetables
 from holdfast.supervisor.service import Service, seconds_until
 from holdfast.supervisor.services.reload import Stillness
 
-HASTE = 0.2  # seconds that everything else waits for what a fire needs; whatever takes longer is finished beside it
-KEPT = 1000  # occurrences of a schedule that have a row each; older ones are remembered by the stretch
+HASTE = 0.2  # seconds that the loop waits for a fire's preparation; a longer one is finished in the background
+KEPT = 1000  # occurrences of a schedule that have a row each; older ones are stored as ranges
 _NEVER = object()
 Accept = Callable[[Transaction], Task]
-Prepared = tuple[Accept | None, str | None]  # what adds the task; or why it cannot be added
+Prepared = tuple[Accept | None, str | None]  # what adds the task, or why it cannot be added
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """That nothing was to be done for a schedule: it holds while neither it nor the clock says otherwise."""
+    """A record that nothing is due for a schedule.
+
+    It is valid while neither the schedule nor the clock contradicts it.
+    """
 
     record: ScheduleRecord
     since: float  # wall time
-    until: float | None  # None: it is never due again
+    until: float | None  # None: the schedule is never due again
 
     def holds(self, record: ScheduleRecord, now: Instant) -> bool:
         return self.since <= now.wall and (self.until is None or now.wall < self.until) and record == self.record
@@ -45,7 +48,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A fire whose preparation takes its time: git on a disk that hangs."""
+    """A fire whose preparation takes long, for example git on a disk that hangs."""
 
     record: ScheduleRecord
     found: Due | None
@@ -57,9 +60,9 @@ class Scheduling(Service):
         self._context = context
         self._seen: object = _NEVER
         self._stillness = Stillness()
-        self._told: list[Schedule] = []  # those that something unforeseen is wrong with
-        self._decided: dict[str, int] = {}  # occurrences by schedule, since its rows were last counted
-        self._quiet: dict[str, Quiet] = {}  # by schedule: looked at often, computed with rarely
+        self._told: list[Schedule] = []  # schedules with an unexpected error, which was logged
+        self._decided: dict[str, int] = {}  # occurrences decided per schedule, since its rows were last counted
+        self._quiet: dict[str, Quiet] = {}  # by schedule: checked often, computed rarely
         self._under_way: dict[str, UnderWay] = {}  # by schedule
         self._due: float | None = None  # wall time of the next occurrence or retry
 
@@ -74,21 +77,22 @@ class Scheduling(Service):
         if await self._read(timetables, repos):
             records = await self._context.writer.write(lambda tx: tx.schedules.all())
         if self._seen is _NEVER:
-            return  # what was stored last may be out of date: nothing fires before the files are read
+            return  # The stored schedules may be out of date: nothing fires before the files are read.
         self._due = None
         for key in self._under_way.keys() - {record.schedule.key for record in records if record.enabled}:
-            self._under_way.pop(key).prepared.cancel()  # nobody wants it any more
+            self._under_way.pop(key).prepared.cancel()  # the schedule is gone or disabled
         for record in records:
             if record.enabled:
                 await self._serve_alone(timetables, record)
 
     async def _serve_alone(self, timetables: Timetables, record: ScheduleRecord) -> None:
-        """One schedule that cannot be computed with (its zone is gone from this machine, say) holds no other up."""
+        """Serve one schedule. An error in it (its time zone is gone from this machine, for example) does not delay the
+        others."""
         try:
             await self._serve(timetables, record)
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - told once, and looked at again
+        except Exception as error:  # noqa: BLE001 - logged once, and tried again at the next look
             if record.schedule not in self._told:
                 self._told.append(record.schedule)
                 say_trouble(f"schedule '{record.schedule.name}' of {record.file}: ", error)
@@ -102,29 +106,31 @@ class Scheduling(Service):
         return bool(self._under_way)
 
     def owed(self, tx: Transaction) -> int:
-        """Occurrences that wait for nothing but us: not the time to leave."""
+        """Count the occurrences that wait only for this supervisor: they keep an idle supervisor running."""
         return 0 if self._context.ports.timetables is None else tx.schedules.owed()
 
     # -- the files -----------------------------------------------------------------------------------------------
 
     async def _read(self, timetables: Timetables, repos: Sequence[Repo]) -> bool:
-        """Whether something was read. A file with mistakes changes nothing: its schedules of before hold, and one alert
-        says why."""
+        """Read the schedule files if they changed. Return True if they were read.
+
+        A file with mistakes changes nothing: its previous schedules stay in force, and one alert has the reason.
+        """
         stamp = timetables.stamp(repos), tuple(repo.path for repo in repos)
         if stamp == self._seen or not self._has_settled(stamp):
             return False
         try:
             found = timetables.read(repos)
-        except Exception as error:  # noqa: BLE001 - told once per change: what was read before holds
-            say_trouble("the schedules could not be read, so those of before hold: ", error)
+        except Exception as error:  # noqa: BLE001 - logged once per change: what was read before stays in force
+            say_trouble("the schedules could not be read, so the previous ones stay in force: ", error)
             self._seen = stamp
             return False
         try:
             await self._context.writer.write(lambda tx: self._take_over(tx, found))
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - likewise; everything else that we do must go on
-            say_trouble("the schedules could not be taken over, so those of before hold: ", error)
+        except Exception as error:  # noqa: BLE001 - likewise: all other services must go on
+            say_trouble("the schedules could not be recorded, so the previous ones stay in force: ", error)
         self._seen = stamp
         return True
 
@@ -137,17 +143,21 @@ class Scheduling(Service):
 
     def _take_over(self, tx: Transaction, found: Timetable) -> None:
         now = self._context.clock()
-        tx.hosts.require(self._context.host_id)  # what an earlier incarnation has read may be old
+        tx.hosts.require(self._context.host_id)  # an earlier incarnation may have read older files
         named = {*found.schedules, *found.problems, *found.absent}
         for file in (file for file in tx.schedules.files() if file not in named):
-            tx.schedules.enrol(file, (), now)  # its repository is not ours any more
+            tx.schedules.enrol(file, (), now)  # its repository is no longer registered
         for file, schedules in found.schedules.items():
             tx.schedules.enrol(file, schedules, now)
             if file not in found.problems:
                 tx.events.close_alert(file_alert(file), "holdfast", now)
         for file, problem in found.problems.items():
-            message = f"The schedules in {file} are not taken as they are now: {problem}."
-            remedy = "It has none until then." if file in found.schedules else "Those of before hold until then."
+            message = f"The schedules in {file} are not used as they are now: {problem}."
+            remedy = (
+                "Fix that. Until then the file has no schedules."
+                if file in found.schedules
+                else "Fix that. Until then its previous schedules stay in force."
+            )
             tx.events.raise_alert(file_alert(file), message, remedy, now, level=Level.WARNING)
 
     # -- the clock -----------------------------------------------------------------------------------------------
@@ -155,12 +165,12 @@ class Scheduling(Service):
     async def _serve(self, timetables: Timetables, record: ScheduleRecord) -> None:
         if (under_way := self._under_way.get(record.schedule.key)) is not None:
             if under_way.record == record and not under_way.prepared.done():
-                return  # the bell rings when it is
+                return  # the bell rings when it is done
             del self._under_way[record.schedule.key]
             if under_way.record == record:
                 await self._conclude(record, under_way.found, under_way.prepared.result())
                 return
-            under_way.prepared.cancel()  # it was changed, disabled, fired by somebody else
+            under_way.prepared.cancel()  # the schedule was changed, disabled, or fired by another process
         now = self._context.clock()
         quiet = self._quiet.get(record.schedule.key)
         if quiet is not None and quiet.holds(record, now):
@@ -188,17 +198,18 @@ class Scheduling(Service):
         try:
             await self._context.writer.write(lambda tx: self._decide(tx, record, found, accept, trouble))
         except Unavailable:
-            raise  # the store itself: the schedule is not to blame
+            raise  # the store failed, not the schedule
         except HoldfastError as error:
             why = str(error)
             await self._context.writer.write(lambda tx: self._decide(tx, record, found, None, why))
         await self._count(record, 1 if found is None else len(found.occurrences))
-        self._again_at(self._context.clock().wall)  # whatever it is now, look once more
+        self._again_at(self._context.clock().wall)  # whatever its state is now, look once more
 
     async def _prepared_soon(
         self, timetables: Timetables, record: ScheduleRecord, found: Due | None, occurrence: float
     ) -> Prepared | None:
-        """None: it is under way, and nothing else waits for it. What was found due is decided when it ends."""
+        """Prepare a fire, but wait for HASTE seconds at most. None: it goes on in the background, and what is due is
+        decided when it ends."""
         task = asyncio.ensure_future(self._prepared(timetables, record, occurrence))
         try:
             await asyncio.wait([task], timeout=HASTE)
@@ -212,15 +223,16 @@ class Scheduling(Service):
         return None
 
     async def _prepared(self, timetables: Timetables, record: ScheduleRecord, occurrence: float) -> Prepared:
-        """What adds the task, or why it cannot be added. The store is not asked, so nothing of it is unavailable."""
+        """Return what adds the task, or why it cannot be added. The store is not used here, so a locked store cannot
+        fail it."""
         by = f"schedule '{record.schedule.name}'"
         try:
             return await timetables.resolve_task(record.schedule, occurrence, by), None
         except HoldfastError as error:
             return None, str(error)
-        except Exception as error:  # noqa: BLE001 - told, and tried again: one schedule holds no other up
+        except Exception as error:  # noqa: BLE001 - logged, and tried again: one schedule must not delay the others
             say_trouble(f"schedule '{record.schedule.name}': ", error)
-            return None, f"a fault of ours: {error}"
+            return None, f"a defect of Holdfast: {error}"
 
     def _decide(
         self,
@@ -230,8 +242,11 @@ class Scheduling(Service):
         accept: Accept | None,
         trouble: str | None,
     ) -> None:
-        """All in one transaction, if nothing is new since `record` was read; else the next look decides. What was due
-        then is decided, even if another occurrence came while it was prepared: that one is due at the next look."""
+        """Decide what is due in one transaction, if nothing changed since `record` was read. Otherwise the next look
+        decides.
+
+        Only what was due at that time is decided. An occurrence that came during preparation is due at the next look.
+        """
         now = self._context.clock()
         tx.hosts.require(self._context.host_id)
         if self._moved_on(tx, record):
@@ -249,7 +264,8 @@ class Scheduling(Service):
         elif accept is not None and left[0] == let_in(record, found)[0]:
             task = accept(tx)
             tx.schedules.fire(record, left[0], task.id, now)
-        # else nothing was prepared for this one (its time came just now, or another was decided before): the next look
+        # Otherwise nothing was prepared for this occurrence: its time came just now, or another one was decided first.
+        # The next look handles it.
 
     def _replace(self, tx: Transaction, record: ScheduleRecord, why: str, now: Instant) -> None:
         assert record.last_task is not None  # it has not ended
@@ -259,13 +275,13 @@ class Scheduling(Service):
         self._context.bell.ring()
 
     def _was_refused(self, tx: Transaction, record: ScheduleRecord) -> bool:
-        """Whether its last task was asked to end, and that came to nothing: it was frozen. The next one asks again."""
+        """True if the last task was asked to end in vain because it was frozen. Then the next occurrence asks again."""
         if not record.is_busy or record.schedule.overlap is not Overlap.REPLACE or record.replacing != record.last_task:
             return False
         return all(request.task_id != record.last_task for request in tx.requests.pending())
 
     def _admit(self, tx: Transaction, record: ScheduleRecord, found: Due, now: Instant) -> tuple[float, ...]:
-        """What waits then."""
+        """Admit the occurrences that were found due. Return those that wait now."""
         skips = leaves_out(record)
         left = tuple(tx.schedules.admit(record, () if skips else found.occurrences, found.cursor, now))
         if found.left_out:
@@ -289,9 +305,12 @@ class Scheduling(Service):
             return True
 
     async def _count(self, record: ScheduleRecord, decided: int) -> None:
-        """Skipped ones too: a task that waits for an operator may last for weeks."""
+        """Prune rows now and then.
+
+        Skipped occurrences count too: a task that waits for an operator may last for weeks.
+        """
         key = record.schedule.key
-        count = self._decided.get(key, KEPT) + decided  # so the first one of a supervisor looks
+        count = self._decided.get(key, KEPT) + decided  # so the first decision of a supervisor prunes
         self._decided[key] = count % KEPT
         if count >= KEPT:
             await self._context.writer.write(lambda tx: tx.schedules.prune(key, KEPT))

@@ -1,5 +1,7 @@
-"""One issue, one step: the intent in the store, the word to the tracker, what it then reads, the record. A crash
-between any two of them is found again by the intent, and settled by reading the issue."""
+"""The steps of one tracker issue: record the intent, change the tracker, read the issue back, record the result.
+
+After a crash between any two of them, the intent shows what is left, and reading the issue decides it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ T = TypeVar("T")
 
 
 class Linking:
-    """`name` is who we are to the tracker."""
+    """The link between one repository's issues and tasks. `name` is our name in the tracker."""
 
     def __init__(self, context: Context, repo: Repo, setup: TrackerSetup, name: str) -> None:
         self._context = context
@@ -31,7 +33,7 @@ class Linking:
         self._name = name
 
     async def do(self, step: Step, link: Link) -> str | None:
-        """Why the tracker did not answer, if it did not."""
+        """Carry out one step. Return the reason if the tracker did not answer, else None."""
         if step is Step.RELEASE:
             return await self._release(link)
         if step is Step.CLOSE:
@@ -45,15 +47,19 @@ class Linking:
         return await self._check(link)
 
     async def take(self, issue: Issue) -> bool | str:
-        """A ready issue becomes a task. Whether it did, or why the tracker did not answer."""
-        operation = await in_thread(self._resolve_task, issue)  # whatever can be refused is refused before the claim
+        """Turn a ready issue into a task.
+
+        Return True if it became one, or the reason why the tracker did not answer.
+        """
+        # Everything that can be refused is refused before the claim.
+        operation = await in_thread(self._resolve_task, issue)
         link = await self._write(lambda tx: tx.links.intend(self._repo.id, issue.id, self._name, self._now()))
         return False if link is None else await self._claim_new(link, operation)
 
     # -- taking --------------------------------------------------------------------------------------------------
 
     async def _take_up(self, link: Link) -> str | None:
-        """An intent whose supervisor died: was the issue given to us?"""
+        """Continue an intent whose supervisor died: read whether the issue was assigned to us."""
         shown = await self._tracker.show(link.issue)
         if isinstance(shown, Unknown):
             return shown.why
@@ -86,7 +92,7 @@ class Linking:
         return True
 
     async def _claim_again(self, link: Link) -> str | None:
-        """The issue was free for a while. If somebody took it meanwhile, our task stands back."""
+        """Claim an issue again that was free for a while. If it was taken meanwhile, our task gives it up."""
         if link.state is not LinkState.INTENDED:
             intended = await self._write(lambda tx: tx.links.intend_again(link, self._name, self._now()))
             if intended is None:
@@ -168,7 +174,8 @@ class Linking:
         return None
 
     async def _check(self, link: Link) -> str | None:
-        """A person may have changed it since: then it is theirs, whatever they did. A running task goes on."""
+        """Check whether the issue is still ours. If a person changed it, it is theirs, whatever they did. A running
+        task goes on."""
         shown = await self._tracker.show(link.issue)
         if isinstance(shown, Unknown):
             return shown.why
@@ -182,7 +189,7 @@ class Linking:
     # -- pieces --------------------------------------------------------------------------------------------------
 
     async def _begin(self, link: Link, state: LinkState) -> Link | None:
-        """The intent; it stands already when an earlier supervisor, or a settle, recorded it."""
+        """Record the intent. An earlier supervisor, or a settle, may have recorded it already."""
         if link.state is state:
             return link
         return await self._write(lambda tx: tx.links.move(link, state, link.reason, self._now()))
@@ -195,7 +202,7 @@ class Linking:
         await self._write(lose)
 
     async def _note(self, link: Link, text: str) -> None:
-        """For people; what matters is done. At most once: a tracker that does not take it is not asked again."""
+        """Add a note for people to the issue, after everything else is done. It is tried at most once."""
         await self._tracker.note(link.issue, link.assignee, text)
 
     def _result(self, link: Link) -> str:
@@ -208,8 +215,8 @@ class Linking:
         theirs = f"{overwrote.assignee or 'nobody'}, {overwrote.status}"
         done = "It was put back." if overwrote.restored else "It could not be put back, because it changed again since."
         message = (
-            f"Issue {link.issue} of {self._repo.path} was changed (to: {theirs}) between our look and our word, which "
-            f"went over it. {done}"
+            f"Issue {link.issue} of {self._repo.path} was changed (to: {theirs}) after Holdfast had read it, "
+            f"and Holdfast overwrote the change. {done}"
         )
         data = {"issue": link.issue, "assignee": overwrote.assignee, "status": overwrote.status}
         event = Event(

@@ -1,5 +1,8 @@
-"""Issues of outside trackers: brought in while there is room, given back, closed. Each repository in a coroutine of
-its own: a tracker that is slow or gone holds nobody up. What is due is read from the store, so any restart goes on."""
+"""The service for issues of outside trackers: takes issues while there is room, gives them back, closes them.
+
+Each repository has its own coroutine, so a tracker that is slow or gone delays no other. What is due is read from the
+store, so it survives any restart.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,22 @@ from holdfast.supervisor.service import Service
 from holdfast.supervisor.services.tracker_issues import Linking
 from holdfast.trackers.port import Unknown
 
-ENOUGH = 3  # an issue that nobody understands keeps no other waiting; a tracker that does not answer keeps us no longer
+# failures per visit: one bad issue must not block the others, but a tracker that does not answer ends the visit
+ENOUGH = 3
 OUR_PAUSE = 1.0
-NEAR = 3.0  # seconds; a tracker that is asked again so soon keeps `--idle-exit` here
+NEAR = 3.0  # seconds: a tracker that is asked again so soon keeps an idle supervisor (`--idle-exit`) running
 _ORDER = (Step.RELEASE, Step.CLOSE, Step.LEAVE, Step.CLAIM, Step.CLAIM_AGAIN, Step.CHECK)
 _OWED = (Step.RELEASE, Step.CLOSE, Step.LEAVE, Step.CLAIM)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Errand:
-    """What is to be done at one tracker."""
+    """The work that is due at one tracker."""
 
     repo: Repo
     setup: TrackerSetup
     steps: Sequence[tuple[Step, Link]]
-    looks: bool  # for ready work, and after the issues that we hold
+    looks: bool  # also read ready issues, and check the issues that we hold
     room: int
 
 
@@ -44,7 +48,7 @@ class Tracking(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._work: dict[str, asyncio.Task[None]] = {}
-        self._matters: set[str] = set()  # repositories where somebody was sent for more than another look
+        self._matters: set[str] = set()  # repositories with a visit that does more than look again
         self._looked: dict[str, float] = {}  # repository → when, in the loop's time
         self._more: set[str] = set()  # repositories that had more ready work than there was room for
         self._seen: set[str] = set()  # repositories that were looked at by this supervisor
@@ -58,15 +62,17 @@ class Tracking(Service):
 
     @property
     def busy(self) -> bool:
-        """Whether leaving would leave something undone. Only looking, again and again, is no reason to stay; a first
-        look is. A claim that is under way is `owed`."""
+        """True if leaving now would leave work undone.
+
+        A first look counts, a repeated look does not. Claims under way are counted by `owed`.
+        """
         return bool(self._more or self._matters & self._work.keys())
 
     async def next_wake(self) -> float:
         return self._wait
 
     async def tick(self) -> None:
-        """Only looks into the store, and sends somebody where something is due."""
+        """Read what is due from the store, and start a visit for each tracker that has something due."""
         if self._context.ports.trackers is None or self.closed:
             return
         for errand in await self._plan():
@@ -84,8 +90,8 @@ class Tracking(Service):
         self._context.bell.ring()
 
     def owed(self, tx: Transaction) -> int:
-        """Claims that have to go back, or issues to be closed, where the tracker answers, or soon may: not the time to
-        leave."""
+        """Count claims to give back and issues to close whose tracker answers, or soon may. They keep an idle
+        supervisor running."""
         if self._context.ports.trackers is None:
             return 0
         now = self._context.clock()
@@ -140,22 +146,22 @@ class Tracking(Service):
         steps.sort(key=lambda pair: (_ORDER.index(pair[0]), pair[1].id))
         return Errand(repo=repo, setup=setup, steps=steps, looks=looks, room=room)
 
-    # -- carrying it out -----------------------------------------------------------------------------------------
+    # -- a visit -----------------------------------------------------------------------------------------
 
     async def _run(self, errand: Errand) -> None:
         repo, setup, context = errand.repo, errand.setup, self._context
         try:
             trouble = await self._visit(errand)
-        except (Unavailable, OSError) as error:  # our own store, or this machine: the tracker is not to blame
+        except (Unavailable, OSError) as error:  # Our own store or this machine failed, not the tracker.
             say_trouble(f"the tracker of {repo.path} is asked again in a moment: ", error)
             self._looked.pop(repo.id, None)
             await asyncio.sleep(OUR_PAUSE)
             return
-        except HoldfastError as error:  # no agent is chosen, say
+        except HoldfastError as error:  # for example, no agent is chosen
             trouble = str(error)
-        except Exception as error:  # noqa: BLE001 - told, and tried again: nothing here may end the supervisor
+        except Exception as error:  # noqa: BLE001 - logged, and tried again: nothing here may end the supervisor
             say_trouble(f"the tracker of {repo.path}: ", error)
-            trouble = f"a fault of ours: {error}"
+            trouble = f"a defect of Holdfast: {error}"
         now = context.clock()
         if trouble is not None:
             self._looked.pop(repo.id, None)  # looked at again after its back-off
@@ -166,12 +172,13 @@ class Tracking(Service):
             await context.writer.write(lambda tx: tx.links.troubled(repo.id, setup.kind, trouble, now))
 
     async def _visit(self, errand: Errand) -> str | None:
-        """What went wrong, if anything did; then the rest waits for the next visit."""
+        """Carry out the work at one tracker. Return what went wrong, or None. After a failure the rest waits for the
+        next visit."""
         setup = errand.setup
         if setup.problem is not None:
             return setup.problem
         if setup.kind == "builtin":
-            return "`tracker.kind` is builtin now, or there is no .beads directory; the issues that it holds stay so"
+            return "`tracker.kind` is builtin now, or there is no .beads directory. Claimed issues stay claimed"
         if errand.looks:
             self._looked[errand.repo.id] = asyncio.get_running_loop().time()
         linking = Linking(self._context, errand.repo, setup, await self._our_name())
@@ -201,7 +208,7 @@ class Tracking(Service):
         return None
 
     async def _our_name(self) -> str:
-        """R-CRASH-08: unique to this home, so that two of them are never taken for one."""
+        """Return our name in trackers. It is unique to this home, so two homes are never confused (R-CRASH-08)."""
         if not self._name:
             host = "".join(letter for letter in socket.gethostname() if letter.isalnum() or letter in "-.")
             suggested = f"holdfast-{host[:40] or 'host'}-{new_id(8)}"
@@ -210,7 +217,7 @@ class Tracking(Service):
 
 
 def _until_due(link: Link, now: float) -> float:
-    """Until the task of an issue that was given back may start again."""
+    """Return the seconds until the task of a released issue may start again."""
     waits = link.state in (LinkState.RELEASED, LinkState.LOST) and link.task_state not in TASK_TERMINAL
     is_ahead = waits and link.not_before is not None and link.not_before > now
     return link.not_before - now + 0.01 if is_ahead and link.not_before is not None else math.inf

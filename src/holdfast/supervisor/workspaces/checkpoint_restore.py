@@ -1,5 +1,8 @@
-"""Going back to a checkpoint at the next start: one that an operator named (`resume --checkpoint N`), or the last of a
-workspace that was lost. The choice is durable, and every step may be repeated until it is carried out."""
+"""The restore of a checkpoint at the next start of a task.
+
+An operator chose it (`resume --checkpoint N`), or it is the last checkpoint of a workspace that was lost. The choice is
+durable, and every step may be repeated until it is carried out.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.workspaces.save import litter_of, save_work
 from holdfast.workspaces.port import Unsaved
 
-TRIES = 3  # while somebody is at work where it is to go back
+TRIES = 3  # tries while another process works in the workspace
 BY_US = "the supervisor, because its workspace is gone"
 
 
@@ -26,7 +29,8 @@ async def chosen_for(context: Context, task: Task) -> GoingBack | None:
 
 
 async def choose_last(context: Context, task: Task, workspace: Workspace) -> None:
-    """Of a workspace whose files are gone. What is only damaged is salvaged as it is, which is newer."""
+    """Choose the last checkpoint of a workspace whose files are gone. A workspace that is only damaged is salvaged
+    instead, because that is newer."""
     if _has_files(workspace.path) or task.spec.strategy is Strategy.NONE:
         return
 
@@ -43,8 +47,8 @@ def _has_files(path: str) -> bool:
 
 
 async def can_go_on(context: Context, task_id: str) -> bool:
-    """R-RES-06: asked before a resume is spent on it. False: it was to go back to a checkpoint that cannot be read; it
-    stays paused then, and an operator is told."""
+    """Return False if the task has to restore a checkpoint that cannot be read. Then it stays paused, and an event is
+    emitted. Called before a resume is spent (R-RES-06)."""
 
     def find(tx: Transaction) -> tuple[Task, Repo, GoingBack | None]:
         task = tx.tasks.get(task_id)
@@ -52,7 +56,7 @@ async def can_go_on(context: Context, task_id: str) -> bool:
 
     task, repo, chosen = await context.writer.write(find)
     if chosen is None or chosen.automatic:
-        return True  # without it, it starts from what was salvaged, or from its branch
+        return True  # without the checkpoint, it starts from what was salvaged, or from its branch
     problem = await context.ports.strategy_of(task.spec).readable(repo, chosen.checkpoint.commit)
     if problem is None:
         return True
@@ -64,9 +68,10 @@ async def can_go_on(context: Context, task_id: str) -> bool:
 async def go_back_in_place(
     context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace, chosen: GoingBack
 ) -> None:
-    """In a workspace that is there: what lies in it is saved first, with the tip of its branch."""
+    """Restore a checkpoint in an existing workspace. The current content is saved first, with the tip of its branch."""
     number = chosen.checkpoint.number
-    if chosen.automatic:  # a disk that was not mounted, say: nobody asked for anything but what is there again
+    # For example a disk that was not mounted: the files are there again, and no operator asked for a restore.
+    if chosen.automatic:
         why = "its workspace is there again"
         await context.writer.write(lambda tx: tx.checkpoints.gave_up(grip, number, why, context.clock()))
         return
@@ -79,26 +84,27 @@ async def go_back_in_place(
         try:
             told = await _go_back(context, task, repo, workspace, chosen)
             break
-        except Unsaved as error:  # somebody was in it since: that is saved too
+        except Unsaved as error:  # a process changed files since: they are saved too
             is_saved = False
             if not left:
                 raise LaunchError(
-                    f"Task {task.id} cannot go back to checkpoint {number}, because somebody is at work in "
+                    f"Task {task.id} cannot go back to checkpoint {number}, because another process works in "
                     f"{workspace.path}: {error}. Go on with what is there: `holdfast retry {task.id}`."
                 ) from error
-    how = f"{told}; what lay there before is in `holdfast salvage list {task.id}`"
+    how = f"{told}; the previous content is in `holdfast salvage list {task.id}`"
     await context.writer.write(lambda tx: tx.checkpoints.went_back(grip, number, how, context.clock()))
 
 
 async def go_back_anew(
     context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace, chosen: GoingBack
 ) -> str | None:
-    """In a workspace that was just made; in words, how. None: not to be done, and told."""
+    """Restore a checkpoint in a workspace that was just made. Return how, for people. None: the restore was given up,
+    and an event was emitted."""
     number, strategy = chosen.checkpoint.number, context.ports.strategy_of(task.spec)
     if not chosen.automatic:
         await _refuse_unreadable(context, task, repo, chosen)
         if not await strategy.fits(repo, workspace, chosen.checkpoint.commit):
-            await _set_aside(context, task, repo, workspace, chosen)  # what its branch holds beyond
+            await _set_aside(context, task, repo, workspace, chosen)  # commits that only its branch has
         return await _go_back(context, task, repo, workspace, chosen)
     problem = await strategy.readable(repo, chosen.checkpoint.commit)
     if problem is None and not await strategy.fits(repo, workspace, chosen.checkpoint.commit):
@@ -143,8 +149,8 @@ async def _go_back(context: Context, task: Task, repo: Repo, workspace: Workspac
         raise
     except WorkspaceProblem as error:
         if is_passing(error):
-            raise  # the machine's trouble, not the task's: it is tried again
-        raise LaunchError(f"Checkpoint {chosen.checkpoint.number} could not be gone back to: {error}") from error
+            raise  # the machine failed, not the task: it is tried again
+        raise LaunchError(f"Checkpoint {chosen.checkpoint.number} could not be restored: {error}") from error
 
 
 def rules_for(context: Context, task: Task) -> SalvageRules:

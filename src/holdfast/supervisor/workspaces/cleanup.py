@@ -1,4 +1,8 @@
-"""The clean-up service: carries out what endings decided. Every step is repeated until it is done."""
+"""The clean-up service carries out what settlements decided about workspaces. Every step is repeated until it is done.
+
+The expiry service marks preserved workspaces whose time is over. The expiry time is in the store, so it survives any
+restart.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,14 @@ from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.service import Service, seconds_until
 from holdfast.supervisor.workspaces.remove import carry_out, note_failure
 
-LOOK_AGAIN = 0.25  # seconds of deleting after which it is seen whether something is to be renamed
+LOOK_AGAIN = 0.25  # seconds of deleting after which we check whether something waits to be renamed
 
-TROUBLE_PAUSE = 1.0  # seconds after trouble that could not even be recorded
+TROUBLE_PAUSE = 1.0  # seconds of pause after a failure that could not even be recorded
 
 
 class Cleanup(Service):
-    """Renames first (instant), deletes afterwards, so that a path is free as soon as possible."""
+    """The clean-up service. It renames first (instant) and deletes afterwards, so that a path is free as soon as
+    possible."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -37,7 +42,7 @@ class Cleanup(Service):
         return [] if self._work is None else [self._work]
 
     async def tick(self) -> None:
-        """Start a background worker if there is something to do; at most one at a time."""
+        """Start a background task if there is something to do, at most one at a time."""
         if not self.busy and await self._waiting() and not self.busy:  # the sweep asks too, while we look
             self._work = asyncio.create_task(self._clean_up(), name="cleanup")
 
@@ -55,8 +60,9 @@ class Cleanup(Service):
         return seconds_until(retry_at, self._context.clock())
 
     async def _waiting(self) -> Sequence[Workspace]:
-        # What a guard has in hand is put away by it. Asked before the reading: one that was left before has done its
-        # part, and that is read; one that is entered later settles its task after this reading.
+        # A workspace that a guard owns is removed by that guard. The guards are read before the ledger. A guard that
+        # was left earlier has done its part, which the ledger shows. A guard that is entered later settles its task
+        # after this reading.
         in_hand = frozenset(self._context.shared.in_hand)
         waiting = await self._context.writer.write(lambda tx: tx.workspaces.to_clean(self._context.clock()))
         return [one for one in waiting if one.state is WorkspaceState.TRASHED or one.task_id not in in_hand]
@@ -64,7 +70,7 @@ class Cleanup(Service):
     async def _clean_up(self) -> None:
         try:
             await self._until_nothing_is_left()
-        except Exception as trouble:  # noqa: BLE001 - not even a failure could be noted: told, and taken up again later
+        except Exception as trouble:  # noqa: BLE001 - no failure could be recorded: logged, and tried again
             say_trouble("clean-up waits: ", trouble)
             await asyncio.sleep(TROUBLE_PAUSE)
         self._context.bell.ring()
@@ -74,7 +80,7 @@ class Cleanup(Service):
             to_rename = [workspace for workspace in waiting if workspace.state is not WorkspaceState.TRASHED]
             trash = [workspace for workspace in waiting if workspace.state is WorkspaceState.TRASHED]
             if trash and self._is_short_of_disk():
-                to_rename = []  # what is deleted makes room for what is saved (R-TREE-14)
+                to_rename = []  # deleting makes room for what is saved (R-TREE-14)
             looked = time.monotonic()
             for workspace in to_rename or trash:
                 await self._one(workspace)
@@ -108,17 +114,18 @@ def _owners(tx: Transaction, workspace: Workspace) -> tuple[Task, Repo]:
 
 
 class Expiry(Service):
-    """Decides only; the clean-up service then salvages and removes."""
+    """The service that decides which preserved workspaces expire. The clean-up service then salvages and removes
+    them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._due: float | None = None  # wall time of the next one; None: nothing will expire
+        self._due: float | None = None  # wall time of the next expiry; None: nothing will expire
 
     async def next_wake(self) -> float:
         return seconds_until(self._due, self._context.clock())
 
     async def tick(self) -> None:
-        """One look into an index; more only when something is due."""
+        """Expire what is due. Costs one index look-up while nothing is due."""
         context = self._context
         self._due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
         if self._due is None or self._due > context.clock().wall:
@@ -129,7 +136,7 @@ class Expiry(Service):
             await self._expire(workspace)
         self._due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
         if self._due is not None and self._due <= context.clock().wall:
-            self._due = None  # only because the clock was set forward: the slow poll is often enough for it
+            self._due = None  # This happens only after the clock was set forward: the slow poll is often enough then.
 
     async def _expire(self, workspace: Workspace) -> None:
         await self._context.writer.write(lambda tx: tx.keeps.expire(workspace, self._context.clock()))

@@ -1,9 +1,11 @@
-"""The guard of a workspace: whatever way an attempt is left, a workspace whose task has ended is put away.
+"""The guard of a workspace: however an attempt is left, the workspace of a task that has ended is removed.
 
-The ledger decides, not the way out. An attempt that is cancelled may leave an agent at work (its supervisor goes, the
-keeper stays), and one that fails is tried again: their tasks have not ended, and their workspaces stay. So the guard
-asks the ledger when it is left: a task that has ended, and a fate for its workspace that nobody carried out yet, mean
-now. ADR 0015.
+The ledger decides, not the way in which the attempt was left. A cancelled attempt may leave an agent at work: its
+supervisor leaves, the keeper stays. A failed attempt is tried again. In both cases the task has not ended, so its
+workspace stays.
+
+So the guard reads the ledger when it is left. If the task has ended, and what was decided about its workspace is not
+yet carried out, the guard does that now. See ADR 0015.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from holdfast.supervisor.workspaces.remove import carry_out
 
 
 class WorkspaceGuard:
-    """Owns a task's workspace while an attempt lives; meanwhile the clean-up service leaves it alone.
+    """The owner of a task's workspace while an attempt lives. Meanwhile the clean-up service leaves the workspace
+    alone.
 
-    Enter it before the agent is started, leave it after the agent's end: agents die before the tree goes (R-TREE-03).
+    Enter the guard before the agent is started, and leave it after the agent's end: agents die before their tree is
+    removed (R-TREE-03).
     """
 
     def __init__(self, context: Context, task_id: str) -> None:
@@ -32,7 +36,8 @@ class WorkspaceGuard:
         self._kept = False
 
     def keep(self) -> None:
-        """Disarm it: the task goes on some other time, or is somebody else's, or nothing proves that its agent died."""
+        """Disarm the guard. Use it when the task goes on later, is owned by another supervisor, or its agent is not
+        proven dead."""
         self._kept = True
 
     async def __aenter__(self) -> WorkspaceGuard:
@@ -51,15 +56,17 @@ class WorkspaceGuard:
             self._context.shared.in_hand.discard(self._task_id)
 
     async def _put_away(self, error: BaseException | None) -> None:
-        """Errors go no further: the ledger holds what is left to do, and the clean-up service tries again."""
+        """Carry out what was decided about the workspaces. Errors are only logged: the ledger has what is left to do,
+        and the clean-up service tries again."""
         try:
             for found in await self._context.writer.write(self._fates):
                 await carry_out(self._context, *found, interrupted=_words(error), just_saved=True)
-        except Exception as trouble:  # noqa: BLE001 - the store itself may be the trouble: never the task's
-            say_trouble(f"the workspace of task {self._task_id} was not put away and is tried again: ", trouble)
+        except Exception as trouble:  # noqa: BLE001 - the store itself may have failed: never fail the task for it
+            say_trouble(f"the workspace of task {self._task_id} was not removed, and is tried again: ", trouble)
 
     def _fates(self, tx: Transaction) -> list[tuple[Task, Repo, Workspace]]:
-        """Of its own workspace, and of those of the members of its parallel stages."""
+        """Return the workspaces with a decision that is not carried out: the task's own, and those of members of
+        parallel stages."""
         task = tx.tasks.get(self._task_id)
         if task.state not in TASK_TERMINAL:
             return []
@@ -70,8 +77,8 @@ class WorkspaceGuard:
         ]
 
     async def _to_its_end(self, work: Coroutine[object, None, None]) -> None:
-        """A cancellation, or a second one, is heard when the work is done: it takes milliseconds, because teardown
-        commands are cut short."""
+        """Finish the work before a cancellation is raised, also before a second one. The work takes milliseconds,
+        because teardown commands are cut short."""
         working = asyncio.create_task(work)
         heard: asyncio.CancelledError | None = None
         while not working.done():

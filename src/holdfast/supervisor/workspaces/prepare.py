@@ -1,4 +1,4 @@
-"""Giving a task its workspace: made once, kept between attempts, made again when it is gone."""
+"""The workspace of a task: made once, kept between attempts, made again when it is gone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.workspaces.port import Plan
 
 
 async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspace:
-    """A workspace in state `ready`. Every step may be repeated after a crash; the ledger row comes first."""
+    """Return a workspace in state `ready`. The ledger row comes first, so every step may be repeated after a crash."""
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     strategy = context.ports.strategy_of(task.spec)
@@ -47,16 +47,19 @@ async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspac
 
 
 async def ensure_member_workspace(context: Context, task: Task, grip: Grip, member: str) -> Workspace:
-    """One of a member's own, in state `ready`: from where the task's own stands, kept as long as that, and made, put
-    away and found again as that is."""
+    """Return a member's own workspace in state `ready`.
+
+    It starts from the current commit of the task's workspace, and is kept as long as that. It is made, removed and
+    found again in the same way.
+    """
     if task.spec.strategy is Strategy.NONE:
-        raise LaunchError("Members of their own need workspaces of their own: `--workspace none` has none to give.")
+        raise LaunchError("Members with `apart = true` need workspaces of their own: `--workspace none` has none.")
     stage, since = name_of(task.spec.stages, task.progress), task.progress.since
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id, member))
     goes_on = await context.writer.write(lambda tx: tx.runs.has_had(task.id, stage, member, since))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     strategy = context.ports.strategy_of(task.spec)
-    if workspace is not None and not goes_on:  # of another stage, or of this one before its task went on
+    if workspace is not None and not goes_on:  # It belongs to another stage, or to this stage before its task went on.
         await deliver_work(context, task.spec, repo, workspace)
         await _give_up(context, task, repo, workspace)
         workspace = None
@@ -79,7 +82,8 @@ async def ensure_member_workspace(context: Context, task: Task, grip: Grip, memb
 async def _intend_member(
     context: Context, task: Task, grip: Grip, repo: Repo, member: str, *, goes_on: bool
 ) -> Workspace:
-    """On the branch that it had, if it goes on; else on one of its own for each time that it begins."""
+    """Record the intent of a member's workspace. Reuse the member's branch when it resumes, otherwise create a new
+    numbered branch."""
     before = await context.writer.write(lambda tx: tx.workspaces.branches_of(task.id, member))
     branch = before[-1] if before and goes_on else names.branch_of_member(task.id, member, len(before) + 1)
     plan = await _member_plan(context, task, repo, names.of_member(task.id, member), branch)
@@ -100,7 +104,8 @@ async def _intend_member(
 
 
 async def _member_plan(context: Context, task: Task, repo: Repo, name: str, branch: str | None) -> Plan:
-    """From what the task has committed; if there is nothing, from its base. A clone's commits are brought in first."""
+    """Plan a member's workspace from the task's commits, or from its base if there are none. The commits of a clone are
+    fetched first."""
     strategy, now = context.ports.strategy_of(task.spec), await context.writer.write(lambda tx: tx.tasks.get(task.id))
     own = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     problem = None if own is None else await deliver_work(context, task.spec, repo, own)
@@ -138,13 +143,14 @@ async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Works
 
 
 async def _plan(context: Context, task: Task, repo: Repo) -> tuple[Plan, str | None]:
-    """And where its base was found, if that is its parent's branch."""
+    """Return the plan, and the parent's branch if the base was found there."""
     fresh_name = task.generation if task.fresh else 0
     strategy = context.ports.strategy_of(task.spec)
     parent_id = task.spec.parent_id if task.spec.base_from_parent else None
     if parent_id is not None and (task.fresh or task.base_commit is None):
         parent = await context.writer.write(lambda tx: tx.tasks.get(parent_id))
-        # An empty branch is deleted at its task's end: then its base has all there was. A clone's comes only then.
+        # An empty branch is deleted at its task's end: then the base has everything. The branch of a clone is fetched
+        # only then.
         for base in (parent.branch, parent.base_commit) if parent.spec.repo_id == repo.id else ():
             if base is not None:
                 with contextlib.suppress(LaunchError):
@@ -154,8 +160,8 @@ async def _plan(context: Context, task: Task, repo: Repo) -> tuple[Plan, str | N
 
 
 async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace) -> Workspace:
-    """With a checkpoint that was chosen, or with what its last workspace left, if that was salvaged; unless somebody
-    wants a fresh start."""
+    """Make the workspace, from the chosen checkpoint or else from what was salvaged of its last workspace. A fresh
+    start uses neither."""
     salvaged = None
     chosen = await chosen_for(context, task)
     if not task.fresh and chosen is None:
@@ -163,7 +169,7 @@ async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace:
     async with _failing_the_task():
         await context.ports.strategy_of(task.spec).prepare(repo, workspace, salvaged.commit if salvaged else None)
         told = None if chosen is None else await go_back_anew(context, task, grip, repo, workspace, chosen)
-    await furnish(context, task, repo, workspace)  # before `ready`: a crash in between makes it anew
+    await furnish(context, task, repo, workspace)  # before `ready`: after a crash in between it is made anew
     how = f"with the work saved as {salvaged.commit[:12]}" if salvaged else "from its base"
     if chosen is None or told is None:
         return await _ready(context, grip, workspace, how)
@@ -176,14 +182,15 @@ async def _failing_the_task() -> AsyncIterator[None]:
         yield
     except WorkspaceProblem as error:
         if is_passing(error):
-            raise  # the machine's trouble, not the task's: it is tried again
+            raise  # the machine failed, not the task: it is tried again
         raise LaunchError(f"The workspace could not be made: {error}") from error
 
 
 def _ready_again(
     context: Context, grip: Grip, workspace: Workspace, number: int, told: str, tx: Transaction
 ) -> Workspace:
-    """At once: a crash in between would go back to it a second time."""
+    """Record the restored checkpoint and the ready workspace in one transaction. A crash in between would restore it a
+    second time."""
     now = context.clock()
     tx.checkpoints.went_back(grip, number, told, now)
     return tx.workspaces.ready(grip, workspace, f"from checkpoint {number}", now)
@@ -194,8 +201,9 @@ async def _ready(context: Context, grip: Grip, workspace: Workspace, reason: str
 
 
 async def _give_up(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
-    """Put a workspace away that the next attempt will not use: damaged, vanished, or a fresh start was asked for."""
+    """Remove a workspace that the next attempt will not use: it is damaged, vanished, or a fresh start was
+    requested."""
     problem = await save_work(context, task.spec, repo, workspace, "its task starts again")
     if problem is not None:
-        raise LaunchError(f"The old workspace {workspace.path} stands in the way and {problem}")
+        raise LaunchError(f"The old workspace {workspace.path} cannot be removed: {problem}")
     await put_away(context, task, repo, workspace, "given up for a new one")

@@ -1,5 +1,9 @@
-"""Putting a workspace away: the one way, for the guard of an attempt, for the clean-up service, and for a task that
-starts again. Every step may be repeated."""
+"""The removal of a workspace: the only way, for the guard of an attempt, the clean-up service, and a task that starts
+again. Every step may be repeated.
+
+A workspace that is in use is not removed. Its removal waits until no user is left, and an event is emitted once
+(R-CLEAN-08).
+"""
 
 from __future__ import annotations
 
@@ -25,9 +29,10 @@ SOON, LATER = 1.0, 15.0  # seconds between two looks: at first, and in the end
 
 @contextlib.asynccontextmanager
 async def for_removal(context: Context, task: Task, workspace: Workspace) -> AsyncIterator[bool]:
-    """Whether the workspace may go; while this lasts, nobody enters it. False: that waits, and it is noted."""
+    """Yield True if the workspace may be removed. No process may enter it while this context lasts. False: it is in
+    use, and the wait is recorded."""
     if workspace.strategy is Strategy.NONE or workspace.state is WorkspaceState.INTENDED:
-        yield True  # the user's own checkout, which stays; or nobody was ever let in
+        yield True  # the user's own checkout, which stays, or a workspace that was never finished
         return
     with sole_use(context.home, workspace.id) as alone:
         why = await _in_use(context, task, workspace, alone=alone)
@@ -47,7 +52,7 @@ async def _in_use(context: Context, task: Task, workspace: Workspace, *, alone: 
 
 
 async def _wait(context: Context, workspace: Workspace, why: str) -> None:
-    """What is done in it meanwhile is saved too, when it goes."""
+    """Postpone the removal. Changes made in the workspace meanwhile are saved too, when it is removed."""
     looks = context.shared.in_use.get(workspace.id, 0)
     context.shared.in_use[workspace.id] = looks + 1
     now = context.clock()
@@ -67,16 +72,17 @@ async def carry_out(
     *,
     just_saved: bool = False,
 ) -> None:
-    """What the ledger decided about the workspace of a task that has ended.
+    """Carry out what the ledger decided about the workspace of a task that has ended.
 
-    R-CLEAN-06: a failure is a warning on the task and never changes its outcome; it stays in the ledger and is tried
-    again. `interrupted`: why whoever does this was itself cut short, if it was. `just_saved`: the ending was a moment
-    ago. Otherwise somebody may have worked in it since.
+    A failure is a warning on the task and never changes its outcome (R-CLEAN-06). It stays in the ledger and is tried
+    again. `interrupted`: why the caller itself was cut short, if it was. `just_saved`: the work was saved a moment ago.
+    Otherwise the workspace may have changed since.
     """
     try:
         preserve = workspace.disposition == "preserve"
         how = decided(task.spec, task.state, workspace.reason, preserve=preserve)
-        # `none` is the user's own checkout: there is nothing to keep, as there is nothing to clean (R-CLEAN-05).
+        # With `none` the workspace is the user's own checkout: there is nothing to preserve and nothing to clean
+        # (R-CLEAN-05).
         if preserve and workspace.state is not WorkspaceState.INTENDED and workspace.strategy is not Strategy.NONE:
             await _preserve(context, task, workspace, how)
             return
@@ -88,7 +94,7 @@ async def carry_out(
 
 
 async def _saved(context: Context, task: Task, repo: Repo, workspace: Workspace, *, just_saved: bool) -> bool:
-    """False: its work could not be saved, so it is preserved instead."""
+    """Return False if the work could not be saved: then the workspace is preserved instead."""
     if workspace.disposition != "salvage" and just_saved:
         return True
     problem = await save_work(context, task.spec, repo, workspace, f"task {task.state}")
@@ -100,9 +106,11 @@ async def _saved(context: Context, task: Task, repo: Repo, workspace: Workspace,
 async def put_away(
     context: Context, task: Task, repo: Repo, workspace: Workspace, why: str, interrupted: str | None = None
 ) -> None:
-    """Rename it into the trash, drop our git entry and a branch without work: its path is free. Its work was saved.
+    """Rename a workspace into the trash, and drop our git entry and a branch without work. Then its path is free. Its
+    work was saved before.
 
-    R-TREE-03: what is not there is no trouble; the event says how, how long it took, and what cut the work short.
+    A workspace that does not exist is not an error (R-TREE-03). The event has the method, the duration and what cut the
+    work short.
     """
     began = time.monotonic()
     strategy = context.ports.strategy_of(task.spec)
@@ -114,7 +122,7 @@ async def put_away(
     except OSError as error:
         if error.filename != "git":
             raise
-        # R-TREE-04: git is missing, and plain files need none; an empty branch waits for a sweep that has one.
+        # git is missing, and plain files do not need it (R-TREE-04). An empty branch waits for a sweep with git.
         branch_is_gone, method = False, f"{method}, without git"
     if not there:
         await strategy.delete_trash(workspace)  # nothing to rename (`none`, or it vanished): only our marker is left
@@ -147,7 +155,8 @@ async def _preserve(context: Context, task: Task, workspace: Workspace, how: Dis
         return
 
     def refuse(tx: Transaction) -> None:
-        """Somebody asked to drop it, or it expired, but its work cannot be saved: it stays, and says why."""
+        """Keep a workspace that should be dropped or has expired, because its work cannot be saved. Raise an alert with
+        the reason."""
         now = context.clock()
         tx.keeps.stays(workspace, how.reason, now)
         tx.events.raise_alert(
@@ -162,14 +171,15 @@ async def _preserve(context: Context, task: Task, workspace: Workspace, how: Dis
 
 
 async def note_failure(context: Context, workspace: Workspace, error: Exception) -> None:
-    """It stays in the ledger, and is tried again later and later."""
+    """Record a failed clean-up in the ledger. It is tried again, with growing delays."""
     now, why = context.clock(), _words(error)
     delay = backoff(3 + workspace.failures, RETRY_CAP, context.jitter())
     await context.writer.write(lambda tx: tx.workspaces.cleanup_failed(workspace, why, now.wall + delay, now))
 
 
 def _words(error: Exception) -> str:
-    """What a person can use; the kind of error only where its words need it. Empty: nobody knows."""
+    """Return text that helps a person. The kind of error is included only if its text alone is unclear. Empty: no text
+    is known."""
     if isinstance(error, HoldfastError | OSError) or not str(error):
         return str(error)
     return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Saving work before its workspace goes: shared by endings of running tasks and of waiting ones."""
+"""Saves work before its workspace is removed, for running tasks that end and for waiting ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from holdfast.supervisor.context import Context
 
 
 def litter_of(context: Context, spec: TaskSpec) -> tuple[str, ...]:
-    """What its agents leave and nobody wants, of all stages: one does not tidy up after the other."""
+    """Return the patterns of unwanted files that the agents of all stages leave. One agent does not remove the files of
+    another."""
     names = [spec.agent]
     for stage in spec.stages:
         names += [stage.agent, *(member.agent for member in stage.members)]
@@ -21,10 +22,10 @@ def litter_of(context: Context, spec: TaskSpec) -> tuple[str, ...]:
 
 
 async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace) -> str | None:
-    """Bring the task's commits into the user's repository. None: they are there. A text: why they are not."""
+    """Bring the task's commits into the user's repository. Return None if they are there, otherwise the reason."""
     try:
         await context.ports.strategy_of(spec).deliver(repo, workspace)
-    except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
+    except Exception as error:  # noqa: BLE001 - whatever failed, the consequence is the same: do not remove it
         return f"its commits could not be brought into the repository: {error}"
     return None
 
@@ -32,14 +33,16 @@ async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: 
 async def save_work(
     context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str, *, over: str | None = None
 ) -> str | None:
-    """Salvage what no branch holds (`over`: a checkpoint that comes in its place; then the branch too). None: it may
-    go. A text: why it must be preserved instead."""
+    """Salvage what no branch holds. Return None if the workspace may be removed, otherwise why it must be preserved.
+
+    `over`: a checkpoint that will replace the content. Then the branch is saved too.
+    """
     if workspace.state is WorkspaceState.INTENDED and over is None:
         return None  # never finished, so no agent has worked in it
     try:
         rules = replace(spec.salvage, litter=litter_of(context, spec))
         saved = await context.ports.strategy_of(spec).salvage(repo, workspace, reason, rules, over=over)
-    except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
+    except Exception as error:  # noqa: BLE001 - whatever failed, the consequence is the same: do not remove it
         return f"its work could not be saved: {error}"
     if saved is not None:
         salvaged = Salvaged(

@@ -1,8 +1,8 @@
-"""Furnishing a new workspace, and its teardown, as the task's settings say. Once per workspace that is made.
+"""The set-up of a new workspace and its teardown, by the task's settings. It happens once per workspace that is made.
 
-A crash in between leaves it `intended`: the next attempt makes it anew and begins the set-up from the start, so that no
-agent works in one that was furnished by half, and commands need not be repeatable. Teardown commands do: a crash
-between them and the rename repeats them.
+A crash in between leaves the workspace `intended`. Then the next attempt makes it anew and begins the set-up from the
+start. So no agent works in a workspace that is set up by half, and set-up commands need not be repeatable. Teardown
+commands must be repeatable: a crash between them and the rename repeats them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ TOLD = 200  # names in an event
 
 
 async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
-    """Copy what the checkout has and git does not carry, then run the set-up. A failure is a launch error."""
+    """Copy the files that git does not carry from the checkout, then run the set-up commands. Raise LaunchError on a
+    failure."""
     rules = task.spec.workspace
     if context.ports.furnishing is None or workspace.strategy is Strategy.NONE or not (rules.copy or rules.setup):
         return
@@ -46,7 +47,7 @@ async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace
             shown = f"The end of its output: {failed.tail} — the whole" if failed.tail else "Its"
             raise LaunchError(
                 f"The set-up command `{failed.command}` {failed.how}. {shown} output: {failed.log}. "
-                f"Mend it, then `holdfast retry {task.id}`."
+                f"Fix it, then `holdfast retry {task.id}`."
             )
         words.append(f"{len(rules.setup)} command(s) run")
     data["duration_ms"] = round((time.monotonic() - began) * 1000, 1)
@@ -61,7 +62,8 @@ async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace
 
 
 async def tear_down(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
-    """Before it is put away; its work is saved. Whatever fails is a warning on the task, and changes nothing."""
+    """Run the teardown commands before the workspace is removed. Its work is saved already. A failure is only a warning
+    on the task."""
     rules = task.spec.workspace
     if context.ports.furnishing is None or not rules.teardown or workspace.strategy is Strategy.NONE:
         return
@@ -81,7 +83,7 @@ async def tear_down(context: Context, task: Task, repo: Repo, workspace: Workspa
         level=Level.WARNING,
         component="workspace-cleanup",
         task_id=task.id,
-        message=f"{why} The workspace is put away all the same.",
+        message=f"{why} The workspace is removed all the same.",
         reason=why,
         data={"workspace": workspace.id},
     )
@@ -89,7 +91,7 @@ async def tear_down(context: Context, task: Task, repo: Repo, workspace: Workspa
 
 
 def commands_environment(context: Context, task: Task, repo: Repo, workspace: Workspace) -> dict[str, str]:
-    """What the task's agents see, and where they will work."""
+    """Return the environment of the task's agents, with the paths of the workspace and the checkout."""
     return context.ports.environment(task.spec.environment) | {
         "HOLDFAST_TASK_ID": task.id,
         "HOLDFAST_WORKSPACE_PATH": workspace.path,

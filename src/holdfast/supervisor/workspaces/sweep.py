@@ -1,8 +1,11 @@
-"""The sweep: compares everything of ours with the ledger, in both directions, and removes what is ours and finished.
+"""The sweep: compares everything that is ours with the ledger, in both directions, and removes what is ours and
+finished.
 
-`begin` is quick and comes before the first claim and before anything is adopted: it looks, ends stray processes, and
-puts the ledger right, so that nobody builds on a wrong one. `finish` works in the background: it removes single
-leftovers, waits for the clean-up to put the finished workspaces away, and tells what was done in one event.
+`begin` is quick. It runs before the first claim and before anything is adopted. It looks, ends stray processes, and
+corrects the ledger, so that nothing is built on a wrong ledger. `finish` works in the background. It removes single
+leftovers, waits for the clean-up of finished workspaces, and emits one event with the results.
+
+`correct` and `decide` change the ledger. Each runs inside one transaction and may be repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from holdfast.supervisor.workspaces.cleanup import Cleanup
 
 
 def correct(tx: Transaction, wrong: Sequence[Finding], now: Instant) -> list[tuple[Workspace, bool]]:
-    """Let go of what vanished, take in what was lost. What was taken in, and whether its task is over."""
+    """Mark vanished workspaces for disposal, and record workspaces that the ledger had lost. Return each recorded one,
+    and whether its task has ended."""
     taken = []
     for finding in wrong:
         if finding.action is Action.LET_GO and finding.workspace is not None:
@@ -67,7 +71,8 @@ def _take_in(tx: Transaction, mark: Mark, now: Instant) -> tuple[Workspace, bool
 
 
 def decide(tx: Transaction, undecided: Sequence[Workspace], now: Instant) -> None:
-    """By the settings of their tasks. Nobody has saved their work yet: that comes first."""
+    """Decide about these workspaces by the settings of their tasks. Their work was not saved yet, so saving comes
+    first."""
     for workspace in undecided:
         task = tx.tasks.get(workspace.task_id)
         if task.state in TASK_TERMINAL:
@@ -77,17 +82,17 @@ def decide(tx: Transaction, undecided: Sequence[Workspace], now: Instant) -> Non
 
 
 CLEANUP_PATIENCE = 3600.0
-GUARD_PAUSE = 0.2  # between two looks at what a guard has in hand: its teardown may take minutes
-ENGINE_PATIENCE = 1.0  # a container engine that hangs must not hold the first claim up
+GUARD_PAUSE = 0.2  # seconds between two looks at workspaces that a guard owns: a teardown may take minutes
+ENGINE_PATIENCE = 1.0  # seconds: a container engine that hangs must not delay the first claim
 _REMOVALS = (Action.DROP_ENTRY, Action.DROP_TRASH, Action.DROP_MARKER, Action.DROP_BRANCH)
-_DENIED = ("Permission denied", "Operation not permitted", "sudo rm")  # in the reason why a workspace is still there
-_OF_A_TREE = ("entry", "trash")  # what counts as a leftover tree; the rest is only put right
+_DENIED = ("Permission denied", "Operation not permitted", "sudo rm")  # in the reason why a workspace still exists
+_OF_A_TREE = ("entry", "trash")  # findings that count as a leftover tree; the others are only corrected
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Undecided:
     workspace: Workspace
-    is_marked: bool  # False: its marker has to be written first; that it is ours is proven otherwise
+    is_marked: bool  # False: the marker has to be written first; that the workspace is ours is proven in another way
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,14 +102,15 @@ class Begun:
     began: float
     findings: Sequence[Finding]
     repos: dict[str, Repo]
-    backlog: frozenset[str]  # ids of workspaces that have to go
-    undecided: Sequence[Undecided]  # those of them about which nobody has decided yet
+    backlog: frozenset[str]  # ids of workspaces that have to be removed
+    undecided: Sequence[Undecided]  # workspaces of the backlog without a decision
     swept: Swept
-    late: asyncio.Task[Sequence[Container]] | None  # an engine that has not told its containers yet
+    late: asyncio.Task[Sequence[Container]] | None  # an engine that has not listed its containers yet
 
 
 class Sweep(Service):
-    """One at a time. Made once per supervisor, or alone for a sweep without one."""
+    """The sweep service, one sweep at a time. It exists once per supervisor, or alone for a sweep without a
+    supervisor."""
 
     def __init__(self, context: Context, cleanup: Cleanup) -> None:
         self._context = context
@@ -123,7 +129,7 @@ class Sweep(Service):
         return [task for task in (self._work, self._asking) if task is not None]
 
     async def at_start(self) -> None:
-        """Before anything is adopted or claimed. What takes long goes on in the background."""
+        """Sweep before anything is adopted or claimed. What takes long goes on in the background."""
         begun = await self.begin()
         if begun.backlog or _to_remove(begun.findings):
             self._work = asyncio.create_task(_told(self._finish_and_tell(begun, [])), name="sweep")
@@ -131,7 +137,8 @@ class Sweep(Service):
             await self._finish_and_tell(begun, [])
 
     def asked(self, request: Request) -> None:
-        """An operator wants one. Heard again and again until it is answered."""
+        """Start a sweep soon, for an operator's request. The same request arrives again and again until it is
+        answered."""
         self._asked[request.id] = request
 
     async def tick(self) -> None:
@@ -139,7 +146,7 @@ class Sweep(Service):
             self._work = asyncio.create_task(_told(self._on_demand()), name="sweep")
 
     async def once(self) -> Swept:
-        """A whole sweep, to its end."""
+        """Run a whole sweep to its end."""
         return await self.finish(await self.begin())
 
     async def _on_demand(self) -> None:
@@ -196,11 +203,12 @@ class Sweep(Service):
     async def _containers(self) -> Sequence[Container]:
         try:
             return await self._context.ports.containers.find()
-        except Exception:  # noqa: BLE001 - an engine's trouble must not stop the sweep of everything else
+        except Exception:  # noqa: BLE001 - an engine's failure must not stop the sweep of everything else
             return ()
 
     async def _end_strays(self, findings: Sequence[Finding], swept: Swept) -> None:
-        """Before anything is adopted or removed: what they work on has to keep still."""
+        """End stray processes before anything is adopted or removed: the files that they work on must not change any
+        more."""
         strays = [f.stray for f in findings if f.action is Action.END_PROCESS and f.stray is not None]
         ended = await asyncio.gather(*(self._context.ports.processes.end_stray(stray) for stray in strays))
         swept.processes_ended = sum(ended)
@@ -211,8 +219,11 @@ class Sweep(Service):
         ]
 
     async def _put_right(self, findings: Sequence[Finding], swept: Swept) -> list[Undecided]:
-        """What somebody could build on: the ledger, in one transaction, and the markers of what goes on or goes now.
-        Returns the workspaces of finished tasks about which nobody has decided: that can wait for the background."""
+        """Correct what others could build on: the ledger, in one transaction, and the markers of workspaces that are
+        needed now.
+
+        Return the workspaces of finished tasks without a decision: they can wait for the background part.
+        """
         assert self._context.ports.sweeper is not None
         wrong = [
             finding
@@ -232,13 +243,14 @@ class Sweep(Service):
         return [Undecided(workspace=workspace, is_marked=workspace.id not in unmarked) for workspace in undecided]
 
     async def _mark(self, workspace: Workspace, swept: Swept) -> None:
-        why = "put right"
+        why = "corrected"
         await self._try(
             Finding(action=Action.MARK, what="marker", where=workspace.path, why=why, workspace=workspace), None, swept
         )
 
     async def _warn_of(self, backlog: int) -> None:
-        """R-TREE-08, at once: the event that tells the end may be minutes away."""
+        """Emit a warning about a large backlog at once (R-TREE-08): the event at the end of the sweep may be minutes
+        away."""
         if backlog > MANY:
             event = Event(
                 kind="sweep.backlog",
@@ -268,7 +280,7 @@ class Sweep(Service):
         return swept
 
     async def _decide(self, undecided: Sequence[Undecided], swept: Swept) -> None:
-        """Marked before the clean-up may see them, which removes nothing without its marker."""
+        """Decide about workspaces after their markers are written: the clean-up removes nothing without its marker."""
         for one in undecided:
             if not one.is_marked:
                 await self._mark(one.workspace, swept)
@@ -297,7 +309,8 @@ class Sweep(Service):
         return False
 
     async def _wait_for_cleanup(self, backlog: frozenset[str]) -> None:
-        """The clean-up goes over all of them; what fails is tried again by it later, and does not hold us up."""
+        """Wait until the clean-up has tried every workspace of the backlog. It retries failures later, which does not
+        delay us."""
         while backlog:
             now = self._context.clock()
             waiting = {w.id for w in await self._context.writer.write(lambda tx: tx.workspaces.to_clean(now))}  # noqa: B023 - awaited at once
@@ -345,8 +358,9 @@ def _to_remove(findings: Sequence[Finding]) -> list[Finding]:
 
 
 async def _told(work: Coroutine[Any, Any, None]) -> None:
-    """What it could not do, the clean-up or the next sweep does; but it must not end in silence."""
+    """Await the work and log a failure. The clean-up or the next sweep does what is left, but a failure must not be
+    silent."""
     try:
         await work
-    except Exception as trouble:  # noqa: BLE001 - told, and everything else goes on
-        say_trouble("the sweep stumbled: ", trouble)
+    except Exception as trouble:  # noqa: BLE001 - logged, and everything else goes on
+        say_trouble("the sweep failed, and the next one goes on: ", trouble)
