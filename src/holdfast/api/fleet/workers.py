@@ -1,45 +1,42 @@
-"""Named workers: what each does, why one does not, and starting and stopping them."""
+"""Named workers: what each of them does, and start, stop and restart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast import config
-from holdfast.api.queries import Queries
+from holdfast.api.queries import Queries, crash_row
 from holdfast.base import clock
 from holdfast.base.errors import NotFound
-from holdfast.base.stored_json import recorded
 
 if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
+    from holdfast.api.fleet.models import CrashRow, WorkerRow, WorkerState
     from holdfast.base.instant import Instant
-    from holdfast.core.dispatch.terms import Lane
     from holdfast.core.dispatch.workers import Worker, WorkerRecord
     from holdfast.core.runs.retry_budgets import Limits
     from holdfast.store.port.transaction import Transaction
 
-Row = dict[str, Any]
 NEW = "it starts with the next look of a supervisor"
 
 
-def workers(home: str) -> list[Row]:
+def workers(home: str) -> list[WorkerRow]:
     return workers_of(Queries(home))
 
 
-def workers_of(queries: Queries) -> list[Row]:
-    """Every worker of the settings, and those that are there without: at work still, or because a supervisor goes on
-    with its settings of before (a mistake in the file, say)."""
+def workers_of(queries: Queries) -> list[WorkerRow]:
+    """Return every worker of the settings, and others that still work or that a supervisor still has from earlier
+    settings."""
     from holdfast.base.instant import Instant
     from holdfast.config.retry_budgets import limits_of, staff_of
 
     settings = config.best_effort()
-    known = {str(row["name"]): row for row in queries.view("workers")}
+    known = {str(row["name"]): row for row in queries.worker_states()}
     staff, limits = staff_of(settings), limits_of(settings)
     crashes: dict[str, list[Instant]] = {}
     for row in queries.view("crashes_of_staff"):
         crashes.setdefault(row.pop("worker"), []).append(Instant(**row))
 
-    def made(name: str, worker: Worker | None) -> Row:
+    def made(name: str, worker: Worker | None) -> WorkerRow:
         return _row(name, worker, known.get(name), crashes.get(name, []), limits)
 
     found = [made(worker.name, worker) for worker in staff.workers]
@@ -51,24 +48,24 @@ def workers_of(queries: Queries) -> list[Row]:
     return found + [made(name, None) for name in leaving]
 
 
-def crashes_of(queries: Queries, name: str, limit: int) -> list[Row]:
-    """The newest crashes of one worker's agents, the newest first, those that count no more included."""
-    return queries.view("crashes_of_worker", worker=name, limit=limit)
+def crashes_of(queries: Queries, name: str, limit: int) -> list[CrashRow]:
+    """Return the newest crashes of one worker's agents, the newest first, also those that no longer count."""
+    return [crash_row(row) for row in queries.view("crashes_of_worker", worker=name, limit=limit)]
 
 
-def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
-    """`start`, `stop` or `restart`, as a durable wish: the worker's row after it."""
+def steer(home: str, action: str, name: str, *, at_once: bool = False) -> WorkerRow:
+    """Record a request to start, stop or restart a worker, and return the worker's row after it."""
     settings = config.best_effort()
     names = [worker.name for worker in settings.workers]
     if name not in names and not _is_known(home, name):
         raise NotFound(_unknown(name, names))
 
-    from holdfast.api.commands import who  # those who only look have to start fast
+    from holdfast.api.commands import who  # readers must start fast
     from holdfast.base.home import ensure_home
     from holdfast.store import doorbell
     from holdfast.store.open import open_store
 
-    def wish(tx: Transaction) -> WorkerRecord:
+    def request(tx: Transaction) -> WorkerRecord:
         if action == "stop":
             return tx.workers.stop(name, who(), clock.now(), at_once=at_once)
         return (
@@ -80,95 +77,34 @@ def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
     ensure_home(home)
     store = open_store(home, create=True)
     had = _one(home, name)["task"]
-    store.write(wish)
+    store.write(request)
     doorbell.ring(home)
-    # A supervisor may have given it another task since: whoever asked means the one that it had.
-    return _one(home, name) | {"task": had, "supervisor": Queries(home).supervisor() is not None}
+    found = _one(home, name)
+    found["task"] = had  # a supervisor may have given it another task since: the request is about the earlier one
+    found["supervisor"] = Queries(home).supervisor() is not None
+    return found
 
 
 def _is_known(home: str, name: str) -> bool:
-    """To the store: while the file has a mistake, a supervisor goes on with those of before."""
+    """True if the store knows the worker. While the file has a mistake, a supervisor keeps the earlier workers."""
     from holdfast.base.errors import Unavailable
 
     try:
-        return any(row["name"] == name and row["state"] != "retired" for row in Queries(home).view("workers"))
+        return any(row["name"] == name and row["state"] != "retired" for row in Queries(home).worker_states())
     except Unavailable:
         return False
 
 
-def _one(home: str, name: str) -> Row:
+def _one(home: str, name: str) -> WorkerRow:
     row = next((row for row in workers(home) if row["name"] == name), None)
     if row is None:
         raise NotFound(f"Worker '{name}' is not in {config.user_file()} any more.")
     return row
 
 
-def waits_for_worker(queries: Queries, task: Row) -> str | None:
-    """Why no lane takes a queued task, if that is so, and what to type."""
-    if task["state"] != "queued":
-        return None
-    if task["worker"] is not None:
-        row = next((row for row in queries.view("workers") if row["name"] == task["worker"]), None)
-        how = f"is {row['state']} ({row['reason']})" if row else "is not there"
-        return (
-            f"It waits for worker {task['worker']}, which {how}, because `crash.release_claims` is false. "
-            f"`holdfast worker restart {task['worker']}` lets that go on; `holdfast worker stop {task['worker']}` "
-            "leaves it to any other."
-        )
-    settings = config.best_effort()
-    if settings["agents"] > 0 or not settings.workers:
-        return None
-    states = {str(row["name"]): row for row in queries.view("workers")}
-    matching = [worker.name for worker in _staff(settings) if _takes(worker.lane, task)]
-    if not matching:
-        return (
-            "No worker takes such a task (agent, account and labels have to match), and `agents` is 0, so that nobody "
-            "else does: `holdfast worker list` shows what each takes."
-        )
-    idle = [name for name in matching if name in states and states[name]["state"] not in ("ready", "retired")]
-    if len(idle) < len(matching):
-        return f"It waits for a worker: {', '.join(matching)}."
-    words = ", ".join(f"{name} is {states[name]['state']}" for name in idle)
-    return f"It waits for a worker, and {words}: `holdfast worker start {idle[0]}`."
-
-
-def nobody_comes(queries: Queries) -> Callable[[Row], bool]:
-    """Whether nothing but a person can let a queued task start, because of the workers; the settings are read once."""
-    settings = config.best_effort()
-    staff = _staff(settings)
-
-    def answer(task: Row) -> bool:
-        if task["state"] != "queued" or not (staff or task["worker"]):
-            return False
-        stopped = {str(row["name"]) for row in queries.view("workers") if row["state"] == "stopped"}
-        if task["worker"] is not None:
-            return task["worker"] in stopped
-        return settings["agents"] == 0 and not any(
-            worker.name not in stopped and _takes(worker.lane, task) for worker in staff
-        )
-
-    return answer
-
-
-def _staff(settings: config.Config) -> tuple[Worker, ...]:
-    if not settings.workers:
-        return ()
-    from holdfast.config.retry_budgets import staff_of
-
-    return staff_of(settings).workers
-
-
-def _takes(lane: Lane, task: Row) -> bool:
-    """As the claim has it (queries/tasks.sql, `on_terms`)."""
-    labels: Mapping[str, str] = task["labels"] if "labels" in task else recorded(task["settings"])["labels"]
-    return (
-        (lane.agent is None or lane.agent == task["agent"])
-        and (lane.account is None or task["account"] is None or task["account"] == lane.account)
-        and all(labels.get(key) == value for key, value in lane.labels.items())
-    )
-
-
-def _row(name: str, worker: Worker | None, known: Row | None, crashes: list[Instant], limits: Limits) -> Row:
+def _row(
+    name: str, worker: Worker | None, known: WorkerState | None, crashes: list[Instant], limits: Limits
+) -> WorkerRow:
     from holdfast.core.dispatch.terms import Lane
     from holdfast.core.dispatch.workers import recent
 
@@ -191,8 +127,8 @@ def _row(name: str, worker: Worker | None, known: Row | None, crashes: list[Inst
     }
 
 
-def _goes_on_at(known: Row | None, crashes: list[Instant], window: float, now: Instant) -> float | None:
-    """When a benched worker goes on by itself, in wall time; None: it is not benched."""
+def _goes_on_at(known: WorkerState | None, crashes: list[Instant], window: float, now: Instant) -> float | None:
+    """Return the wall time at which a benched worker goes on by itself. None: the worker is not benched."""
     from holdfast.core.dispatch.workers import bench_is_over
 
     if known is None or known["state"] != "benched":
@@ -201,8 +137,8 @@ def _goes_on_at(known: Row | None, crashes: list[Instant], window: float, now: I
     return float(round(now.wall + max(0.0, left)))  # whole seconds: clocks drift
 
 
-def _state(known: Row | None) -> str:
-    """What it does, in one word: a worker that is told to stop finishes its task first."""
+def _state(known: WorkerState | None) -> str:
+    """Return one word for what a worker does. A worker that was asked to stop finishes its task first."""
     if known is None:
         return "new"
     at_work = known["task"] is not None

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.commands import who
 from holdfast.api.queries import Queries
@@ -25,7 +25,10 @@ from holdfast.store.open import open_store
 from holdfast.store.port.workspaces import read_ledger
 from holdfast.workspaces.removal.sweeper import look_now
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.home.models import SweepFinding
+    from holdfast.api.tasks.models import JsonObject
+
 PATIENCE = 3600.0  # for a supervisor that has thousands of trees to save and delete
 
 
@@ -42,10 +45,10 @@ def leftovers(queries: Queries) -> tuple[Scene, list[Finding]]:
     return scene, compare(scene, read_ledger(queries.view, scene))
 
 
-def plan(home: str) -> list[Row]:
+def plan(home: str) -> list[SweepFinding]:
     """What a sweep would do, and what it would leave alone."""
     scene, findings = leftovers(Queries(home))
-    rows = [
+    rows: list[SweepFinding] = [
         {
             "action": str(finding.action),
             "what": finding.what,
@@ -57,11 +60,14 @@ def plan(home: str) -> list[Row]:
         for finding in findings
     ]
     why = "is no name that we give; it is left alone"
-    report = {"action": str(Action.REPORT), "what": "odd", "why": why, "foreign": True}
-    return rows + [{**report, "where": path, "text": f"{path} {why}"} for path in scene.odd]
+    action = str(Action.REPORT)
+    for path in scene.odd:
+        text = f"{path} {why}"
+        rows.append({"action": action, "what": "odd", "where": path, "why": why, "foreign": True, "text": text})
+    return rows
 
 
-def sweep(home: str) -> Row:
+def sweep(home: str) -> JsonObject:
     """By the supervisor, if one is up; else here, under its lock. What was done, as in the event `sweep.completed`."""
     queries = Queries(home)
     if queries.supervisor() is None:
@@ -78,12 +84,12 @@ def sweep(home: str) -> Row:
     return _answer(queries, request)
 
 
-def _answer(queries: Queries, request: int) -> Row:
+def _answer(queries: Queries, request: int) -> JsonObject:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         answer = queries.request(request)["answer"]
         if answer is not None:
-            done: Row = json.loads(answer)
+            done: JsonObject = json.loads(answer)
             return done
         if queries.supervisor() is None:
             raise Unavailable("The supervisor went away; the next `holdfast up` sweeps by itself.")
