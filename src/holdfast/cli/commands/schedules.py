@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.fleet import schedules as schedule_text
-from holdfast.api.fleet.schedules import find, fire, fires, has_supervisor, schedules, switch, upcoming
+from holdfast.api.fleet.schedules import find, fire, fires, has_supervisor, schedule_rows, switch, upcoming
 from holdfast.api.format import in_words
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import clean, one_line, paint, print_json, table
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.schedule_models import ScheduleRow
+
 _HEADERS = ("SCHEDULE", "STATE", "REPO", "WHEN", "LAST", "NEXT", "TROUBLE")
 _NEXT, _LAST = 5, 10  # how many `show` has
 ASLEEP = (
@@ -42,7 +44,7 @@ def run_schedule(arguments: argparse.Namespace) -> int:
         return _list(home, as_json=arguments.json)
     if arguments.name is None:
         raise UsageError(f"Say which: `holdfast schedule {arguments.action} NAME`; `holdfast schedule list` has them.")
-    row = find(schedules(home)[0], arguments.name)
+    row = find(schedule_rows(home)[0], arguments.name)
     if arguments.action == "show":
         return _show(home, row, as_json=arguments.json)
     if arguments.action == "fire":
@@ -54,7 +56,7 @@ def run_schedule(arguments: argparse.Namespace) -> int:
 
 
 def _list(home: str, *, as_json: bool) -> int:
-    rows, problems = schedules(home)
+    rows, problems = schedule_rows(home)
     if as_json:
         for row in rows:
             print_json({"record": "schedule", **row})
@@ -72,7 +74,7 @@ def _list(home: str, *, as_json: bool) -> int:
     return 0
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: ScheduleRow) -> list[str]:
     return [
         clean(row["name"]),
         schedule_text.state(row),
@@ -87,7 +89,7 @@ def _cells(row: Row) -> list[str]:
 # -- show --------------------------------------------------------------------------------------------------------------
 
 
-def _show(home: str, row: Row, *, as_json: bool) -> int:
+def _show(home: str, row: ScheduleRow, *, as_json: bool) -> int:
     following, last = upcoming(row, _NEXT), fires(home, row, _LAST)
     if as_json:
         print_json({**row, "next_fires": following if row["enabled"] else [], "last_fires": last})
@@ -109,7 +111,7 @@ def _show(home: str, row: Row, *, as_json: bool) -> int:
 # -- fire, enable, disable ---------------------------------------------------------------------------------------------
 
 
-def _fire(home: str, row: Row, *, as_json: bool) -> int:
+def _fire(home: str, row: ScheduleRow, *, as_json: bool) -> int:
     fired, is_heard = fire(home, row)
     if as_json:
         print_json({**fired, "supervisor": is_heard})
@@ -119,7 +121,7 @@ def _fire(home: str, row: Row, *, as_json: bool) -> int:
     return 0
 
 
-def _switch(home: str, row: Row, *, on: bool, as_json: bool) -> int:
+def _switch(home: str, row: ScheduleRow, *, on: bool, as_json: bool) -> int:
     changed, is_heard = switch(home, row, on=on)
     if as_json:
         where = {"schedule": row["name"], "repo": row["repo"]}

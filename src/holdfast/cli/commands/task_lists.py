@@ -12,6 +12,7 @@ from holdfast.cli.output.render import clean, one_line, print_json
 if TYPE_CHECKING:  # an ordinary `add` has to start fast
     from holdfast.api.commands import Commands, NewTask
     from holdfast.api.queries import Queries
+    from holdfast.api.tasks.models import JsonObject
     from holdfast.api.tasks.task_lists import Listed, Problem, Taken
 
 MOST_SHOWN = 50  # mistakes, or known tasks, that are told one by one
@@ -112,7 +113,7 @@ def _tell(home: str, taken: Taken, *, rehearse: bool) -> None:
         print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
 
 
-def _row(home: str, arguments: argparse.Namespace, listed: Listed, taken: Taken) -> dict[str, Any]:
+def _row(home: str, arguments: argparse.Namespace, listed: Listed, taken: Taken) -> JsonObject:
     problems = [{"where": problem.where, "text": _text(problem)} for problem in taken.problems]
     return {
         "source": arguments.source.encode(errors="replace").decode(),

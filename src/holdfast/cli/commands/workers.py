@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.workers import steer, workers
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import ago, clean, one_line, print_json, table
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import WorkerRow
+
 _HEADERS = ("WORKER", "STATE", "TAKES", "TASK", "CRASHES", "SINCE", "WHY")
 _DONE = {"start": "started", "stop": "stopped", "restart": "restarted"}
 
@@ -54,7 +56,7 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: WorkerRow) -> list[str]:
     labels = [f"{key}={value}" for key, value in row["labels"].items()]
     account = f"/{row['account']}" if row["account"] else ""
     takes = f"{row['agent'] or 'any agent'}{account}" if row["configured"] else "no longer in the settings"
@@ -69,7 +71,7 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _said(arguments: argparse.Namespace, row: Row) -> str:
+def _said(arguments: argparse.Namespace, row: WorkerRow) -> str:
     text = f"Worker {row['name']} is {_DONE[arguments.action]}."
     if row["task"] is not None and arguments.action == "stop":
         text += (
