@@ -7,7 +7,7 @@ import os
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rich.text import Text
 from textual.app import App, SuspendNotSupported
@@ -40,7 +40,10 @@ from holdfast.tui.widgets.screen import View
 from holdfast.tui.widgets.status import EVERY, Status
 from holdfast.tui.widgets.tabs import Tabs
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import VitalsRow
+    from holdfast.api.tasks.models import JsonObject
+
 LOOK_FOR_TERMINAL = 5.0  # seconds
 T = TypeVar("T")
 VIEWS: dict[str, type[View]] = {
@@ -92,7 +95,7 @@ class Top(App[None]):
         self.animation_level = "none"  # nothing here needs sixty pictures a second, least of all over ssh
         self.home = home
         self.leaving = Leaving(lambda code: self.exit(return_code=code))
-        self.status: Row | None = None
+        self.status: VitalsRow | None = None
         self.attention = Attention(home, ring=(lambda: self.bell()) if bell else None, changed=self.show_frame)
         self.trouble: Trouble | None = None
         self.errands = Errands()
@@ -163,7 +166,7 @@ class Top(App[None]):
         self.trouble = message.trouble
         self.show_frame()
 
-    def _seen_status(self, status: Row) -> None:
+    def _seen_status(self, status: VitalsRow) -> None:
         self.status = status
         self.show_frame()
 
@@ -175,7 +178,7 @@ class Top(App[None]):
             for banner in screen.query(Banner):
                 banner.show(self.attention.now)
             for tabs in screen.query(Tabs):
-                tabs.show(self.current_mode, self.status and self.status["alerts"])
+                tabs.show(self.current_mode, None if self.status is None else self.status["alerts"])
 
     # -- going places --------------------------------------------------------------------------------------------------
 
@@ -200,7 +203,7 @@ class Top(App[None]):
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
-    def act(self, action: Action, subject: Row) -> None:
+    def act(self, action: Action, subject: JsonObject) -> None:
         """Ask where it has to be asked, then carry it out in a thread: no key waits for a store. A key that is pressed
         twice does it once."""
         which = (action.name, str(subject.get("id", subject.get("name"))))
@@ -208,7 +211,7 @@ class Top(App[None]):
             self._in_hand.add(which)
             self.run_worker(self._act(action, subject, which), group="actions", exit_on_error=True)
 
-    async def _act(self, action: Action, subject: Row, which: tuple[str, str]) -> None:
+    async def _act(self, action: Action, subject: JsonObject, which: tuple[str, str]) -> None:
         try:
             told = await self._carry_out(action, subject)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the screen stays
@@ -222,7 +225,7 @@ class Top(App[None]):
         if told:
             self.tell(told.words if isinstance(told, Asked) else told)
 
-    async def _carry_out(self, action: Action, subject: Row) -> WhatToTell:
+    async def _carry_out(self, action: Action, subject: JsonObject) -> WhatToTell:
         """What to tell afterwards; nothing, if the answer was no."""
         if action.question is not None:
             words = await self._apart(action, partial(action.question, self.home, subject))
@@ -240,7 +243,7 @@ class Top(App[None]):
     async def _apart(self, action: Action, do: Callable[[], T]) -> T:
         return await self.errands.run(do, lambda: self.tell(f"{action.label}: not done yet; it goes on by itself."))
 
-    def _in_terminal(self, action: Action, subject: Row) -> WhatToTell:
+    def _in_terminal(self, action: Action, subject: JsonObject) -> WhatToTell:
         """Whatever happens in between, the terminal is taken back: Textual leaves it if its block raises."""
         told: WhatToTell | Exception
         try:

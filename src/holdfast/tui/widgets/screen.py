@@ -25,7 +25,6 @@ from holdfast.tui.widgets.tabs import Tabs
 if TYPE_CHECKING:
     from holdfast.tui.app import Top
 
-Row = dict[str, Any]
 _UNSAID = {  # Textual's own, which do nothing here
     *(
         "scroll_left",
@@ -105,8 +104,8 @@ class View(Screen[None]):
         """What is read while this screen is on top."""
         return ()
 
-    def subject(self) -> Row | None:
-        """What its actions are done to."""
+    def subject(self) -> Any:
+        """Return the row that actions are about, a read model of any kind. None: there is none."""
         return None
 
     def on_mount(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.containers import Vertical
@@ -14,7 +14,8 @@ from holdfast.base.errors import NotFound
 from holdfast.tui.feed import NOTHING_NEW, Watch
 from holdfast.tui.widgets.text_view import printable
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskDetails
 
 
 class Page(Vertical):
@@ -33,7 +34,7 @@ class Page(Vertical):
     def __init__(self, task_id: str) -> None:
         super().__init__(id=f"page-{self.NAME.lower()}")
         self.task_id = task_id
-        self.task_row: Row | None = None
+        self.task_row: TaskDetails | None = None
         self._found: object = None
 
     def watches(self) -> Sequence[Watch]:
@@ -44,7 +45,7 @@ class Page(Vertical):
         """What gets the keys."""
         raise NotImplementedError
 
-    def show_task(self, task: Row) -> None:
+    def show_task(self, task: TaskDetails) -> None:
         """The task changed, or this page was opened."""
         self.task_row = task
 
