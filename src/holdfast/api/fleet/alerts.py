@@ -51,7 +51,7 @@ def deaths(queries: Queries, after: int) -> tuple[int, list[DeathRow]]:
     for row in reversed(queries.view("deaths", after=after, last=last)):
         data = recorded(row.pop("data"), shape=dict)
         if data.get("outcome") in CRASHES:
-            row["decided"] = row.pop("kind") == "crash.recorded"
+            row["decided"] = row["kind"] == "crash.recorded"
             found.append(cast("DeathRow", row))
     return last, found
 

@@ -151,6 +151,7 @@ class DeathRow(TypedDict):
 
     seq: int
     at: float
+    kind: str
     task: str
     run: str
     message: str

@@ -47,6 +47,7 @@ class FireRow(TypedDict):
     """What became of one occurrence of a schedule."""
 
     fire_time: float
+    hand: int
     state: str
     task: str | None
     task_state: str | None

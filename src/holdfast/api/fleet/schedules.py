@@ -72,7 +72,7 @@ def fires(home: str, row: ScheduleRow, most: int) -> list[FireRow]:
 def fires_of(queries: Queries, row: ScheduleRow, most: int) -> list[FireRow]:
     found = queries.view("fires", repo=row["repo"], schedule=row["name"], most=most)
     for fire in found:
-        fire["by_hand"] = bool(fire.pop("hand"))
+        fire["by_hand"] = bool(fire["hand"])
     return cast("list[FireRow]", found)
 
 

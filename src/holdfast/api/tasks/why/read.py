@@ -34,11 +34,17 @@ class Looker:
         self._lanes: tuple[Worker, ...] = ()
 
     def look(
-        self, queries: Queries, queue: Sequence[Turn], running: Mapping[str, FleetRow], now: float
+        self,
+        queries: Queries,
+        queue: Sequence[Turn],
+        running: Mapping[str, FleetRow],
+        now: float,
+        *,
+        with_settings: bool = True,
     ) -> Circumstances:
-        """Return the circumstances of a list of tasks."""
+        """Return the circumstances of a list of tasks. `with_settings`: False if no task depends on the settings."""
         return replace(
-            self._look(queries, now),
+            self._look(queries, now, with_settings=with_settings),
             alerts={str(row["task"]): int(row["n"]) for row in queries.view("alerts_by_task")},
             queue=queue,
             checkouts={row["repo_id"]: row["id"] for row in running.values() if row["strategy"] == "none"},
@@ -57,14 +63,16 @@ class Looker:
         counts = {str(each["state"]): int(each["n"]) for each in queries.view("living_counts")}
         return replace(found, ahead=queries.ahead_of(row["id"]), at_work=counts.get("running", 0))
 
-    def _look(self, queries: Queries, now: float) -> Circumstances:
+    def _look(self, queries: Queries, now: float, *, with_settings: bool = True) -> Circumstances:
+        host = _host(queries)
         seen = tuple(queries.view(name) for name in ("accounts", "spent_budgets", "holds"))
         if seen != self._seen or not 0 <= now - self._read_at < SETTINGS_HOLD:
             self._seen, self._read_at = seen, now
             self._tests = read_tests(queries)
-            self._resumes, self._lanes = _read_settings()
+            if with_settings or (host is not None and host.agents == 0):
+                self._resumes, self._lanes = _read_settings()
         return Circumstances(
-            supervisor=_host(queries),
+            supervisor=host,
             tests=self._tests,
             resumes=self._resumes,
             workers={row["name"]: row for row in queries.worker_states()},
@@ -196,10 +204,15 @@ def clauses(queries: Queries, rows: Sequence[TaskRow], looker: Looker) -> dict[s
     active = {row["id"]: row for row in rows_of(queries, ids)} if ids else {}
     running = {task: row for task, row in active.items() if row["state"] == "running"}
     queue = sorted(turn(row) for row in active.values() if row["state"] == "queued")
-    around = looker.look(queries, queue, running, now)
+    around = looker.look(queries, queue, running, now, with_settings=any(map(_may_resume, active.values())))
     return {
         row["id"]: around.clause(active[row["id"]], now) if row["id"] in active else end_clause(row) for row in rows
     }
+
+
+def _may_resume(row: FleetRow) -> bool:
+    """True if the settings decide whether a paused task resumes by itself."""
+    return row["state"] == "paused" and row["resume_after"] is not None and row["pause_reason"] != "operator"
 
 
 def waits_of(queries: Queries, task_id: str, looker: Looker | None = None, *, in_line: bool = True) -> list[WaitReason]:
