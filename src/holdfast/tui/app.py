@@ -226,7 +226,7 @@ class Top(App[None]):
             self.tell(told.words if isinstance(told, Asked) else told)
 
     async def _carry_out(self, action: Action, subject: JsonObject) -> WhatToTell:
-        """What to tell afterwards; nothing, if the answer was no."""
+        """Carry out an action. Return what to tell afterwards; nothing if the answer was no."""
         if action.question is not None:
             words = await self._apart(action, partial(action.question, self.home, subject))
             if words is not None and await self.push_screen_wait(Question(words)) is None:
@@ -291,7 +291,7 @@ def _is_there(watch: Watch) -> bool:
 
 
 def _words_of(error: Exception) -> tuple[str, bool]:
-    """What happened, and whether that means that nothing was changed."""
+    """Return what happened, and whether that means that nothing was changed."""
     if isinstance(error, HoldfastError):
         return str(error), not isinstance(error, Unavailable)
     if isinstance(error, OSError):

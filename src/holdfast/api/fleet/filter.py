@@ -32,7 +32,7 @@ class Wish:
 
 
 def _by_state(row: FleetRow) -> Key:
-    """What is at work first; of the queued, who goes first; of those that ended, the newest."""
+    """Return the sort key: running tasks first, queued ones by their turn, ended ones by time, the newest first."""
     state = row["state"]
     behind = turn(row) if state == "queued" else (-(row["ended_at"] or 0),)
     return _STATES[state], behind, row["seq"]

@@ -58,7 +58,7 @@ class Picture:
         return self.around.why(row, now)
 
     def is_like(self, other: Picture) -> bool:
-        """Whether nothing on a screen would change. Lists are the same object while nothing in them changed."""
+        """True if nothing on a screen would change. A list is the same object while nothing in it changed."""
         return (
             self.rows is other.rows
             and (self.wish, self.of, self.left_out, self.told) == (other.wish, other.of, other.left_out, other.told)
@@ -116,7 +116,8 @@ class FleetReader:
         )
 
     def _look_for_signs(self, queries: Queries, wish: Wish) -> dict[str, float]:
-        """Of those in sight; of all where the order goes by it. Of the others it is what was seen last."""
+        """Return the signs of life of tasks in sight, or of all if the order depends on them. Other signs are the last
+        known."""
         wanted = None if wish.order == LIFE else self.in_sight
         if wanted is None:
             return signs_of_life(queries.home, self._running)
@@ -174,7 +175,7 @@ class FleetReader:
         self._queue = sorted(self._turns.values())
 
     def _with_dependents(self, touched: set[str]) -> set[str]:
-        """What waits for one of them says in which state that is."""
+        """Add the tasks that need one of the touched tasks: their rows show its state."""
         waiting = {each for each, row in self._needing.items() if not touched.isdisjoint(row["needs"])}
         return touched | waiting
 
@@ -233,7 +234,7 @@ class FleetReader:
             self._show(self._listed.rows, {}, wish)
 
     def _forget(self, wish: Wish, now: float) -> list[str]:
-        """Those that have left the list by their age: it is looked for among those that ended, not in all."""
+        """Drop tasks that are too old for the list. Only ended tasks are looked at."""
         gone = [task_id for task_id, row in self._over.items() if not is_listed(row, wish.everything, now)]
         for task_id in gone:
             del self._over[task_id], self._rows[task_id]

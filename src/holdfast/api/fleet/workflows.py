@@ -45,7 +45,7 @@ def one_workflow(found: Workflows, name: str) -> WorkflowRow:
 
 
 def _misfits(draft: Draft, settings: config.Config, repo: str) -> list[config.Problem]:
-    """What is wrong only together with the settings that hold here: an account that nobody has, say."""
+    """Return mistakes that exist only together with the settings that hold here: an unknown account, say."""
     problems = []
     for number, stage in enumerate(draft.stages):
         if not _is_whole(stage, settings):

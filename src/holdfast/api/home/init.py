@@ -130,7 +130,7 @@ def _about(found: Sequence[Cli]) -> list[str]:
 
 
 def chosen(key: str) -> str | None:
-    """What the user has chosen already, in the file or by a variable; None: nobody did."""
+    """Return the user's choice, from the file or a variable. None: there is none."""
     if variable_of(key) in os.environ:
         return os.environ[variable_of(key)]
     value = read_file(user_file(), of_repository=False).values.get(key)

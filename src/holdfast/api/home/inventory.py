@@ -145,5 +145,5 @@ def _is_on_a_branch(repo: Repo, commit: str) -> bool:
 
 
 def strangers_in(home: str) -> list[str]:
-    """What lies in the home and is not ours."""
+    """Return the names in the home that are not ours."""
     return [name for name in listed(home) if not OF_THE_HOME.fullmatch(name) and name != "purge.json"]

@@ -46,7 +46,7 @@ def leftovers(queries: Queries) -> tuple[Scene, list[Finding]]:
 
 
 def plan(home: str) -> list[SweepFinding]:
-    """What a sweep would do, and what it would leave alone."""
+    """Return what a sweep would do, and what it would leave alone."""
     scene, findings = leftovers(Queries(home))
     rows: list[SweepFinding] = [
         {

@@ -100,7 +100,8 @@ class LogWindow:
         return self._read(self._until(), final=final and found is not None and found[1] <= PIECE)._replace(is_new=True)
 
     def later(self, *, final: bool, skips: bool = False) -> Piece | None:
-        """What follows, some of it; None: nothing does. `skips`: who is far behind goes on at the end."""
+        """Return the next piece. None: there is nothing more. `skips`: a reader that is far behind continues at the
+        end."""
         found = self._stat()
         if found is None:
             return None
@@ -112,7 +113,7 @@ class LogWindow:
         return self._read(self._until(), final=final and size - self._lines.at <= PIECE)
 
     def earlier(self) -> Piece | None:
-        """What came before; None: nothing did, or nothing of it is kept."""
+        """Return the piece before. None: there is none, or it is not kept."""
         end, rows = self.start, []
         if end == 0:
             return None

@@ -139,7 +139,7 @@ def _more(found: Report) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """In a fence that is longer than any within, so that nothing in it can close it."""
+    """Return text in a fence that is longer than any fence within, so that nothing in the text can close it."""
     text = clean(text).strip("\n")
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

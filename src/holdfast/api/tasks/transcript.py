@@ -63,7 +63,7 @@ def adapter_of(agent: str) -> AgentAdapter | None:
 
 
 def speaks_events(agent: str) -> bool:
-    """Whether its output is more than text to us."""
+    """True if the output of an agent is more than text to us."""
     adapter = adapter_of(agent)
     return adapter is not None and adapter.reads_events
 
@@ -108,7 +108,8 @@ class Transcript:
                 yield True
 
     def rows_of(self, line: str | int, stream: Stream, spoken: Spoken | None = None) -> Iterator[AgentEventRow]:
-        """What one line says; a number is so many bytes that are not kept. `spoken`: of who reads in another order."""
+        """Yield the events of one line. A number stands for bytes that are not kept. `spoken`: for a reader in another
+        order."""
         if isinstance(line, int):
             yield self._row("gap", stream, bytes=line)
             return

@@ -73,7 +73,7 @@ def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
 
 
 def _is_pushed(proposal: Proposal) -> bool:
-    """Whether the last push was of what the branch is now: then somebody did it by hand."""
+    """True if the last push has what the branch has now: then a person pushed it by hand."""
     names = (f"refs/heads/{proposal.branch}", f"refs/remotes/{proposal.remote}/{proposal.branch}")
     tips = [git.call("rev-parse", "--verify", "--quiet", name, cwd=proposal.repo)[1].strip() for name in names]
     return tips[0] != "" and tips[0] == tips[1]

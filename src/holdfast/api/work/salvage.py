@@ -61,7 +61,7 @@ def find(queries: Queries, word: str) -> SalvageRow:
 
 
 def files(home: str, row: SalvageRow) -> list[ChangedFile]:
-    """What differs from the commit that the agent began with; status as git writes it (A, M, D, T)."""
+    """Return the files that differ from the commit that the agent began with; status as git writes it (A, M, D, T)."""
     out = _shadow(home, row, "diff-tree", "-r", "--name-status", "--no-renames", "-z", _base(home, row), row["commit"])
     words = out.split("\0")
     return [{"status": status, "path": path} for status, path in zip(words[::2], words[1::2], strict=False) if status]
@@ -158,7 +158,7 @@ def restore_to(home: str, row: SalvageRow, target: str, *, staged: bool) -> str:
 
 
 def expired(queries: Queries) -> list[SalvageRow]:
-    """What is older than `salvage.keep`; not the work that an unfinished task may go on with."""
+    """Return salvages older than `salvage.keep`, except those that an unfinished task may continue with."""
     now = clock.now().wall
     ended = ("completed", "failed", "cancelled")
     return [

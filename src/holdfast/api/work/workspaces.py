@@ -42,7 +42,8 @@ class Sizes:
         self._path, self._count = "", 0
 
     def go_on(self, paths: list[str], seconds: float) -> bool:
-        """Whether something is left to measure. `known` is another dict when something was found out."""
+        """Measure for some seconds. True if something is left to measure. `known` is another dict when something was
+        found."""
         deadline = time.monotonic() + seconds
         wanted = frozenset(paths)
         found = {path: size for path, size in self.known.items() if path in wanted}
@@ -141,7 +142,7 @@ class Besides:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is nothing that a sweep, or a moment, would change."""
+        """True if there is nothing that a sweep, or a moment, would change."""
         return not self._found
 
 
@@ -202,7 +203,7 @@ def listing(queries: Queries, *, everything: bool) -> list[WorkspaceRow]:
 
 
 def preserved(queries: Queries) -> list[WorkspaceRow]:
-    """What `clean --all-preserved` would drop."""
+    """Return the workspaces that `clean --all-preserved` would drop."""
     ended = {str(state) for state in TASK_TERMINAL}
     rows = queries.workspaces()
     return [

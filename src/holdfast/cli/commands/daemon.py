@@ -46,7 +46,7 @@ def run_up(arguments: argparse.Namespace) -> int:
 
 
 def _say_what_is_held(home: str) -> None:
-    """Who starts a supervisor would wonder why it starts nothing."""
+    """Print what is held, so that nobody wonders why the supervisor starts nothing."""
     from holdfast.api.fleet.dispatch import holds, words
     from holdfast.api.queries import Queries
     from holdfast.base.errors import Unavailable

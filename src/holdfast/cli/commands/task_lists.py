@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def is_list(arguments: argparse.Namespace) -> bool:
-    """Whether the source is more than one prompt; what it is, is kept in `arguments.how`."""
+    """True if the source is more than one prompt. Its format is kept in `arguments.how`."""
     if arguments.source is not None and arguments.prompt is None:
         from holdfast.api.tasks.task_lists import format_of
 
@@ -45,7 +45,7 @@ def is_list(arguments: argparse.Namespace) -> bool:
 
 
 def without_source(arguments: argparse.Namespace) -> argparse.Namespace:
-    """What the command line says of every task of the list."""
+    """Return the options that hold for every task of the list."""
     return argparse.Namespace(**{**vars(arguments), "source": None, "prompt": "one of a list"})
 
 

@@ -151,10 +151,10 @@ class Teller:
         self._line(f"[{event['bytes']} bytes are not kept]", "dim")
 
     def _silent(self, event: AgentEventRow, at: float | None) -> None:
-        """Of `usage` only the sum is told, at the end; a `step` says nothing to people."""
+        """Print nothing: of `usage` only the sum is printed, at the end."""
 
     def _step(self, event: AgentEventRow, at: float | None) -> None:
-        """What it says and does is told, not that it was asked."""
+        """Print nothing: what the agent says and does is printed, not that its model was asked."""
 
     def end(self) -> None:
         """The run is over."""

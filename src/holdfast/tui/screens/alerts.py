@@ -63,7 +63,7 @@ def _of_alert(row: JsonObject) -> AlertLine:
 
 
 def _of_crash(crash: JsonObject) -> AlertLine:
-    """In the list a crash is an alert that is over: the supervisor has dealt with it."""
+    """Return a crash as an alert that is over: the supervisor has dealt with it."""
     released = "its claim was released" if crash["claim_released"] else "its claim was not released"
     return {
         "id": f"c{crash['id']}",

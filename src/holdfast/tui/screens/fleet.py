@@ -38,7 +38,7 @@ class Painter(Protocol):
 
 
 def columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow], ...]:
-    """Those that say something: workers, stages and costs only where there are some."""
+    """Return the columns. Workers, stages and costs have one only if a task has one."""
     made: list[Column[FleetRow]] = [
         Column("ID", 10, lambda row: row["id"]),
         Column("STATE", 9, lambda row: Cell(row["state"], STATES[row["state"]])),
@@ -60,7 +60,7 @@ def columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow], ...]
 
 
 def stamp(view: Painter, row: FleetRow) -> tuple[object, ...]:
-    """What else a line depends on."""
+    """Return everything else that a line depends on."""
     now = time.time()
     picture, task_id = view.picture, row["id"]
     return (
@@ -184,7 +184,7 @@ class FleetView(View):
         return NOTHING_NEW if picture.is_like(self.picture) else picture
 
     def _read_costs(self, queries: Queries) -> object:
-        """In a thread of its own: it reads what agents print."""
+        """Read the costs in a thread apart: it reads the output of agents."""
         in_sight = self.reader.in_sight or frozenset()
         rows = [row for row in self.picture.rows if row["state"] == "running" and row["id"] in in_sight]
         found = self._costs.look(queries, rows)
@@ -262,7 +262,7 @@ class FleetView(View):
 
 
 def listed(picture: Picture) -> str:
-    """What is listed, and what is not."""
+    """Return one line about what is listed, and what is not."""
     wish, number = picture.wish, len(picture.rows)
     many = f"{number} of {picture.of} tasks have '{one_line(wish.words, 40)}'" if wish.words else _tasks(number)
     order = f"{ABOUT[wish.order]}{', backwards' if wish.backwards else ''}"

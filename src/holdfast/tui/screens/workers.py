@@ -55,7 +55,7 @@ def _since(row: WorkerLine) -> str:
 
 
 def _why(row: WorkerLine) -> str:
-    """What comes next, where that is known, before what was."""
+    """Return what comes next, if that is known, before the reason."""
     return "; ".join(word for word in (next_words(row), row["rests"], row["reason"]) if word)
 
 

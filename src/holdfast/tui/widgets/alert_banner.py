@@ -60,7 +60,7 @@ class Attention:
         return NOTHING_NEW if read == self.now and not read.rings else read
 
     def _read_deaths(self, queries: Queries, alerts: list[AlertRow]) -> tuple[DeathRow, ...]:
-        """What an alert tells of is not told twice."""
+        """Return recent deaths of agents, without those that an alert is about."""
         now = time.monotonic()
         if self._after is None:
             self._after = queries.last_seq()

@@ -21,7 +21,7 @@ TICK = 5.0  # seconds between two drawings of ages and times
 
 
 def has_words(words: str, text: str) -> bool:
-    """Whether every word is in it, and none that is marked by an exclamation mark."""
+    """True if the text has every word, and none that is marked by an exclamation mark."""
     flat, wanted = text.lower(), [word for word in words.lower().split() if word != "!"]  # whose word is being typed
     return all((word[1:] not in flat) if word[0] == "!" else word in flat for word in wanted)
 
@@ -67,7 +67,7 @@ class Listing(View):
         raise NotImplementedError
 
     def read_again(self) -> None:
-        """What is wanted has changed."""
+        """Read again after a change of the filter."""
         raise NotImplementedError
 
     def subject(self) -> Any:

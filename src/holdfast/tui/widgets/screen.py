@@ -101,7 +101,7 @@ class View(Screen[None]):
         raise NotImplementedError
 
     def watches(self) -> Iterable[Watch]:
-        """What is read while this screen is on top."""
+        """Return the watches that are read while this screen is on top."""
         return ()
 
     def subject(self) -> Any:
@@ -140,7 +140,7 @@ class View(Screen[None]):
         line.show((*((action.key, action.key, action.label) for action in offered), *more))
 
     def offered(self) -> list[Action]:
-        """What makes sense for what the cursor is on; the other keys work too, and say why not."""
+        """Return the actions that make sense for the row with the cursor. Other keys work too, and say why not."""
         row = self.subject()
         return [action for action in about(self.ABOUT) if row is not None and action.when(row)]
 

@@ -190,7 +190,7 @@ def held_clauses(queries: Queries, pressure: str | None) -> Callable[[Candidate,
     tests, now = read_tests(queries), time.time()
 
     def held(task: Candidate, not_before: float | None) -> str | None:
-        if pressure is not None and (not_before or 0) <= now:
+        if pressure and (not_before or 0) <= now:
             return pressure
         found = next((reason for test in tests if (reason := test(task)) is not None), None)
         return None if found is None else held_text(found, now)

@@ -84,7 +84,7 @@ class ChangesPage(Page):
             self.query_one(Paper).write(())
 
     def read(self, queries: Queries) -> object:
-        """In a thread apart: git takes as long as it takes."""
+        """Compare in a thread apart: git takes as long as it takes."""
         from holdfast.api.work.diff import glance
 
         began, checkpoint = time.monotonic(), self.checkpoint

@@ -54,7 +54,7 @@ class InfoPage(Page):
             self.look_again()
 
     def read(self, queries: Queries) -> object:
-        """In a thread apart: a living agent's processes are looked at twice."""
+        """Read in a thread apart: a living agent's processes are looked at twice."""
         from holdfast.api.tasks.explain import complete, explain, facts, task_waits
 
         began = time.monotonic()

@@ -70,7 +70,7 @@ class Scribe(Teller):
 
 
 def _last_state(text: str) -> str:
-    """What a terminal would show of a line that was written over again and again: a progress bar."""
+    """Return what a terminal would show of a line that was overwritten again and again: a progress bar."""
     return text.rstrip("\r").rpartition("\r")[2]
 
 
@@ -148,7 +148,7 @@ class Reader:
         return NOTHING_NEW if same else batch
 
     def _is_time(self) -> bool:
-        """Who does not follow wants to know how much more there is, not every byte of it."""
+        """True if it is time to look how much more there is, for a reader who does not follow."""
         return time.monotonic() >= self._told_at + NOT_SO_OFTEN
 
     def _batch(self, choice: Choice, window: LogWindow, wish: str | None) -> Batch:

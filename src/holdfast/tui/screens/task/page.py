@@ -42,7 +42,7 @@ class Page(Vertical):
         return ()
 
     def to_focus(self) -> Widget:
-        """What gets the keys."""
+        """Return the widget that gets the keys."""
         raise NotImplementedError
 
     def show_task(self, task: TaskDetails) -> None:
@@ -50,7 +50,7 @@ class Page(Vertical):
         self.task_row = task
 
     def news(self, find: Callable[[], object]) -> object:
-        """What a watch found, if that is something else than before. Of a task that is gone the screen tells."""
+        """Return what a watch found if it differs from before. If the task is gone, the screen says so."""
         try:
             found = find()
         except NotFound:

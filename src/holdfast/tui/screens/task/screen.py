@@ -80,7 +80,7 @@ class TaskView(View):
     # -- the task itself -----------------------------------------------------------------------------------------------
 
     def read(self, queries: Queries) -> object:
-        """In the feed's thread. A task can be purged while somebody looks at it."""
+        """Read the task in the feed's thread. A task can be purged while its screen is open."""
         try:
             task = queries.task(self.task_id)
         except NotFound:
