@@ -38,7 +38,7 @@ unit: $(STAMP)
 test-agents: $(STAMP)
 	@./scripts/setup_agents.sh
 	HOLDFAST_TEST_AGENTS=all $(BIN)/pytest -n $$(nproc) --dist=worksteal -m agents $(PYTEST_ARGS); \
-	    status=$$?; $(BIN)/python scripts/generate_docs.py; exit $$status
+	    status=$$?; PYTHONPATH=. $(BIN)/python scripts/generate_docs.py; exit $$status
 
 # The fault campaign (docs/faults.md): one table of families, cases and violations, then the mutants. FAULTS_ARGS: --seed N,
 # --only FAMILY, ...; RECORD=1 keeps the figures for docs/reliability.md (then: make docs).
@@ -64,7 +64,7 @@ storm: $(STAMP)
 
 # Regenerates every page that is derived from the code (tests fail while one is stale).
 docs: $(STAMP)
-	$(BIN)/python scripts/generate_docs.py
+	PYTHONPATH=. $(BIN)/python scripts/generate_docs.py
 
 # Draws every screen of `holdfast top` from a real run: docs/pictures.
 screens: $(STAMP)

@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from scripts import rooms
 from tests.harness.campaign.pages import reliability as campaign_words
 
 from holdfast.base.instant import Instant
@@ -102,6 +103,11 @@ def duration(seconds: float) -> str:
 
 
 # -- docs/states.md ----------------------------------------------------------------------------------------------------
+
+
+@page("docs/rooms.md")
+def rooms_page() -> str:
+    return rooms.page()
 
 
 @page("docs/states.md")

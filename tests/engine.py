@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from tests.engine_sitter import PATIENCE
 from tests.fleet import Fleet, wait_until
+from tests.harness import ROOT
 from tests.harness.engines.image import IMAGE, why_not
-
-SITTER = Path(__file__).with_name("engine_sitter.py")
 
 
 def shared_folder(factory: pytest.TempPathFactory) -> Path:
@@ -41,7 +40,8 @@ def engine_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             fcntl.flock(users, fcntl.LOCK_SH)  # while an earlier engine is being ended, this waits
             if not answered(folder):  # one failure is enough: the next test process does not wait for another
                 with (folder / "sitter.log").open("ab") as log:
-                    subprocess.run([sys.executable, str(SITTER), str(folder)], stdout=log, stderr=log, check=True)
+                    words = [sys.executable, "-m", "tests.engine_sitter", str(folder)]
+                    subprocess.run(words, cwd=ROOT, stdout=log, stderr=log, check=True)
                 wait_until(lambda: answered(folder), "the engine's sitter says something", 4 * PATIENCE)
         if (folder / "failed").exists():
             pytest.skip(f"CONTAINERS ARE NOT TESTED: {(folder / 'failed').read_text()}")

@@ -1,6 +1,6 @@
 """Keeps a private container engine for one test session, and ends it when the last test process is gone.
 
-`python engine_sitter.py FOLDER`: starts dockerd with everything below FOLDER, imports an image made of busybox, writes
+`python -m tests.engine_sitter FOLDER`: starts dockerd below FOLDER, imports an image made of busybox, writes
 FOLDER/ready (or FOLDER/failed, with the reason). Every test process that uses the engine holds FOLDER/users shared; we
 wait for it exclusively, which the kernel grants when all of them are done, or dead.
 """

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.harness.mutations import Mutation
 from tests.warm import CAN_BE_WARM, Warm, fits
 
 from holdfast.cli.main import COMMANDS
@@ -104,7 +105,12 @@ def processes_of(folder: Path) -> dict[int, str]:
 
 
 def _start_warm(
-    words: list[str], env: Mapping[str, str], where: Path, streams: tuple[int, int, int], session: bool
+    words: list[str],
+    env: Mapping[str, str],
+    where: Path,
+    streams: tuple[int, int, int],
+    session: bool,
+    mutant: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
     pipes: dict[int, int] = {}
     given: list[int] = []
@@ -119,7 +125,7 @@ def _start_warm(
                 stream = os.open(os.devnull, os.O_RDWR)
                 closing.callback(os.close, stream)
             given.append(stream)
-        process = _warm().start(words, env, str(where), given, session=session)
+        process = _warm().start(words, env, str(where), given, session=session, mutant=mutant)
     process.stdout, process.stderr = (os.fdopen(pipes[number], "rb") if number in pipes else None for number in (1, 2))
     return process
 
@@ -153,6 +159,7 @@ class Fleet:
         self.repo = root / "repo"
         self.python = ""  # which interpreter runs Holdfast; ours unless tests/other_user.py chose another
         self.may_be_warm = CAN_BE_WARM and "HOLDFAST_TEST_COLD" not in os.environ  # False: always a new interpreter
+        self.mutant = ""  # of tests/harness/mutations.py: what `start` and `up` run
         self.prefix: tuple[str, ...] = ()  # in front of every command; tests/other_user.py makes it another user's
         self.env = {
             "PATH": os.environ["PATH"],
@@ -251,9 +258,11 @@ class Fleet:
         """A command that goes on while the test does, with streams as subprocess.Popen takes them (stdin: no pipe)."""
         words, environment, where = [str(word) for word in arguments], {**self.env, **(env or {})}, cwd or self.repo
         if self._may_be_warm(words, environment, where):
-            return _start_warm(words, environment, where, (stdin, stdout, stderr), session)
+            mutant = (self.mutant, str(self.root / "mutant")) if self.mutant else ()
+            return _start_warm(words, environment, where, (stdin, stdout, stderr), session, mutant)
+        command = Mutation(self.mutant, self.root / "mutant").command
         return subprocess.Popen(
-            [*self.prefix, self.python or sys.executable, "-m", "holdfast", *words],
+            [*self.prefix, self.python or command[0], *command[1:], *words],
             cwd=where,
             env=environment,
             stdin=stdin,

@@ -72,11 +72,20 @@ class Warm:
             self._socket.settimeout(SERVER_PATIENCE)
 
     def start(
-        self, arguments: Sequence[str], env: Mapping[str, str], cwd: str, streams: Sequence[int], *, session: bool
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        streams: Sequence[int],
+        *,
+        session: bool,
+        mutant: Sequence[str] = (),
     ) -> Forked:
-        """Like subprocess.Popen: `holdfast` with these arguments, and with these descriptors as its streams."""
+        """Like subprocess.Popen: `holdfast` with these arguments, and with these descriptors as its streams.
+
+        `mutant`: the names and the folder of a mutation (tests/harness/mutations.py)."""
         words = [sys.executable, "-m", "holdfast", *arguments]
-        request = {"argv": words, "env": dict(env), "cwd": cwd, "session": session, "umask": _umask()}
+        request = {"argv": words, "env": dict(env), "cwd": cwd, "session": session, "umask": _umask(), "mutant": mutant}
         with self._turn:
             # A test that plays a supervisor in its own process ends strays: all children of that process that it does
             # not know, and the server is one.
@@ -237,7 +246,8 @@ def _become(request: dict[str, object], descriptors: array.array[int] | list[int
         from holdfast.base import faults
 
         sys.argv = [__main__.__file__, *argv[3:]]
-        faults.arm(*(env.get(f"HOLDFAST_{name}", "") for name in ("FAULT", "FAULT_TRACE", "BREAK")))
+        faults.arm(*(env.get(f"HOLDFAST_{name}", "") for name in ("FAULT", "FAULT_TRACE")))
+        _be_mutant(request["mutant"])
         code = _code_of(__main__.main)
         _end()
     except BaseException:  # noqa: BLE001 - what the interpreter would print at the end
@@ -249,6 +259,15 @@ def _become(request: dict[str, object], descriptors: array.array[int] | list[int
         code = 1
     finally:
         os._exit(code)
+
+
+def _be_mutant(mutant: object) -> None:
+    if mutant:
+        from tests.harness.mutations import Mutation
+
+        assert isinstance(mutant, list)
+        names, folder = mutant
+        Mutation(names, Path(folder)).apply()
 
 
 def _code_of(main: object) -> int:

@@ -129,8 +129,8 @@ def functions(path: Path) -> Iterator[Function]:
 
 @cache
 def everything() -> list[Function]:
-    """All our code but the agent's side of `testing`: what plays an agent is not Holdfast."""
-    paths = [path for path in SOURCE.rglob("*.py") if "testing" not in path.parts]
+    """Return all product code. `rehearsal` plays agents and providers, so its effects are not ours."""
+    paths = [path for path in SOURCE.rglob("*.py") if "rehearsal" not in path.parts]
     return [function for path in sorted(paths) for function in functions(path)]
 
 

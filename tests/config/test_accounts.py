@@ -52,8 +52,8 @@ MISTAKES = {
     "a number": ("[accounts.claude.work]\nenv = { A = 1 }\n", 2, "the value of A is not text", ""),
     "a bad variable": (f"[accounts.claude.work.env]\n'A=B' = '{SECRET}'\n", 1, "'A=B' cannot be the name of", ""),
     "our variable": (f"[accounts.claude.work.env]\nHOLDFAST_X = '{SECRET}'\n", 1, "HOLDFAST_X is a variable of", ""),
-    "no variable": ("[accounts.claude.work]\nenv = { A = 'env:' }\n", 2, 'A: behind "env:" the name of', ""),
-    "no file": ("[accounts.claude.work]\nenv = { A = 'file:x' }\n", 2, 'A: behind "file:" a whole path', ""),
+    "no variable": ("[accounts.claude.work]\nenv = { A = 'env:' }\n", 2, 'A: after "env:" the name of', ""),
+    "no file": ("[accounts.claude.work]\nenv = { A = 'file:x' }\n", 2, 'A: after "file:" a whole path', ""),
     "no flag": ("[accounts.claude.work]\nauto = 'yes'\n", 2, "work.auto: it is neither true nor false", ""),
 }
 

@@ -82,7 +82,7 @@ MISTAKES = {
     "catch up": (HEAD + "max_catch_up = 100000\n", 6, "more than 1000 tasks at once", ""),
     "jitter": (HEAD + "jitter = '3d'\n", 6, "more than a day", ""),
     "no unit": (HEAD + "timeout = 30\n", 6, "schedule.timeout: '30' is not a duration", "with a unit"),
-    "no time": (HEAD + "timeout = '0s'\n", 6, "cannot do anything", ""),
+    "no time": (HEAD + "timeout = '0s'\n", 6, "it has to be longer than nothing", ""),
     "its own label": (HEAD + "labels = { schedule = 'x' }\n", 6, "is set by Holdfast", ""),
     "labels": (HEAD + "labels = { a = 1 }\n", 6, "the value of 'a' is not a short text", ""),
     "an agent": (HEAD + "agent = 'cluade'\n", 6, "there is no agent 'cluade'", "did you mean 'claude'?"),
@@ -193,7 +193,7 @@ def test_a_workflow_that_is_not_there_is_warned_of(user_file: Path, tmp_path: Pa
         user_file.write_text(HEAD.replace("/r", str(repo)) + f"workflow = '{name}'\n")
         warnings = [text for text in survey(None, str(tmp_path / "home")).warnings if "workflow" in text]
         assert len(warnings) == warned, name
-    assert f"{user_file}:1: the schedule a names a workflow 'review-swram' that is not there" in warnings[0]
+    assert f"{user_file}:1: the schedule a names a workflow 'review-swram' that does not exist" in warnings[0]
     assert "did you mean 'review-swarm'? It would be refused." in warnings[0]
 
 

@@ -39,7 +39,7 @@ def test_every_mistake_has_its_line(tmp_path: Path) -> None:
     told = dict(found)
     assert "is not an amount of dollars" in told[2]
     assert "did you mean 'budget.labels.team=web.day_usd'?" in told[3]
-    assert "'team' is no label: write it KEY=VALUE" in told[4]
+    assert "'team' is not a label: write it KEY=VALUE" in told[4]
     assert "is a label's budget, a table with day_usd" in told[7]
     assert "day_tokens" in told[9]
     assert len(found) == 5

@@ -56,7 +56,7 @@ MISTAKES = {
         "there is no account 'wrok' for claude (known: default, work)",
         "did you mean 'work'?",
     ),
-    "an account of nobody": ("[[worker]]\nname = 'a'\naccount = 'work'\n", 3, "an account is of one agent", ""),
+    "an account of nobody": ("[[worker]]\nname = 'a'\naccount = 'work'\n", 3, "an account belongs to one agent", ""),
     "an agent without logins": (
         "[[worker]]\nname = 'a'\nagent = 'command'\naccount = 'x'\n",
         4,

@@ -200,8 +200,8 @@ EXPECTED = [
     '["my-agent", "--headless"]',
     "holdfast.toml:47: workflow.one, stage 'who': scenario: here, step 1: there is no action 'prnit'; did you mean "
     "'print'?",
-    "holdfast.toml:50: workflow.one, stage 'members', member 'x': prompt: the prompt is empty: leave it out, and the "
-    "stage's holds",
+    "holdfast.toml:50: workflow.one, stage 'members', member 'x': prompt: the prompt is empty: leave it out to use the "
+    "prompt of the stage",
     "holdfast.toml:50: workflow.one, stage 'members', member 2: it needs a name: `name` is missing",
     "holdfast.toml:50: workflow.one, stage 'members', member 2: gate: there is no setting 'gate' here",
     "holdfast.toml:51: 'a b' cannot be a workflow's name: it has only letters, digits, '_' and '-', begins with a "

@@ -58,6 +58,7 @@ from holdfast.core.task_settings import (
     SubtaskRules,
     WorkspaceRules,
 )
+from holdfast.core.tasks.requests import parse_answer
 from holdfast.core.workflows.workflow import Member, OnFailure, Stage
 from holdfast.store.port.transaction import AgentNews, Grip, Host, Operation, Salvaged, Store, Transaction, Writer
 
@@ -1773,7 +1774,7 @@ class TestRequests:
         assert pending[1].task_id is None
 
         answered_at = scene.tick()
-        scene.write(lambda tx: tx.requests.answer(first, "cancelled", answered_at))
+        scene.write(lambda tx: tx.requests.answer(first, parse_answer("cancelled"), answered_at))
         assert [request.id for request in scene.write(lambda tx: tx.requests.pending())] == [second]
         (row,) = scene.store.view("request", id=first)
         assert (row["answer"], row["answered_at"]) == ("cancelled", answered_at.wall)
@@ -1805,8 +1806,8 @@ class TestRequests:
 
     def test_the_first_answer_stands(self, scene: Scene) -> None:
         request = scene.write(lambda tx: tx.requests.ask(RequestKind.DOWN, None, "ann", "", {}, scene.now))
-        scene.write(lambda tx: tx.requests.answer(request, "done", scene.now))
-        scene.write(lambda tx: tx.requests.answer(request, "done twice", scene.tick()))
+        scene.write(lambda tx: tx.requests.answer(request, parse_answer("done"), scene.now))
+        scene.write(lambda tx: tx.requests.answer(request, parse_answer("done twice"), scene.tick()))
         (row,) = scene.store.view("request", id=request)
         assert (row["answer"], row["answered_at"]) == ("done", START.wall)
 

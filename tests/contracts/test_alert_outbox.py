@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,9 @@ from holdfast.core.model import Level
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.tasks.alerts import Delivery, Notice, NoticeRules, Plan
 from holdfast.store.port.transaction import Transaction
-from holdfast.supervisor.context import Context, Settings
+from holdfast.supervisor.context import Context, Ports
 from holdfast.supervisor.services.alerts import Notifying
+from holdfast.supervisor.settings import Settings
 
 BOTH = Plan(targets=("command", "webhook"))
 
@@ -164,13 +166,15 @@ def serve(scene: Scene, outlets: Outlets, work: Callable[[Notifying], Awaitable[
             jitter=lambda: 0.0,
             store=scene.store,
             writer=scene.bench.writer(),
-            processes=cast(Any, None),
-            strategy_of=cast(Any, None),
-            agents={},
-            environment=cast(Any, None),
             limits=Limits(),
             settings=Settings(agents=1),
-            outlets=outlets,
+            ports=Ports(
+                processes=cast(Any, None),
+                strategy_of=cast(Any, None),
+                agents={},
+                environment=cast(Any, None),
+                outlets=outlets,
+            ),
         )
         await work(Notifying(context))
 
@@ -248,7 +252,7 @@ class TestSending:
             for _ in range(4):
                 await look(service)
             assert service.busy
-            assert service.next_in() is not None
+            assert await service.next_wake() < math.inf
 
         serve(scene, Outlets(slow, quick), work)
         assert (len(slow.got), len(quick.got)) == (1, 3)

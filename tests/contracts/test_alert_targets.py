@@ -203,7 +203,7 @@ class TestWebhook:
     def test_the_signature_is_what_the_manual_says(self) -> None:
         """The receiver's side is the snippet of docs/howto/alerts.md itself."""
         page = (Path(__file__).parents[2] / "docs" / "howto" / "alerts.md").read_text()
-        found = re.search(r"test_notify_targets.py runs this -->\n```python\n(.*?)```", page, re.DOTALL)
+        found = re.search(r"test_alert_targets.py runs this -->\n```python\n(.*?)```", page, re.DOTALL)
         assert found is not None
         said: dict[str, Callable[..., bool]] = {}
         exec(found.group(1), said)
@@ -230,7 +230,7 @@ class TestWebhook:
         with web_receiver("drip") as receiver:
             answer = Bench(receiver).send(IMPATIENT)
         assert not answer.ok
-        assert "no whole answer within 0.4 s" in answer.told
+        assert "no complete answer within 0.4 s" in answer.told
 
     def test_it_is_heard_how_long_to_stay_away(self) -> None:
         with web_receiver("refuse") as receiver:

@@ -167,8 +167,8 @@ def test_two_homes_race_and_only_the_read_back_counts(standin: StandIn, beads: B
     [
         ({"broken": 1}, "it ended with 1"),
         ({"garbage": ""}, "empty"),
-        ({"garbage": "Segmentation fault"}, "no JSON"),
-        ({"garbage": "[" * 100_000}, "no JSON"),
+        ({"garbage": "Segmentation fault"}, "not JSON"),
+        ({"garbage": "[" * 100_000}, "not JSON"),
         ({"garbage": "{}"}, "not understood"),
         ({"garbage": '[{"id": "bd-1"}]'}, "not understood"),
         ({"garbage": '[{"id": "bd-1", "status": "open", "assignee": 7}]'}, "not understood"),

@@ -32,9 +32,10 @@ from holdfast.processes.launcher import KeptProcesses
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.context import Context, Settings
+from holdfast.supervisor.context import Context, Ports
 from holdfast.supervisor.home_lock import HomeLock
 from holdfast.supervisor.runs.attempt import Attempt
+from holdfast.supervisor.settings import Settings
 from holdfast.wiring import supervisor
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.setup.commands import Furnisher
@@ -173,13 +174,15 @@ class Stage:
             jitter=random.random,
             store=store,
             writer=writer,
-            processes=processes,
-            strategy_of=lambda _spec: strategy,
-            agents=AGENTS,
-            environment=partial(supervisor.agent_environment, home=self.home),
             limits=limits_of(config.load()),
             settings=Settings(agents=1),
-            furnishing=Furnisher(self.home, Git(runner), runner),
+            ports=Ports(
+                processes=processes,
+                strategy_of=lambda _spec: strategy,
+                agents=AGENTS,
+                environment=partial(supervisor.agent_environment, home=self.home),
+                furnishing=Furnisher(self.home, Git(runner), runner),
+            ),
         )
 
 

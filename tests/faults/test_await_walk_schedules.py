@@ -18,6 +18,7 @@ from tests.integration.supervisor.timetable import Board
 
 from holdfast.base.instant import Instant
 from holdfast.core.schedules.schedule import Overlap, Schedule
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host, Transaction, Writer
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
@@ -70,7 +71,7 @@ class Ticking:
     def carry_out(self, tx: Transaction) -> None:
         for request in tx.requests.pending():
             self.end_last(tx)
-            tx.requests.answer(request.id, "done", self.now)
+            tx.requests.answer(request.id, RequestAnswer(RequestResult.CANCELLED), self.now)
 
     def end_last(self, tx: Transaction) -> None:
         for record in tx.schedules.all():

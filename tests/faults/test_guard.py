@@ -88,7 +88,7 @@ def test_every_way_out_of_a_guard(stage: Stage, monkeypatch: pytest.MonkeyPatch)
             for way in WAYS:
                 task_id = stage.add("true")
                 path = await work(context, way)
-                assert not context.in_hand
+                assert not context.shared.in_hand
                 found[way] = (stage.task(task_id), path)
 
     asyncio.run(every_way())
@@ -158,7 +158,7 @@ def test_a_sweep_waits_for_a_guard_without_haste(stage: Stage) -> None:
             context = stage.context(closing)
             await work(context, "kept")
             found = (await context.writer.write(lambda tx: tx.workspaces.to_clean(context.clock())))[0]
-            context.in_hand.add(found.task_id)
+            context.shared.in_hand.add(found.task_id)
             looks, write = 0, context.writer.write
 
             async def counted(operation: Any) -> Any:

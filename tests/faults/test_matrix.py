@@ -22,7 +22,6 @@ NOW_AND_THEN = frozenset(
 )
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
-    "tx.schedule.unfire": "tests/faults/test_swarm_storm.py: only a deliberate break comes here",
     "tx.workspace.expire_from_now": "tests/contracts/test_preserved_clock.py: the clock was set back",
     "tx.hold.free": "tests/contracts/test_holds.py; a probe that is frozen",
     "tx.hold.pause": "likewise: an outage beyond every budget; tests/acceptance/dispatch/test_holds.py",

@@ -85,7 +85,7 @@ def test_copies_follow_no_link_of_the_workspace(workshop: Workshop) -> None:
     furnisher = Furnisher(workshop.home, workshop.git, HelperRunner(Children()))
     came = workshop.run(furnisher.copy(workshop.repo, workspace, ["**/.env", "/*.env", "fifo.env"]))
     assert came.copied == ("README.md.env", "new/deep/.env")
-    assert came.left == {"conf/.env": "'conf' on its way is no directory"}
+    assert came.left == {"conf/.env": "'conf' in its path is not a directory"}
     assert list(outside.iterdir()) == []
     assert (path / "new/deep/.env").read_text() == "new/deep/.env"
     again = workshop.run(furnisher.copy(workshop.repo, workspace, ["README.md.env"]))

@@ -13,9 +13,10 @@ import pytest
 from tests.faults.stage import Stage
 from tests.fleet import Fleet
 from tests.harness.await_case import Case, Mode, run_case
+from tests.harness.mutations import Mutation
 from tests.swarm import draft
 
-from holdfast.base import clock, faults
+from holdfast.base import clock
 from holdfast.base.instant import Instant
 from holdfast.core.model import Repo, Task
 from holdfast.core.schedules.schedule import Schedule
@@ -23,7 +24,7 @@ from holdfast.intake.new_task import NewTask
 from holdfast.intake.resolve import resolve_task
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.context import Timetable
+from holdfast.supervisor.ports import Timetable
 from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.services.schedules import Scheduling
 
@@ -76,10 +77,10 @@ def enrol(stage: Stage) -> None:
 
 async def fire_and_drive(stage: Stage) -> None:
     """As the supervisor's loop would: the schedule is due, its task is claimed and driven."""
-    faults.arm(broken="cursor")
+    Mutation("cursor").apply()
     with contextlib.ExitStack() as closing:
         context = stage.context(closing)
-        context.timetables = Nightly(stage)
+        context.ports = replace(context.ports, timetables=Nightly(stage))
         scheduling = Scheduling(context)
         scheduling._seen = 1, (str(stage.fleet.repo),)  # its file was read before, and did not change
         await scheduling.tick()

@@ -1,7 +1,10 @@
 """Hold a keeper at any of its steps, without a change to it.
 
-A keeper that gets HOLDFAST_FAULT_TRACE opens that path at each of its crash points. Where the path is a FIFO the open
-waits for a reader: us. Before we let it go we put a new FIFO in the path's place, so it is held again at the next one.
+A keeper with a trace file opens it at each of its crash points. Where the path is a FIFO the open waits for a reader:
+us. Before we let it go we put a new FIFO in the path's place, so it is held again at the next one.
+
+A keeper takes its trace file from the supervisor only. Here each task has a gate of its own: the fleet runs keepers
+with an edit (`mutations.BY_TASK`), which take it from a variable of their task.
 """
 
 from __future__ import annotations
@@ -11,6 +14,12 @@ import os
 from pathlib import Path
 
 from tests.fleet import Fleet, processes_of, wait_until
+from tests.harness.mutations import TRACE_OF_TASK
+
+
+def by_task(trace: Path) -> dict[str, str]:
+    """For `add`, in a fleet of mutant BY_TASK: the trace file of the task's keepers."""
+    return {"HOLDFAST_ENV_SET": f"{TRACE_OF_TASK}={trace}"}
 
 
 class Gate:
@@ -21,7 +30,7 @@ class Gate:
     @property
     def env(self) -> dict[str, str]:
         """For `add`: the task's keepers are held, nothing else is."""
-        return {"HOLDFAST_ENV_SET": f"HOLDFAST_FAULT_TRACE={self.path}"}
+        return by_task(self.path)
 
     def _close(self) -> None:
         fresh = self.path.with_suffix(".new")

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from tests.fleet import Fleet, lives, wait_until
+from tests.harness.mutations import BY_TASK
 from tests.hostile import solo
-from tests.hostile.gate import Gate, keeper_at_work
+from tests.hostile.gate import Gate, by_task, keeper_at_work
 from tests.hostile.stage import Stage
 from tests.sampling import sampled
 
@@ -31,6 +32,7 @@ class Launches:
 
     def __init__(self, stage: Stage) -> None:
         self.fleet: Fleet = stage.fleet
+        self.fleet.mutant = BY_TASK
         self.stage = stage
         self._number = 0
 
@@ -68,9 +70,7 @@ class Launches:
     def steps_of_keeper(self) -> list[str]:
         """Its steps in order, from its first to its last; a supervisor must be up."""
         trace = self.fleet.root / "trace-keeper"
-        task_id = self.fleet.add(
-            "count", "--workspace", "none", command=("true",), env={"HOLDFAST_ENV_SET": f"HOLDFAST_FAULT_TRACE={trace}"}
-        )
+        task_id = self.fleet.add("count", "--workspace", "none", command=("true",), env=by_task(trace))
         queries = Queries(str(self.fleet.home))
         wait_until(lambda: queries.state(task_id)["state"] == "completed", "the rehearsal is completed")
         return [line.partition(":")[0] for line in trace.read_text().split()]

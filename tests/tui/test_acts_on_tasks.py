@@ -126,7 +126,7 @@ def test_what_a_person_decides(fleet: Fleet) -> None:
         await until_seen(pilot, "door", "+x")
         await hands.back()
         await hands.says("A", "", "What should be changed?")
-        await hands.refused("", "You said nothing", f"task {task} still waits")
+        await hands.refused("", "You wrote nothing.", f"Task {task} still waits for your approval")
         await hands.says("A", "paint it red", "What should be changed?")
         await hands.told("goes again, with changes")
         await until(pilot, lambda: len(fleet.show(task)["runs"]) == 2, "it went again")

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 
 from holdfast.api.commands import Commands
 from holdfast.core.dispatch.holds import Scope
-from holdfast.tui.actions.confirmations import stop_worker_now
+from holdfast.tui.actions.handlers import confirm_stop_worker_now
 from holdfast.tui.actions.table import ACTIONS
 from holdfast.tui.app import Top
 
@@ -58,7 +58,7 @@ def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
         await hands.go("2", "workers")
         await hands.row_is(state="working", task=task)
         seen_idle = {"name": "web", "task": None}  # by a screen that is a moment behind
-        assert task in (stop_worker_now(str(fleet.home), seen_idle) or "")
+        assert task in (confirm_stop_worker_now(str(fleet.home), seen_idle) or "")
         await hands.asked("c", "Stop worker web now?", "the task stays queued")
         await hands.told("is told to end")
         await hands.row_is(state="stopped", task=None)
@@ -93,7 +93,7 @@ def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
         await hands.row_is(key="six")
         alert = hands.row()
         Commands(str(fleet.home)).ack_all_alerts()
-        app.act(ACTIONS["ack"], alert)  # as by a key on a screen that is a moment behind
+        app.actions.act(ACTIONS["ack"], alert)  # as by a key on a screen that is a moment behind
         await hands.refused("", f"Acknowledge: No open alert {alert['id']}.", "`holdfast alerts --all`")
 
         await hands.go("4", "schedules")
@@ -110,7 +110,7 @@ def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
         await hands.told("Schedule nightly is enabled.")
         schedule = hands.row()
         user_file(fleet, CREW)
-        app.act(ACTIONS["fire"], schedule)
+        app.actions.act(ACTIONS["fire"], schedule)
         await hands.asked("", "Fire the schedule nightly now?")
         await hands.refused("", "Fire: The schedule nightly is not in its file any more.")
 

@@ -12,7 +12,7 @@ from textual import events
 from textual.command import CommandList
 from textual.pilot import Pilot
 
-from holdfast.tui.actions.palette import Doings, Palette
+from holdfast.tui.actions.palette import ActionProvider, Palette
 from holdfast.tui.actions.table import ACTIONS, about
 from holdfast.tui.app import VIEWS, Top
 from holdfast.tui.key_reference import made
@@ -64,7 +64,7 @@ def test_every_action_is_in_help_and_palette_and_can_be_done_from_there(fleet: F
     async def check(app: Top) -> None:
         view = app.screen
         assert isinstance(view, View)
-        found = [hit.text or "" async for hit in Doings(view).discover()]
+        found = [hit.text or "" async for hit in ActionProvider(view).discover()]
         lines = {key for line in view.key_lines() for key in line.keys}
         for action in about(view.ABOUT):
             assert any(text.startswith(f"{action.label}  ({action.key})") for text in found), (view.NAME, action.name)

@@ -7,7 +7,7 @@ import gc
 import threading
 
 from holdfast.base.errors import Refused
-from holdfast.tui.actions.background import Errands
+from holdfast.tui.actions.runner import ActionThreads
 from holdfast.tui.widgets.list_screen import has_words
 
 
@@ -28,15 +28,15 @@ def test_an_action_that_fails_when_the_app_has_left_says_nothing_to_the_terminal
 
     async def whole() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
-        errands = Errands()
-        waiting = asyncio.ensure_future(errands.run(fails, lambda: None))
+        threads = ActionThreads()
+        waiting = asyncio.ensure_future(threads.run(fails, lambda: None))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait({waiting})
         may_fail.set()
-        assert await asyncio.to_thread(errands.finish, 60)
+        assert await asyncio.to_thread(threads.finish, 60)
         await asyncio.sleep(0)
-        del waiting, errands
+        del waiting, threads
         gc.collect()
 
     asyncio.run(whole())

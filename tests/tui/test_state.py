@@ -18,8 +18,8 @@ from textual.pilot import Pilot
 
 from holdfast.api.fleet.status import LEASE
 from holdfast.store.sqlite.engine import copies
-from holdfast.supervisor.context import Settings
-from holdfast.tui.actions import background
+from holdfast.supervisor.settings import Settings
+from holdfast.tui.actions import runner
 from holdfast.tui.app import Top
 from holdfast.tui.widgets import status
 
@@ -121,7 +121,7 @@ def test_the_supervisor_is_started_by_a_key_and_missed_when_it_is_killed(fleet: 
 
 def test_an_action_that_waits_for_a_locked_store_holds_nobody_up(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """R-CRASH-10: no key waits for it, and neither does leaving; when the lock is gone it is done."""
-    monkeypatch.setattr(background, "SLOW", 0.2)
+    monkeypatch.setattr(runner, "SLOW", 0.2)
     task = fleet.add("write a poem", command=("true",))
     apps: list[Top] = []
 
@@ -136,10 +136,10 @@ def test_an_action_that_waits_for_a_locked_store_holds_nobody_up(fleet: Fleet, m
     with contextlib.closing(opened(fleet)) as writing:
         writing.execute("BEGIN IMMEDIATE")
         play(fleet, story)  # returns, though the store is still locked
-        assert not apps[0].errands.finish(0.0)
+        assert not apps[0].actions.threads.finish(0.0)
         assert fleet.show(task)["state"] == "queued"
         writing.execute("ROLLBACK")
-    assert apps[0].errands.finish(PATIENCE)
+    assert apps[0].actions.threads.finish(PATIENCE)
     assert fleet.show(task)["state"] == "paused"
 
 

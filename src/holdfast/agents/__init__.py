@@ -1,1 +1,4 @@
-"""Agents: data and pure functions that say how a CLI is started and what its output means."""
+"""Adapters for agent CLIs: data and pure functions that build a command and read its output.
+
+Only `common/versions.py` starts processes. Everything else does no I/O.
+"""

@@ -1,16 +1,16 @@
 """aider: plain text, and exit code 0 whatever happens.
 
 Seen with 0.86.2:
-- Success is its line "Tokens: N sent, M received", which it prints after a whole answer, and no error behind that line.
-  The model may print lines like these, but only before the real one: its answer comes in one piece (`--no-stream`), and
-  nothing that it writes follows (no suggested shell commands, no commit messages: `--no-auto-commits`).
-- Its own retries cannot be set (nine, over a minute, of three requests each). An error stands until an answer comes; it
-  ends a run only after `health.retry_patience`, for it could be the model's words.
-- It has no sessions. The next run takes over what it finds.
-- With `--yes-always` it still refuses what needs an explicit yes, so it never runs a command unattended: `full` and
-  `edit` are the same to it. It edits files by itself, without a sandbox.
-- A message that begins with `/` or `!` is a command to it.
-- Its map of the repository is a cache in the work tree (`.aider.tags.cache*`), which belongs on no branch.
+- Success is its line "Tokens: N sent, M received", printed after a complete answer, without an error after that line.
+  The model may print such lines too, but only before the real one. Its answer comes in one piece (`--no-stream`), and
+  no text of the model follows (no suggested shell commands, no commit messages: `--no-auto-commits`).
+- Its own retries cannot be set: nine, over a minute, of three requests each. An error counts until an answer comes. It
+  ends a run only after `health.retry_patience`, because it could be text of the model.
+- It has no sessions. The next run continues from the files in the workspace.
+- With `--yes-always` it still refuses actions that need an explicit yes. So it never runs a command unattended, and
+  `full` and `edit` are the same for it. It edits files itself, without a sandbox.
+- It reads a message that begins with `/` or `!` as a command.
+- Its map of the repository is a cache in the work tree (`.aider.tags.cache*`), which must not be committed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.core.agents.events import AgentEvent, Failure, Raw, Result, Text, ToolFinished, Trouble, Usage
 
 PROMPT = "prompt.md"
-LONGEST = 4096  # characters of a line of its own
+LONGEST = 4096  # characters of a line that aider itself prints
 _ALWAYS = (
     "--yes-always",
     "--no-check-update",
@@ -70,21 +70,21 @@ def _files(order: WorkOrder) -> Mapping[str, str]:
 
 
 def _environment(order: WorkOrder) -> Mapping[str, str]:
-    env = {"COLUMNS": str(LONGEST)}  # it breaks its lines there
+    env = {"COLUMNS": str(LONGEST)}  # the width at which it wraps its lines
     if order.account.base_url:
         is_anthropic = _OF_ANTHROPIC.search(option(order, "model") or "") is not None
         env["ANTHROPIC_API_BASE" if is_anthropic else "OPENAI_API_BASE"] = order.account.base_url
     return env
 
 
-# -- reading what it says ----------------------------------------------------------------------------------------------
+# -- reading its output ------------------------------------------------------------------------------------------------
 
 _COUNT = r"(\d[\d.,]*[kM]?)"
 _TOKENS = re.compile(
     rf"^Tokens: {_COUNT} sent(?:, {_COUNT} cache write)?(?:, {_COUNT} cache hit)?, {_COUNT} received\."
     r"(?: Cost: \$(\d[\d.,]*) (?:message|request), \$\d[\d.,]* session\.)?\s*$"
 )
-_RETRIES = re.compile(r"^Retrying in [\d.]+ seconds\.\.\.|^The API provider\b")  # and what it explains of an error
+_RETRIES = re.compile(r"^Retrying in [\d.]+ seconds\.\.\.|^The API provider\b")  # also its explanation of an error
 _BANNER = re.compile(
     r"^(?:Aider v\d+\.\d+\S*|(?:(?:Main|Weak|Editor) m|M)odel: .+|Git repo: .+ with [\d,]+ files|Repo-map: .+"
     r"|Added \S+ to the chat\.|Detected dumb terminal, .+)$"
@@ -105,8 +105,8 @@ _BY_CLASS = {
     "Timeout": Trouble.NETWORK,
 }
 _SPENT = re.compile(r"\busage limit has\b", re.IGNORECASE)  # "… been reached", perhaps on the next line
-_UNREACHED = re.compile(r"\bconnection\b|\btimed out\b", re.IGNORECASE)  # litellm calls that an error of the server
-# Lines of its own that stand for a failure, whole or by how they begin.
+_UNREACHED = re.compile(r"\bconnection\b|\btimed out\b", re.IGNORECASE)  # litellm reports these as errors of the server
+# Lines that aider itself prints for a failure, complete or by their beginning.
 _FAILED: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
     (Trouble.CONTEXT, re.compile(r"^Model \S+ has hit a token limit!")),
     (Trouble.OTHER, re.compile(r"^Only \d+ reflections allowed, stopping\.")),
@@ -131,7 +131,7 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     own = line[:LONGEST]
     if (found := _TOKENS.match(own)) is not None:
         spent = _usage(found)
-        return (spent, Result(ok=True)) if spent.output else (spent,)  # nothing received is no answer
+        return (spent, Result(ok=True)) if spent.output else (spent,)  # without received tokens there was no answer
     if (found := _ERROR.match(own)) is not None:
         return (_error(found.group(1), found.group(2)),)
     if _RETRIES.match(own):
@@ -145,8 +145,11 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
 
 
 def _rejoined(lines: Iterable[str]) -> Iterator[str]:
-    """An error, or a count of tokens, as one line. Where the width is not ours to set it is 80, and then lines are
-    broken between words: the telling part ("exceeded your / current quota") stands on both sides."""
+    """Yield the lines, with a wrapped error or token count joined into one line.
+
+    If the width cannot be set, it is 80, and lines are wrapped between words. Then the decisive text ("exceeded your /
+    current quota") is split over two lines.
+    """
     begun = ""
     for line in lines:
         if begun and len(begun) < LONGEST and line.strip() and not _is_own(line):
@@ -169,7 +172,7 @@ def _may_go_on(line: str) -> bool:
 
 
 def _is_own(line: str) -> bool:
-    """A line that aider begins: nothing that goes on with the one before it."""
+    """True if aider begins a new line here, so that the line does not continue the one before."""
     own = line[:LONGEST]
     return any(pattern.match(own) for pattern in (_TOKENS, _RETRIES, _EDITED, _ERROR, *(one for _, one in _FAILED)))
 
@@ -185,7 +188,7 @@ def _usage(found: re.Match[str]) -> Usage:
 
 
 def _number(said: str | None) -> int:
-    """1,234 or 2.3k or 12k"""
+    """Parse a number like 1,234 or 2.3k or 12k."""
     if said is None:
         return 0
     unit = {"k": 1_000, "M": 1_000_000}.get(said[-1], 1)
@@ -193,7 +196,10 @@ def _number(said: str | None) -> int:
 
 
 def _error(name: str, text: str) -> Failure:
-    """`litellm.RateLimitError: RateLimitError: OpenAIException - what the provider said`; it may still try again."""
+    """Return the failure of a line like `litellm.RateLimitError: RateLimitError: OpenAIException - text`.
+
+    The text is the provider's. aider may still retry.
+    """
     trouble = _trouble(name, text)
     is_limit = trouble in (Trouble.RATE_LIMIT, Trouble.USAGE_LIMIT)
     return Failure(trouble=trouble, message=f"{name}: {text}".strip(": "), reset=text if is_limit else None)
@@ -246,5 +252,5 @@ AIDER = CliAgent(
     is_banner=lambda line: _BANNER.match(line[:LONGEST]) is not None,
     plain_text=True,
     reads_errors=True,
-    quiet_retries=75.0,  # not without a word, but its words could be the model's
+    quiet_retries=75.0,  # not in silence, but its output could be text of the model
 )

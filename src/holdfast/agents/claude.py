@@ -1,4 +1,26 @@
-"""What Claude Code says (`--output-format stream-json`), as events. Errors only from fields that are the CLI's own."""
+"""Claude Code: `claude -p --output-format stream-json`, the prompt on standard input.
+
+Seen with 2.1.325:
+- `read` is its plan mode. `edit` accepts edits of files and simple commands on them (touch, mkdir). Other commands are
+  refused unless its own settings allow them. `full` skips its permissions. The CLI refuses `full` to root unless
+  `IS_SANDBOX=1` is set. A container as workspace or `permissions.sandbox` sets it.
+- Unattended, it does not ask whether a repository is trusted. The hooks of the repository's `.claude/settings.json` and
+  the servers of its `.mcp.json` are started in every mode, also in `read`.
+- By default it retries for three minutes when its provider fails (11 requests). With three retries it takes about ten
+  seconds. After a Retry-After of more than a minute it gives up at once.
+- It cannot be made to notice an answer that never comes: its watchdogs for streams had no effect below a minute. The
+  health service notices it (`health.stuck_after`).
+- With the login of a plan, a limit comes with its reset time to the second. With an API key, a limit looks like any
+  other 429.
+- After SIGINT it exits with 0. After errors of its provider it prints `"subtype":"success"` with `"is_error":true`.
+- `total_cost_usd` and `modelUsage` go on counting when a session is continued. `model_usage_since_last_result` starts
+  at 0. A run that was cut off has reported its tokens but no cost.
+- While its model thinks or writes, it prints nothing, however long that takes, unless partial messages are switched on.
+  Holdfast switches them on: they distinguish work from a hang, and are not shown.
+- After a cut stream, it requests the answer again in one piece, so the run goes on.
+
+Errors are read only from fields that the CLI itself fills, never from the model's text.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +61,10 @@ from holdfast.core.agents.events import (
     Usage,
 )
 
-_PIECE = '{"type":"stream_event"'  # most lines, and nothing in them that is needed: not read as JSON
+_PIECE = '{"type":"stream_event"'  # most lines: they hold nothing that is needed, so they are not parsed as JSON
 _PIECE_WITH_USAGE = '{"type":"stream_event","event":{"type":"message_delta"'
-_SYNTHETIC = "<synthetic>"  # the model's name in messages that the CLI wrote itself
-_TELLING = ("command", "file_path", "pattern", "url", "prompt")  # of a tool's input
+_SYNTHETIC = "<synthetic>"  # the model's name in messages written by the CLI itself
+_TELLING = ("command", "file_path", "pattern", "url", "prompt")  # the part of a tool's input that is shown first
 _ASIDE = ("description", "timeout", "run_in_background", "subagent_type")
 _BY_SUBTYPE = {"error_max_turns": Trouble.TURN_LIMIT, "error_max_budget_usd": Trouble.BUDGET}
 _BY_REASON = {
@@ -54,8 +76,10 @@ _BY_REASON = {
     "aborted_streaming": Trouble.INTERRUPTED,
     "aborted_tools": Trouble.INTERRUPTED,
 }
-_UNFINISHED = frozenset({"tool_deferred"})  # a hook put a tool off: no error to it, and no end of the work
-_LOG = "[ede_diagnostic]"  # what follows in `errors` is whatever went wrong in its process: a server of tools, a hook
+_UNFINISHED = frozenset(
+    {"tool_deferred"}
+)  # a hook deferred a tool: not an error for the CLI, but the work is not finished
+_LOG = "[ede_diagnostic]"  # begins an entry of `errors` about its own process: a tool server, a hook
 _LOST = re.compile(r"no conversation found|requires a valid session|session (?:id )?\S* ?(?:was )?not found", re.I)
 _BAD_START = re.compile(
     r"cannot be used with root|^error: (?:input must be provided|settings file not found)"
@@ -78,7 +102,10 @@ def parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
 
 
 def _said_aside(line: str) -> AgentEvent:
-    """Standard error has what goes wrong before there is a session; its tools and its model never write there."""
+    """Return the event of a line of standard error.
+
+    Failures before a session exists are printed there. Tools and the model never write to standard error.
+    """
     if _LOST.search(line[:1000]):
         return Failure(trouble=Trouble.SESSION_LOST, message=line[:1000])
     if _BAD_START.search(line[:1000]):
@@ -109,7 +136,7 @@ def _retry(said: dict[str, Any]) -> Retry:
     status, code = status_of(said.get("error_status")), words(said.get("error"))
     trouble = trouble_of(status=status, code=code, text=words(said.get("error_message")))
     if trouble is Trouble.OTHER and status is None:
-        trouble = Trouble.NETWORK  # there was no answer at all
+        trouble = Trouble.NETWORK  # the provider did not answer at all
     delay = amount(said.get("retry_delay_ms"))
     return Retry(
         trouble=trouble,
@@ -141,14 +168,14 @@ def _assistant(said: dict[str, Any]) -> Iterator[AgentEvent]:
 
 
 def _synthetic(said: dict[str, Any], message: dict[str, Any]) -> Iterator[AgentEvent]:
-    """The CLI speaks in the model's place: an error, mostly; without an error's marks it is only a remark."""
+    """Yield the event of a message that the CLI wrote itself: mostly an error, or a remark without an error mark."""
     text = "\n".join(words(block.get("text")) for block in tables(message.get("content")))
     is_marked = said.get("is_api_error_message") is True or bool(said.get("error"))
-    if not is_marked and _trouble({}, text) is Trouble.OTHER:  # older versions have no marks
+    if not is_marked and _trouble({}, text) is Trouble.OTHER:  # older versions do not mark errors
         yield Text(text=text)
         return
     params = table(table(said.get("api_error_params")).get("rate_limit_info"))
-    # A sub-agent's trouble is for its parent to handle.
+    # The parent agent handles the trouble of its sub-agent.
     yield _failure(said, text, is_fatal=said.get("parent_tool_use_id") is None, reset=amount(params.get("resetsAt")))
 
 
@@ -164,7 +191,10 @@ def _tool(block: dict[str, Any]) -> ToolStarted:
 
 
 def _in_words(given: dict[str, Any]) -> str:
-    """The telling part first. All of the rest behind it: fifty edits of one file are fifty steps, and no loop."""
+    """Return a tool's input as text, with its main part first.
+
+    All other fields follow, because fifty different edits of one file are fifty steps and not a loop.
+    """
     lead = next((key for key in _TELLING if words(given.get(key))), None)
     if lead is None:
         return compact(given)
@@ -182,14 +212,20 @@ def _tool_result(block: dict[str, Any], kind: str = "") -> Iterator[ToolFinished
 
 
 def _piece(event: dict[str, Any]) -> Iterator[Usage]:
-    """Pieces show that the model is at work; their words come again in the whole message. Only their last one counts
-    tokens: the message itself comes before the end of its words is known, and says 1."""
+    """Yield the usage from a partial message.
+
+    Partial messages show that the model is working. Their text comes again in the complete message. Only the last part
+    has the number of output tokens: the message itself is printed before its end is known, and reports 1.
+    """
     if output := whole(table(event.get("usage")).get("output_tokens")) if event.get("type") == "message_delta" else 0:
         yield Usage(output=output - 1)
 
 
 def _limit(info: dict[str, Any]) -> Iterator[LimitNotice]:
-    """The plan's windows. Newer versions tell of each; what counts is the one that is closed, else the fullest."""
+    """Yield a notice about the limits of the plan.
+
+    Newer versions report every window. The rejected window counts, else the fullest one.
+    """
     scope, window = words(info.get("rateLimitType")), info
     windows = [(name, found) for name, found in table(info.get("unifiedWindows")).items() if isinstance(found, dict)]
     if windows and info.get("resetsAt") is None:
@@ -217,11 +253,11 @@ def _result(said: dict[str, Any]) -> Iterator[AgentEvent]:
     if not ok:
         errors = said.get("errors")
         spoken = [words(error) for error in errors if error] if isinstance(errors, list) else []
-        # Its `result` is an error of the CLI where it ended by one; in other endings it may be the model's last words.
+        # `result` is an error text if an API error ended the run. Otherwise it may be the model's last text.
         is_api_error = said.get("subtype") == "success" and said.get("terminal_reason") != "completed"
         yield _failure(said, text if text and is_api_error else "; ".join(spoken)[:4000])
     if denied := sorted({words(denial.get("tool_name")) for denial in tables(said.get("permission_denials"))}):
-        message = f"not permitted, so it did without: {', '.join(denied)[:400]}"
+        message = f"tools that were not permitted: {', '.join(denied)[:400]}"
         yield Failure(trouble=Trouble.OTHER, message=message, is_fatal=False)
     yield Result(ok=ok, text=text, turns=whole(said.get("num_turns")) or None)
 
@@ -240,25 +276,25 @@ def _trouble(said: dict[str, Any], text: str) -> Trouble:
         return Trouble.OTHER
     if _LOST.search(text[:1000]):
         return Trouble.SESSION_LOST
-    # From the most telling field to the least: connection_failed, overloaded_error, server_error.
+    # From the most specific field to the least: connection_failed, overloaded_error, server_error.
     codes = [words(said.get(field)) for field in ("api_error", "api_error_type", "error")]
     code = next((code for code in codes if trouble_of(code=code) is not Trouble.OTHER), "")
     status = status_of(said.get("api_error_status"))
     found = trouble_of(status=status, code=code, text=text)
     if found is Trouble.OVERLOADED and status is None and trouble_of(text=text) is Trouble.NETWORK:
-        return Trouble.NETWORK  # it calls a provider that did not answer a server error
+        return Trouble.NETWORK  # the CLI reports a provider that did not answer as a server error
     return found
 
 
 def _spent(said: dict[str, Any]) -> Iterator[Usage]:
-    """Of this run only. `total_cost_usd` and `modelUsage` go on counting when a session is continued."""
+    """Yield the usage of this run only. `total_cost_usd` and `modelUsage` also count earlier runs of the session."""
     models = said.get("model_usage_since_last_result")
     if isinstance(models, dict):
         if models:
             yield _of_models(list(tables(list(models.values()))))
     elif usage := table(said.get("usage")):
         total = _tokens(usage, cost=amount(said.get("total_cost_usd")), is_total=True)
-        if total.input or total.output or total.cost_usd:  # else it lost count, after a broken stream: 2.0 does
+        if total.input or total.output or total.cost_usd:  # otherwise it lost count after a broken stream, as 2.0 does
             yield total
 
 
@@ -296,10 +332,11 @@ _MODES = {
     Permission.FULL: ("--dangerously-skip-permissions",),
 }
 _TAMED = {
-    # A short hiccup is its own to bridge; anything longer is the supervisor's, for all agents of an account together.
+    # The CLI bridges a short failure itself. The supervisor handles longer ones, for all agents of an account together.
     "CLAUDE_CODE_MAX_RETRIES": "3",
-    # Until the headers of an answer. A streamed one sends them at once, but where the stream broke it asks for the
-    # whole answer in one piece, and 32,000 tokens take ten minutes. Silence is cut off sooner: health.stuck_after.
+    # The time until the headers of an answer. A streamed answer sends them at once. After a broken stream the CLI
+    # requests the whole answer in one piece, and 32,000 tokens take ten minutes. Silence ends a run sooner:
+    # health.stuck_after.
     "API_TIMEOUT_MS": "600000",
     "DISABLE_AUTOUPDATER": "1",
     "DISABLE_TELEMETRY": "1",
@@ -313,7 +350,7 @@ _PROVIDERS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_
 
 
 def _arguments(order: WorkOrder) -> list[str]:
-    # With pieces of messages: a long answer would be silent for minutes, as an answer that never comes is.
+    # With partial messages: otherwise a long answer would be silent for minutes, like an answer that never comes.
     given = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
     given += _MODES[permission(order)]
     given += ["--resume", order.session_id] if order.session_id is not None else ["--session-id", order.new_session]
@@ -326,7 +363,7 @@ def _arguments(order: WorkOrder) -> list[str]:
 def _environment(order: WorkOrder) -> dict[str, str]:
     env = dict(_TAMED)
     if permission(order) is Permission.FULL and order.surroundings.is_sandboxed:
-        env["IS_SANDBOX"] = "1"  # its own word for it: without, it refuses this mode to root
+        env["IS_SANDBOX"] = "1"  # without this variable of its own, the CLI refuses this mode to root
     if order.account.config_dir is not None:
         env["CLAUDE_CONFIG_DIR"] = order.account.config_dir
     if order.account.base_url is not None:
@@ -340,12 +377,13 @@ def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str |
     return (
         "Claude Code refuses `full` permissions to root. Run Holdfast as another user, give the task a container as "
         "its workspace (--workspace container), choose --permission edit, or set `permissions.sandbox = true` if this "
-        "machine is a throw-away"
+        "machine is disposable"
     )
 
 
 def _transcript(session: str, config: str, _workspace: str) -> str:
-    return f"{config}/projects/*/{session}.jsonl"  # the middle is made of the directory, and cut when that is long
+    # The directory in the middle is named after the workspace's path, shortened if that path is long.
+    return f"{config}/projects/*/{session}.jsonl"
 
 
 CLAUDE = CliAgent(

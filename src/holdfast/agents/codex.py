@@ -1,17 +1,19 @@
 """OpenAI's Codex CLI: `codex exec --json`, the prompt on standard input.
 
 Seen with 0.166.0:
-- `exec resume` takes no --sandbox: the mode goes by `-c`, which both take.
-- Its sandbox never lets a command write a git directory, not even one that is named as writable. In the modes `read`
-  and `edit` the agent therefore cannot commit; what it leaves is committed by Holdfast.
-- Without user namespaces its sandbox cannot start: every command fails, and the turn completes all the same.
+- `exec resume` has no option --sandbox. The mode is passed by `-c`, which both commands accept.
+- Its sandbox never lets a command write to a git directory, even if that directory is configured as writable. So in
+  the modes `read` and `edit` the agent cannot commit. Holdfast commits the changes that it leaves.
+- Without user namespaces its sandbox cannot start: every command fails, and the turn still completes.
 - The retries of its built-in provider cannot be set ("Built-in providers cannot be overridden"), only those of an
-  account with an address of its own. For the rest the health service decides (core/health/diagnosis.py).
-- A repository whose trust nobody settled it trusts by itself as soon as it may write there: it records that in the
-  user's own configuration, for good, and starts the programs (MCP servers) that the repository's `.codex` names,
-  outside its sandbox. So it is told for each run: in `full` the workspace is trusted, in `edit` it is not, whatever
-  the user's configuration says of the repository. Untrusted, it does not read AGENTS.md by itself, and is asked to.
-- The usage of a turn is that of the whole thread, earlier processes of it included.
+  account with a `base_url`. For the built-in provider the health service decides (core/health/diagnosis.py).
+- It trusts a repository without a trust setting as soon as it may write there. It records that trust in the user's own
+  configuration permanently. It also starts the programs (MCP servers) that the repository's `.codex` names, outside its
+  sandbox. So each run sets the trust: the workspace is trusted in `full` and untrusted in `edit`, whatever the user's
+  configuration has. Untrusted, Codex does not read AGENTS.md by itself, so the prompt asks for it.
+- The usage of a turn is that of the whole thread, including earlier processes.
+
+Errors are texts in its `error` and `turn.failed` events, and the last lines on standard error.
 """
 
 from __future__ import annotations
@@ -61,12 +63,14 @@ _ADDRESS = re.compile(r"\b(?:https?|wss?)://\S+")
 _SPENT = re.compile(r"chatgpt plan, upgrade|spend cap", re.IGNORECASE)
 _INTERRUPTED = re.compile(r"^(?:interrupted\b|turn (?:was )?(?:aborted|interrupted)\b)", re.IGNORECASE)
 _BUDGET = re.compile(r"token budget exhausted", re.IGNORECASE)
-_UNFIT = re.compile(r"incomplete response returned, reason: content_filter", re.IGNORECASE)  # no cut, a refusal
+_UNFIT = re.compile(
+    r"incomplete response returned, reason: content_filter", re.IGNORECASE
+)  # not a cut stream but a refusal
 _LOGGED_OUT = re.compile(
     r"could not be refreshed|sign(?:ed)? (?:in|out)\b|missing environment variable|not logged in", re.IGNORECASE
 )
 _LOST = re.compile(r"^error\b.*\b(?:no rollout found for|thread not found)\b", re.IGNORECASE)
-_NO_TOOLS = re.compile(r"^required MCP servers? failed", re.IGNORECASE)  # what follows is of that server
+_NO_TOOLS = re.compile(r"^required MCP servers? failed", re.IGNORECASE)  # the rest of the text comes from that server
 _REFUSED = re.compile(
     r"^error: |^Error: error loading |^Not inside a trusted directory"
     r"|^Error (?:loading|finding|parsing) |^Error: (?:Model provider|failed to load)"
@@ -101,7 +105,10 @@ def retry_in(message: str) -> Retry | None:
 
 
 def _in_brackets(message: str) -> str:
-    """What stands between its first bracket and the one at its end, else all of it. No pattern: it may be long."""
+    """Return the text between the first bracket and the one at the end, else the whole message.
+
+    No regular expression is used, because the message may be long.
+    """
     _, opened, why = message.rstrip().partition("(")
     return why[:-1] if opened and why.endswith(")") else message
 
@@ -130,7 +137,7 @@ def _trouble(message: str) -> tuple[Trouble, int | None]:
 
 
 def _plain(message: str) -> str:
-    """What the provider's own error says, where the message is nothing but that."""
+    """Return the text of the provider's own error if the message is nothing but that error, else the message."""
     return words(_provider_error(message).get("message")) or message
 
 
@@ -139,7 +146,10 @@ def _provider_error(message: str) -> dict[str, Any]:
 
 
 def events_of_errors(line: str) -> Sequence[AgentEvent]:
-    """Standard error is a log, but for the last words of a process that could not begin."""
+    """Return the events of a line of standard error.
+
+    Standard error is a log, except for the last lines of a process that could not start.
+    """
     if _LOST.search(line):
         return (Failure(trouble=Trouble.SESSION_LOST, message=line),)
     if _REFUSED.search(line):
@@ -148,17 +158,17 @@ def events_of_errors(line: str) -> Sequence[AgentEvent]:
 
 
 def hindrance_in(output: str) -> Failure | None:
-    """A command whose only words are those of the sandbox that could not start."""
+    """Return a failure if the only output of a command is the error of a sandbox that could not start."""
     said = output.strip()
     if not said.startswith("bwrap: ") or said.count("\n") > 2:
         return None
-    way_out = "its sandbox needs user namespaces; where the place itself is isolated, `--permission full` does without"
+    way_out = "its sandbox needs user namespaces; `--permission full` needs none, if this place itself is isolated"
     return Failure(trouble=Trouble.REFUSED, message=f"{said[:200]} ({way_out})", is_fatal=False)
 
 
-PROVIDER = "holdfast"  # the name of an account's own provider in Codex's configuration
-RETRIES = 1  # of a request, and of a stream, so four requests at most: enough for a hiccup; the rest is ours
-IDLE_MS = 240_000  # of a stream without an event
+PROVIDER = "holdfast"  # name of the provider of an account with a `base_url`, in Codex's configuration
+RETRIES = 1  # per request and per stream, so at most four requests: enough for a short failure; we handle longer ones
+IDLE_MS = 240_000  # the longest time without an event in a stream
 KEYS = ("CODEX_API_KEY", "OPENAI_API_KEY")
 NO_COMMITS = (
     "\n\n(Your sandbox does not let you write the git directory, so do not try to commit: "
@@ -196,7 +206,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
 
 
 def _provider(account: Account) -> str:
-    """An inline table of TOML."""
+    """Return the provider of an account as an inline table of TOML."""
     key = next((name for name in KEYS if name in account.env), KEYS[-1])
     fields = {
         "name": _quoted(PROVIDER),
@@ -211,7 +221,7 @@ def _provider(account: Account) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of TOML; what JSON must escape, TOML reads alike (but not the halves of a character beyond 16 bits)."""
+    """Return a string of TOML. TOML reads the escapes of JSON in the same way, except for surrogate pairs."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -230,11 +240,11 @@ def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str |
     return (
         f"Codex cannot keep its commands to what permission `{mode}` allows here, because its sandbox needs user "
         "namespaces, and there are none (in a container, or switched off). Choose `--permission full` if this place "
-        "is isolated well enough, or let it run elsewhere"
+        "is isolated well enough, or run it elsewhere"
     )
 
 
-# -- reading what it says ----------------------------------------------------------------------------------------------
+# -- reading its output ------------------------------------------------------------------------------------------------
 
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
@@ -280,7 +290,7 @@ def _item(kind: str, item: Mapping[str, Any]) -> Sequence[AgentEvent]:
             return (Text(text=words(item.get("text")), is_thought=True),)
         case "todo_list":
             return (Text(text="\n".join(map(_step, tables(item.get("items")))), is_thought=True),)
-        case "error":  # a warning: turns with it succeed
+        case "error":  # a warning: turns with such an item succeed
             return (Failure(trouble=Trouble.OTHER, message=words(item.get("message")), is_fatal=False),)
         case "agent_message" | "reasoning" | None:
             return ()
@@ -293,7 +303,7 @@ def _step(step: Mapping[str, Any]) -> str:
 
 
 def _tool(kind: str, item: Mapping[str, Any]) -> Sequence[AgentEvent]:
-    """A command, a change of files, a call of an MCP server, a search; and kinds of items that are still to come."""
+    """Return the events of a tool: a command, a change of files, an MCP call, a search, or a kind not known yet."""
     key, (name, given, output) = words(item.get("id")), _tool_words(item)
     if kind == "item.started":
         return (ToolStarted(id=key, name=name, input=given),)
@@ -311,7 +321,7 @@ def _change(change: Mapping[str, Any]) -> str:
 
 
 def _tool_words(item: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Its name, what it is given, what it gave."""
+    """Return the name, the input and the output of a tool."""
     match item.get("type"):
         case "command_execution":
             return "shell", words(item.get("command")), words(item.get("aggregated_output"))
@@ -349,7 +359,7 @@ CODEX = CliAgent(
         config_variable="CODEX_HOME",
         config_directory="~/.codex",
         files=("{config}/auth.json",),
-        variables=("CODEX_API_KEY",),  # OPENAI_API_KEY is not read by its built-in provider
+        variables=("CODEX_API_KEY",),  # its built-in provider does not read OPENAI_API_KEY
         keys_of_address=KEYS,
         command="codex login",
     ),

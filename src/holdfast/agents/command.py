@@ -1,4 +1,4 @@
-"""Any command as an agent. The prompt comes on standard input; success is exit code 0, the only evidence there is."""
+"""Any command as an agent. The prompt is its standard input. Exit code 0 is success, as there is no other evidence."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class CommandAgent:
+    """The adapter for any command. Its output has no known form, so no events are read from it."""
+
     name = "command"
     capabilities = Capabilities(resume=False, tokens=False)
     reads_events = False
@@ -24,7 +26,7 @@ class CommandAgent:
     litter: Sequence[str] = ()
 
     def provider(self, _options: Mapping[str, object]) -> str:
-        return ""  # nobody knows
+        return ""  # the provider is not known
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         if not _argv(options):
@@ -41,9 +43,9 @@ class CommandAgent:
         return Verdict(outcome=Outcome.FAILED, reason=f"the command exited with code {code}", error_tail=tail)
 
     def parse(self, line: str, _stream: Stream) -> Sequence[AgentEvent]:
-        from holdfast.core.agents.events import Raw  # `add` has to start fast, and never comes here
+        from holdfast.core.agents.events import Raw  # `add` has to start fast and never parses output
 
-        return (Raw(text=line),)  # any text may mean anything
+        return (Raw(text=line),)  # output of an unknown command is never interpreted
 
     def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
         return ()

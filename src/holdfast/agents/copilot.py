@@ -1,14 +1,17 @@
 """GitHub Copilot CLI: `copilot --output-format json`, the prompt on standard input.
 
 Seen with 1.0.102:
-- Its session's id stands only in the last event, so we choose it (`--session-id`); an unknown one to resume is refused.
-- Whatever is not allowed on the command line would be asked for, and without a terminal that is a refusal which the
-  model is told of. A `--deny-tool` outweighs whatever the user's own settings allow.
-- It counts tokens only in a file, at its end, for the whole session. If that file cannot be written it exits with 1.
-- What failed upstream stands whole in `model.call_failure`, with the end of a limit; `session.error` has only its text.
-- Aborted by a signal it says so, and then that it ended with exit code 0.
+- The session's id is only in the last event, so Holdfast chooses it (`--session-id`). An unknown id to resume is
+  refused.
+- A tool that is not allowed on the command line needs a question. Without a terminal it is refused, and the model gets
+  that refusal. A `--deny-tool` outweighs everything that the user's own settings allow.
+- It writes token counts only into a file, at its end, for the whole session. If that file cannot be written, it exits
+  with 1.
+- A failed request is complete in `model.call_failure`, with the reset time of a limit. `session.error` has only its
+  text.
+- After a signal it reports the abort, and then an exit code of 0.
 - Its first start unpacks it into ~/.cache, which takes ten seconds.
-- An account with an address of its own needs no login at GitHub; then it is told to talk to nobody else.
+- An account with a `base_url` needs no login at GitHub. Then the CLI runs offline except for that address.
 """
 
 from __future__ import annotations
@@ -49,10 +52,10 @@ from holdfast.core.agents.events import (
     Usage,
 )
 
-MODEL = "default"  # of an account with an address of its own, which needs to be told one
+MODEL = "default"  # for an account with a `base_url`, which needs a model
 USAGE = "usage.json"
 _OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
-_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # it would try again all the same
+_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # the CLI would retry anyway
 _ALLOWED = {
     Permission.READ: ("--deny-tool=write", "--deny-tool=shell"),
     Permission.EDIT: ("--allow-tool=write",),
@@ -78,7 +81,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
 
 def _environment(order: WorkOrder) -> Mapping[str, str]:
     account = order.account
-    # its variable of the same meaning must not widen what the user chose here
+    # the CLI's own variable must not widen the permission that the user chose here
     env = {} if permission(order) is Permission.FULL else {"COPILOT_ALLOW_ALL": "false"}
     if account.config_dir:
         env["COPILOT_HOME"] = account.config_dir
@@ -92,7 +95,7 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
     return env
 
 
-# -- reading what it says ----------------------------------------------------------------------------------------------
+# -- reading its output ------------------------------------------------------------------------------------------------
 
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
@@ -148,7 +151,7 @@ def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
 
 
 def _usage(text: str) -> Sequence[AgentEvent]:
-    """The file that it leaves: tokens by model."""
+    """Return the events of the file that the CLI leaves: tokens by model."""
     found = json_object(text) or {}
     counts = [table(table(one).get("usage")) for one in table(found.get("modelMetrics")).values()]
     if not counts:
@@ -173,12 +176,12 @@ def _usage(text: str) -> Sequence[AgentEvent]:
 
 _BY_TYPE = {
     "authorization": Trouble.AUTH,
-    "quota": Trouble.USAGE_LIMIT,  # of premium requests: it comes back with the next month
+    "quota": Trouble.USAGE_LIMIT,  # of premium requests: it is reset with the next month
     "context_limit": Trouble.CONTEXT,
 }
 _BY_CODE = {
     "user_weekly_rate_limited": Trouble.USAGE_LIMIT,
-    "session_quota_exceeded": Trouble.BUDGET,  # what the user allowed one session
+    "session_quota_exceeded": Trouble.BUDGET,  # the user's own cap for one session
     "billing_not_configured": Trouble.BILLING,
     "custom_billing_not_configured": Trouble.BILLING,
 }
@@ -191,7 +194,7 @@ _REFUSED = re.compile(r"^error: ", re.IGNORECASE)
 
 def _failure(data: Mapping[str, Any]) -> Failure:
     kind, message, status = words(data.get("errorType")), words(data.get("message")), status_of(data.get("statusCode"))
-    last = message.rpartition("Last error: ")[2]  # before it: how often it tried, and how long it waited
+    last = message.rpartition("Last error: ")[2]  # the text before it: number of tries, and waits
     named = _BY_CODE.get(words(data.get("errorCode"))) or _BY_TYPE.get(kind)
     trouble = named or trouble_of(status=status, code=kind, text=last)
     reset = last if trouble in _OF_LIMITS else None
@@ -199,7 +202,7 @@ def _failure(data: Mapping[str, Any]) -> Failure:
 
 
 def _call_failed(data: Mapping[str, Any]) -> Sequence[AgentEvent]:
-    """One request to the model. It tries again, or tells of the end by `session.error`."""
+    """Return the events of a failed request to the model. The CLI retries, or ends with `session.error`."""
     body, status = words(data.get("errorMessage")), status_of(data.get("statusCode"))
     said = table((answer := json_object(body) or {}).get("error")) or answer
     message = words(said.get("message")) or body.strip('"')
@@ -213,13 +216,16 @@ def _call_failed(data: Mapping[str, Any]) -> Sequence[AgentEvent]:
         failure = Failure(trouble=trouble, message=message, status=status, reset=reset)
         if trouble is not Trouble.USAGE_LIMIT:
             return (failure,)
-        return (failure, LimitNotice(rejected=True, reset=reset))  # what follows says it again, without its end
+        return (
+            failure,
+            LimitNotice(rejected=True, reset=reset),
+        )  # later events repeat the limit without its reset time
     attempt = whole(data.get("retryAttempt")) + 1
     return (Retry(trouble=trouble, attempt=attempt, status=status, message=message, reset=reset),)
 
 
 def _last_words(line: str) -> Sequence[AgentEvent]:
-    """Standard error has words only from a process that could not begin."""
+    """Return the events of a line of standard error. Only a process that could not start writes there."""
     line = line[:4096]
     if _LOST.search(line):
         return (Failure(trouble=Trouble.SESSION_LOST, message=line),)

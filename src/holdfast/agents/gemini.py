@@ -1,19 +1,19 @@
 """Google's Gemini CLI: `gemini --output-format stream-json`, the prompt on standard input.
 
 Seen with 0.61.0:
-- `read` is its plan mode; in `edit` it changes files, and commands are not even offered to the model; `full` approves
-  everything. It has no objection to root. `--skip-trust` makes it read the repository's own `.gemini` settings.
-- The call of a tool in which it was killed is not in the session that is continued; what came before it is.
-- It exits with the HTTP status of an error modulo 256, and with 0 after a stream that was cut off: only what it says
-  counts. Its `result` is "success" as well after it stopped a loop, after its limit of turns, and when the conversation
-  does not fit, so that it asked no model at all (`stats.models` is empty then).
-- Its retries (10, up to four minutes) are told on standard error only. They and the limit of turns can only be set in
-  its settings; those of the system it reads from directories of root alone, so a run cannot bring its own, and the
-  user's are the user's. The health service decides for them (core/health/diagnosis.py).
-- GEMINI_CLI_HOME takes the place of the home, not of `~/.gemini`.
-- An address of its own (GOOGLE_GEMINI_BASE_URL) needs `security.auth.selectedType` in the settings: without it, it
-  chooses a method ("gateway") that it then calls invalid. So such an account has a configuration directory.
-- Reports of errors, with the conversation, go to the directory for temporary files, where those of its tools go too.
+- `read` is its plan mode. In `edit` it changes files, and commands are not even offered to the model. `full` approves
+  everything. It accepts root. `--skip-trust` makes it read the repository's own `.gemini` settings.
+- If it is killed during a tool call, the continued session lacks that call but has everything before it.
+- Its exit code is the HTTP status of an error modulo 256, and 0 after a stream that was cut off. So only its output
+  counts. Its `result` is also "success" after it stopped a loop, after its limit of turns, and when the conversation
+  does not fit. In that last case it sent no request to a model, and `stats.models` is empty.
+- Its retries (10, up to four minutes) appear on standard error only. The retries and the limit of turns can only be set
+  in its settings. It reads system settings only from directories of root, so a run cannot bring its own. The user's
+  settings are not changed. The health service decides about retries (core/health/diagnosis.py).
+- GEMINI_CLI_HOME replaces the home directory, not `~/.gemini`.
+- A custom address (GOOGLE_GEMINI_BASE_URL) needs `security.auth.selectedType` in the settings. Without it, the CLI
+  chooses a method ("gateway") that it then rejects as invalid. So such an account has a configuration directory.
+- Error reports, with the conversation, go to the directory for temporary files, like the files of its tools.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from holdfast.core.agents.events import (
     Usage,
 )
 
-ATTEMPTS = 2  # of a request, where the settings are ours
+ATTEMPTS = 2  # attempts per request, if Holdfast writes the settings
 _MODES = {Permission.READ: "plan", Permission.EDIT: "auto_edit", Permission.FULL: "yolo"}
 _SETTINGS = {
     "security": {"auth": {"selectedType": "gemini-api-key"}},
@@ -71,7 +71,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
     return (
         "--output-format",
         "stream-json",
-        "--skip-trust",  # it does not start in a directory that nobody has trusted, and a worktree is always new
+        "--skip-trust",  # it does not start in an untrusted directory, and a worktree is always new
         "--approval-mode",
         _MODES[permission(order)],
         *(("-m", model) if (model := option(order, "model")) else ()),
@@ -82,13 +82,13 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
 def _environment(order: WorkOrder) -> Mapping[str, str]:
     account = order.account
     return {
-        "NO_BROWSER": "true",  # a login that is over is an error, not a window on somebody's screen
+        "NO_BROWSER": "true",  # an expired login is then an error and does not open a browser
         **({"GEMINI_CLI_HOME": account.config_dir} if account.config_dir else {}),
         **({"GOOGLE_GEMINI_BASE_URL": account.base_url} if account.base_url else {}),
     }
 
 
-# -- reading what it says ----------------------------------------------------------------------------------------------
+# -- reading its output ------------------------------------------------------------------------------------------------
 
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
@@ -122,7 +122,10 @@ def _finished(event: Mapping[str, Any]) -> ToolFinished:
 
 
 def _notice(severity: str, message: str) -> Failure:
-    """What ends the conversation although its result may be a success; and warnings, that do not."""
+    """Return the failure of an `error` event: one that ends the conversation, or a warning.
+
+    An event that ends the conversation may be followed by a `result` of success.
+    """
     if severity == "error":
         trouble = Trouble.TURN_LIMIT if "session turns" in message else trouble_of(text=message)
         return Failure(trouble=trouble, message=message, outlasts_success=True)
@@ -144,7 +147,7 @@ def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
         failed = _failure(words(error.get("type")), words(error.get("message"))) if error else None
         return (usage, *((failed,) if failed is not None else ()), Result(ok=False))
     if stats.get("models") == {} and not (usage.input or usage.output):
-        nothing = "the conversation does not fit into the model's context: it asked no model"
+        nothing = "the conversation does not fit into the model's context, so no model was asked"
         return (usage, Failure(trouble=Trouble.CONTEXT, message=nothing), Result(ok=False))
     return (usage, Result(ok=True))
 
@@ -162,7 +165,7 @@ _BY_TYPE = {
     "FatalSandboxError": Trouble.REFUSED,
     "FatalUntrustedWorkspaceError": Trouble.REFUSED,
 }
-# Texts without a type of ours: of the tool's error the rest is the tool's own words, and says nothing.
+# Texts without a known type. The rest of a tool's error is the tool's own text, and is not interpreted.
 _BY_START = {
     "Error executing tool ": Trouble.OTHER,
     "Reached max session turns": Trouble.TURN_LIMIT,
@@ -170,7 +173,7 @@ _BY_START = {
 }
 _WRAPPED = re.compile(r"\[API Error: (.*)\](.*)", re.DOTALL)
 _STATUS_WORD = re.compile(r"\(Status: (\w+)\)\s*$")
-# Google's only words for any 429, followed by which quota it was, or by nothing; "limit: 0" is a plan without it.
+# Google's only text for any 429, sometimes followed by the quota. "limit: 0" is a plan without that quota.
 _QUOTA = re.compile(r"exceeded your current quota|quota exceeded|resource has been exhausted", re.IGNORECASE)
 _NO_QUOTA = re.compile(r"limit:\s*0(?!\d|\.\d)", re.IGNORECASE)
 _BY_DAY = re.compile(r"per[ _]?day|daily", re.IGNORECASE)
@@ -182,13 +185,13 @@ def _failure(kind: str, message: str) -> Failure:
 
 
 def _trouble(kind: str, message: str) -> tuple[Trouble, int | None, str]:
-    """Of an error's type and text: the trouble, its HTTP status, what it says without its wrapping."""
+    """Return the trouble, the HTTP status and the unwrapped text of an error, from its type and text."""
     named = _BY_TYPE.get(kind) or next((found for start, found in _BY_START.items() if message.startswith(start)), None)
     if named is not None:
         return named, None, message
     wrapped = _WRAPPED.fullmatch(message[:MOST_TEXT].strip())
     said = wrapped[1] if wrapped is not None else message
-    status = 429 if wrapped is not None and wrapped[2].strip() else None  # it adds advice to this one only
+    status = 429 if wrapped is not None and wrapped[2].strip() else None  # the CLI adds advice only to this status
     error = table((json_object(said) or {}).get("error"))
     word = _STATUS_WORD.search(said[-80:])
     code = words(error.get("status")) or (word[1] if word is not None else "")
@@ -207,7 +210,7 @@ def _of_quota(said: str) -> Trouble:
     return Trouble.USAGE_LIMIT if _BY_DAY.search(said) else Trouble.RATE_LIMIT
 
 
-# -- standard error: a log, with its retries, and the last words of a process that could not begin ---------------------
+# -- standard error: a log with its retries, and the last lines of a process that could not start ----------------------
 
 _ATTEMPT = re.compile(
     r"Attempt (\d{1,4}) failed(?: with status (\d{3})| with (?:(429)|5xx) error)?"

@@ -1,16 +1,17 @@
 """opencode: `opencode run --format json`, the prompt on standard input.
 
 Seen with 1.18.33:
-- It has no last event. It succeeded if it exits with 0 and the last step of the model ended with "stop".
-- On a spent plan, and while it sleeps out a Retry-After, it writes nothing at all to standard output, and of a tool it
-  tells only when that is over. `--print-logs` has it say more on standard error: why it tries again, and what it lets a
-  tool do (which is when one begins). What the small model does that makes a title is nothing to us.
-- OPENCODE_CONFIG_CONTENT is laid over the user's own configuration, key by key; of two permissions that fit the later
-  key decides, and that may be the user's. An agent (a profile) of our own has its rules behind all of those.
-- A permission that would be asked for is refused, and then the whole turn is over: nothing may be left at "ask".
-- The MCP servers that a repository's `opencode.json` names are started in every mode, `read` too.
-- It cannot be told how often to try again; the health service decides (core/health/diagnosis.py).
-- Its login and all its sessions are in `$XDG_DATA_HOME/opencode`, so that is what an account has for itself.
+- It has no final event. It succeeded if it exits with 0 and the last step of the model ended with "stop".
+- With a spent plan, and while it waits for a Retry-After, it writes nothing to standard output. A tool is reported only
+  when it has finished. `--print-logs` adds more on standard error: why it retries, and which tool it permits (which is
+  when a tool begins). Lines about the small model, which writes the title of a session, are ignored.
+- OPENCODE_CONFIG_CONTENT is merged over the user's own configuration, key by key. If two permissions match, the later
+  key decides, and that may be the user's. The rules of an agent profile come after all of those, so Holdfast has its
+  own profile.
+- A permission that would need a question is refused, and that ends the whole turn. So no permission may be "ask".
+- The MCP servers that a repository's `opencode.json` names are started in every mode, also in `read`.
+- The number of retries cannot be set. The health service decides (core/health/diagnosis.py).
+- Its login and all its sessions are in `$XDG_DATA_HOME/opencode`, so each account has its own.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ from holdfast.core.agents.events import (
 )
 from holdfast.core.agents.limit_reset import reset_time
 
-PROVIDER, MODEL = "holdfast", "default"  # of an account with an address of its own
-KEY = "OPENAI_API_KEY"  # where such an account has its key
+PROVIDER, MODEL = "holdfast", "default"  # for an account with a `base_url`
+KEY = "OPENAI_API_KEY"  # the variable with the key of such an account
 _OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
-_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # it would try for hours, in vain
-CONTENT = "OPENCODE_CONFIG_CONTENT"  # a configuration in the environment: the user's, and ours above it
+_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # it would retry for hours, in vain
+CONTENT = "OPENCODE_CONFIG_CONTENT"  # a configuration in the environment: the user's, with ours merged over it
 PROFILE = "holdfast"
-# A list of what is allowed: a server of tools, or a subagent with rules of its own, could do anything.
+# An allow-list: a tool server, or a subagent with its own rules, could otherwise do anything.
 _LOOKING: dict[str, object] = {
     "*": "deny",
     "read": {"*": "allow", "*.env": "deny", "*.env.*": "deny", "*.env.example": "allow"},
@@ -87,7 +88,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
 
 
 def _model(order: WorkOrder) -> str | None:
-    """It names a model as `provider/model`. Without a provider it can only be that of the account."""
+    """Return the model as `provider/model`. A model without a provider belongs to the account's own provider."""
     model = option(order, "model")
     if order.account.base_url and (model is None or "/" not in model):
         return f"{PROVIDER}/{model or MODEL}"
@@ -105,7 +106,7 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
     if account.base_url:
         provider, _, model = (_model(order) or "").partition("/")
         config |= {"provider": {provider: _provider(account.base_url, provider, model)}}
-        if provider == PROVIDER:  # the small model makes the titles of sessions: elsewhere there may be no login
+        if provider == PROVIDER:  # the small model writes the titles of sessions; other providers may have no login
             config |= {"small_model": f"{provider}/{model}"}
         env |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
     if account.config_dir:
@@ -115,7 +116,7 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
 
 
 def _laid_over(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
-    """As opencode lays one configuration over another: tables are joined, all else is replaced."""
+    """Merge one configuration over another, as opencode does: tables are joined, other values are replaced."""
     joined = dict(below)
     for key, value in above.items():
         under = joined.get(key)
@@ -124,7 +125,7 @@ def _laid_over(below: Mapping[str, object], above: Mapping[str, object]) -> dict
 
 
 def _provider(address: str, provider: str, model: str) -> Mapping[str, object]:
-    """One that it knows speaks its own protocol at that address; our own one speaks OpenAI's."""
+    """Return the configuration of a provider. A known one uses its own protocol, our own one uses OpenAI's."""
     if provider != PROVIDER:
         return {"options": {"baseURL": address}}
     return {
@@ -135,7 +136,7 @@ def _provider(address: str, provider: str, model: str) -> Mapping[str, object]:
     }
 
 
-# -- reading what it says ----------------------------------------------------------------------------------------------
+# -- reading its output ------------------------------------------------------------------------------------------------
 
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
@@ -182,14 +183,14 @@ def _step(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
         output=whole(tokens.get("output")) + reasoning,
         cached=cached,
         reasoning=reasoning,
-        cost_usd=amount(part.get("cost")) or None,  # of a model whose price it does not know it says 0
+        cost_usd=amount(part.get("cost")) or None,  # it reports 0 for a model without a known price
     )
     reason = words(part.get("reason"))
     if reason == "stop":
         return (usage, Result(ok=True))
     if reason in ("length", "content-filter", "error"):
         return (usage, Result(ok=False, text=f"the model's last step ended with {reason!r}"))
-    return (usage,)  # after "tool-calls" it goes on, and after "unknown" it tries, for ever
+    return (usage,)  # after "tool-calls" it goes on, and after "unknown" it retries without end
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
@@ -211,7 +212,7 @@ def _failure(error: Mapping[str, Any]) -> Failure:
     body, headers = words(data.get("responseBody")), table(data.get("responseHeaders"))
     if name == "NotFoundError" and message.startswith("Session not found"):
         trouble = Trouble.SESSION_LOST
-    elif data.get("ref") is not None:  # "Unexpected server error": its own server's, and its log says which
+    elif data.get("ref") is not None:  # "Unexpected server error": an error of its own server, described in its log
         trouble = Trouble.OTHER
     else:
         trouble = _BY_NAME.get(name) or _provider_trouble(status, message, body)
@@ -226,7 +227,7 @@ def _failure(error: Mapping[str, Any]) -> Failure:
 
 
 def _provider_trouble(status: int | None, message: str, body: str) -> Trouble:
-    """The body is the provider's own answer: what it calls the error says more than what the CLI makes of it."""
+    """Return the trouble of a provider's error. Its own answer (`body`) is more specific than the CLI's text."""
     answer = json_object(body) or {}
     said = table(answer.get("error")) or answer
     text = f"{message}\n{words(said.get('message'))}"
@@ -236,7 +237,7 @@ def _provider_trouble(status: int | None, message: str, body: str) -> Trouble:
 
 
 def _of_errors(line: str) -> Sequence[AgentEvent]:
-    """Lines of its log, `key=value …`; and the last words of a process that could not begin."""
+    """Return the events of its log lines (`key=value …`), or of the last lines of a process that could not start."""
     line = _COLOUR.sub("", line[:LONGEST_ERROR])
     if not line.startswith("timestamp="):
         return _last_words(line)
@@ -261,13 +262,13 @@ def _of_errors(line: str) -> Sequence[AgentEvent]:
 
 def _last_words(line: str) -> Sequence[AgentEvent]:
     if not line.startswith("Error: ") or "unexpected error" in line.lower():
-        return ()  # unexpected is a crash: the first starts of several in a new place disturb each other
+        return ()  # a crash: simultaneous first starts in a new data directory disturb each other
     lost = "session not found" in line.lower()
     return (Failure(trouble=Trouble.SESSION_LOST if lost else Trouble.REFUSED, message=line[len("Error: ") :]),)
 
 
 def _trying_again(said: Mapping[str, str]) -> AgentEvent:
-    """It says nothing of what it will do, but it always tries again, later and later."""
+    """Return the event of a stream error. The CLI does not announce it, but it always retries, with growing delays."""
     message = _CLASS.sub("", said.get("error.error") or said.get("error.error.message", ""))
     trouble = trouble_of(code=said.get("error.error.code") or said.get("error.error.type", ""), text=message)
     reset = _moment(message, said.get("timestamp", "")) if trouble in _OF_LIMITS else None
@@ -277,7 +278,7 @@ def _trying_again(said: Mapping[str, str]) -> AgentEvent:
 
 
 def _moment(message: str, at: str) -> str | float:
-    """An hour from when it was said: whoever reads this may do so much later."""
+    """Return the reset time relative to the time of the log line, because the line may be read much later."""
     try:
         said_at = datetime.fromisoformat(at).timestamp()
     except ValueError:

@@ -1,4 +1,4 @@
-"""What an agent adapter is: it builds a command, reads events and judges an ending. It does no I/O of its own."""
+"""The interface of an agent adapter: build a command, read events, judge an ending. Adapters do no I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.agents.events import Stream as Stream  # adapters import it from here
 
-if TYPE_CHECKING:  # a command that only asks whether a task can be accepted has to start fast
+if TYPE_CHECKING:  # a command that only checks whether a task can be accepted has to start fast
     from holdfast.core.agents.events import AgentEvent
     from holdfast.core.health.signs import Sign, SignReader
     from holdfast.core.runs.outcome import ProcessEnd, Verdict
@@ -18,21 +18,21 @@ DEFAULT_ACCOUNT = "default"  # the user's own login
 
 
 class Permission(StrEnum):
-    """What an agent may do without being asked. The user's choice; unattended there is nobody to ask."""
+    """What an agent may do without asking. The user chooses it, because an unattended run has nobody to ask."""
 
-    READ = "read"  # look, and change nothing
-    EDIT = "edit"  # change files of its workspace; what the CLI would ask for is refused
-    FULL = "full"  # anything that its user may do, without a question
+    READ = "read"  # read, and change nothing
+    EDIT = "edit"  # change files of its workspace; whatever the CLI would ask about is refused
+    FULL = "full"  # anything that the user may do
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """A login of an agent's CLI. The default one is what the CLI finds by itself."""
+    """A login of an agent's CLI. The default account is the login that the CLI finds by itself."""
 
     name: str = DEFAULT_ACCOUNT
-    config_dir: str | None = None  # where the CLI keeps login and sessions; None: its own place
-    base_url: str | None = None  # of the provider's API: a gateway, a proxy, a rehearsal
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # secrets: for the agent's process, nothing else
+    config_dir: str | None = None  # where the CLI keeps login and sessions; None: its default directory
+    base_url: str | None = None  # address of the provider's API: a gateway, a proxy, a rehearsal
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets: only for the agent's process
 
     @property
     def is_default(self) -> bool:
@@ -44,73 +44,80 @@ USERS_OWN = Account()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
-    """What the CLI can do for us."""
+    """The features of a CLI that Holdfast can use."""
 
-    preassigned_session: bool = False  # we choose the id of a new session
+    preassigned_session: bool = False  # Holdfast chooses the id of a new session
     resume: bool = True
-    cost: bool = False  # it tells money, not only tokens
+    cost: bool = False  # the CLI reports money, not only tokens
     tokens: bool = True
-    reset_time: bool = False  # a usage limit comes with its end
-    budget: bool = False  # it stops by itself at an amount of money
-    turns: bool = False  # it stops by itself after so many turns
-    session_usage: bool = False  # what it tells of tokens is the sum of its session, earlier runs of it included
+    reset_time: bool = False  # a usage limit is reported with its reset time
+    budget: bool = False  # the CLI stops by itself at an amount of money
+    turns: bool = False  # the CLI stops by itself after a number of turns
+    session_usage: bool = False  # reported tokens are the sum of the session, earlier runs included
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """Where the agent will run: some CLIs refuse some modes in some places."""
+    """Facts about the place where the agent will run. Some CLIs refuse some modes in some places."""
 
     is_root: bool = False
-    is_sandboxed: bool = False  # in a container, or on a machine that its user called a throw-away
-    has_namespaces: bool = True  # a CLI can build a sandbox of its own there
+    is_sandboxed: bool = False  # in a container, or on a machine that the user declared disposable
+    has_namespaces: bool = True  # user namespaces are available, so a CLI can build its own sandbox
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkOrder:
-    """What one run is to do."""
+    """The order for one run: its prompt, session, options and account."""
 
     prompt: str
     run_number: int
     session_id: str | None  # the session to continue; None: a new one
     options: Mapping[str, object]
-    new_session: str = ""  # the id for a new session, where the CLI lets us choose it
+    new_session: str = ""  # the id for a new session, if the CLI lets Holdfast choose it
     account: Account = USERS_OWN
     surroundings: Surroundings = field(default_factory=Surroundings)
-    inherited: Mapping[str, str] = field(default_factory=dict)  # the environment that it will have, but for our own
-    files_directory: str = ""  # where `Command.files` will be; in a container too
-    directory: str = ""  # where it works, with no link in it; empty: not known
-    hand_over: str | None = None  # what it is told instead of the prompt: it takes over from another agent
-    is_sent_back: bool = False  # what it did before was looked at, and the prompt says what is to be mended
-    left_directory: str = ""  # where the CLI may leave what `AgentAdapter.leaves` names; in a container too
+    inherited: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the environment of the run, without the variables that Holdfast adds
+    files_directory: str = ""  # path of `Command.files`, also valid in a container
+    directory: str = ""  # the working directory, without symbolic links; empty: not known
+    hand_over: str | None = None  # replaces the prompt: this agent takes over from another one
+    is_sent_back: bool = False  # earlier work was reviewed, and the prompt lists what to fix
+    left_directory: str = ""  # path for the files of `AgentAdapter.leaves`, also valid in a container
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """How to start the agent. The prompt goes by standard input: arguments are limited and visible to everybody."""
+    """The command that starts the agent.
+
+    The prompt goes by standard input, because arguments are limited in size and visible to every user.
+    """
 
     argv: Sequence[str]
     stdin: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)  # name → text: private to the run, there before it starts
-    told: str = ""  # the prompt in it, where that is not the task's own: kept for people
+    files: Mapping[str, str] = field(default_factory=dict)  # name → text: written before the start, private to the run
+    told: str = ""  # the prompt, if it is not the task's own: recorded for people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """What there is to judge a run by."""
+    """The evidence for judging how a run ended."""
 
     end: ProcessEnd
-    output: Iterable[str]  # lines of standard output, however many
-    error_tail: str  # for people
+    output: Iterable[str]  # lines of standard output, of any number
+    error_tail: str  # end of standard error, for people
     at: float  # wall time of the end
-    zone: str | None = None  # the agent's time zone, if its environment named one
-    session_id: str | None = None  # the session that it continued
-    new_session: str = ""  # or the id that it was to give to a new one
-    errors: Iterable[str] = ()  # lines of standard error, however many
-    left: Mapping[str, str] = field(default_factory=dict)  # name → text, of what `AgentAdapter.leaves` names
+    zone: str | None = None  # the agent's time zone, if its environment has one
+    session_id: str | None = None  # the session that the run continued
+    new_session: str = ""  # or the id for a new session
+    errors: Iterable[str] = ()  # lines of standard error, of any number
+    left: Mapping[str, str] = field(default_factory=dict)  # name → text of the files of `AgentAdapter.leaves`
 
 
 class AgentAdapter(Protocol):
+    """One kind of agent: a CLI, any command, or the scripted agent."""
+
     @property
     def name(self) -> str: ...
 
@@ -119,59 +126,62 @@ class AgentAdapter(Protocol):
 
     @property
     def reads_events(self) -> bool:
-        """False: its output is only bytes to us, and `signs` is never asked."""
+        """False: the output of the agent is not parsed, and `signs` is never called."""
         ...
 
     @property
     def reads_errors(self) -> bool:
-        """True: some of its events stand only on standard error. Asked only of who `reads_events`."""
+        """True: some events appear only on standard error. Used only if `reads_events` is true."""
         ...
 
     @property
     def leaves(self) -> Iterable[str]:
-        """Names of files in `WorkOrder.left_directory` that say more about its end than its output does."""
+        """Names of files in `WorkOrder.left_directory` that hold more about the end of a run than the output does."""
         ...
 
     @property
     def passes(self) -> Sequence[str]:
-        """Variables of the user's environment (patterns) that its own login needs."""
+        """Variables of the user's environment (patterns) that the CLI's own login needs."""
         ...
 
     @property
     def litter(self) -> Sequence[str]:
-        """Patterns of files that it leaves in its workspace and that belong on no branch."""
+        """Patterns of files that the agent leaves in its workspace and that must not be committed."""
         ...
 
     @property
     def quiet_answers(self) -> float:
-        """Seconds of silence that an honest answer of its model may take; 0: it tells an answer piece by piece."""
+        """Seconds of silence that a normal answer of the model may take. 0: the CLI streams answers in pieces."""
         ...
 
     def provider(self, options: Mapping[str, object]) -> str:
-        """Who answers its model's requests; when that does not answer, all its tasks wait. Empty: nobody."""
+        """Return the provider that answers the model's requests. Empty: unknown.
+
+        While a provider does not answer, all tasks of that provider wait.
+        """
         ...
 
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
-        """Why a task with these options cannot be accepted, or None."""
+        """Return why a task with these options cannot be accepted, or None."""
         ...
 
     def build(self, order: WorkOrder) -> Command: ...
 
     def parse(self, line: str, stream: Stream) -> Sequence[AgentEvent]:
-        """What one line says. Pure, without memory; never raises, whatever the line is."""
+        """Return the events of one line. Pure and stateless. Never raises, whatever the line holds."""
         ...
 
     def signs(self, line: str, stream: Stream) -> Sequence[Sign]:
-        """What one line of its output says about its health. Pure, and cheap: every line comes here."""
+        """Return the signs of health in one line of output. Pure and cheap, because every line is passed to it."""
         ...
 
     def judge(self, ended: Ended) -> Verdict:
-        """What the agent's own words say about an ending. Names its positive evidence of success."""
+        """Return the verdict on a run from the agent's own output. Success needs positive evidence, which is named."""
         ...
 
 
 def sign_reader(adapter: AgentAdapter) -> SignReader | None:
-    """How this agent's health is read from what it writes; None: not at all."""
+    """Return the reader of health signs for this agent, or None if its output is not parsed."""
     from holdfast.core.health.signs import SignReader
 
     return SignReader(adapter.signs, reads_errors=adapter.reads_errors) if adapter.reads_events else None

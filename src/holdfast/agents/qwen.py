@@ -1,19 +1,20 @@
 """Qwen Code: `qwen --output-format stream-json`, the prompt on standard input.
 
 Seen with 0.24.4:
-- `read` is its plan mode; in `edit` it changes files, and commands are not even offered to the model; `full` approves
-  everything. It has no objection to root.
-- Its events have Claude Code's shapes, with its own errors: `result.error.message`. The same words stand in a message
-  of the "assistant" too, behind what the model said, where nothing marks them as not the model's.
-- 0.15.10, which npm installs on Node 20 unless told otherwise, has only those, says "success" and exits with 0.
-- An agent that it started itself and that failed has a `result` of its own: only the last one is that of the run.
-- Two layers of retries: the outer one, and that of its HTTP client, can be set, and are switched off by a file of
-  defaults, over which the user's own settings win. The inner one stays: seven tries, about 80 s, in silence, and a
-  Retry-After of any length is slept out. The health service decides for it (core/health/diagnosis.py).
-- `result.usage` is that of the whole session, earlier processes of it and its own requests (its memory) included.
-- A prompt that begins with the name of one of its commands ("/stats …") is that command: a success, of no turns.
+- `read` is its plan mode. In `edit` it changes files, and commands are not even offered to the model. `full` approves
+  everything. It accepts root.
+- Its events have Claude Code's shapes, with its own errors: `result.error.message`. The same text is also in a message
+  of the "assistant", after the model's text, without any mark.
+- Version 0.15.10, which npm installs on Node 20 by default, has only those unmarked errors, reports "success" and exits
+  with 0.
+- A failed sub-agent has its own `result`. Only the last `result` is that of the run.
+- It has several layers of retries. The outer layer and that of its HTTP client are switched off by a file of defaults,
+  over which the user's own settings win. The inner layer cannot be set: seven tries, about 80 s, in silence. It waits
+  for a Retry-After of any length. The health service decides about it (core/health/diagnosis.py).
+- `result.usage` is that of the whole session, including earlier processes and its own requests (its memory).
+- A prompt that begins with the name of one of its commands ("/stats …") runs that command: a success with no turns.
 - At the limit of turns there is no result, only a line on standard error.
-- Its write_file takes absolute paths only.
+- Its write_file accepts absolute paths only.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
 
 
 def _speaks_openai(account: Account) -> bool:
-    """An address or a key of OpenAI's protocol; the user's own login keeps the method that the user chose."""
+    """True if the account has an address or a key of OpenAI's protocol. The user's own login keeps its method."""
     return bool(account.base_url) or "OPENAI_API_KEY" in account.env
 
 
@@ -97,7 +98,7 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
     }
 
 
-# -- reading what it says ----------------------------------------------------------------------------------------------
+# -- reading its output ------------------------------------------------------------------------------------------------
 
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
@@ -121,7 +122,10 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
 
 
 def _in_its_place(event: Mapping[str, Any]) -> Sequence[Failure]:
-    """An error that stands where the model's words do. Older versions (0.15) say no more of it, and then "success"."""
+    """Return the error that is printed in place of the model's text.
+
+    Older versions (0.15) report it nowhere else, and then report "success".
+    """
     message = table(event.get("message"))
     blocks = list(tables(message.get("content")))
     if event.get("type") != "assistant" or event.get("parent_tool_use_id") is not None or not blocks:
@@ -131,7 +135,7 @@ def _in_its_place(event: Mapping[str, Any]) -> Sequence[Failure]:
 
 
 def _unspoken(text: str, usage: object) -> Failure | None:
-    """A model that speaks has used tokens; only the CLI's own words have used none."""
+    """Return the failure in a text that the CLI wrote itself. A text of the model has used tokens."""
     _, mark, rest = text.rpartition(_ERROR_MARK)
     if not mark or not isinstance(usage, dict) or any(whole(count) for count in usage.values()):
         return None
@@ -155,7 +159,7 @@ def _block(block: Mapping[str, Any]) -> AgentEvent | None:
 
 
 def _retry(data: Mapping[str, Any]) -> Retry:
-    """With a delay it is a rate limit; without one it asks again for a stream that came to nothing."""
+    """Return a retry: of a rate limit if it has a delay, else of a stream without a result."""
     delay = data.get("delayMs")
     return Retry(
         trouble=Trouble.NETWORK if delay is None else Trouble.RATE_LIMIT,
@@ -169,7 +173,7 @@ def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
     message = words(table(event.get("error")).get("message"))
     turns = whole(event.get("num_turns"))
     if event.get("num_turns") == 0 and not message:
-        message = "it took the prompt for a command of its own, because of its first word, and asked no model"
+        message = "the CLI read the first word of the prompt as one of its own commands, so no model was asked"
     if event.get("is_error") is False and event.get("subtype") == "success" and not message:
         text = words(event.get("result"))
         if (failure := _unspoken(text, event.get("usage"))) is not None:
@@ -181,7 +185,7 @@ def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
 def _usage(event: Mapping[str, Any]) -> Sequence[Usage]:
     usage = table(event.get("usage"))
     if not any(whole(value) for value in usage.values()):
-        return ()  # it did not come to ask: nothing that would replace what its session has used before
+        return ()  # no request was sent: zeros must not replace the earlier usage of the session
     return (
         Usage(
             input=whole(usage.get("input_tokens")),
@@ -222,7 +226,7 @@ def _trouble(status: int | None, said: str) -> Trouble:
     return trouble_of(status=status, text=text)
 
 
-# -- standard error: why it retries, and the last words of a process without a result ----------------------------------
+# -- standard error: why it retries, and the last lines of a process without a result ----------------------------------
 
 _RETRYING = re.compile(r"Retrying in (\d{1,7})s \(attempt (\d{1,4})/(\d{1,4})\): (.*)", re.DOTALL)
 _LAST_WORDS: tuple[tuple[re.Pattern[str], Trouble], ...] = (
@@ -281,7 +285,10 @@ QWEN = CliAgent(
     login=Login(
         config_variable="QWEN_HOME",
         config_directory="~/.qwen",
-        files=("{config}/oauth_creds.json", "{config}/settings.json"),  # it writes both with a login, and not before
+        files=(
+            "{config}/oauth_creds.json",
+            "{config}/settings.json",
+        ),  # the CLI writes both at login, and not before
         variables=("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY"),
         command="qwen",
     ),

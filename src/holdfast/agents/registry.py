@@ -1,7 +1,8 @@
-"""The agents that this version knows. Separate from wiring.py, which imports far more: a command that only looks an
-agent up has to start fast, and imports only that one.
+"""The agents that this version knows.
 
-The real CLIs are registered by their names in CLI_AGENTS (docs/howto/add-an-agent.md): `agents/codex.py` has CODEX.
+This module is separate from the wiring, which imports far more. A command that only looks up an agent has to start
+fast, and imports only that adapter. Real CLIs are registered by name in CLI_AGENTS (docs/howto/add-an-agent.md). The
+adapter of `codex` is the constant CODEX in `agents/codex.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NAMES = ("command", "scripted", *CLI_AGENTS)
 
 
 class Roster(Mapping[str, "AgentAdapter"]):
-    """Each adapter is imported when it is first asked for."""
+    """A mapping of agent names to adapters. Each adapter is imported when it is first used."""
 
     def __getitem__(self, name: str) -> AgentAdapter:
         if name not in NAMES:

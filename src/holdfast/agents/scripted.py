@@ -1,4 +1,4 @@
-"""The scripted agent: plays a scenario file. Users rehearse with it and tests are exact (docs/scripted-agent.md)."""
+"""The scripted agent, which plays a scenario file: for rehearsals and for exact tests (docs/scripted-agent.md)."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ _MARKED = tuple(f'{{"holdfast": "{event}"' for event in ("tool", "event", "usage
 
 
 class ScriptedAgent:
+    """The adapter for the player of scenario files."""
+
     name = "scripted"
     capabilities = Capabilities(cost=True, reset_time=True)
     reads_events = True
@@ -60,7 +62,7 @@ class ScriptedAgent:
     litter: Sequence[str] = ()
 
     def provider(self, options: Mapping[str, object]) -> str:
-        """The one that its scenario names."""
+        """Return the provider that the scenario names, or an empty text."""
         steps = options.get("steps")
         named = [step["with"] for step in steps if step["do"] == "provider"] if isinstance(steps, list | tuple) else []
         return str(named[0]) if named else ""
@@ -82,7 +84,7 @@ class ScriptedAgent:
         )
 
     def judge(self, ended: Ended) -> Verdict:
-        """Evidence of success: a `result` event that says so, and exit code 0 (neither alone is enough)."""
+        """Return the verdict. Success needs both a `result` event with success and exit code 0."""
         session: str | None = None
         result: str | None = None
         limit: dict[str, object] | None = None
@@ -123,7 +125,7 @@ class ScriptedAgent:
         return (Text(text=line),)
 
     def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
-        """Talk is progress when it is new; an `event` never is; tools open and close."""
+        """Return the signs of a line. New text is progress, an `event` is not, and tools open and close."""
         if line.startswith(_MARKED):
             for event in _events([line]):
                 if event["holdfast"] == "near_limit":
@@ -210,13 +212,13 @@ def _limited(limit: Mapping[str, object], session: str | None, error_tail: str) 
 
 
 def _events(output: Iterable[str]) -> Iterable[dict[str, object]]:
-    """The JSON lines that the player writes for us; everything else is only the agent's talk."""
+    """Yield the JSON lines that the player writes for Holdfast. All other lines are text of the agent."""
     for line in output:
         if line.startswith('{"holdfast":'):
             try:
                 event = json.loads(line)
             except (ValueError, RecursionError):
-                continue  # cut off in the middle by a kill
+                continue  # a kill cut the line off
             if isinstance(event, dict):
                 yield event
 

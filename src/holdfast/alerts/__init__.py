@@ -1,1 +1,4 @@
-"""How alerts reach people: the port and its adapters."""
+"""Delivery of alerts to people: the interface of a target, a command of the user, and a webhook.
+
+Targets run helper processes. They touch neither the store nor files.
+"""

@@ -1,6 +1,7 @@
-"""A command of the user's as receiver: the notice as JSON on its standard input, the main words as variables.
+"""A command of the user as a target: the delivery as JSON on its standard input, its main fields as variables.
 
-It runs as a helper: in a group of its own, with a deadline, ended with all that it started. Exit code 0 is success.
+The command runs as a helper: in its own process group, with a deadline, ended with all that it started. Exit code 0 is
+success.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from holdfast.secrets.redact import redacted
 
 KEPT = 4096
 PIECE = 65536
-AT_MOST = 16  # more than a pipe holds: one who left its group and prints for ever must not keep us here
+AT_MOST = 16  # more than a pipe holds: a process that left the group and prints for ever must not block us
 
 
 class Tail:
-    """Made, used and closed in a running event loop. `fd` is what the helper writes to."""
+    """The end of a helper's output, of any length, read through a pipe that is always drained.
+
+    It is created, used and closed in a running event loop. The helper writes to `fd`.
+    """
 
     def __init__(self) -> None:
         self._end, self.fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        os.set_blocking(self.fd, True)  # its own end: a helper does not expect to be refused
+        os.set_blocking(self.fd, True)  # the helper's end: it does not expect EAGAIN
         self._kept = b""
         asyncio.get_running_loop().add_reader(self._end, self._drain)
 
@@ -37,7 +41,7 @@ class Tail:
             self._kept = (self._kept + os.read(self._end, PIECE))[-KEPT:]
 
     def close(self) -> str:
-        """All that was written by now; whoever still holds the other end writes to nobody."""
+        """Close the pipe and return the end of the output. A process that still has the other end gets SIGPIPE."""
         asyncio.get_running_loop().remove_reader(self._end)
         os.close(self.fd)
         try:
@@ -51,6 +55,8 @@ class Tail:
 
 
 class CommandTarget:
+    """A target that runs a command for each delivery."""
+
     name = "command"
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], run: Runner, timeout: float) -> None:
@@ -82,7 +88,7 @@ class CommandTarget:
 
 
 def variables(notice: Notice) -> dict[str, str]:
-    """For scripts that do not want to read JSON."""
+    """Return the main fields of a delivery as variables, for scripts that do not parse JSON."""
     alert = json.loads(notice.body)["alert"]
     return {
         "HOLDFAST_NOTICE_KEY": notice.key,
@@ -95,16 +101,21 @@ def variables(notice: Notice) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """What a variable can hold, and a script may print: others' words drive no terminal. The JSON has all of it."""
+    """Return a text that a variable can hold and a script can print without control characters.
+
+    Foreign text must not control a terminal. The JSON has the whole text.
+    """
     return clean(text.encode(errors="replace").decode().replace("\0", "�"))
 
 
 def _how(code: int, err: bytes, timeout: float) -> str:
     if code == 124 and err.startswith(LATE):
-        return f"it took longer than {show_duration(timeout)} and was ended"
+        return f"the command took longer than {show_duration(timeout)} and was ended"
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _last(said: str) -> str:
-    lines = redacted(said).strip().splitlines()[-3:]  # first: the last lines of a key do not look like one
-    return f"; it said: {' / '.join(lines)}" if lines else ""
+    lines = (
+        redacted(said).strip().splitlines()[-3:]
+    )  # redact before cutting: the last lines of a key do not look like a key
+    return f"; its last output: {' / '.join(lines)}" if lines else ""

@@ -1,6 +1,7 @@
-"""One POST, in a process of its own (see webhook.py). Stands alone: standard library only, order on standard input.
+"""A program that sends one POST request in its own process (see webhook.py). It imports only the standard library.
 
-It prints `{"status", "retry_after", "body"}` or `{"error"}`; what takes too long is ended by its own alarm.
+It reads the request as JSON from standard input, and prints `{"status", "retry_after", "body"}` or `{"error"}`. If the
+exchange takes too long, an alarm signal ends the process.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import urllib.request
 from http.client import HTTPException
 from typing import Any
 
-TOO_LATE = signal.SIGALRM  # what it dies of when the whole exchange takes too long
-MOST = 2048  # bytes of an answer that are read
+TOO_LATE = signal.SIGALRM  # ends the process when the whole exchange takes too long
+MOST = 2048  # bytes of a response that are read
 
 
 class Stay(urllib.request.HTTPRedirectHandler):
-    """Where a receiver sends us is not where the user wanted the notice to go."""
+    """A handler that follows no redirect. The user chose the address, and the receiver must not change it."""
 
     def redirect_request(self, *_given: Any) -> None:
         return None

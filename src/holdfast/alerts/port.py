@@ -1,6 +1,6 @@
-"""What a way to reach people must do. `tests/contracts/test_alert_targets.py` is the same promise as code.
+"""The interface of a target for alert deliveries. `tests/contracts/test_alert_targets.py` checks it.
 
-A notice may be sent again with the same key: after a failure, or because we died before its success was recorded.
+A delivery may be sent again with the same key: after a failure, or because we crashed before its success was recorded.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from holdfast.core.tasks.alerts import Notice
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What came of one attempt. `told` is for people: short, and without secrets."""
+    """The result of one attempt to send. `told` is for people: short, and without secrets."""
 
     ok: bool
     told: str
-    retry_after: float | None = None  # seconds that the receiver asked us to stay away
+    retry_after: float | None = None  # seconds that the receiver asked us to wait
 
 
 class Target(Protocol):
-    """One receiver. Never raises for what the receiver does, and always answers in bounded time."""
+    """One receiver of deliveries. `send` never raises because of the receiver, and always returns in bounded time."""
 
     @property
     def name(self) -> str: ...
@@ -30,7 +30,7 @@ class Target(Protocol):
 
 
 class Runner(Protocol):
-    """Runs one helper to its end, with all that it started, within `timeout` seconds (processes/helpers.py)."""
+    """A function that runs one helper to its end, with all that it started, within `timeout` seconds."""
 
     def __call__(
         self,
@@ -45,5 +45,5 @@ class Runner(Protocol):
     ) -> Awaitable[tuple[int, bytes, bytes]]: ...
 
 
-LATE = b"timed out after"  # how a runner tells that it ended the helper, beside the code 124
+LATE = b"timed out after"  # begins the error output of a helper that the runner ended, with exit code 124
 LONGEST_TOLD = 300

@@ -1,8 +1,8 @@
-"""A web address as receiver: one POST of the notice's JSON, signed with a shared secret; only 2xx is success.
+"""A web address as a target: one POST of the delivery's JSON, signed with a shared secret. Only 2xx is success.
 
-The request is made by a helper process (`poster`): an address that never answers, a name that never resolves and a
-receiver that sends one byte a minute all end with it, and nobody waits for a thread. The secret stays here: the helper
-gets the signature. docs/howto/alerts.md says how a receiver checks it.
+A helper process sends the request (`http_post.py`). Killing the helper ends an address that never answers, a name that
+never resolves, and a receiver that sends one byte a minute. A thread could not be ended. The secret stays in this
+process: the helper gets only the signature. docs/howto/alerts.md explains how a receiver checks it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from holdfast.base.ids import new_id
 from holdfast.base.text import one_line
 from holdfast.core.tasks.alerts import LONGEST_WAIT, Notice
 
-START_UP = 10.0  # seconds for an interpreter on a loaded machine, beside the request's own time
+START_UP = 10.0  # seconds for an interpreter on a loaded machine, in addition to the request's own time
 SCHEME = "v1"
-LIKE_A_TOKEN = 8  # letters; a part of an address that long may be a secret by itself
+LIKE_A_TOKEN = 8  # letters; a part of an address of this length may itself be a secret
 
 
 class WebhookTarget:
+    """A target that posts each delivery to a web address."""
+
     name = "webhook"
 
     def __init__(
@@ -67,11 +69,11 @@ class WebhookTarget:
         except OSError as error:
             return Answer(ok=False, told=f"the request could not be made: {error.strerror}")
         if code == -http_post.TOO_LATE:
-            return Answer(ok=False, told=f"no whole answer within {self._timeout:g} s")
+            return Answer(ok=False, told=f"no complete answer within {self._timeout:g} s")
         try:
             said = json.loads(out)
         except ValueError:
-            last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no word"]
+            last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no output"]
             return Answer(ok=False, told=self._clean(f"the request ended with code {code}: {last[0]}"))
         return self._answer(said)
 
@@ -102,7 +104,7 @@ class WebhookTarget:
         )
 
     def _clean(self, text: str) -> str:
-        """Neither the secret nor the part of the address that may be one, whoever repeats them."""
+        """Remove the secret and the parts of the address that may be one from a text that may repeat them."""
         parts = urlsplit(self._url)
         behind = f"{parts.path}?{parts.query}" if parts.query else parts.path
         pieces = [piece for piece in parts.path.split("/") if len(piece) >= LIKE_A_TOKEN]
@@ -113,12 +115,12 @@ class WebhookTarget:
 
 
 def signature(secret: str, stamp: str, body: str) -> str:
-    """HMAC-SHA256 over the time stamp, a dot and the body, in hexadecimal."""
+    """Return the HMAC-SHA256 of the time stamp, a dot and the body, in hexadecimal."""
     return hmac.new(secret.encode(), f"{stamp}.{body}".encode(), hashlib.sha256).hexdigest()
 
 
 def seconds_of(retry_after: str, now: float) -> float | None:
-    """`Retry-After`, as seconds or as a date; None where there is none that makes sense."""
+    """Return the seconds of a `Retry-After` header (seconds or a date), or None if it is missing or invalid."""
     word = retry_after.strip()
     if word.isascii() and word.isdigit():
         return min(float(word[:9]), LONGEST_WAIT)

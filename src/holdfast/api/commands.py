@@ -1,25 +1,17 @@
-"""Changing: each command is one short transaction and a ring at the doorbell."""
+"""Commands that change the store. Each is one short transaction, after which the supervisor is woken."""
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
-
-from holdfast.base import clock
-from holdfast.base.errors import Conflict, UsageError
-from holdfast.core.dispatch.spending_caps import Cap, labels_of
-from holdfast.core.model import PauseReason, Task
-from holdfast.store.port.dispatch import cap_of, purses_of
-
-if TYPE_CHECKING:
-    from holdfast.store.port.transaction import Transaction
 import contextlib
+import math
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
-from holdfast.base.errors import NotFound
-from holdfast.core.model import Repo, RequestKind, Strategy
+from holdfast.base import clock
+from holdfast.base.errors import Conflict, NotFound, UsageError
+from holdfast.core.dispatch.spending_caps import Cap, labels_of
+from holdfast.core.model import PauseReason, Repo, RequestKind, Strategy, Task
 from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.intake import repository
@@ -29,16 +21,32 @@ from holdfast.intake.resolve import check_prompt as check_prompt
 from holdfast.intake.resolve import resolve_task
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
+from holdfast.store.port.dispatch import cap_of, purses_of
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.engine.store import SqliteStore
 
+T = TypeVar("T")
+
+
+def change_store(home: str, operation: Callable[[Transaction], T], *, create: bool = False) -> T:
+    """Carry out `operation` in one transaction on the store of `home`, then wake the supervisor."""
+    with contextlib.closing(open_store(home, create=create)) as store:
+        return _write_and_wake(home, store, operation)
+
+
+def _write_and_wake(home: str, store: SqliteStore, operation: Callable[[Transaction], T]) -> T:
+    """Do what every command does. No other place in api/ rings the doorbell."""
+    result = store.write(operation)
+    doorbell.ring(home)
+    return result
+
 
 def allow_or_refuse(tx: Transaction, task_id: str, given: Cap, by: str, *, force: bool) -> None:
-    """Before a resume, in its transaction: another budget is recorded; without one left, nothing goes on.
+    """Record the budget that a resume gives. Raise Conflict if the task has no budget left after that.
 
-    It would only be paused again, one resume poorer.
+    Called in the transaction of the resume. Without a budget the task would only be paused again, one resume poorer.
     """
-    if given.usd is not None and not 0 < given.usd < math.inf:  # false for what is no number, too
+    if given.usd is not None and not 0 < given.usd < math.inf:  # also false for NaN
         raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was changed.")
     if given:
         _refuse_untold(tx.tasks.get(task_id), given)
@@ -62,7 +70,7 @@ def _refuse_untold(task: Task, given: Cap) -> None:
 
 
 def _allow_family(tx: Transaction, task: Task, given: Cap, by: str) -> None:
-    """What a subtask is given on top, the budget of the first task above it has to have."""
+    """Raise the budget of the root task by what its subtask is given."""
     root = tx.tasks.get(tx.spending.root_of(task))
     if root.id == task.id:
         return
@@ -100,41 +108,38 @@ def _refuse_shared(tx: Transaction, task: Task) -> None:
 
 
 def who() -> str:
+    """Return the name of the operator who runs this command."""
     name = os.environ.get("USER", "").encode(errors="replace").decode()
     return name or f"uid {os.getuid()}"
 
 
 class Commands:
+    """The commands of one home, on one open store."""
+
     def __init__(self, home: str, *, create: bool = True) -> None:
         self.home = home
         self._store: SqliteStore = open_store(home, create=create)
-        self.notes: list[str] = []  # what the last `add` has to say besides
+        self.notes: list[str] = []  # remarks of the last `add`
 
     def register(self, directory: str, moved_from: str | None = None) -> Repo:
-        """Make a repository known; `moved_from` is where it was when its tasks were queued."""
+        """Record a repository. `moved_from`: its directory when its tasks were queued."""
         top, common = repository.locate(directory)
         if moved_from is None:
             return self._store.write(lambda tx: tx.workspaces.register_repo(top, common, clock.now()))
         old = os.path.normpath(moved_from)
         if os.path.isdir(os.path.join(old, ".git")):
             raise Conflict(f"There is still a repository in {old}; nothing was changed.")
-        moved = self._store.write(lambda tx: tx.workspaces.move_repo(old, top, common))
-        doorbell.ring(self.home)
-        return moved
+        return self.write(lambda tx: tx.workspaces.move_repo(old, top, common))
 
     def add(self, new: NewTask) -> Task:
-        """Accept a task: when this returns it is on disk."""
+        """Add a task. It is on disk when this returns."""
         resolved = resolve_task(self.home, new, self.place_of(new.directory))
         self.notes = list(resolved.notes)
-        task = self._store.write(resolved.add)
-        doorbell.ring(self.home)
-        return task
+        return self.write(resolved.add)
 
-    def write(self, operation: Callable[[Any], Any]) -> Any:
-        """In one transaction, and the supervisor is told."""
-        done = self._store.write(operation)
-        doorbell.ring(self.home)
-        return done
+    def write(self, operation: Callable[[Transaction], T]) -> T:
+        """Carry out `operation` in one transaction, then wake the supervisor."""
+        return _write_and_wake(self.home, self._store, operation)
 
     def place_of(self, directory: str) -> tuple[str, str]:
         """Return the checkout and the git directory of the repository that tasks added from `directory` are for.
@@ -149,10 +154,13 @@ class Commands:
         return repository.locate(directory)
 
     def cancel(self, task_id: str, why: str, *, assume_dead: bool = False, subtasks: bool = True) -> int | None:
-        """None: done (it was waiting). A number: the request that the supervisor has to carry out. With its subtasks,
-        unless they are to go on."""
+        """Cancel a task, and its subtasks if `subtasks` is true.
 
-        def ask(tx: Any) -> int | None:
+        Return None if the task was waiting and is cancelled now. Return the number of the request if a supervisor has
+        to carry it out.
+        """
+
+        def ask(tx: Transaction) -> int | None:
             task = tx.tasks.get(task_id)
             if task.state in (TaskState.QUEUED, TaskState.PAUSED):
                 tx.tasks.cancel_waiting(task_id, who(), why, clock.now(), subtasks=subtasks)
@@ -160,21 +168,18 @@ class Commands:
             if task.state is not TaskState.RUNNING:
                 raise Conflict(f"Task {task_id} is {task.state} already; there is nothing to cancel.")
             data = {"assume_dead": assume_dead, "subtasks": subtasks}
-            request: int = tx.requests.ask(RequestKind.CANCEL, task_id, who(), why, data, clock.now())
-            return request
+            return tx.requests.ask(RequestKind.CANCEL, task_id, who(), why, data, clock.now())
 
-        request = self._store.write(ask)
-        doorbell.ring(self.home)
-        return request
+        return self.write(ask)
 
     def retry(self, task_id: str, *, fresh: bool) -> None:
+        """Queue an ended task again, from its base if `fresh` is true."""
         if fresh and self._store.write(lambda tx: tx.tasks.get(task_id)).state in TASK_TERMINAL:  # else refused anyway
             self._refuse_in_use(task_id)
-        self._store.write(lambda tx: tx.tasks.retry(task_id, who(), fresh, clock.now()))
-        doorbell.ring(self.home)
+        self.write(lambda tx: tx.tasks.retry(task_id, who(), fresh, clock.now()))
 
     def _refuse_in_use(self, task_id: str) -> None:
-        """R-CLEAN-08: a fresh start takes the old workspace away."""
+        """Raise Conflict if a process works in the workspace, which a fresh start removes (R-CLEAN-08)."""
         from holdfast.workspaces.removal.in_use import Users, sole_use
 
         there = self._store.write(lambda tx: tx.workspaces.all_current(task_id))
@@ -192,55 +197,49 @@ class Commands:
         budget_usd: float | None = None,
         budget_tokens: int | None = None,
     ) -> str:
-        """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed. `checkpoint`:
-        the next attempt begins with that one; that it can be read its caller has seen (R-RES-06)."""
+        """Resume a paused task by one compare-and-set (R-RES-02). Return how many resumes are spent.
 
-        from holdfast.core.dispatch.spending_caps import Cap
+        `checkpoint`: the next attempt starts from it. The caller has checked that it can be read (R-RES-06).
+        """
 
-        def go_on(tx: Any) -> ResumeDecision:
+        def resume(tx: Transaction) -> ResumeDecision:
             if not force:
-                _refuse_while_shut(tx, task_id)
+                _refuse_closed_account(tx, task_id)
             allow_or_refuse(tx, task_id, Cap(usd=budget_usd, tokens=budget_tokens), who(), force=force)
-            decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now(), force=force)
+            decided = tx.tasks.resume(task_id, who(), clock.now(), force=force)
             if decided.allowed and checkpoint is not None:
                 chosen = tx.checkpoints.choose(task_id, checkpoint, who(), clock.now())
                 tx.staging.return_to(task_id, chosen, clock.now())
             return decided
 
-        decision = self._store.write(go_on)
-        doorbell.ring(self.home)
+        decision = self.write(resume)
         if not decision.allowed:
             raise Conflict(decision.message)
         return decision.message
 
     def down(self, mode: str) -> int:
-        request = self._store.write(
-            lambda tx: tx.requests.ask(RequestKind.DOWN, None, who(), "", {"mode": mode}, clock.now())
-        )
-        doorbell.ring(self.home)
-        return request
+        """Ask the supervisor to stop. Return the number of the request."""
+        return self.write(lambda tx: tx.requests.ask(RequestKind.DOWN, None, who(), "", {"mode": mode}, clock.now()))
 
     def ack_alert(self, alert_id: int, why: str = "") -> None:
-        self._store.write(lambda tx: tx.events.ack_alert(alert_id, who(), clock.now(), why))
-        doorbell.ring(self.home)
+        """Acknowledge one alert."""
+        self.write(lambda tx: tx.events.ack_alert(alert_id, who(), clock.now(), why))
 
     def ack_all_alerts(self, why: str = "", *, level: str | None = None) -> list[int]:
-        """Those that are open now, at least as bad as `level`; their numbers."""
+        """Acknowledge the open alerts of at least `level`. Return their numbers."""
         from holdfast.core.tasks.alerts import at_least
 
-        def acknowledge(tx: Any) -> list[int]:
+        def acknowledge(tx: Transaction) -> list[int]:
             chosen = [number for number, how in tx.events.open_alerts() if level is None or at_least(how, level)]
             for number in chosen:
                 tx.events.ack_alert(number, who(), clock.now(), why)
             return chosen
 
-        done = self._store.write(acknowledge)
-        doorbell.ring(self.home)
-        return done
+        return self.write(acknowledge)
 
 
-def _refuse_while_shut(tx: Any, task_id: str) -> None:
-    """It would only wait in the queue, one resume poorer: what helps is to open its account."""
+def _refuse_closed_account(tx: Transaction, task_id: str) -> None:
+    """Raise Conflict if the task waits for its account: a resume would be spent, and the task would only queue."""
     account = tx.accounts.keeping_back(tx.tasks.get(task_id), clock.now())
     if account is not None:
         how = "stopped" if account.until is None else "parked"
@@ -251,11 +250,8 @@ def _refuse_while_shut(tx: Any, task_id: str) -> None:
         )
 
 
-PAUSED = "the task is paused"  # what the supervisor answers when it is
-
-
 def pause(home: str, task_id: str, why: str = "", seconds: float | None = None, *, force: bool = False) -> int | None:
-    """None: done (it was waiting). A number: the request that the supervisor has to carry out."""
+    """Pause a task. Return None if it was queued and is paused now, else the number of the request."""
 
     def ask(tx: Transaction) -> int | None:
         now, task = clock.now(), tx.tasks.get(task_id)
@@ -269,6 +265,4 @@ def pause(home: str, task_id: str, why: str = "", seconds: float | None = None, 
         data = {"until": until, "seconds": seconds, "force": force}
         return tx.requests.ask(RequestKind.PAUSE, task_id, who(), why, data, now)
 
-    request = open_store(home, create=False).write(ask)
-    doorbell.ring(home)
-    return request
+    return change_store(home, ask)

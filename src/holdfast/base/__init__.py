@@ -1,1 +1,2 @@
-"""Base."""
+"""Small tools that every layer may use: clocks, ids, text, units, files, errors, fault points. They import nothing
+else of Holdfast."""

@@ -1,4 +1,4 @@
-"""The one place that reads clocks. Everything else takes an `Instant`."""
+"""The one module that reads clocks. All other modules take an `Instant`."""
 
 from __future__ import annotations
 
@@ -18,37 +18,38 @@ _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 @lru_cache(maxsize=1)
 def boot_id() -> str:
-    """Which boot this is; no process survives a change of it."""
+    """Return the id of the present boot. No process survives a change of it."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
     except OSError:
-        # macOS has no boot id; the boot's wall time is steady enough to tell two boots apart.
+        # macOS has no boot id. The boot's wall time is steady enough to distinguish two boots.
         return f"boot-{int((time.time() - time.monotonic()) // 60)}"
 
 
 def boottime() -> float:
-    """Seconds since boot, sleep included, where the system has such a clock."""
+    """Return the seconds since boot, sleep included, where the system has such a clock."""
     return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
 def monotonic() -> float:
-    """Seconds that do not count the machine's sleep: how long an agent was silent (system-wide, anew at each boot)."""
+    """Return seconds that do not count the machine's sleep, to measure how long an agent was silent. The value is
+    system-wide, and starts anew at each boot."""
     return time.monotonic()
 
 
 def own_cpu() -> float:
-    """CPU seconds that this thread has used: what something cost us, however busy the machine is."""
+    """Return the CPU seconds that this thread has used: the cost of our own work, however busy the machine is."""
     return time.thread_time()
 
 
 def file_time() -> float:
-    """The clock that files' times are written by: never moved by tests."""
+    """Return the time by the clock that stamps files. Tests never move it."""
     return time.time()
 
 
 def now() -> Instant:
-    """Now, by the system's clocks. HOLDFAST_CLOCK_OFFSET moves the wall clock in tests."""
+    """Read the system's clocks. HOLDFAST_CLOCK_OFFSET moves the wall clock in tests."""
     return Instant(wall=time.time() + _offset(), boottime=boottime(), boot_id=boot_id())
 
 

@@ -1,7 +1,10 @@
-"""Work in a thread that is over when its caller goes on.
+"""Work in threads that has ended when its caller continues, and the cancellation of asyncio tasks.
 
-A thread cannot be ended. `asyncio.to_thread` lets a cancelled caller go while the thread works on: a deletion that
-nobody waited for removed the workspace that was made next at the same path.
+A thread cannot be killed. `asyncio.to_thread` releases a cancelled caller while the thread works on. Once, a deletion
+that was not waited for removed the workspace that was made next at the same path.
+
+Container engines have threads of their own. They are few, and an engine that hangs blocks each of them for half a
+minute. On the shared threads, that would block all other tasks.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """The result of `work(…)`. Cancelled, even twice, we return only when the thread is done."""
+    """Return the result of `work(…)`. If the caller is cancelled, even twice, this returns only when the thread is
+    done."""
     return await in_thread_of(None, work, *arguments, **named)
 
 
 async def in_thread_of(pool: Executor | None, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Likewise, in a thread of a pool of its own: for what may wait long for others, and must not hold up the rest."""
+    """Return the result of `work(…)` from a thread of the given pool. A pool of its own is for work that may wait long
+    and must not block the rest."""
     running = asyncio.get_running_loop().run_in_executor(pool, lambda: work(*arguments, **named))
     try:
         return await asyncio.shield(running)
@@ -33,7 +38,7 @@ async def in_thread_of(pool: Executor | None, work: Callable[P, T], *arguments: 
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
         if not running.cancelled():
-            running.exception()  # seen: the cancellation matters more
+            running.exception()  # retrieved, so that asyncio does not warn: the cancellation matters more
         raise
 
 
@@ -46,12 +51,13 @@ async def in_engines_thread(work: Callable[P, T], *arguments: P.args, **named: P
 
 @cache
 def _pool(_pid: int) -> ThreadPoolExecutor:
-    """Of this process: threads do not survive a fork."""
+    """Return the pool of this process. Threads do not survive a fork."""
     return ThreadPoolExecutor(MOST, thread_name_prefix="engine")
 
 
 async def end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until each has ended. A cancellation of the caller is heard, but after that."""
+    """Cancel tasks and wait until each has ended, before the resources that they use are closed. A cancellation of the
+    caller is raised after that."""
     ending = list(tasks)
     for task in ending:
         task.cancel()
@@ -63,6 +69,6 @@ async def end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
             heard = again
     for task in ending:
         if not task.cancelled():
-            task.exception()  # seen: it was told when it happened
+            task.exception()  # retrieved, so that asyncio does not warn: it was reported when it happened
     if heard is not None:
         raise heard

@@ -1,4 +1,4 @@
-"""Errors by who must act. The text says what happened, why, what was kept, and the next command."""
+"""Errors, classified by who must act. The text has what happened, why, what was kept, and the next command."""
 
 from __future__ import annotations
 
@@ -6,69 +6,71 @@ from holdfast.base import low_memory
 
 
 class HoldfastError(Exception):
-    """Base of everything that reaches a person as one clear line. `exit_code` is the CLI contract's."""
+    """The base of every error that reaches a person as one clear line. `exit_code` is part of the CLI contract."""
 
     exit_code = 1
 
 
 class UsageError(HoldfastError):
-    """The command line or a setting is wrong: the user corrects it."""
+    """A mistake in the command line or in a setting, which the user corrects."""
 
     exit_code = 2
 
 
 class NotFound(HoldfastError):
-    """Nothing has that id or name."""
+    """An id or a name that does not exist."""
 
     exit_code = 3
 
 
 class Conflict(HoldfastError):
-    """It exists, but its state does not allow this. Nothing was changed."""
+    """An object whose state does not allow the request. Nothing was changed."""
 
     exit_code = 4
 
 
 class Refused(HoldfastError):
-    """We could, but it would not be safe; nothing was changed."""
+    """A request that is possible but not safe. Nothing was changed."""
 
     exit_code = 1
 
 
 class Unavailable(HoldfastError):
-    """The store or the supervisor cannot be reached."""
+    """A store or a supervisor that cannot be reached."""
 
     exit_code = 69
 
 
 class NewerStore(Unavailable):
-    """A newer Holdfast has written the store: this one only leaves it alone."""
+    """A store written by a newer Holdfast. This version does not touch it."""
 
 
 class DiskFull(Unavailable):
-    """No room to write: nothing was written, and it is worth trying again when there is."""
+    """A full disk. Nothing was written, and a retry is worthwhile when there is room."""
 
 
 class NotOwner(Conflict):
-    """A write under a fence that is no longer ours. On the supervisor: kill my agent, I no longer own this."""
+    """A write under a fence that is no longer ours. The supervisor has lost the ownership of the task and kills its
+    agent."""
 
 
 class LeaseLost(Unavailable):
-    """This incarnation's host lease is gone; it must stop acting."""
+    """The loss of this incarnation's host lease. The supervisor must stop acting."""
 
 
 class LaunchError(HoldfastError):
-    """An agent or its workspace could not be started; the text has the remedy."""
+    """An agent or a workspace that could not be started. The text has the remedy."""
 
 
 class WorkspaceProblem(HoldfastError):
-    """A workspace could not be made, saved or removed; it stays in the ledger."""
+    """A workspace that could not be made, saved or removed. It stays in the ledger."""
 
-    passing = False  # whether the same might work in a moment
+    passing = False  # True: the same might work in a moment
 
 
 class NoPermission(WorkspaceProblem):
-    """Something of ours belongs to somebody else (a container's root, say); the text has the command that fixes it."""
+    """A file of ours that belongs to another user (for example to a container's root). The text has the command that
+    fixes it."""
 
 
 _PASSING_WORDS = (
@@ -78,12 +80,13 @@ _PASSING_WORDS = (
     "Cannot allocate memory",
     "Input/output error",
     "Resource temporarily unavailable",
-    "couldn't set '",  # git: a ref that was written could not be given its name
+    "couldn't set '",  # git: a ref was written but could not be renamed into place
 )
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether it is the machine's passing trouble (disk full, out of descriptors): worth trying again as it is."""
+    """True if the error is a passing trouble of the machine (disk full, out of descriptors), so that a retry is
+    worthwhile."""
     if isinstance(error, WorkspaceProblem) and error.passing:
         return True
     return low_memory.is_starved(error) or any(word in str(error) for word in _PASSING_WORDS)

@@ -1,11 +1,14 @@
-"""Named crash points around every durable step and outside effect. In production all of them return at once.
+"""Named fault points around every durable step and outside effect. In production all of them return at once.
 
-`HOLDFAST_FAULT="name:hit:action"` (several: comma) makes the process die (kill), exit (exit), stop (stop: a test looks
-around) or get an OSError (ENOSPC, EIO, …) when the point `name` is reached for the `hit`-th time.
-`HOLDFAST_FAULT_TRACE=FILE` appends every point that is reached. Each name stands at exactly one call site, and no
-effect stands without one: tests/architecture/test_failpoints_are_complete.py. docs/faults.md explains the matrix.
+`HOLDFAST_FAULT="name:hit:action"` (several: comma) acts when the point `name` is reached for the `hit`-th time. The
+action kills the process (kill), exits (exit), stops it so that a test can inspect it (stop), or raises an OSError
+(ENOSPC, EIO, …).
 
-`HOLDFAST_BREAK=check` makes us skip one of our own checks. It is there to show that the matrix would notice.
+`HOLDFAST_FAULT_TRACE=FILE` appends every point that is reached. Each name has exactly one call site, and no effect is
+without one: tests/architecture/test_failpoints_are_complete.py. docs/faults.md explains the matrix.
+
+A fault point can only end a process or fail a call, which has to be survived anyway. No variable turns a protection
+off: to show that a test would notice a missing one, tests/harness/mutations.py edits the source.
 """
 
 from __future__ import annotations
@@ -17,40 +20,34 @@ from collections import Counter
 
 _plan: list[tuple[str, int, str]] = []
 _trace = ""
-_broken: frozenset[str] = frozenset()
 _armed = False
 _hits: Counter[str] = Counter()
 
 
 def tx(name: str) -> None:
-    """Inside a store transaction, before it commits."""
+    """Mark a point inside a store transaction, before it commits."""
     if _armed:
         _reached(f"tx.{name}", may_fail=True)
 
 
 def effect(name: str) -> None:
-    """Just before an outside effect (process, file, git), where the system may refuse it."""
+    """Mark a point just before an outside effect (process, file, git) that the system may refuse."""
     if _armed:
         _reached(name, may_fail=True)
 
 
 def passed(name: str) -> None:
-    """Just after an effect, or before one that cannot be refused: only death can come here, an error cannot."""
+    """Mark a point just after an effect, or before one that cannot be refused: the process can die here, but no error
+    can occur."""
     if _armed:
         _reached(name, may_fail=False)
 
 
-def skips(check: str) -> bool:
-    """Whether a deliberate break makes us leave out `check`. Only tests of the tests set it."""
-    return check in _broken
-
-
-def arm(plan: str = "", trace: str = "", broken: str = "") -> None:
-    """Set all of it anew: what the environment does at start, and the fork server in each child."""
-    global _plan, _trace, _broken, _armed
+def arm(plan: str = "", trace: str = "") -> None:
+    """Replace the plan and the trace file. Called at import with the environment, and by fork servers in each child."""
+    global _plan, _trace, _armed
     _plan = [_parsed(word) for word in plan.split(",") if word]
     _trace = trace
-    _broken = frozenset(broken.split(",")) - {""}
     _armed = bool(_plan or _trace)
     _hits.clear()
 
@@ -83,8 +80,4 @@ def _inject(action: str, name: str, may_fail: bool) -> None:
         raise OSError(number, f"injected at {name}: {os.strerror(number)}")
 
 
-arm(
-    os.environ.get("HOLDFAST_FAULT", ""),
-    os.environ.get("HOLDFAST_FAULT_TRACE", ""),
-    os.environ.get("HOLDFAST_BREAK", ""),
-)
+arm(os.environ.get("HOLDFAST_FAULT", ""), os.environ.get("HOLDFAST_FAULT_TRACE", ""))

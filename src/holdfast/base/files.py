@@ -1,4 +1,7 @@
-"""Reading files that may have holes: the keeper punches the middle out of an agent's endless output."""
+"""Reading of files and directories that may be missing, may have holes, or may be something else than a file.
+
+The keeper punches the middle out of an agent's endless output, so logs have holes.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,19 @@ import stat
 from collections.abc import Iterator
 
 BLOCK = 1 << 16
-LONGEST_LINE = (
-    8 << 20
-)  # tools answer with whole images; a longer one is given in pieces: memory is not the agent's to fill
+# Tools answer with whole images. A longer line is given in pieces, so that an agent cannot fill our memory.
+LONGEST_LINE = 8 << 20
 
 
 def data_blocks(fd: int, position: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) of everything from `position` on that is there; holes are skipped, not read as zeros."""
+    """Yield (offset, bytes) of all data from `position` on. Holes are skipped, not read as zeros."""
     while True:
         try:
             position = os.lseek(fd, position, os.SEEK_DATA)
             end = os.lseek(fd, position, os.SEEK_HOLE)
         except OSError as error:
             if error.errno == errno.ENXIO:
-                return  # nothing more
+                return  # no more data
             end = os.fstat(fd).st_size  # a file system without holes
             if position >= end:
                 return
@@ -34,7 +36,7 @@ def data_blocks(fd: int, position: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def extents(fd: int) -> list[tuple[int, int]]:
-    """(first, end) of every part that is there."""
+    """Return (first, end) of every part that has data."""
     found: list[tuple[int, int]] = []
     position = 0
     while True:
@@ -50,7 +52,8 @@ def extents(fd: int) -> list[tuple[int, int]]:
 
 
 def open_plain(path: str) -> int:
-    """A plain file, for reading. The agent may have put a FIFO there: it is neither followed nor waited for."""
+    """Open a plain file for reading. The agent may have put a FIFO or a symbolic link there: neither is followed or
+    waited for."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
@@ -59,10 +62,10 @@ def open_plain(path: str) -> int:
 
 
 def data_lines(path: str) -> Iterator[str]:
-    """Line by line, without the newline. Lines that a hole cut are given as what is left of them."""
+    """Yield the lines without their newlines. Of a line that a hole cut, yield what is left."""
     fd = open_plain(path)
     try:
-        rest: list[bytes] = []  # of a line that is not over yet: joined once, or a long one would be copied for ever
+        rest: list[bytes] = []  # of an unfinished line: joined once, because a long line would be copied for ever
         length = follows = 0
         for offset, block in data_blocks(fd):
             *lines, last = block.split(b"\n")
@@ -83,7 +86,7 @@ def data_lines(path: str) -> Iterator[str]:
 
 
 def last_lines(path: str, most: int) -> Iterator[str]:
-    """Whole lines from the end of a file, of at most so many bytes; none when it is not there any more."""
+    """Yield whole lines from the end of a file, of at most so many bytes. A missing file has none."""
     try:
         fd = open_plain(path)
     except OSError:
@@ -104,7 +107,7 @@ def last_lines(path: str, most: int) -> Iterator[str]:
 
 
 def listed(folder: str) -> list[str]:
-    """The names in a directory, in order; none where there is no such directory. Any other error is the caller's."""
+    """Return the names in a directory, in order. A missing directory has none. Every other error is raised."""
     try:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -112,24 +115,25 @@ def listed(folder: str) -> list[str]:
 
 
 def privately(path: str, flags: int) -> int:
-    """The `opener` of `open` for files of the home: made for its owner alone, whatever the umask."""
+    """Open a file of the home for its owner alone, whatever the umask. This is an `opener` for `open`."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 class NotPlain(OSError):
-    """A pipe, a socket or a device where a file should be."""
+    """A pipe, a socket or a device in the place of a file."""
 
 
 def plainly(path: str, flags: int) -> int:
-    """The `opener` of `open` for files that an agent can reach: a pipe in their place is refused, not waited for."""
+    """Open a file that an agent can reach. A pipe in its place is refused, not waited for. This is an `opener` for
+    `open`."""
     try:
         fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno != errno.ENXIO:  # a socket
+        if error.errno != errno.ENXIO:  # anything but a socket
             raise
-        raise NotPlain(errno.ENXIO, "It is no plain file", path) from error
+        raise NotPlain(errno.ENXIO, "It is not a plain file", path) from error
     mode = os.fstat(fd).st_mode
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # of a directory `open` says that it is one
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # `open` itself refuses a directory with a clear message
         return fd
     os.close(fd)
-    raise NotPlain(errno.EINVAL, "It is no plain file", path)
+    raise NotPlain(errno.EINVAL, "It is not a plain file", path)

@@ -1,4 +1,4 @@
-"""Where everything of ours is kept."""
+"""The home: the directory that holds everything that Holdfast stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.base.text import is_text
 
 
 def home_directory() -> str:
-    """$HOLDFAST_HOME, else the XDG state directory. Always a full path."""
+    """Return $HOLDFAST_HOME, else the XDG state directory. The result is always a full path."""
     chosen = os.environ.get("HOLDFAST_HOME")
     if chosen:
         home = os.path.expanduser(chosen)
@@ -31,7 +31,7 @@ def home_directory() -> str:
 
 
 def _users_own(*names: str) -> str:
-    """A path below the user's directory: $HOME, or the system's list of users where HOME says nothing useful."""
+    """Return a path below the user's directory: $HOME, or the system's list of users if HOME is not usable."""
     directory = os.environ.get("HOME", "")
     if not os.path.isabs(directory):
         import pwd
@@ -46,7 +46,7 @@ def _users_own(*names: str) -> str:
 
 
 def ensure_home(home: str) -> None:
-    """Make the home, private to its user; a clear refusal when that cannot be done."""
+    """Make the home, private to its user. Raise a clear error if that is not possible."""
     try:
         faults.effect("home.make")
         os.makedirs(home, mode=0o700, exist_ok=True)
@@ -61,7 +61,8 @@ def ensure_home(home: str) -> None:
 
 
 def ensure_directories(home: str, *names: str) -> None:
-    """Make them in the home; a file in the way of one is named before a supervisor stumbles over it again and again."""
+    """Make directories in the home. A file in the way is named here, before a supervisor fails because of it again and
+    again."""
     for name in names:
         path = os.path.join(home, name)
         try:

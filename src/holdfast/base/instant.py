@@ -1,4 +1,5 @@
-"""One reading of the clocks, as a value. Alone, because the pure core may import it and `base/clock.py` not."""
+"""One reading of the clocks, as a value. It has its own module because the pure core may import it, but not
+`base/clock.py`."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ class Instant:
 
     wall: float  # seconds since the epoch; may jump
     boottime: float  # CLOCK_BOOTTIME; never jumps, counts sleep, starts anew at boot
-    boot_id: str  # which boot the second number belongs to
+    boot_id: str  # the boot that `boottime` belongs to
 
     def since(self, earlier: Instant) -> float:
-        """Seconds since `earlier`: exact within one boot, clamped wall time across boots (never negative)."""
+        """Return the seconds since `earlier`: exact within a boot, clamped wall time across boots (never negative)."""
         if self.boot_id == earlier.boot_id:
             return self.boottime - earlier.boottime
         return max(0.0, self.wall - earlier.wall)

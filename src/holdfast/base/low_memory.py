@@ -1,4 +1,5 @@
-"""When Python itself is refused memory or a thread. It imports next to nothing: there is no room for it then."""
+"""The case that Python itself is refused memory or a thread. The module imports next to nothing, because there is no
+memory for imports then."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import os
 from contextlib import suppress
 
 EXIT_CODE = 69  # of errors.Unavailable
-# How the loader and the interpreter say it: neither makes a MemoryError of it.
+# The texts of the loader and of the interpreter: neither raises a MemoryError.
 _LOADER = ("failed to map segment", "Cannot allocate memory", "cannot allocate memory", "Too many open files")
 _INTERPRETER = ("without exception set", "without setting an exception")
 _TOLD = (
@@ -16,7 +17,7 @@ _TOLD = (
 
 
 def is_starved(error: BaseException) -> bool:
-    """Whether that is what `error` says."""
+    """True if `error` means that memory or a thread was refused."""
     if isinstance(error, RuntimeError):
         return "start new thread" in str(error)
     if isinstance(error, ImportError):
@@ -27,7 +28,7 @@ def is_starved(error: BaseException) -> bool:
 
 
 def tell() -> int:
-    """One line, made beforehand; the exit code."""
-    with suppress(OSError):  # the code still says it
+    """Write one line, prepared beforehand, to standard error. Return the exit code."""
+    with suppress(OSError):  # the exit code still reports it
         os.write(2, _TOLD)
     return EXIT_CODE

@@ -1,4 +1,4 @@
-"""What this system can do. Supervising needs Linux; adding and looking work wherever Python and git do."""
+"""The abilities of this system. Supervision needs Linux. Adding and viewing tasks work wherever Python and git do."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 from holdfast.base.errors import Unavailable
 
 LINUX_ONLY = ("up", "run", "rehearse", "backup", "restore", "purge", "sweep")
-"""Commands that end processes or delete trees, which we do only with proofs that no other system gives."""
+"""Commands that end processes or delete trees. They need proofs that only Linux provides."""
 
 
 def missing() -> str | None:
-    """What is not there that supervision needs; None: nothing."""
+    """Return what supervision needs and this system lacks. None: nothing."""
     if sys.platform != "linux":
         return f"{sys.platform} has no child subreapers, pidfds and /proc"
     if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):

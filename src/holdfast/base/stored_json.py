@@ -1,4 +1,4 @@
-"""What the store holds, read back. A record that cannot be read is a damaged store, and is told as that."""
+"""Reading of JSON from the store. A record that cannot be read means a damaged store, and is reported as that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _Read = TypeVar("_Read")
 
 
 def recorded(text: str, *needed: str, shape: type = object) -> Any:
-    """`needed`: keys that were written whatever the version. `shape`: what it must be, where nobody looks closer."""
+    """Parse a stored text. `needed`: keys that every version wrote. `shape`: the required type, where no other check
+    follows."""
     try:
         value = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
@@ -28,7 +29,7 @@ def recorded(text: str, *needed: str, shape: type = object) -> Any:
 
 
 def understood(read: Callable[_Given, _Read]) -> Callable[_Given, _Read]:
-    """For functions that do nothing but make sense of what the store holds: whatever they stumble over is damage."""
+    """Decorate a function that only interprets stored data: every error of its data is reported as a damaged store."""
 
     @wraps(read)
     def reading(*words: _Given.args, **more: _Given.kwargs) -> _Read:

@@ -8,7 +8,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST_WORD = 60
 LONGEST = 10 * 365 * 86400.0
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
-_LONGEST_WORD = 40  # of a wrong value in an error message
+_LONGEST_WORD = 40  # characters of a wrong value in an error message
 _LONGEST_DURATION = 60
 
 _STEPS = "kmgtp"
@@ -17,19 +17,20 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:([kmgtp])(i?b?)|(b|bytes?))", re.
 
 
 def parse_duration(text: object) -> float:
-    """Seconds of "90s", "5m", "1h30m", "250ms". A bare number needs a unit: ValueError, whose text is the message."""
+    """Return the seconds of "90s", "5m", "1h30m", "250ms". A bare number needs a unit: it raises ValueError, whose text
+    is the message."""
     word = str(text).strip()
-    parts = _PART.findall(word[:_LONGEST_DURATION])  # the pattern needs quadratic time for a very long one
+    parts = _PART.findall(word[:_LONGEST_DURATION])  # the pattern needs quadratic time for a very long text
     if not parts or "".join(number + unit for number, unit in parts) != word:
         raise ValueError(f"'{_cut(word)}' is not a duration; write it with a unit, like 90s, 5m, 1h30m or 250ms")
-    seconds = round(sum(float(number) * _UNITS[unit] for number, unit in parts), 9)  # 9ms is 0.009, not a hair more
+    seconds = round(sum(float(number) * _UNITS[unit] for number, unit in parts), 9)  # 9ms is 0.009, not slightly more
     if seconds > LONGEST:
         raise ValueError(f"'{_cut(word)}' is longer than ten years")
     return seconds
 
 
 def show_duration(seconds: float) -> str:
-    """A short human form: 850ms, 12s, 3m 20s, 2h 5m, 4d 3h."""
+    """Return a short form for people: 850ms, 12s, 3m 20s, 2h 5m, 4d 3h."""
     if seconds < 1:
         return f"{max(0, int(seconds * 1000))}ms"
     whole = int(seconds)
@@ -43,7 +44,7 @@ def show_duration(seconds: float) -> str:
 
 
 def write_duration(seconds: float) -> str:
-    """The form that `parse_duration` reads back to the same number: 1h30m, 250ms, 0s."""
+    """Return the form that `parse_duration` reads back to the same number: 1h30m, 250ms, 0s."""
     thousandths = round(seconds * 1000)
     if thousandths / 1000 != seconds:
         return f"{seconds:.9f}".rstrip("0") + "s"
@@ -55,9 +56,10 @@ def write_duration(seconds: float) -> str:
 
 
 def parse_size(text: object) -> int:
-    """Bytes of "512MiB", "2G", "1.5GB", "100k", "0". KB, MB … count in thousands; K, M … and KiB, MiB … in 1024s.
+    """Return the bytes of "512MiB", "2G", "1.5GB", "100k", "0". KB, MB … count in thousands, and K, M … and KiB, MiB …
+    in 1024s.
 
-    A bare number needs a unit, because nobody knows whether 100 is bytes or megabytes: ValueError.
+    A bare number raises ValueError, because 100 might be bytes or megabytes.
     """
     word = str(text).strip()
     if word == "0":
@@ -71,7 +73,7 @@ def parse_size(text: object) -> int:
         base = 1000 if tail.lower() == "b" else 1024
         factor = base ** (_STEPS.index(step.lower()) + 1)
     whole, _, fraction = number.partition(".")
-    # cut before int(), to which five thousand digits are an error
+    # Cut the digits first: int() raises an error for five thousand of them.
     whole, fraction = whole.lstrip("0")[:30] or "0", fraction[:15]
     size: int = int(whole) * factor + int(fraction or "0") * factor // 10 ** len(fraction)
     if size > LARGEST:
@@ -80,7 +82,7 @@ def parse_size(text: object) -> int:
 
 
 def show_size(size: int) -> str:
-    """A short human form in 1024s: 0 B, 512 B, 1.5 MiB, 20 GiB."""
+    """Return a short form for people, in 1024s: 0 B, 512 B, 1.5 MiB, 20 GiB."""
     if size < 1024:
         return f"{size} B"
     value = float(size)
@@ -92,7 +94,7 @@ def show_size(size: int) -> str:
 
 
 def write_size(size: int) -> str:
-    """The form that `parse_size` reads back to the same number: 512MiB, 1500B, 0."""
+    """Return the form that `parse_size` reads back to the same number: 512MiB, 1500B, 0."""
     if size == 0:
         return "0"
     for power in range(len(_STEPS), 0, -1):

@@ -1,7 +1,8 @@
-"""The independent checker: do the five promises hold on this home, right now?
+"""The independent checker: it tests whether the five promises hold on a home, right now.
 
-It shares no code with what it checks: it opens the database itself, asks git itself, and reads /proc and the file
-system itself. A mistake in the supervisor, in core or in an adapter cannot hide here (import-linter holds that line).
+The checker shares no code with what it checks. It opens the database itself, runs git itself, and reads /proc and the
+file system itself. It changes nothing. A mistake in the supervisor, in core or in an adapter cannot hide here
+(import-linter enforces that).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 Row = dict[str, Any]
-LATER = ("checkpoints",)  # of newer stores: an older one, looked at before its migration, has none of them
+LATER = ("checkpoints",)  # tables of newer stores: an older one that is checked before its migration lacks them
 TABLES = (
     "repos",
     "tasks",
@@ -31,7 +31,7 @@ _MARK = b"HOLDFAST_RUN_DIR="
 
 
 class Evidence:
-    """Everything is read once, when it is first asked for."""
+    """Evidence about one home. The tables are read at once, in one snapshot. Everything else is read on first use."""
 
     def __init__(self, home: str) -> None:
         self.home = os.path.realpath(home)
@@ -76,7 +76,7 @@ class Evidence:
                         yield path
 
     def owner_markers(self) -> Iterator[str]:
-        """Workspaces for which a marker stands on disk."""
+        """Yield the workspaces that have an owner marker on disk."""
         root = os.path.join(self.given_home, "workspaces")
         for repo in listed(root):
             for name in listed(os.path.join(root, repo)):
@@ -90,7 +90,7 @@ class Evidence:
         return listed(os.path.join(self.given_home, "runs"))
 
     def scraps(self) -> list[str]:
-        """Half-written things: fine while somebody writes them, a leak when nobody does."""
+        """Return half-written files. They are normal while a process writes them, and a leak otherwise."""
         found = [os.path.join(self.given_home, "scratch", name) for name in listed(f"{self.given_home}/scratch")]
         found += [
             os.path.join(folder, name)
@@ -106,7 +106,7 @@ class Evidence:
     # -- git -------------------------------------------------------------------------------------------------------
 
     def admin_entries(self, common_dir: str) -> Iterator[tuple[str, str]]:
-        """(entry, worktree path) of every worktree entry that lies in this home."""
+        """Yield (entry, worktree path) of every git worktree entry whose worktree is in this home."""
         folder = os.path.join(common_dir, "worktrees")
         for name in listed(folder):
             try:
@@ -122,7 +122,7 @@ class Evidence:
         return {line.split()[0].removeprefix("refs/heads/"): line.split()[1] for line in out.splitlines()}
 
     def blobs_beyond(self, git_dir: str, tip: str, base: str | None) -> set[str]:
-        """Every object that `tip` reaches and `base` does not."""
+        """Return every object that `tip` reaches and `base` does not."""
         bounds = [f"^{base}"] if base else []
         return {line.split()[0] for line in git(git_dir, "rev-list", "--objects", tip, *bounds).splitlines()}
 
@@ -132,14 +132,15 @@ class Evidence:
     # -- processes -------------------------------------------------------------------------------------------------
 
     def marked_processes(self) -> dict[int, str]:
-        """Living processes of a run of this home, by environment or (keepers) by working directory: pid → run id."""
+        """Return living processes of this home's runs, as pid → run id. They are found by environment, and keepers
+        by their working directory."""
         homes = {self.home, self.given_home}
         runs = os.path.join(self.home, "runs") + "/"
         prefixes = tuple(_MARK + os.fsencode(os.path.join(home, "runs")) + b"/" for home in homes)
         found = {}
         for pid in living():
             environment = _read(f"/proc/{pid}/environ")
-            if _MARK in environment:  # few have it: most need not be taken apart
+            if _MARK in environment:  # few processes have it, so most need not be split
                 for variable in environment.split(b"\0"):
                     if variable.startswith(prefixes):
                         found[pid] = variable.rsplit(b"/", 1)[1].decode(errors="replace")
@@ -149,7 +150,7 @@ class Evidence:
         return found
 
     def processes_inside(self) -> dict[int, str]:
-        """Living processes that work in a workspace of this home: pid → directory."""
+        """Return living processes whose working directory is in a workspace of this home, as pid → directory."""
         root = os.path.join(self.home, "workspaces") + "/"
         found = {}
         for pid in living():
@@ -159,7 +160,7 @@ class Evidence:
         return found
 
     def cgroups(self) -> Iterator[tuple[str, str]]:
-        """(run id, directory) of every cgroup that is named after this home, in any mounted hierarchy."""
+        """Yield (run id, directory) of every cgroup that is named after this home, in any mounted hierarchy."""
         name = "holdfast-" + hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
         for line in _read("/proc/self/mountinfo").decode(errors="surrogateescape").splitlines():
             left, _, right = line.partition(" - ")
@@ -170,7 +171,7 @@ class Evidence:
                         folders.clear()
 
     def supervisor_lives(self) -> bool:
-        """By the kernel: is a recorded host's very process still there?"""
+        """True if the process of a recorded host still lives, according to the kernel."""
         boot = _read("/proc/sys/kernel/random/boot_id").decode().strip()
         for host in self.tables["hosts"]:
             stat = _read(f"/proc/{host['pid']}/stat").rpartition(b")")[2].split()
@@ -180,12 +181,13 @@ class Evidence:
 
 
 def task_of(branch: str) -> str:
-    """`holdfast/TASK`, `holdfast/TASK-r2` of a fresh start, `holdfast/TASK--NAME` of a member of a parallel stage."""
+    """Return the task of a branch: `holdfast/TASK`, `holdfast/TASK-r2` after a fresh start, or `holdfast/TASK--NAME`
+    for a member of a parallel stage."""
     return branch.removeprefix("holdfast/").partition("-")[0]
 
 
 def living() -> list[int]:
-    """Pids of processes that are not zombies, our own left out."""
+    """Return the pids of all processes that are not zombies, without our own."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
@@ -196,13 +198,14 @@ def living() -> list[int]:
 
 
 def git(directory: str, *arguments: str) -> str:
-    """Output of a reading git command; '' when it fails. No hooks, no config of the repository's owner that runs."""
+    """Return the output of a reading git command, or '' if it fails. No hooks run, nor programs that the
+    repository's own config names."""
     env = {
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_ALLOW_PROTOCOL": "none",  # what is missing is missing: nobody is asked for it
+        "GIT_ALLOW_PROTOCOL": "none",  # missing objects are not fetched
         "GIT_NO_LAZY_FETCH": "1",
         "LC_ALL": "C",
     }

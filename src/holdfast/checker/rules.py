@@ -1,6 +1,6 @@
-"""The rules, one function each, by promise. docs/faults.md lists them.
+"""The rules, one function each, grouped by promise. docs/faults.md lists them.
 
-`at_rest` adds what must hold when every task has ended and no supervisor runs. A `witness` file says what happened
+`at_rest` adds rules that hold when every task has ended and no supervisor runs. A `witness` file records what happened
 outside: which tasks were acknowledged, and which bytes agents wrote.
 """
 
@@ -24,7 +24,7 @@ RESUME, LOST, RETRY, CRASH, RUNS = "resume", "lost", "retry", "crash", "runs"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The budgets as configured; each may be reached, none may be passed."""
+    """The retry budgets as configured. Each may be reached, and none may be exceeded."""
 
     runs: int = 12
     crash: int = 3
@@ -35,10 +35,10 @@ class Limits:
 def violations(
     home: str, *, at_rest: bool = False, witness: str | None = None, limits: Limits | None = None
 ) -> list[Violation]:
-    """Everything that breaks a promise, in the order of the promises.
+    """Return everything that breaks a promise, in the order of the promises.
 
-    Rows, directories and processes cannot be read at the same instant. What is found is looked for once more, a moment
-    later: a task that was just starting looks like a leak only once.
+    Rows, directories and processes cannot be read at the same instant. So the rules run a second time a moment later,
+    and only violations that are found twice are returned. A task that was just starting looks like a leak only once.
     """
     first = _look(home, at_rest, witness, limits)
     if not first:
@@ -59,11 +59,11 @@ def _look(home: str, at_rest: bool, witness: str | None, limits: Limits | None) 
 
 
 def _asked(rule: Callable[[Evidence], Iterable[Violation]], evidence: Evidence) -> list[Violation]:
-    """What cannot even be read was not kept: a record that makes no sense is a finding, not the end of the others."""
+    """Run one rule. A record that cannot be read was not kept: it is a violation, and does not stop the other rules."""
     try:
         return list(rule(evidence))
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        return [Violation("lost", "record", f"the store holds what nobody wrote ({type(error).__name__}: {error})")]
+        return [Violation("lost", "record", f"a record cannot be read ({type(error).__name__}: {error})")]
 
 
 # -- nothing lost --------------------------------------------------------------------------------------------------
@@ -109,7 +109,8 @@ def _rows_have_their_things(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _is_claimed(evidence: Evidence, workspace: Row) -> bool:
-    """Its task runs, or it is being put away: the next step of that is under way. Or its whole repository is gone."""
+    """True if the task runs or the workspace is being removed, so that the next step is under way. Also true if the
+    whole repository is gone."""
     repo = {row["id"]: row for row in evidence.tables["repos"]}[workspace["repo_id"]]
     return (
         evidence.tasks[workspace["task_id"]]["state"] == "running"
@@ -165,9 +166,10 @@ def _no_stray_git(evidence: Evidence) -> Iterator[Violation]:
     for repo in evidence.tables["repos"]:
         for name, path in evidence.admin_entries(repo["common_dir"]):
             ours = bool(path) or any(name.startswith(task_id) for task_id in evidence.tasks)
-            inside = any(path.startswith(workspace + "/") for workspace in live)  # an agent's own worktree in its tree
+            # An agent may have made a worktree of its own inside its workspace.
+            inside = any(path.startswith(workspace + "/") for workspace in live)
             if ours and path not in live and not inside:
-                yield Violation("leaked", "worktree entry", f"{name} in {repo['path']} stands for '{path}'")
+                yield Violation("leaked", "worktree entry", f"{name} in {repo['path']} points to '{path}'")
         for branch, tip in evidence.branches(repo["common_dir"]).items():
             task = evidence.tasks.get(task_of(branch))
             if task is None or branch in in_use or task["state"] not in TERMINAL:
@@ -180,10 +182,10 @@ def _no_stray_git(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _ends_once(evidence: Evidence) -> Iterator[Violation]:
-    """After a terminal event comes nothing terminal, until an operator's retry opens the task again. Where numbers are
-    missing in between, history was forgotten, and the retry with it."""
+    """Check that no terminal event follows a terminal event, until an operator's retry opens the task again. If
+    numbers are missing in between, history was forgotten, and the retry with it."""
     ended: dict[str, str] = {}
-    at: dict[str, tuple[int, int]] = {}  # where the last ending stands: (place in what is left, number)
+    at: dict[str, tuple[int, int]] = {}  # the last ending: (its position among the remaining events, its number)
     for place, event in enumerate(evidence.events):
         task_id, kind = event["task_id"], event["kind"]
         if kind == "task.queued":
@@ -199,7 +201,7 @@ def _ends_once(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _fences_rise(evidence: Evidence) -> Iterator[Violation]:
-    """Claims and adoptions raise the fence; every other accepted write carries the newest one."""
+    """Check that claims and adoptions raise the fence, and that every other accepted write carries the newest one."""
     newest: dict[str, int] = {}
     for event in evidence.events:
         task_id, fence = event["task_id"], event["data"].get("fence")
@@ -215,12 +217,14 @@ def _fences_rise(evidence: Evidence) -> Iterator[Violation]:
                 f"{fence}, but {newest[task_id]} held it",
             )  # fmt: skip
     for task_id, task in evidence.tasks.items():
-        if task["fence"] < newest.get(task_id, 0):  # a restore raises fences above all that was told
-            yield Violation("twice", "fence", f"task {task_id} has fence {task['fence']}, told was {newest[task_id]}")
+        if task["fence"] < newest.get(task_id, 0):  # a restore raises fences above those of all events
+            yield Violation(
+                "twice", "fence", f"task {task_id} has fence {task['fence']}, but an event has {newest[task_id]}"
+            )
 
 
 def _claims_are_leased(evidence: Evidence) -> Iterator[Violation]:
-    """No supervisor claims or takes over a task after another one has recorded its end."""
+    """Check that no supervisor claims or adopts a task after another one has recorded it as lost."""
     lost: set[str] = set()
     for event in evidence.events:
         host = event["data"].get("host")
@@ -234,7 +238,8 @@ def _claims_are_leased(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _one_agent_at_a_time(evidence: Evidence) -> Iterator[Violation]:
-    """One for a task; one for each member, while a parallel stage is under way: then none of the task's own."""
+    """Check that a task has one open run. During a parallel stage each member has one, and the task has none of its
+    own."""
     left = [run for run in evidence.runs.values() if run["state"] != "settled"]
     open_runs = Counter((run["task_id"], run["member"]) for run in left)
     for (task_id, member), count in open_runs.items():
@@ -242,14 +247,14 @@ def _one_agent_at_a_time(evidence: Evidence) -> Iterator[Violation]:
             who = f"member {member} of task {task_id}" if member else f"task {task_id}"
             yield Violation("twice", "runs", f"{who} has {count} open runs")
         if not member and any(run["task_id"] == task_id and run["member"] for run in left):
-            yield Violation("twice", "runs", f"task {task_id} has an open run beside those of its members")
+            yield Violation("twice", "runs", f"task {task_id} has an open run in addition to those of its members")
         if evidence.tasks[task_id]["state"] != "running":
             state = evidence.tasks[task_id]["state"]
             yield Violation("twice", "runs", f"task {task_id} is {state}, but a run of it is open")
     told = Counter(event["run_id"] for event in evidence.events if event["kind"] == "agent.terminated")
     for run_id, run in evidence.runs.items():
         if told[run_id] > 1:
-            yield Violation("twice", "runs", f"run {run_id} was told to have ended {told[run_id]} times")
+            yield Violation("twice", "runs", f"run {run_id} has {told[run_id]} events that it ended")
         if run["state"] in ("ended", "settled") and run["outcome"] is None:
             yield Violation("silent", "runs", f"run {run_id} is {run['state']} without an outcome")
 
@@ -264,7 +269,7 @@ def _budgets(evidence: Evidence, limits: Limits) -> Iterator[Violation]:
         if event["kind"] == "task.resumed"
         and event["data"].get("forced")
         and event["data"]["resume_attempts"] > event["data"]["max_resume_attempts"]
-    )  # an operator's word, each time
+    )  # an operator forced each of these
     given_back = Counter(event["task_id"] for event in evidence.events if event["data"].get("gives_resumes_back"))
     for task_id, task in evidence.tasks.items():
         spent = Counter(
@@ -283,16 +288,18 @@ def _budgets(evidence: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def _what_it_took_is_counted_once(evidence: Evidence) -> Iterator[Violation]:
-    """With the end of its run, and never more than its agent told."""
+    """Check that the usage of a run is counted once, at its end, and never more than its agent reported."""
     counted = {row["run_id"]: row["input"] + row["output"] for row in evidence.tables["usage"]}
     for run_id, run in evidence.runs.items():
         is_over = run["state"] in ("ended", "settled")
         if is_over and run["tokens"] is not None and run_id not in counted:
-            yield Violation("lost", "usage", f"what run {run_id} took is in no ledger")
+            yield Violation("lost", "usage", f"the usage of run {run_id} is not recorded")
         if not is_over and run_id in counted:
             yield Violation("twice", "usage", f"run {run_id} was counted before its end")
         if counted.get(run_id, 0) > (run["tokens"] or 0):
-            yield Violation("twice", "usage", f"run {run_id} counts {counted[run_id]} tokens, and told {run['tokens']}")
+            yield Violation(
+                "twice", "usage", f"run {run_id} counts {counted[run_id]} tokens, but reported {run['tokens']}"
+            )
 
 
 # -- nothing silent ------------------------------------------------------------------------------------------------
@@ -304,7 +311,7 @@ def _everything_has_a_reason(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("silent", "reason", f"task {task_id} is {task['state']} without a reason")
     told = {(event["task_id"], event["kind"]) for event in evidence.events}
     for task_id, task in evidence.tasks.items():
-        if task["state"] not in TERMINAL and (task_id, "task.queued") not in told:  # old history may be forgotten
+        if task["state"] not in TERMINAL and (task_id, "task.queued") not in told:  # old events may be deleted
             yield Violation("silent", "events", f"task {task_id} was queued without an event")
     sequence = [event["seq"] for event in evidence.events]
     if len(sequence) != len(set(sequence)):
@@ -312,7 +319,7 @@ def _everything_has_a_reason(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _rest(evidence: Evidence) -> Iterator[Violation]:
-    """Every task has ended and no supervisor runs: nothing may be under way."""
+    """Check that nothing is under way, given that every task has ended and no supervisor runs."""
     for task_id, task in evidence.tasks.items():
         if task["state"] not in TERMINAL:
             yield Violation("lost", "rest", f"task {task_id} never ended: {task['state']}, {task['reason']}")
@@ -322,7 +329,7 @@ def _rest(evidence: Evidence) -> Iterator[Violation]:
     for pid, run_id in evidence.marked_processes().items():
         yield Violation("leaked", "rest", f"pid {pid} of run {run_id} lives")
     for path in evidence.scraps():
-        yield Violation("leaked", "rest", f"{path} is half made, and nobody works on it")
+        yield Violation("leaked", "rest", f"{path} is half written, and no process works on it")
     for row in evidence.tables["requests"]:
         if row["answered_at"] is None:
             yield Violation("silent", "rest", f"request {row['id']} ({row['kind']}) was never answered")

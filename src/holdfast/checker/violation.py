@@ -1,4 +1,7 @@
-"""A fingerprint of everything that recovery could change: equal before and after a second recovery."""
+"""Violations, and a fingerprint of everything that recovery could change.
+
+The fingerprint is the same before and after a second recovery.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _LASTING = ("repos", "tasks", "runs", "workspaces", "salvages", "spends", "reque
 
 
 def fingerprint(home: str) -> dict[str, str]:
-    """Part → its content as text, so that a difference can be shown."""
+    """Return a mapping from a part of the home to its content as text, so that a difference can be shown."""
     evidence = Evidence(home)
     parts = {name: _text(evidence.tables[name]) for name in _LASTING}
     parts["task events"] = _text([row for row in evidence.events if row["task_id"] is not None])
@@ -29,7 +32,8 @@ def fingerprint(home: str) -> dict[str, str]:
         parts[f"entries of {repo['path']}"] = _text(list(evidence.admin_entries(repo["common_dir"])))
         if os.path.isdir(evidence.shadow(repo["id"])):
             refs = git(evidence.shadow(repo["id"]), "for-each-ref").splitlines()
-            lasting = [line for line in refs if "\trefs/checkpoint/" not in line]  # those of ended tasks go any time
+            # Checkpoints of ended tasks may be deleted at any time.
+            lasting = [line for line in refs if "\trefs/checkpoint/" not in line]
             parts[f"shadow of {repo['path']}"] = "\n".join(lasting)
     return parts
 

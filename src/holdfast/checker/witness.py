@@ -1,4 +1,5 @@
-"""What was seen from outside, and whether it is still there: acknowledged tasks, agents that ran, bytes they wrote."""
+"""A witness: acknowledged tasks, agents that ran and bytes that they wrote, seen from outside and compared with the
+home."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ LIVE = ("intended", "ready", "preserved")
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What was seen from outside."""
+    """Facts that were seen from outside the product."""
 
     acknowledged: tuple[str, ...] = ()
     wrote: tuple[tuple[str, str, str], ...] = ()  # (task, path, git blob id)
-    ran: tuple[str, ...] = ()  # run ids, one for each agent process that came to life
+    ran: tuple[str, ...] = ()  # run ids, one for each agent process that started
 
 
 def read_witness(path: str) -> Witness:
@@ -39,6 +40,7 @@ def read_witness(path: str) -> Witness:
 
 
 def witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
+    """Yield violations: acknowledged tasks, agents or bytes that the home lacks or has twice."""
     for task_id in witness.acknowledged:
         if task_id not in evidence.tasks:
             yield Violation("lost", "task", f"{task_id} was acknowledged, but is not in the store")
@@ -46,7 +48,7 @@ def witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
         if times > 1:
             yield Violation("twice", "agent", f"run {run_id} had {times} agents")
         if run_id not in evidence.runs:
-            yield Violation("leaked", "agent", f"an agent ran as {run_id}, of which there is no row")
+            yield Violation("leaked", "agent", f"an agent ran as {run_id}, which has no row")
         elif evidence.runs[run_id]["state"] == "settled" and evidence.runs[run_id]["started_at"] is None:
             yield Violation("silent", "agent", f"run {run_id} is recorded as one that never started, but its agent ran")
     kept: dict[str, set[str]] = {}
@@ -58,7 +60,7 @@ def witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
 
 
 def _kept_blobs(evidence: Evidence, task_id: str) -> set[str]:
-    """Everything that the task's branches, those that they were merged into, and its salvages hold."""
+    """Return the objects in the task's branches, in the branches that they were merged into, and in its salvages."""
     task = evidence.tasks[task_id]
     repo = next(row for row in evidence.tables["repos"] if row["id"] == task["repo_id"])
     found: set[str] = set()
@@ -79,7 +81,7 @@ def _merged_into(evidence: Evidence, task_id: str) -> set[str]:
 
 
 def _lies_in_workspace(evidence: Evidence, task_id: str, path: str, blob: str) -> bool:
-    """As a file, in its index, or in a commit of its HEAD."""
+    """True if the content is in the task's workspace: as a file, in its index, or in a commit of its HEAD."""
     for row in evidence.tables["workspaces"]:
         if row["task_id"] != task_id or row["state"] not in LIVE:
             continue
@@ -95,5 +97,5 @@ def _lies_in_workspace(evidence: Evidence, task_id: str, path: str, blob: str) -
 
 
 def blob_id(content: bytes) -> str:
-    """The id that git gives to a file's content."""
+    """Return the id that git gives to a file's content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

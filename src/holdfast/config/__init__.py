@@ -1,7 +1,8 @@
 """Settings: built-in defaults < user's config.toml < repository's holdfast.toml < environment < flags.
 
-One table, `SETTINGS`, names every key with its default, its parser and its meaning; the reference page is generated
-from it. An unknown key or a bad value is an error that says where it stands and what was probably meant.
+One table, `SETTINGS`, holds every key with its default, its parser and its meaning. The reference page is generated
+from that table. An unknown key or a bad value is an error with its file and line, and with the key that was probably
+meant. This package reads files of settings and the environment, and writes only what `init` and `trust` record.
 """
 
 from __future__ import annotations

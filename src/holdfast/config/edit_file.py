@@ -1,7 +1,8 @@
-"""Writing one value into a settings file that is somebody's own: every other byte of it stays as it is.
+"""Writer of single values into the user's file of settings, and the commented file that `holdfast init` creates.
 
-The result is read before it replaces the file: it must say what the old one said, and the new value. Where that cannot
-be had, nothing is changed, and the line to add by hand is told.
+Every other byte of the user's file stays as it is. The new text is parsed before it replaces the file: it must hold the
+old values and the new one. If no such text is found, the file is not changed, and the error shows the line to add by
+hand. The commented file lists every setting that a repository may have, read from the table of settings.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _ONE_LINE = re.compile(r"^(?P<head>\s*[^#=\[]*=\s*)(?P<value>.*?)(?P<tail>\s*(?:
 
 
 def record(path: str, key: str, value: Any) -> bool:
-    """Set `key` in the file at `path`; False: it says so already. Refused, with reason and line, where it cannot."""
+    """Set `key` in the file at `path`. Return False if the file has this value already.
+
+    Raise Refused, with the reason and the line to add by hand, if the file cannot be changed safely.
+    """
     line = f"{key} = {shown(key, SETTINGS[key].parse(value))}"
     layer = read_file(path, of_repository=False)
     if layer.problems:
@@ -36,7 +40,7 @@ def record(path: str, key: str, value: Any) -> bool:
         old = _text_of(path) if layer.exists else ""
         new = _changed(old, key, line)
         if new is None:
-            raise _refused(path, line, "where it belongs cannot be told for sure")
+            raise _refused(path, line, "the right place for the line is not certain")
         _replace(path, new)
     except OSError as error:
         raise _refused(path, line, error.strerror or str(error)) from error
@@ -53,7 +57,7 @@ def _text_of(path: str) -> str:
 
 
 def _changed(old: str, key: str, line: str) -> str | None:
-    """The first way to write it that says exactly what is meant."""
+    """Return the first candidate text that parses to exactly the wanted values, or None."""
     wanted = _with_value(tomllib.loads(old.removeprefix("\ufeff")), key.split("."), tomllib.loads(line))
     end = "\r\n" if "\r\n" in old else "\n"
     for candidate in _candidates(old, key, line, end):
@@ -78,12 +82,12 @@ def _candidates(old: str, key: str, line: str, end: str) -> Iterator[str]:
     section, _, name = key.rpartition(".")
     value = line.partition(" = ")[2]
     rows = old.splitlines(keepends=True)
-    for at, row in enumerate(rows):  # it is there: only its value changes
+    for at, row in enumerate(rows):  # the key exists: only its value changes
         found = _ONE_LINE.match(row.rstrip("\r\n"))
         if found is not None and found["head"].strip(" \t=\"'").replace('"', "").endswith(name):
             ending = row[len(row.rstrip("\r\n")) :]
             yield "".join([*rows[:at], f"{found['head']}{value}{found['tail']}{ending}", *rows[at + 1 :]])
-    for at, row in enumerate(rows):  # its section is there
+    for at, row in enumerate(rows):  # the section of the key exists
         if section and re.fullmatch(rf"\[\s*{re.escape(section)}\s*\]\s*(#.*)?", row.strip()):
             head = row if row.endswith("\n") else row + end
             yield "".join([*rows[:at], head, f"{name} = {value}{end}", *rows[at + 1 :]])
@@ -94,11 +98,11 @@ def _candidates(old: str, key: str, line: str, end: str) -> Iterator[str]:
 
 
 def _replace(path: str, text: str) -> None:
-    """In one step, through a link if it is one, with the mode that it had."""
+    """Replace the file in one step. A symbolic link and the file's mode are kept."""
     real = os.path.realpath(path)
     os.makedirs(os.path.dirname(real), exist_ok=True)
-    if os.path.exists(real) and not os.path.isfile(real):  # a link to /dev/null, say
-        raise UsageError(f"{path} leads to {real}, which is no file. Nothing was changed.")
+    if os.path.exists(real) and not os.path.isfile(real):  # for example a link to /dev/null
+        raise UsageError(f"{path} leads to {real}, which is not a file. Nothing was changed.")
     aside = f"{real}.holdfast-{os.getpid()}"
     try:
         mode = os.stat(real).st_mode & 0o777
@@ -122,19 +126,19 @@ def _replace(path: str, text: str) -> None:
 _WIDTH = 100
 _HEAD = """\
 # Settings of Holdfast for this repository. Every line shows a default: remove the `#` in front of one to change it.
-# They stand above your own (~/.config/holdfast/config.toml) and below HOLDFAST_… variables and flags.
-# `holdfast config check` finds mistakes, `holdfast config show --origin` says what holds and why.
+# They win over your own settings (~/.config/holdfast/config.toml). HOLDFAST_… variables and flags win over them.
+# `holdfast config check` finds mistakes, `holdfast config show --origin` shows all values and their origin.
 # Durations carry a unit ("90s", "5m", "1h30m"), sizes too ("512MiB", "2G").
 """
 _PER_AGENT = """\
-# health.* and limits.* may also be set for one agent only; its own value wins over the plain one.
+# health.* and limits.* may also be set for one agent only. The agent's own value wins over the plain one.
 # [per_agent.command.health]
 # stuck_after = "20m"
 """
 
 
 def template(found_agents: Sequence[str] = ()) -> str:
-    """The text of a new holdfast.toml. `found_agents` are lines about the agent CLIs of this machine."""
+    """Return the text of a new holdfast.toml. `found_agents` are lines about the agent CLIs of this machine."""
     blocks = [_HEAD]
     if found_agents:
         blocks.append("\n".join(f"# {line}".rstrip() for line in found_agents) + "\n")
@@ -151,6 +155,6 @@ def _block(key: str) -> str:
     if setting.default is None:
         words += " Not set by default."
     if setting.needs_trust:
-        words += " It could run commands or show secrets: after a change, `holdfast trust` is asked for."
+        words += " It could run commands or show secrets: after a change, `holdfast trust` is needed again."
     lines = [f"# {line}" for line in textwrap.wrap(words, _WIDTH)]
     return "\n".join([*lines, f"# {key} = {write(setting.parse, setting.default)}\n"])

@@ -1,6 +1,6 @@
-"""HOLDFAST_… variables that are no settings: ours, somebody else's, or a setting's name with a slip in it.
+"""HOLDFAST_… variables that are not settings: Holdfast's own, foreign ones, and misspelt names of settings.
 
-They are never an error: agents inherit ours, and scripts may use the prefix for themselves.
+They are never an error: agents inherit Holdfast's own variables, and scripts may use the prefix too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from holdfast.config.settings import SETTINGS, variable_of
 
 PREFIX = "HOLDFAST_"
-# Every other variable that our code reads or sets. tests/architecture/test_variables.py keeps the list complete.
+# Every variable that our code reads or sets and that is not a setting. tests/architecture/test_variables.py checks that
+# the list is complete.
 OURS = frozenset(
     {
         "HOLDFAST_HOME",
@@ -33,7 +34,6 @@ OURS = frozenset(
         "HOLDFAST_ALERT_LEVEL",
         "HOLDFAST_ALERT_MESSAGE",
         "HOLDFAST_CLOCK_OFFSET",
-        "HOLDFAST_BREAK",
         "HOLDFAST_DEBUG",
         "HOLDFAST_GIT_TIMEOUT",
     }
@@ -59,7 +59,7 @@ def is_ours(name: str) -> bool:
 
 
 def strangers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables with our prefix that mean nothing to us, each with the one that was probably meant (or nothing)."""
+    """Return unknown variables with our prefix, each with the variable that was probably meant, or an empty text."""
     import difflib
 
     known = _variables()

@@ -1,7 +1,7 @@
-"""Where this machine's secrets are known from: the user's settings and, for who shows an agent's raw output, the
-environment of the supervisor that started it. Beside the packages, because it reads settings for all of them.
+"""The sources of secrets that redaction must know: the user's settings, trusted repositories, the environment.
 
-Nothing here may be a reason to show or to do nothing: a place that cannot be read has nothing to hide.
+Commands that show an agent's raw output also read the environment of the supervisor that started the agent. A source
+that cannot be read is skipped: no error here may stop a command or hide its output.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.config.trust import trusted
 from holdfast.secrets.redact import learn, redacted, secrets_in
 from holdfast.secrets.references import NotThere, look_up
 
-LIKE_A_TOKEN = 16  # letters; a part of an address that long may be a secret by itself
+LIKE_A_TOKEN = 16  # letters; a part of an address of this length may itself be a secret
 
 
 def learn_settings(settings: config.Config, environment: Mapping[str, str] = os.environ) -> None:
-    """What accounts, `env.set` and notices hold, or name the place of."""
+    """Register the secrets that accounts, `env.set` and `notify.*` contain or refer to."""
     found = secrets_in(settings["env.set"])
     for agent, tables in settings.accounts.items():
         for name, table in tables.items():
@@ -56,7 +56,10 @@ def _tokens_of(address: str) -> Iterable[str]:
 
 
 def learn_repositories(home: str) -> None:
-    """What `env.set` of trusted repositories holds: agents that another supervisor started, or that ended, had it."""
+    """Register the secrets in `env.set` of trusted repositories.
+
+    Agents that have ended, or that another supervisor started, had these secrets in their environment.
+    """
     with contextlib.suppress(HoldfastError, OSError):
         for repo in trusted(home):
             layer = read_file(os.path.join(repo, REPO_FILE), of_repository=True, schedules=False)
@@ -64,8 +67,10 @@ def learn_repositories(home: str) -> None:
 
 
 def learn_for_showing(home: str) -> None:
-    """Before an agent's raw output is shown: what the supervisor of this home knows, as far as we can. Once, and again
-    when it is another one, or its settings are others: a view stays open for days."""
+    """Register the secrets that the supervisor of this home knows, before an agent's raw output is shown.
+
+    This is done once, and again if the supervisor or its settings changed: a view stays open for days.
+    """
     places = (os.path.join(home, "supervisor.lock"), os.path.join(home, TRUST), config.user_file())
     _learn_as_of(home, *map(_stamp, places))
 
@@ -88,7 +93,7 @@ def _stamp(path: str) -> object:
 
 
 def without_secrets(text: str, home: str) -> str:
-    """An agent's words that come by a command of ours, which knows less than the supervisor does."""
+    """Redact text of an agent in a command of ours, which knows fewer secrets than the supervisor."""
     learn_for_showing(home)
     return redacted(text)
 

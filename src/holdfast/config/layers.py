@@ -1,4 +1,8 @@
-"""All layers on top of one another: built-in defaults < user's file < repository's file < environment < flags."""
+"""The merge of all layers of settings: built-in defaults < user's file < repository's file < environment < flags.
+
+Layers come first: a later layer wins over an earlier one. Within one layer, the value in an agent's own table
+(`[per_agent.command.health]`) wins over the plain key.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Config:
-    """Resolved settings, and where each came from."""
+    """The resolved settings, and the origin of each value."""
 
     def __init__(
         self,
@@ -47,18 +51,20 @@ class Config:
         self.accounts: Accounts = {agent: dict(tables) for agent, tables in (accounts or {}).items()}
         self.workers = workers
         self.schedules = schedules
-        self.workflows = dict(workflows or {})  # those of files; the built-in ones: config/tables/builtin_workflows.py
+        self.workflows = dict(
+            workflows or {}
+        )  # only those from files; built-in ones: config/tables/builtin_workflows.py
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
 
     def but(self, values: Mapping[str, Any]) -> Config:
-        """The same with other values for some keys."""
+        """Return a copy of the settings with other values for some keys."""
         tables = self.overrides, self.accounts, self.label_budgets, self.workers, self.schedules, self.workflows
         return Config({**self._values, **values}, self.origins, *tables)
 
     def for_agent(self, agent: str) -> Config:
-        """The same with that agent's own values in the place of the general ones."""
+        """Return a copy of the settings in which the agent's own values replace the general ones."""
         own = self.overrides.get(agent)
         return self.but(own) if own else self
 
@@ -69,10 +75,11 @@ def load(
     home: str | None = None,
     before: Mapping[str, Layer] | None = None,
 ) -> Config:
-    """All layers, or the error that says what is wrong with them. `flags` are given values by key; None: not given.
+    """Read and merge all layers. Raise ConfigError if any of them has a mistake.
 
-    Keys of the repository's file that could run commands are taken only with the trust recorded in `home`. `before`:
-    files as they were when they last read well, which hold where they have a mistake now.
+    `flags` maps keys to given values. None means that the flag was not given. Keys of the repository's file that could
+    run commands are taken only with the trust recorded in `home`. `before` holds layers from the last read without
+    mistakes. They replace layers of files that have a mistake now.
     """
     layers = read_layers(repo, flags)
     if before:
@@ -95,7 +102,7 @@ def load(
 
 
 def nobody_works(config: Config) -> Problem | None:
-    """The one mistake that no single layer can see: no anonymous agents, and no worker either."""
+    """Return the mistake that no single layer can show: `agents` is 0 and there is no worker."""
     if config["agents"] > 0 or config.workers:
         return None
     place, _, line = config.origins["agents"].rpartition(":")
@@ -106,15 +113,21 @@ def nobody_works(config: Config) -> Problem | None:
 
 
 def best_effort(path: str | None = None) -> Config:
-    """The user's own settings with mistakes left out: for commands that only look, which a slip must not stop. `path`:
-    their file, where it is another than ours."""
+    """Return the user's own settings without the values that have mistakes.
+
+    Commands that only read must not fail because of a typo in the file. `path` is the file of settings, if it is not
+    the one of this process.
+    """
     return merge(read_layers(None, schedules=False, path=path))
 
 
 def read_layers(
     repo: str | None, flags: Mapping[str, object] | None = None, *, schedules: bool = True, path: str | None = None
 ) -> list[Layer]:
-    """User's file, repository's file (if there is a repository), environment, flags: each with its own mistakes."""
+    """Return the layers of the user's file, the repository's file (if any), the environment and the flags.
+
+    Later layers win. Each layer carries its own mistakes.
+    """
     layers = [read_file(path or user_file(), of_repository=False, schedules=schedules)]
     if repo is not None:
         layers.append(read_file(repo_file(repo), of_repository=True, schedules=schedules))
@@ -126,12 +139,12 @@ def problems_of(layers: list[Layer]) -> list[Problem]:
 
 
 def _as_before(layer: Layer) -> Layer:
-    """Whoever takes something out of it must not change what is remembered."""
+    """Return a copy of a remembered layer. Callers remove untrusted values from it, and the original must keep them."""
     return dataclasses.replace(layer, values=dict(layer.values))
 
 
 def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
-    """Take the dangerous values out of a repository's layer unless they are trusted; the keys taken out."""
+    """Remove the dangerous values from a repository's layer unless they are trusted. Return the removed keys."""
     from holdfast.base.home import home_directory
     from holdfast.config import trust
 
@@ -148,8 +161,10 @@ def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
 
 
 def withhold_schedules(layer: Layer, repo: str, home: str | None) -> list[str]:
-    """Take the schedules out of a repository's layer unless they are trusted; their names. They start agents by
-    themselves, so a clone's file must not have its way."""
+    """Remove the schedules from a repository's layer unless they are trusted. Return the names of the removed ones.
+
+    Schedules start agents without a person, so the file of a fresh clone must not take effect.
+    """
     if not layer.schedules:
         return []
     from holdfast.base.home import home_directory
@@ -177,7 +192,7 @@ def merge(layers: list[Layer]) -> Config:
             values[key] = value
             origins[key] = where(layer.place, layer.lines.get(key))
             for table in overrides.values():
-                table.pop(key, None)  # an earlier layer's word about one agent: this layer is above it
+                table.pop(key, None)  # a per-agent value of an earlier layer: this layer wins over it
         for agent, own in layer.overrides.items():
             overrides.setdefault(agent, {}).update(own)
             for key in own:
@@ -193,14 +208,14 @@ def merge(layers: list[Layer]) -> Config:
             origins[place] = where(layer.place, layer.lines.get(place))
         for worker in layer.workers:
             origins[f"{WORKERS}.{worker.name}"] = where(layer.place, layer.lines.get(place_of(worker.number)))
-        workers += layer.workers  # only the user's own file has some
+        workers += layer.workers  # only the user's own file has workers
         schedules += layer.schedules
         workflows |= layer.workflows
     return Config(values, origins, overrides, accounts, label_budgets, workers, schedules, workflows)
 
 
 def _from_environment() -> list[Layer]:
-    """One layer per variable, so that its name is the place of its mistakes."""
+    """Return one layer per variable, so that a mistake is reported with the variable's name."""
     found = []
     for key in SETTINGS:
         name = variable_of(key)

@@ -1,7 +1,7 @@
-"""Settings that hold for one agent only: `[per_agent.command.health] stuck_after = "20m"`.
+"""Settings for one agent only: `[per_agent.command.health] stuck_after = "20m"`.
 
-Every `health.*` and `limits.*` key may stand there; it is read and checked like the plain key. Layers come first: a
-later layer wins over an earlier one, and within a layer the agent's own table wins over the plain key.
+Every `health.*` and `limits.*` key is allowed in such a table, and is read and checked like the plain key. Layers come
+first: a later layer wins over an earlier one. Within a layer, the agent's own table wins over the plain key.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from holdfast.config.settings import CLI_AGENTS, SETTINGS
 from holdfast.config.values import shown
 
 SECTION = "per_agent"
-AGENTS = ("command", "scripted", *CLI_AGENTS)  # tests/architecture/test_layout.py holds them equal to roster.AGENTS
-DEEPEST = 8  # parts of a key that are looked into
+AGENTS = ("command", "scripted", *CLI_AGENTS)  # tests/architecture/test_layout.py compares them with agents/registry.py
+DEEPEST = 8  # deeper parts of a key are not read
 _AREAS = ("health.", "limits.")
 KEYS = tuple(key for key in SETTINGS if key.startswith(_AREAS))
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One key of one agent's table, as it stands in a file."""
+    """One key of one agent's table, as written in a file."""
 
     agent: str
-    key: str  # of the plain setting
+    key: str  # the key of the plain setting
     value: Any
 
 
@@ -34,7 +34,7 @@ def full_key(agent: str, key: str) -> str:
 
 
 def read_overrides(tables: object, complain: Callable[[str, str], None]) -> Iterator[Override]:
-    """Every override in the value of `per_agent`; whatever is none goes to `complain(full key, text)`."""
+    """Yield every override in the value of `per_agent`. Mistakes go to `complain(full key, text)`."""
     if not isinstance(tables, dict):
         example = full_key(AGENTS[0], KEYS[0])
         complain(SECTION, f"'{SECTION}' is a section of settings, such as '{example}', and cannot be set itself")

@@ -1,6 +1,7 @@
-"""On which line of a TOML document each key stands: tomllib reads values, but does not say where they were.
+"""Mistakes in the settings with their file and line, and the line of every key in a TOML document.
 
-Only for documents that tomllib has accepted: nothing is validated here, only walked.
+tomllib returns values without their lines, so `lines_of` walks the document a second time. It is only for documents
+that tomllib has accepted, and validates nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from holdfast.base.errors import UsageError
 
 Path = tuple[str, ...]
 
-TEXT = "="  # behind the path of a text over several lines: the line of its first letter
-DEEPEST = 32  # parts of a key that are told apart; without a bound, `a.a.a.…` would need quadratic memory
+TEXT = "="  # last part of a path: the line of the first letter of a multi-line text
+DEEPEST = 32  # parts of a key that are distinguished; without a limit, `a.a.a.…` would need quadratic memory
 _TRIVIA = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _STRING = re.compile(
-    r'"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}'  # up to two quotes may stand right before the closing three
+    r'"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}'  # up to two quotes may come right before the closing three
     r"|'''(?:[^']|'{1,2}(?!'))*'{3,5}"
     r'|"(?:[^"\\\n]|\\.)*"'
     r"|'[^'\n]*'",
@@ -31,9 +32,9 @@ _PLAIN_VALUE = re.compile(r"[^,\]}#\n]+")
 
 
 def lines_of(document: str, *, numbered: bool = False) -> dict[Path, int]:
-    """The first line that names each key or table, counted from 1: {("health", "grace"): 12, ("health",): 11, …}.
+    """Return the first line of each key or table, counted from 1: {("health", "grace"): 12, ("health",): 11, …}.
 
-    `numbered`: also of each entry of an array of tables: {("worker[1]", "name"): 7, ("a", "b[0]", "c[2]"): 9, …}.
+    `numbered`: also for each entry of an array of tables: {("worker[1]", "name"): 7, ("a", "b[0]", "c[2]"): 9, …}.
     """
     walk = _Walk(document.replace("\r\n", "\n"))
     found = walk.document()
@@ -45,11 +46,11 @@ class _Walk:
         self._text = text
         self._at = 0
         self._line = 1
-        self._counted = 0  # up to here, `_line` is counted
+        self._counted = 0  # `_line` is the line of this offset
         self.found: dict[Path, int] = {}
         self.numbered: dict[Path, int] = {}
-        self._entries: dict[Path, int] = {}  # arrays of tables → how many entries were seen
-        self._entry: tuple[Path, Path] | None = None  # in which entry we are: (("worker",), ("worker[0]",))
+        self._entries: dict[Path, int] = {}  # array of tables → number of entries so far
+        self._entry: tuple[Path, Path] | None = None  # the current entry: (("worker",), ("worker[0]",))
 
     def document(self) -> dict[Path, int]:
         table: Path = ()
@@ -68,7 +69,7 @@ class _Walk:
         return self.found
 
     def _enter(self, table: Path, *, is_entry: bool) -> None:
-        """An entry of an array of tables: its keys are noted under its number as well, like ("worker[0]", "name")."""
+        """Begin a table. Keys of an entry of an array of tables are also recorded by number: ("worker[0]", "name")."""
         numbered: Path = ()
         for depth, part in enumerate(table, start=1):
             array = (*numbered, part)
@@ -86,7 +87,7 @@ class _Walk:
         self._value(key)
 
     def _key(self, table: Path) -> Path:
-        """A dotted key; every prefix of it is noted as well, since it makes a table."""
+        """Read a dotted key. Every prefix of the key is recorded as well, because it creates a table."""
         path = table
         while True:
             self._skip(_SPACE)
@@ -104,7 +105,7 @@ class _Walk:
             self.numbered.setdefault(numbered, line)
 
     def _numbered(self, path: Path) -> Path | None:
-        """The same path by the number of the entry that we are in; None: in none."""
+        """Return the path with the number of the current entry, or None outside of any entry."""
         if self._entry is None or path[: len(self._entry[0])] != self._entry[0]:
             return None
         return (*self._entry[1], *path[len(self._entry[0]) :])
@@ -115,7 +116,7 @@ class _Walk:
         return self._skip(_BARE_KEY)
 
     def _value(self, path: Path | None) -> None:
-        """Past a value. `path` is whose value it is; None inside arrays, whose entries have no names."""
+        """Skip a value. `path` is the key of the value. It is None inside arrays, whose entries have no names."""
         self._skip(_SPACE)
         if self._next("["):
             numbers = count()
@@ -134,15 +135,17 @@ class _Walk:
         self._skip(_SPACE)
 
     def _string(self, path: Path | None) -> None:
-        """Of a text over several lines, the line of its first letter is noted too, under (…, TEXT): its own lines are
-        those of the file then."""
+        """Skip a text. For a multi-line text, also record the line of its first letter, under (…, TEXT).
+
+        Then a line number within the text can be converted to a line of the file.
+        """
         line, raw = self._line_here(), self._skip(_STRING)
         numbered = None if path is None else self._numbered(path)
         if numbered is not None and "\n" in raw and (raw[0] == "'" or "\\" not in raw):
             self.numbered.setdefault((*numbered, TEXT), line + (raw[3:4] == "\n"))
 
     def _item(self, array: Path | None, number: int) -> None:
-        """An entry of an array. Only tables have keys: those are noted by the entry's number, and not without it."""
+        """Skip an entry of an array. Keys of an inline table are recorded only with the number of the entry."""
         if array is None or not self._text.startswith("{", self._at):
             self._value(None)
             return
@@ -164,7 +167,7 @@ class _Walk:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def _next(self, letter: str) -> bool:
-        """Past `letter`, if it is what comes next."""
+        """Skip `letter` and return True, if it comes next."""
         if not self._text.startswith(letter, self._at):
             return False
         self._at += 1
@@ -185,7 +188,7 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake. `place` is a file, a variable or a flag; `line` is known for most mistakes in files."""
+    """One mistake. `place` is a file, a variable or a flag. `line` is known for most mistakes in files."""
 
     place: str
     line: int | None
@@ -196,7 +199,7 @@ class Problem:
 
 
 class ConfigError(UsageError):
-    """The settings have mistakes; nothing of them was applied. The message is the first one."""
+    """An error for settings with mistakes, none of which were applied. Its message is the first mistake."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)

@@ -1,4 +1,7 @@
-"""Reading one file of settings: its values with their lines, and all of its mistakes at once."""
+"""Reader for one file of settings: its values with their lines, and all of its mistakes at once.
+
+A repository's file may come from anybody. It is read whole or not at all, and reading it never takes long.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from holdfast.config.tables.workers import Workers, read_workers
 from holdfast.config.tables.workers import refuse_in_repository as refuse_workers
 from holdfast.config.values import shown, takes
 
-if TYPE_CHECKING:  # all pay for what every command reads
+if TYPE_CHECKING:  # every command imports this module and would pay for these imports
     from holdfast.core.schedules.schedule import Schedule
     from holdfast.core.workflows.draft import Draft
 
@@ -34,7 +37,10 @@ LARGEST_FILE = 64 * 1024
 
 
 def bytes_of(path: str, largest: int = LARGEST_FILE) -> bytes:
-    """All of it. A pipe or an endless device, perhaps behind a repository's symbolic link, must not hang us."""
+    """Return the content of a regular file of at most `largest` bytes.
+
+    A pipe or an endless device, perhaps behind a repository's symbolic link, must not hang the process.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         mode = os.fstat(fd).st_mode
@@ -62,7 +68,7 @@ _TABLES = {
     ACCOUNTS: f"[{ACCOUNTS}.AGENT.NAME]",
     PER_AGENT: f"[{PER_AGENT}.AGENT]",
 }
-MOST_DOTS = 1000  # on a line: tomllib takes quadratic time for `a.a.a.…`, and a clone's file must not hang us
+MOST_DOTS = 1000  # per line: tomllib takes quadratic time for `a.a.a.…`, and a clone's file must not hang us
 DEEPEST = 8  # parts of a key; our longest has three
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
@@ -70,7 +76,7 @@ _AT_END = " (at end of document)"
 
 @dataclass(slots=True)
 class Layer:
-    """What one file, or the environment, or the flags, say."""
+    """The settings of one source: a file, a variable of the environment, or the flags."""
 
     place: str
     exists: bool = True
@@ -81,7 +87,7 @@ class Layer:
     workers: Workers = ()
     schedules: tuple[Schedule, ...] = ()
     workflows: dict[str, Draft] = field(default_factory=dict)
-    trusted_tables: dict[str, Any] = field(default_factory=dict)  # what else needs trust in a repository's file
+    trusted_tables: dict[str, Any] = field(default_factory=dict)  # other values of a repository's file that need trust
     lines: dict[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -89,12 +95,12 @@ class Layer:
         self.problems.append(Problem(self.place, self.lines.get(key), text))
 
     def complain_of_entry(self, key: str, text: str) -> None:
-        """On the line of the key, of its entry (a worker, a schedule), or of all of them: whichever has one."""
+        """Record a problem at the first known line of the key, its entry (such as a worker), or the list of entries."""
         known = (key, key.partition(".")[0], key.partition("[")[0])
         self.complain(next((place for place in known if place in self.lines), key), text)
 
     def complain_within(self, key: str, text: str) -> None:
-        """On the line of the key, or of the innermost table around it that has one."""
+        """Record a problem at the line of the key, or of the innermost table around the key that has a known line."""
         place = key
         while place and place not in self.lines:
             array, bracket, number = place.rpartition("[")
@@ -103,20 +109,20 @@ class Layer:
 
     @property
     def needs_trust(self) -> dict[str, Any]:
-        """What of it could run commands or show secrets: full key → value."""
+        """Return the values that could run commands or show secrets: full key → value."""
         from holdfast.config.trust import dangerous_values
 
         return dangerous_values(self.values) | self.trusted_tables
 
     def take(self, key: str, value: object) -> None:
-        """Keep a value, or the reason why it is none."""
+        """Parse and store a value, or record why it is wrong."""
         try:
             self.values[key] = SETTINGS[key].parse(value)
         except ValueError as error:
             self.complain(key, f"{key}: {error}")
 
     def take_overrides(self, tables: object) -> None:
-        """The tables of single agents: each value is kept, or the reason why it is none."""
+        """Parse and store the values of the per-agent tables, or record why a value is wrong."""
         for found in read_overrides(tables, self.complain):
             key = full_key(found.agent, found.key)
             try:
@@ -128,7 +134,7 @@ class Layer:
 
 
 def user_file() -> str:
-    """$HOLDFAST_CONFIG, else the file in the XDG configuration directory."""
+    """Return $HOLDFAST_CONFIG, else the path of the file in the XDG configuration directory."""
     chosen = os.environ.get("HOLDFAST_CONFIG")
     if chosen:
         return os.path.abspath(os.path.expanduser(chosen))
@@ -141,8 +147,11 @@ def repo_file(repo: str) -> str:
 
 
 def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Layer:
-    """The settings in a file. A missing one is an empty layer; mistakes are in its `problems`. Without `schedules`,
-    those and workflows are passed over: reading them costs what computes with times, and looks at more files."""
+    """Read the settings in a file. A missing file is an empty layer. Mistakes are in the layer's `problems`.
+
+    Without `schedules`, the schedules and workflows of the file are skipped. Reading them imports the modules that
+    compute with times, and opens more files.
+    """
     layer = Layer(path)
     try:
         data = bytes_of(path)
@@ -185,7 +194,7 @@ def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Laye
 
 
 def mentions(path: str, word: str) -> bool:
-    """Whether a file that cannot be understood may be about this."""
+    """True if a file that cannot be parsed may contain `word`, also if the file cannot be read."""
     try:
         return word.encode() in bytes_of(path)
     except OSError:
@@ -221,7 +230,7 @@ def _take_workflows(document: dict[str, Any], layer: Layer, *, of_repository: bo
 
 
 def _document(data: bytes, layer: Layer) -> dict[str, Any]:
-    """The parsed file; empty, with a problem noted, when it is no TOML."""
+    """Return the parsed file. If the file is not TOML, record a problem and return an empty document."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -257,12 +266,16 @@ def _syntax_problem(place: str, text: str, message: str) -> Problem:
 def _lines(text: str) -> dict[str, int]:
     try:
         return {".".join(path): line for path, line in reversed(lines_of(text, numbered=True).items())}
-    except (ValueError, IndexError, RecursionError):  # tomllib knows more TOML than we: then errors come without lines
+    except (
+        ValueError,
+        IndexError,
+        RecursionError,
+    ):  # tomllib accepts more TOML than `lines_of`: then errors have no line
         return {}
 
 
 def _flatten(document: Mapping[str, Any], layer: Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Known keys with their values; whatever is no setting becomes a problem."""
+    """Yield known keys with their values. Every other key is recorded as a problem."""
     for name, value in document.items():
         key = f"{prefix}{name}"
         if key in SETTINGS:
@@ -277,7 +290,7 @@ def _flatten(document: Mapping[str, Any], layer: Layer, prefix: str = "") -> Ite
 
 
 def _strangers(key: str, value: object, layer: Layer) -> Iterator[tuple[str, Any]]:
-    """A table that nobody knows: each key in it deserves its own suggestion."""
+    """Record the problems of an unknown table. Each key in the table gets its own suggestion."""
     table = _table_meant(key) if isinstance(value, dict | list) else None
     if table is not None:
         layer.complain(key, f"there is no section '{shown(key)}'; did you mean {table}?")
@@ -291,7 +304,7 @@ def _strangers(key: str, value: object, layer: Layer) -> Iterator[tuple[str, Any
 
 
 def _table_meant(key: str) -> str | None:
-    """Of the tables that are no settings: how the one begins that was probably meant."""
+    """Return the header of the table that was probably meant, such as `[[worker]]`, or None."""
     import difflib
 
     close = difflib.get_close_matches(key, _TABLES, n=1, cutoff=0.8)
@@ -299,7 +312,7 @@ def _table_meant(key: str) -> str | None:
 
 
 def nearest(key: str, what: str = "setting") -> str:
-    """What was probably meant, as the end of a message."""
+    """Return the end of a message that suggests the key that was probably meant, or an empty text."""
     import difflib
 
     known = list(SETTINGS) if what == "setting" else sorted(SECTIONS)

@@ -1,6 +1,6 @@
-"""Everything there is to say about the settings that hold in a place: for `config show`, `config check` and the doctor.
+"""A report about the settings in effect for a directory, for `config show`, `config check` and `doctor`.
 
-Unlike `load` it never fails: mistakes and withheld values are part of the answer.
+Unlike `load`, `survey` never fails: mistakes and withheld values are part of the report.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from holdfast.config.tables.accounts import holds_secrets
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
-    files: tuple[Layer, ...]  # the user's, then the repository's if there is one
-    config: Config  # what would hold; values with mistakes are left out
+    """The files, values, mistakes and warnings of the settings in effect."""
+
+    files: tuple[Layer, ...]  # the user's file, then the repository's file if there is one
+    config: Config  # the settings without the values that have mistakes
     problems: tuple[Problem, ...]
-    withheld: tuple[str, ...]  # keys of the repository's file that need trust and have none
-    strangers: dict[str, str]  # variables with our prefix that are no settings, and what was probably meant
+    withheld: tuple[str, ...]  # keys of the repository's file that need trust and are not trusted
+    strangers: dict[str, str]  # unknown HOLDFAST_ variable → the one that was probably meant
     warnings: tuple[str, ...]
 
 
@@ -63,31 +65,35 @@ def survey(repo: str | None, home: str) -> Survey:
 def _warnings(files: list[Layer], withheld: list[str], unscheduled: list[str], unknown: dict[str, str]) -> list[str]:
     found = []
     if "HOLDFAST_CONFIG" in os.environ and not files[0].exists:
-        found.append(f"HOLDFAST_CONFIG names {files[0].place}, which is not there; the defaults hold.")
+        found.append(f"HOLDFAST_CONFIG names {files[0].place}, which does not exist. The defaults apply.")
     if holds_secrets(files[0].accounts) and _is_open(files[0].place):
         found.append(
-            f"{files[0].place} has keys of accounts in it and can be read by others: `chmod 600` it, or write "
-            '"env:NAME" or "file:PATH" in their place.'
+            f"{files[0].place} contains keys of accounts and can be read by others: `chmod 600` it, or write "
+            '"env:NAME" or "file:PATH" instead of the keys.'
         )
     if withheld:
         found.append(
-            f"{files[1].place} sets {' and '.join(withheld)} and is not trusted as it is now; `holdfast trust` decides."
+            f"{files[1].place} sets {' and '.join(withheld)} and is not trusted as it is now. "
+            "Look and decide: `holdfast trust`."
         )
     if unscheduled:
         many = "schedules" if len(unscheduled) > 1 else "schedule"
         found.append(
             f"{files[1].place} has the {many} {' and '.join(unscheduled)} and is not trusted with that as it is now, "
-            "so nothing is added by the clock; `holdfast trust` decides."
+            "so it adds no tasks. Look and decide: `holdfast trust`."
         )
     found += [text for layer in files for text in _unknown_workflows(layer, files[0])]
     for name, meant in unknown.items():
         if meant:
-            found.append(f"The variable {name} is no setting; did you mean {meant}?")
+            found.append(f"The variable {name} is not a setting; did you mean {meant}?")
     return found
 
 
 def _unknown_workflows(layer: Layer, users: Layer) -> list[str]:
-    """Schedules that would be refused when their time comes. The workflows of the repository that each is for count."""
+    """Return warnings about schedules that would be refused when they are due, because their workflow does not exist.
+
+    The workflows of the schedule's own repository count as existing.
+    """
     asked = [schedule for schedule in layer.schedules if "workflow" in schedule.task]
     if not asked:
         return []
@@ -101,7 +107,7 @@ def _unknown_workflows(layer: Layer, users: Layer) -> list[str]:
         known = (*BUILT_IN, *users.workflows, *own)
         if name not in known:
             found.append(
-                f"{schedule.place}: the schedule {schedule.name} names a workflow '{name[:60]}' that is not there"
+                f"{schedule.place}: the schedule {schedule.name} names a workflow '{name[:60]}' that does not exist"
                 f"{meant(name, known) or '.'} It would be refused."
             )
     return found

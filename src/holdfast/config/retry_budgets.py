@@ -1,4 +1,4 @@
-"""What decisions are made by, from the settings: the budgets of tasks, the workers."""
+"""Rules for decisions, read from the settings: retry budgets, holds, spending caps, workers and checkpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.config.layers import Config
 
-if TYPE_CHECKING:  # `show` and `why` need one of them, and have to start fast
+if TYPE_CHECKING:  # `show` and `why` need only one of these, and have to start fast
     from holdfast.core.dispatch.holds import HoldRules
     from holdfast.core.dispatch.spending_caps import Caps
     from holdfast.core.dispatch.workers import Staff
@@ -52,7 +52,7 @@ def limits_of(settings: Config) -> Limits:
 
 
 def caps_of(settings: Config) -> Caps:
-    """What tasks share of money and tokens."""
+    """Return the spending caps that tasks share: per day and per label."""
     from holdfast.core.dispatch.spending_caps import Cap, Caps
 
     day = Cap(usd=settings["budget.day_usd"] or None, tokens=settings["budget.day_tokens"] or None)

@@ -1,4 +1,4 @@
-"""What all files with schedules say together: the user's own, and that of every known repository."""
+"""The schedules of all files: the user's own file, and the file of every known repository."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Files:
-    """By file. One that has a problem keeps what it had before, unless it is in `schedules` too: trust that was never
-    given, or was taken back, leaves it none. The file of a repository that is not there (a disk that is not mounted) is
-    in neither, and keeps what it had, too."""
+    """Schedules, problems and layers by file.
+
+    A file with a problem keeps its earlier schedules, unless the file is in `schedules` too. That is the case if trust
+    was never given or was revoked: then the file has no schedules. The file of a repository that does not exist (such
+    as an unmounted disk) is in neither mapping, and also keeps its earlier schedules.
+    """
 
     schedules: Mapping[str, tuple[Schedule, ...]]
     problems: Mapping[str, str]
-    layers: Mapping[str, Layer] = field(default_factory=dict)  # of files without any mistake
-    absent: Sequence[str] = ()  # files of repositories that are not there
+    layers: Mapping[str, Layer] = field(default_factory=dict)  # only files without any mistake
+    absent: Sequence[str] = ()  # files of repositories that do not exist
 
 
 def stamp_of(home: str, repos: Sequence[str]) -> object:
-    """Differs after every change of one of the files, or of the record of trust."""
+    """Return a value that differs after every change of one of the files or of the trust record."""
     return tuple(_stamp(path) for path in (user_file(), os.path.join(home, "trust.json"), *map(repo_file, repos)))
 
 
@@ -70,7 +73,7 @@ def _judge(
         if mentions(layer.place, SECTION):
             problems[layer.place] = _told(layer)
         else:
-            schedules[layer.place] = ()  # its mistakes are no concern of ours
+            schedules[layer.place] = ()  # none of its mistakes can be about schedules
         return
     layers[layer.place] = layer
     if repo is not None and layer.schedules:
@@ -88,7 +91,7 @@ def _judge(
 
 
 def _trust(home: str, repo: str, layer: Layer) -> tuple[bool, bool]:
-    """Whether its schedules are trusted as they are, and whether any of this file were."""
+    """Return whether the schedules of a file are trusted as they are, and whether trust was ever given for some."""
     from holdfast.config import trust
 
     record = trust.trusted(home).get(os.path.realpath(repo))

@@ -1,4 +1,4 @@
-"""What one setting is."""
+"""The type of one row in the table of settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ OF_THE_SUPERVISOR = "is a setting of the supervisor, not of a task"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key: what it is when nobody sets it, how it is read, what it means."""
+    """One setting: its default, its parser, its meaning, and which files may set it."""
 
     default: Any
     parse: Parser
     meaning: str
-    user_only: str = ""  # why a repository's file may not set it: OF_THE_SUPERVISOR; DANGEROUS: only once trusted
-    reload: bool = False  # a running supervisor takes a new value over when the user's file changes
+    user_only: str = ""  # why a repository's file may not set the key; DANGEROUS: it may, once trusted
+    reload: bool = False  # a running supervisor applies a new value when the user's file changes
 
     @property
     def needs_trust(self) -> bool:
@@ -28,5 +28,5 @@ class Setting:
 
     @property
     def is_for_repositories(self) -> bool:
-        """Whether a repository's file may set it, trusted or not."""
+        """True if a repository's file may set the key, at least once the file is trusted."""
         return not self.user_only or self.needs_trust

@@ -1,19 +1,22 @@
-"""Every setting: one row with its default, parser and meaning. Pages, files and checks derive from the table."""
+"""The table of all settings: one row per key, with its default, its parser and its meaning.
+
+The reference page, the file that `init` writes and all checks derive from this table.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from holdfast.base.units import parse_duration, parse_size
+from holdfast.config.alert_tracker_settings import NOTIFY, TRACKERS, without_path
 from holdfast.config.recovery_settings import RECOVERY
-from holdfast.config.service_settings import NOTIFY, TRACKERS, without_path
 from holdfast.config.setting_type import DANGEROUS as DANGEROUS
 from holdfast.config.setting_type import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.setting_type import Setting as Setting
-from holdfast.config.values import age, boolean, count, one_of, pairs, program, text, words, write
+from holdfast.config.values import age, boolean, count, one_of, pairs, program, text, variable_patterns, words, write
 from holdfast.core.task_settings import GIB, MIB
 
-# The modules of `agents/` that are real CLIs: the one place where they are registered (docs/howto/add-an-agent.md).
+# Modules of `agents/` that run a real CLI. This is the only place that registers them (docs/howto/add-an-agent.md).
 CLI_AGENTS = (
     "claude",
     "codex",
@@ -29,24 +32,24 @@ SETTINGS: dict[str, Setting] = {
     "agents": Setting(
         4,
         count(0),
-        "How many agents run at once, beside those of named workers (`[[worker]]`); 0 needs at least one worker.",
+        "How many agents run at once, not counting those of named workers (`[[worker]]`). 0 needs at least one worker.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
-    "agent": Setting("", text, "The agent of tasks that name none."),
+    "agent": Setting("", text, "The default agent, for tasks that do not name one."),
     "command.argv": Setting([], words, "The command that the `command` agent runs.", user_only=DANGEROUS),
     **{
         key: setting
         for name in CLI_AGENTS
         for key, setting in (
-            (f"{name}.binary", Setting("", program, f"The {name} CLI; empty: found in PATH.", user_only=DANGEROUS)),
-            (f"{name}.model", Setting("", text, f"The model of {name} tasks; empty: the CLI's own choice.")),
+            (f"{name}.binary", Setting("", program, f"The {name} CLI. Empty: found in PATH.", user_only=DANGEROUS)),
+            (f"{name}.model", Setting("", text, f"The model of {name} tasks. Empty: the CLI's own choice.")),
             (
                 f"{name}.account",
                 Setting(
                     "auto",
                     text,
-                    f"The account of {name} tasks (`[accounts.{name}.NAME]`); `auto`: Holdfast chooses one.",
+                    f"The account of {name} tasks (`[accounts.{name}.NAME]`). `auto`: Holdfast chooses one.",
                     user_only=DANGEROUS,
                 ),
             ),
@@ -55,137 +58,166 @@ SETTINGS: dict[str, Setting] = {
     "permissions.mode": Setting(
         "edit",
         one_of("read", "edit", "full"),
-        "What agents may do unasked: `read`, `edit` files of their workspace, or `full`: everything that you may do.",
+        "What agents may do without asking. `read`: change nothing. `edit`: change files of their workspace. `full`: "
+        "everything that you may do.",
         user_only=DANGEROUS,
     ),
     "permissions.sandbox": Setting(
         False,
         boolean,
-        "This machine is a throw-away: agents may have `full` permissions even as root. So says IS_SANDBOX=1, too.",
+        "true: this machine is disposable, so agents may have `full` permissions even as root. The variable "
+        "IS_SANDBOX=1 does the same.",
         user_only=DANGEROUS,
     ),
-    "workspace.strategy": Setting("worktree", one_of(*STRATEGIES), "Where agents work."),
-    "workspace.cleanup_on_complete": Setting(True, boolean, "Clean the workspace of a completed task."),
-    "workspace.preserve_on_failure": Setting(False, boolean, "Keep the workspace of a failed task."),
-    "workspace.worktree.preserve_on_failure": Setting(None, boolean, "The same, for worktrees only."),
-    "workspace.directory.preserve_on_failure": Setting(None, boolean, "The same, for directories only."),
-    "workspace.clone.preserve_on_failure": Setting(None, boolean, "The same, for clones only."),
-    "workspace.container.preserve_on_failure": Setting(None, boolean, "The same, for containers only."),
+    "workspace.strategy": Setting("worktree", one_of(*STRATEGIES), "The kind of workspace that agents work in."),
+    "workspace.cleanup_on_complete": Setting(
+        True, boolean, "true: the workspace of a completed task is removed. false: it stays, also after a failure."
+    ),
+    "workspace.preserve_on_failure": Setting(
+        False, boolean, "true: the workspace of a failed task is preserved. false: it is removed."
+    ),
+    "workspace.worktree.preserve_on_failure": Setting(
+        None, boolean, "The same as `workspace.preserve_on_failure`, for worktrees only. Unset: that setting decides."
+    ),
+    "workspace.directory.preserve_on_failure": Setting(
+        None, boolean, "The same as `workspace.preserve_on_failure`, for directories only. Unset: that setting decides."
+    ),
+    "workspace.clone.preserve_on_failure": Setting(
+        None, boolean, "The same as `workspace.preserve_on_failure`, for clones only. Unset: that setting decides."
+    ),
+    "workspace.container.preserve_on_failure": Setting(
+        None, boolean, "The same as `workspace.preserve_on_failure`, for containers only. Unset: that setting decides."
+    ),
     "workspace.preserve_ttl": Setting(
-        7 * 86400.0, age, "A preserved workspace is salvaged and removed after this long; `forever` keeps it."
+        7 * 86400.0, age, "A preserved workspace is salvaged and removed after this long. `forever` keeps it."
     ),
     "workspace.setup": Setting(
-        [], words, "Shell commands that furnish a new workspace before its first agent.", user_only=DANGEROUS
+        [], words, "Shell commands that set up a new workspace before its first agent starts.", user_only=DANGEROUS
     ),
-    "workspace.setup_timeout": Setting(600.0, parse_duration, "How long each command of set-up or teardown may take."),
+    "workspace.setup_timeout": Setting(600.0, parse_duration, "How long each setup or teardown command may take."),
     "workspace.teardown": Setting(
-        [], words, "Shell commands that run in a workspace before it is put away.", user_only=DANGEROUS
+        [], words, "Shell commands that run in a workspace before it is removed.", user_only=DANGEROUS
     ),
     "workspace.copy": Setting(
-        [], words, "Files of the checkout that git does not carry (patterns), copied in.", user_only=DANGEROUS
+        [],
+        words,
+        "Files of the checkout (patterns) that git does not track, copied into new workspaces.",
+        user_only=DANGEROUS,
     ),
     "workspace.commit_leftovers": Setting(
         "all",
         one_of("all", "tracked", "none"),
-        "What a successful agent left uncommitted goes to its branch.",
+        "Which uncommitted changes of a successful agent are committed to its branch.",
     ),
     "gate.command": Setting(
         "",
         text,
-        "The command that decides whether work is good, such as `make test`: of workflows' stages with `gate = true`.",
+        "The command that decides whether work is good, such as `make test`. For workflow stages with `gate = true`.",
         user_only=DANGEROUS,
     ),
     "salvage.max_size": Setting(
         512 * MIB, parse_size, "A workspace with more unsaved bytes than this is preserved instead of salvaged."
     ),
-    "salvage.max_files": Setting(50_000, count(1), "The same, for the number of unsaved files."),
-    "salvage.ignored": Setting([], words, "Ignored files (patterns) that are salvaged all the same."),
+    "salvage.max_files": Setting(
+        50_000, count(1), "A workspace with more unsaved files than this is preserved instead of salvaged."
+    ),
+    "salvage.ignored": Setting([], words, "Files (patterns) that are salvaged although git ignores them."),
     "salvage.keep": Setting(
         90 * 86400.0,
         age,
-        "Salvaged work is dropped after this long; `forever` keeps it.",
+        "Salvaged work is deleted after this long. `forever` keeps it.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "container.image": Setting("", text, "The image of tasks that work in a container.", user_only=DANGEROUS),
     "container.engine": Setting(
-        "", text, "The engine's socket; empty: $DOCKER_HOST, else the usual places.", user_only=DANGEROUS
+        "", text, "The engine's socket. Empty: $DOCKER_HOST, else the usual paths.", user_only=DANGEROUS
     ),
     "container.network": Setting(
-        "bridge", text, "`none`, `bridge`, `host`, or a network of the engine.", user_only=DANGEROUS
+        "bridge",
+        text,
+        "The container's network: `none`, `bridge`, `host`, or a network of the engine.",
+        user_only=DANGEROUS,
     ),
     "container.user": Setting(
-        "", text, "UID:GID in the container; empty: yours, so that files are not root's.", user_only=DANGEROUS
+        "", text, "UID:GID in the container. Empty: yours, so that root does not own the files.", user_only=DANGEROUS
     ),
     "disk.floor": Setting(
         1 * GIB,
         parse_size,
-        "Nothing new starts while less disk than this is free for the home; 0 switches it off.",
+        "No agent starts while less disk space than this is free for the home. 0 switches the check off.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "health.max_runtime": Setting(3600.0, parse_duration, "A run is ended after this long."),
-    "health.grace": Setting(5.0, parse_duration, "How long a whole tree may take to end after TERM."),
+    "health.grace": Setting(
+        5.0, parse_duration, "How long a run's process tree has to end after SIGTERM, before SIGKILL."
+    ),
     "health.orphan_grace": Setting(
         120.0, parse_duration, "A keeper without a supervisor ends its agent after this long."
     ),
     "health.stuck_after": Setting(
         300.0,
         age,
-        "A run without any sign of life is stuck after this long; `forever` switches it off. Unset: 10 m for CLIs that "
-        "tell an answer only when it is whole (codex, opencode, qwen, copilot, aider).",
+        "A run without any sign of life is stuck after this long. `forever` switches the check off. Unset: 10 m for "
+        "CLIs that print an answer only when it is complete (codex, opencode, qwen, copilot, aider).",
     ),
-    "health.tool_silence": Setting(2700.0, age, "The same while a tool of the agent is open: at most this long."),
-    "health.startup_timeout": Setting(
-        300.0, age, "A run that never showed a sign of life is given up after this long."
+    "health.tool_silence": Setting(
+        2700.0, age, "A run whose agent waits for a tool, without any sign of life, is stuck after at most this long."
     ),
+    "health.startup_timeout": Setting(300.0, age, "A run that never showed a sign of life is ended after this long."),
     "health.on_stuck": Setting(
-        "kill", one_of("kill", "notify"), "Whether a stuck or looping run is ended, or only told of."
+        "kill", one_of("kill", "notify"), "`kill`: a stuck or looping run is ended. `notify`: only an alert is raised."
     ),
-    "health.loop_steps": Setting(50, count(0), "A run loops after so many events without progress; 0 switches it off."),
+    "health.loop_steps": Setting(
+        50, count(0), "A run loops after this many events without progress. 0 switches the check off."
+    ),
     "health.doomed_after": Setting(
-        15.0, age, "A run that reported a fatal error and goes on is ended after this long; `forever` switches it off."
+        15.0, age, "A run that goes on after a fatal error is ended after this long. `forever` switches the check off."
     ),
     "health.retry_patience": Setting(
-        90.0, age, "A run that only tries again, without any progress, is ended after this long: the wait is ours."
+        90.0, age, "A run that only retries, without any progress, is ended after this long. Holdfast waits instead."
     ),
-    "health.claim_grace": Setting(30.0, parse_duration, "How long an agent that reported its result has to exit."),
+    "health.claim_grace": Setting(30.0, parse_duration, "How long an agent has to exit after it reported its result."),
     "health.adaptive_timeout": Setting(
-        False, boolean, "The timeout follows earlier runs of the same kind: 1.5 × their mean, from five runs on."
+        False,
+        boolean,
+        "true: the timeout is 1.5 × the mean of earlier runs of the same kind, from five runs on. false: it is "
+        "the task's own timeout.",
     ),
     "health.adaptive_floor": Setting(600.0, parse_duration, "An adaptive timeout is never shorter than this."),
     "processes.cgroup": Setting(
         "auto",
         one_of("auto", "off"),
-        "`auto`: agents run in a cgroup of their own where this user may make one; `off`: never.",
+        "`auto`: each run has its own cgroup, where this user may create one. `off`: none has.",
         user_only=OF_THE_SUPERVISOR,
     ),
-    "limits.memory": Setting(0, parse_size, "Memory of a run's whole process tree; 0 is no limit."),
-    "limits.processes": Setting(0, count(0), "Processes and threads of a run's tree; 0 is no limit."),
-    "limits.cpu_weight": Setting(0, count(0), "Share of the CPU under contention, 1 to 10000; 0 leaves it at 100."),
-    "limits.output": Setting(2 * GIB, parse_size, "A run that writes more output than this is ended; 0 is no limit."),
+    "limits.memory": Setting(0, parse_size, "Memory of a run's whole process tree. 0: no limit."),
+    "limits.processes": Setting(0, count(0), "Processes and threads of a run's process tree. 0: no limit."),
+    "limits.cpu_weight": Setting(0, count(0), "Share of the CPU under contention, 1 to 10000. 0 leaves it at 100."),
+    "limits.output": Setting(2 * GIB, parse_size, "A run that writes more output than this is ended. 0: no limit."),
     "limits.output_kept": Setting(
-        64 * MIB, parse_size, "So much of the end of each output file stays on disk, beside its first MiB."
+        64 * MIB, parse_size, "How much of the end of each output file stays on disk, in addition to its first MiB."
     ),
     "pressure.min_memory": Setting(
         256 * MIB,
         parse_size,
-        "Nothing new starts while less memory than this is available; 0 switches it off.",
+        "No agent starts while less memory than this is available. 0 switches the check off.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "pressure.max_load": Setting(
         0,
         count(0),
-        "Nothing new starts while the load average per core is above this; 0 switches it off.",
+        "No agent starts while the load average per core is above this. 0 switches the check off.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "pressure.max_stall": Setting(
         0,
         count(0),
-        "Nothing new starts while something waited for memory in more than this percentage of the last ten seconds "
-        "(`some avg10` of /proc/pressure/memory); 0 switches it off.",
+        "No agent starts while processes waited for memory in more than this percentage of the last ten seconds "
+        "(`some avg10` of /proc/pressure/memory). 0 switches the check off.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
@@ -195,7 +227,7 @@ SETTINGS: dict[str, Setting] = {
     "retention.events": Setting(
         30 * 86400.0,
         age,
-        "Events of finished tasks are forgotten after this long; `forever` keeps them. How a task ended stays.",
+        "Events of finished tasks are deleted after this long. `forever` keeps them. How a task ended stays recorded.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
@@ -209,19 +241,23 @@ SETTINGS: dict[str, Setting] = {
     "retention.tasks": Setting(
         90 * 86400.0,
         age,
-        "Finished tasks without branch, saved work and workspace are forgotten after this long.",
+        "Finished tasks without a branch, saved work or a workspace are deleted after this long.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "retention.log_size": Setting(
         10 * 1024 * 1024,
         parse_size,
-        "`supervisor.log` is put aside when it is larger; three old ones are kept.",
+        "`supervisor.log` is renamed when it is larger than this. Three old ones are kept.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
-    "top.bell": Setting(False, boolean, "`holdfast top` rings the terminal's bell, once per critical alert."),
-    "env.pass": Setting([], words, "More environment variables that agents may see (patterns).", user_only=DANGEROUS),
+    "top.bell": Setting(
+        False, boolean, "true: `holdfast top` rings the terminal's bell once per critical alert. false: it does not."
+    ),
+    "env.pass": Setting(
+        [], variable_patterns, "More environment variables that agents may see (patterns).", user_only=DANGEROUS
+    ),
     "env.set": Setting({}, pairs, "Environment variables set for agents.", user_only=DANGEROUS),
 }
 
@@ -229,19 +265,19 @@ SECTIONS = frozenset(key[:cut] for key in SETTINGS for cut in range(len(key)) if
 
 
 def variable_of(key: str) -> str:
-    """The environment variable of a setting: HOLDFAST_WORKSPACE_STRATEGY is workspace.strategy."""
+    """Return the environment variable of a setting: HOLDFAST_WORKSPACE_STRATEGY for workspace.strategy."""
     return f"HOLDFAST_{key.replace('.', '_').upper()}"
 
 
 def masked(key: str, value: Any) -> Any:
-    """What may be shown of a value that may hold a secret, to whoever reads logs and screens."""
+    """Return the part of a value that logs and screens may show, without its secrets."""
     if key == "env.set":
         return dict.fromkeys(value, "…")
     if key == "notify.command":
-        return [*value[:1], *["…"][: len(value) - 1]]  # a token, or an address with one, is often among its arguments
+        return [*value[:1], *["…"][: len(value) - 1]]  # arguments often hold a token, or an address with one
     return without_path(value) if key == "notify.webhook" else value
 
 
 def shown(key: str, value: Any) -> str:
-    """A value as a file would have it."""
+    """Return a value as TOML, as a file of settings has it."""
     return "unset" if value is None else write(SETTINGS[key].parse, value)

@@ -1,7 +1,7 @@
-"""Which repositories may set keys that could run commands: recorded in the home, for exactly the values that were seen.
+"""The trust record: which repositories may set keys that could run commands, for exactly the values that were seen.
 
-The record is keyed by the checkout's real path and holds a digest of the dangerous values only, so that a harmless edit
-does not ask again, and any change of a dangerous value does. See docs/adr/*-trust.md.
+The record is a file in the home. It is keyed by the checkout's real path and holds a digest of the dangerous values
+only. So a harmless edit needs no new trust, and any change of a dangerous value does. See docs/adr/*-trust.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Record = dict[str, Any]
 
 
 def dangerous_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that need trust. An empty list or table runs nothing and shows nothing."""
+    """Return the values that need trust. An empty list or table runs nothing and shows nothing."""
     return {key: value for key, value in sorted(values.items()) if SETTINGS[key].needs_trust and value}
 
 
@@ -40,14 +40,16 @@ def is_trusted(home: str, repo: str, dangerous: Mapping[str, Any]) -> bool:
 
 
 def is_trusted_with(home: str, repo: str, schedules: Mapping[str, Any]) -> bool:
-    """Whether exactly these schedules of a repository's file may add tasks. They are apart from the values above: a
-    changed time must not stop a task that somebody adds by hand."""
+    """True if exactly these schedules of a repository's file are trusted to add tasks.
+
+    Schedules have a digest of their own: a changed schedule must not block a task that a person adds by hand.
+    """
     record = trusted(home).get(os.path.realpath(repo))
     return not schedules or (record is not None and record.get("schedules") == digest(schedules))
 
 
 def trusted(home: str) -> dict[str, Record]:
-    """Every record, by path. A file that cannot be understood trusts nobody, and says so."""
+    """Return all records by path. Raise Unavailable if the file cannot be understood: then nothing is trusted."""
     path = os.path.join(home, NAME)
     try:
         with open(path, encoding="utf-8") as file:
@@ -71,7 +73,7 @@ def give(
     at: float,
     schedules: Mapping[str, Any] | None = None,
 ) -> None:
-    """Trust `repo` with exactly these values, and these schedules."""
+    """Record trust in `repo` for exactly these values and these schedules."""
     record = {"sha256": digest(dangerous), "keys": [*dangerous, *(schedules or {})], "by": by, "at": at}
     if schedules:
         record["schedules"] = digest(schedules)
@@ -83,7 +85,7 @@ def give(
 
 
 def revoke(home: str, repo: str) -> bool:
-    """Take trust back; False when there was none."""
+    """Remove the trust in `repo`. Return False if there was none."""
     if os.path.realpath(repo) not in trusted(home):
         return False
     with _turn(home):
@@ -95,7 +97,7 @@ def revoke(home: str, repo: str) -> bool:
 
 @contextlib.contextmanager
 def _turn(home: str) -> Iterator[None]:
-    """Two who read, change and write at once would lose one's change."""
+    """Hold the lock of the trust record. Without it, two processes that write at once would lose one change."""
     path = os.path.join(home, f"{NAME}.lock")
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -136,6 +138,6 @@ def _unwritable(path: str, error: OSError) -> Unavailable:
 
 def _unreadable(path: str, why: object) -> Unavailable:
     return Unavailable(
-        f"The record of trust {path} cannot be read ({why}), so nothing is trusted. "
-        "Move it away, and trust your repositories again with `holdfast trust`."
+        f"The trust record {path} cannot be read ({why}), so nothing is trusted. "
+        "Move the file away, and trust your repositories again with `holdfast trust`."
     )

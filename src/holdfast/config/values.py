@@ -1,7 +1,9 @@
-"""How a setting's value is read: from TOML (typed) and from variables and flags (text).
+"""Parsers for the values of settings, from TOML (typed) and from variables and flags (text).
 
-A parser returns the value or raises ValueError, whose text is the message. `takes` says in words what it wants, for
-messages and the reference page; `write` is its inverse, for `config show` and the file that `init` writes.
+A parser returns the value or raises ValueError, whose text is the message. `takes` describes the values that a parser
+accepts, for messages and the reference page. `write` is the inverse of a parser, for `config show` and for the file
+that `init` writes. The last part has parsers that several tables share (accounts, workers, workflows, schedules), and
+`meant`, which suggests the word that was probably meant.
 """
 
 from __future__ import annotations
@@ -15,15 +17,16 @@ from typing import Any
 from holdfast.base.text import is_text
 from holdfast.base.units import parse_duration, parse_size, write_duration, write_size
 
-BIGGEST_NUMBER = 2**31 - 1  # what the store and argparse agree on
+BIGGEST_NUMBER = 2**31 - 1  # the largest number that both the store and argparse accept
 FOREVER = "forever"
+OWN_VARIABLES = "HOLDFAST_"  # how the names of our own variables begin
 _LONGEST_SHOWN = 60
 
 Parser = Callable[[Any], Any]
 
 
 def shown(value: object) -> str:
-    """A wrong value as a message quotes it: short, on one line."""
+    """Return a wrong value as messages quote it: short and on one line."""
     flat = " ".join(str(value).split())
     return flat if len(flat) <= _LONGEST_SHOWN else flat[: _LONGEST_SHOWN - 1] + "…"
 
@@ -43,17 +46,17 @@ def text(value: object) -> str:
 
 
 def program(value: object) -> str:
-    """The name or the path of a program; `~` is the user's home, as it is to a shell."""
+    """Parse the name or the path of a program. `~` is the user's home, as in a shell."""
     return os.path.expanduser(text(value))
 
 
 def expanded(argv: list[str]) -> list[str]:
-    """A command line as it is started: `~` at the beginning of its program is the user's home."""
+    """Return a command line with `~` at the beginning of its program replaced by the user's home."""
     return [os.path.expanduser(argv[0]), *argv[1:]] if argv else []
 
 
 def words(value: object) -> list[str]:
-    """A list of texts; from a variable, a line as a shell would split it."""
+    """Parse a list of texts. The text of a variable is split as a shell would split it."""
     if isinstance(value, str):
         return [_checked(word) for word in _split(value)]
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
@@ -61,8 +64,19 @@ def words(value: object) -> list[str]:
     raise ValueError(f'\'{shown(value)}\' is not a list of texts, like ["one", "two"]')
 
 
+def variable_patterns(value: object) -> list[str]:
+    """Patterns of variables' names, as `words` has them. The supervisor's own variables are not passed on."""
+    patterns = words(value)
+    for pattern in patterns:
+        if pattern.startswith(OWN_VARIABLES):
+            raise ValueError(
+                f"'{shown(pattern)}' means variables of Holdfast itself; agents get only those that it makes for them"
+            )
+    return patterns
+
+
 def pairs(value: object) -> dict[str, str]:
-    """Names and texts; from a variable, NAME=VALUE words."""
+    """Parse a table of texts. The text of a variable is a list of NAME=VALUE words."""
     if isinstance(value, str):
         found = [word.partition("=") for word in _split(value)]
         if not all(separator for _name, separator, _text in found):
@@ -73,27 +87,29 @@ def pairs(value: object) -> dict[str, str]:
     for name in value:
         if not name or "=" in name:
             raise ValueError(f"'{shown(name)}' cannot be the name of an environment variable")
+        if name.startswith(OWN_VARIABLES):
+            raise ValueError(f"{shown(name)} is a variable of Holdfast itself, and cannot be set for agents")
     return {_checked(name): _checked(word) for name, word in value.items()}
 
 
 def age(value: object) -> float:
-    """A duration, or `forever`."""
+    """Parse a duration or `forever`."""
     return math.inf if value == FOREVER else parse_duration(value)
 
 
 def money(value: object) -> float:
-    """An amount of dollars; 0: none is set."""
+    """Parse an amount of dollars. 0 means that no amount is set."""
     try:
         amount = float(str(value).removeprefix("$")) if not isinstance(value, bool) else -1.0
     except ValueError:
         amount = -1.0
-    if not 0 <= amount <= BIGGEST_NUMBER:  # false for what is no number, too
+    if not 0 <= amount <= BIGGEST_NUMBER:  # also false for NaN
         raise ValueError(f"'{shown(value)}' is not an amount of dollars, like 5 or 0.25")
     return amount
 
 
 class count:  # lower case: it reads as a function in the table of settings
-    """A whole number of at least `least`."""
+    """A parser for a whole number of at least `least`."""
 
     def __init__(self, least: int) -> None:
         self.least = least
@@ -107,8 +123,8 @@ class count:  # lower case: it reads as a function in the table of settings
         return int(word)
 
 
-class one_of:  # likewise
-    """One of a few words."""
+class one_of:  # lower case: see `count`
+    """A parser for one of a few words."""
 
     def __init__(self, *choices: str) -> None:
         self.choices = choices
@@ -120,7 +136,7 @@ class one_of:  # likewise
 
 
 def takes(parse: Parser) -> str:
-    """What a parser wants, in words."""
+    """Describe the values that a parser accepts."""
     if isinstance(parse, count):
         return f"a whole number of at least {parse.least}"
     if isinstance(parse, one_of):
@@ -129,7 +145,7 @@ def takes(parse: Parser) -> str:
 
 
 def write(parse: Parser, value: Any) -> str:
-    """The value as TOML that `parse` reads back. None cannot be written: an example stands for it."""
+    """Return the value as TOML that `parse` reads back. TOML has no None: an example is written instead."""
     if value is None:
         value = _EXAMPLES.get(parse, "")
     if value == math.inf:
@@ -142,7 +158,7 @@ def write(parse: Parser, value: Any) -> str:
 
 
 def toml(value: Any) -> str:
-    """A value as TOML has it."""
+    """Return a value as TOML."""
     if isinstance(value, dict):
         inside = ", ".join(f"{_quoted(name)} = {_quoted(word)}" for name, word in value.items())
         return f"{{ {inside} }}" if inside else "{}"
@@ -152,7 +168,7 @@ def toml(value: Any) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A TOML basic string. What cannot be seen (controls, right-to-left marks) is escaped, so that nothing hides."""
+    """Return a TOML basic string. Invisible characters (controls, right-to-left marks) are escaped, so none hides."""
     quoted = json.dumps(word, ensure_ascii=False)
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in quoted)
 
@@ -180,13 +196,22 @@ _TAKES: dict[Parser, str] = {
     boolean: "true or false",
     program: "the name or the path of a program",
     words: "a list of texts",
+    variable_patterns: "a list of texts",
     pairs: "a table of texts",
     parse_duration: "a duration like `90s` or `1h30m`",
     age: "a duration like `30d`, or `forever`",
     parse_size: "a size like `512MiB` or `2G`",
     money: "an amount of dollars like `5` or `0.25`",
 }
-_EXAMPLES: dict[Parser, Any] = {boolean: True, parse_duration: 60.0, age: 60.0, parse_size: 1024, words: [], pairs: {}}
+_EXAMPLES: dict[Parser, Any] = {
+    boolean: True,
+    parse_duration: 60.0,
+    age: 60.0,
+    parse_size: 1024,
+    words: [],
+    variable_patterns: [],
+    pairs: {},
+}
 
 
 def nonempty_text(value: object) -> str:
@@ -198,7 +223,7 @@ def nonempty_text(value: object) -> str:
 
 
 def nonblank_text(value: object) -> str:
-    """The same, and not only blanks."""
+    """Parse a text that has more than blanks in it."""
     if not nonempty_text(value).strip():
         raise ValueError("it is empty; leave it out instead")
     return nonempty_text(value)
@@ -211,7 +236,7 @@ def flag(value: object) -> bool:
 
 
 def meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
-    """As the end of a message."""
+    """Return the end of a message that suggests the nearest known word, or an empty text."""
     import difflib
 
     close = difflib.get_close_matches(word[:200], known, n=1)

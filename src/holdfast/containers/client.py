@@ -1,12 +1,16 @@
-"""Runs the agent of one run in its container, and ends that container: `boxed.py run|end SOCKET CONTAINER`.
+"""The container client: runs the agent of one run in its container, and ends that container.
 
-`run` is what a keeper has as its agent when the real one is in a container (ADR 0016): it starts the container,
-carries standard input in and output out, passes TERM on, and ends as the container's main process ended. `end` is what
-the keeper runs when that is over, whatever way: it kills through the engine, and exit code 0 says that the engine says
-"not running" (3: likewise, and the kernel had killed in it for want of memory). Any other code means that nobody knows.
-When the engine goes away before it has said that the container runs, or while it ends, `run` ends by SIGUSR2: an engine
-that is ended takes its containers along, and whatever code an agent has then is not its own word.
-Standard library only, one file, nothing imported later.
+Run as `client.py run|end SOCKET CONTAINER`. Standard library only, one file, nothing imported later.
+
+A keeper starts `run` in place of the agent when the agent itself is in a container (ADR 0016). `run` starts the
+container, copies standard input in and output out, passes TERM on, and ends as the container's main process ended.
+
+The keeper starts `end` after that, whatever the reason was. `end` kills the container through the engine. Exit code 0
+means that the engine reports "not running". Exit code 3 means the same, and the kernel killed in the container because
+of its memory limit. Any other code means that the state is unknown.
+
+`run` ends by SIGUSR2 when the engine goes away before it has confirmed the start, or while the container ends. An
+engine that is stopped stops its containers too, so the agent's exit code is then not its own.
 """
 
 from __future__ import annotations
@@ -27,9 +31,9 @@ COULD_NOT_START = 125
 ENGINE_LOST = signal.SIGUSR2  # `run` ends by it
 ENDED, ENDED_OUT_OF_MEMORY, UNKNOWN = 0, 3, 1
 PATIENCE = 10.0  # seconds for one answer of the engine
-KILL_PATIENCE = 8.0  # ... and for a container to be gone once it was killed
+KILL_PATIENCE = 8.0  # seconds for a container to end once it was killed
 BLOCK = 65536
-LOOKS_AT_THE_END = 5  # the end of the stream comes a moment before the engine knows of the container's
+LOOKS_AT_THE_END = 5  # the stream ends a moment before the engine knows that the container ended
 NEVER_RAN = ("created", "initialized")
 CRASHES = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
@@ -37,11 +41,11 @@ CRASHES = frozenset(
 
 
 class EngineLost(Exception):
-    """It does not answer, or says that it cannot just now."""
+    """An engine that does not answer, or cannot do the request at the moment."""
 
 
 class Refused(Exception):
-    """It says no, and would again."""
+    """A refusal of the engine that would be repeated."""
 
 
 class Engine(http.client.HTTPConnection):
@@ -58,7 +62,7 @@ class Engine(http.client.HTTPConnection):
 
 
 def ask(path: str, method: str, target: str, patience: float = PATIENCE) -> tuple[int, Any]:
-    """(status, answer). Raises OSError or HTTPException when the engine does not answer."""
+    """Send a request and return (status, answer). Raises OSError or HTTPException when the engine does not answer."""
     engine = Engine(path, patience)
     try:
         engine.request(method, target)
@@ -73,7 +77,7 @@ def ask(path: str, method: str, target: str, patience: float = PATIENCE) -> tupl
 
 
 def state_of(path: str, container: str) -> dict[str, Any] | None:
-    """What the engine says of it; None: there is no such container."""
+    """Return the container's state according to the engine, or None if there is no such container."""
     status, answer = ask(path, "GET", f"/containers/{container}/json")
     if status == 404:
         return None
@@ -91,13 +95,13 @@ def is_running(state: dict[str, Any]) -> bool:
 
 
 class Box:
-    """One container and the stream of what goes in and comes out."""
+    """One container and the stream of its input and output."""
 
     def __init__(self, path: str, container: str) -> None:
         self.path = path
         self.container = container
         self.asked_to_stop = False
-        self.is_deaf = False  # listened to again, and had nothing to say: an agent may close its output and live on
+        self.is_deaf = False  # attached again without any output: an agent may close its output and live on
         self.wake_r, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self.note_stop)
@@ -106,12 +110,12 @@ class Box:
         self.asked_to_stop = True
 
     def run(self) -> int:
-        """The exit code of the container's main process."""
+        """Start the container and return the exit code of its main process."""
         try:
-            stream = self.attach()  # before the start: nothing that it says is missed
+            stream = self.attach()  # before the start, so that no output is lost
             if self.asked_to_stop:
                 return 128 + signal.SIGTERM
-            # Asked once: if the answer is lost, a second start could be the agent's second life in one run.
+            # Only one start: if its answer was lost, a second one could run the agent twice in one run.
             status, answer = ask(self.path, "POST", f"/containers/{self.container}/start")
         except (OSError, http.client.HTTPException) as problem:
             raise EngineLost(problem) from problem
@@ -122,7 +126,7 @@ class Box:
         whole = Pump(stream, self).run()
         while (code := self.wait()) is None:
             if not whole:
-                raise EngineLost("the connection broke before all of the agent's input was carried")
+                raise EngineLost("the connection broke before all of the agent's input was sent")
             self.attach_again()
         return code
 
@@ -137,7 +141,7 @@ class Box:
         )
         head = b""
         while not head.endswith(b"\r\n\r\n"):
-            byte = stream.recv(1)  # one by one: what follows is the container's
+            byte = stream.recv(1)  # byte by byte: what follows the header is the container's output
             if not byte:
                 raise OSError("the engine closed the connection")
             head += byte
@@ -148,7 +152,7 @@ class Box:
         return stream
 
     def pass_stop_on(self) -> None:
-        """TERM for the agent. Whether it obeys is the keeper's business, which has the grace in its hands."""
+        """Send TERM to the agent in the container. The keeper decides how long the agent may take."""
         self.asked_to_stop = False
         try:
             ask(self.path, "POST", f"/containers/{self.container}/kill?signal=SIGTERM")
@@ -156,19 +160,22 @@ class Box:
             return
 
     def wait(self) -> int | None:
-        """The stream is over: its exit code; None when it runs all the same, and might be listened to again. An engine
-        that does not answer is asked again: the agent may live. One that was away when it ended has no word for how."""
+        """Return the container's exit code after the stream ended, or None if the container still runs: attach again.
+
+        An engine that does not answer is asked again, because the agent may live. If the engine was away when the
+        container ended, the exit code is not known: EngineLost.
+        """
         pause, looks, was_away = 0.01, 0, False
         while True:
             try:
                 state = state_of(self.path, self.container)
                 looks += 1
             except TimeoutError:
-                state = {"Running": True}  # it hangs, and will know when it does not
+                state = {"Running": True}  # the engine hangs, and will know the state afterwards
             except (OSError, http.client.HTTPException):
                 state, was_away = {"Running": True}, True
             if state is None:
-                return 128 + signal.SIGKILL  # removed by somebody else
+                return 128 + signal.SIGKILL  # the container was removed by another program
             if not is_running(state):
                 if was_away:
                     raise EngineLost("the engine was away when its container ended")
@@ -182,11 +189,14 @@ class Box:
             pause = min(1.0, pause * 1.5)
 
     def attach_again(self) -> None:
-        """Its engine was replaced under it, say. What it printed meanwhile is gone, and that is said in its place."""
+        """Attach to the running container again, for example after the engine was replaced.
+
+        Output printed meanwhile is lost, so a line on standard error marks the gap.
+        """
         try:
             stream = self.attach(with_input=False)
         except (OSError, http.client.HTTPException, EngineLost, Refused):
-            return  # whoever waits for it sees more
+            return  # wait() finds out the state
         words = f"holdfast: the connection to container {self.container[:12]} broke; output may be missing here\n"
         os.write(2, words.encode())
         pump = Pump(stream, self)
@@ -195,21 +205,21 @@ class Box:
 
 
 class Pump:
-    """Carries standard input in, and standard output and error out, until the stream ends."""
+    """The copy loop: standard input into the container, standard output and error out of it, until the stream ends."""
 
     def __init__(self, stream: socket.socket, box: Box) -> None:
         stream.setblocking(False)
         self.stream = stream
         self.box = box
-        self.waiting = b""  # for the container's standard input
+        self.waiting = b""  # input that is not sent to the container yet
         self.input_is_open = True
-        self.is_fed = False  # all of the input went out
+        self.is_fed = False  # all of the input was sent
         self.header = b""
-        self.left = 0  # bytes of the frame at hand
+        self.left = 0  # bytes left of the current frame
         self.target = 1
 
     def run(self) -> bool:
-        """Whether all of the input was carried."""
+        """Copy until the stream ends. True if all of the input was sent."""
         poller = select.poll()
         poller.register(self.box.wake_r, select.POLLIN)
         poller.register(self.stream, select.POLLIN | (select.POLLOUT if self.input_is_open else 0))
@@ -226,7 +236,7 @@ class Pump:
                     return self.is_fed
 
     def feed(self) -> bool:
-        """Whether there is more to feed."""
+        """Send a piece of the input. True if there is more to send."""
         if not self.waiting:
             self.waiting = os.read(0, BLOCK)
         try:
@@ -238,12 +248,12 @@ class Pump:
         except BlockingIOError:
             return True
         except OSError:
-            pass  # it does not read any more, or is over
+            pass  # the container does not read any more, or has ended
         self.input_is_open = False
         return False
 
     def take(self) -> bool:
-        """Whether there may be more to come."""
+        """Copy a piece of the output. True if there may be more."""
         try:
             block = self.stream.recv(BLOCK)
         except BlockingIOError:
@@ -254,7 +264,7 @@ class Pump:
         return bool(block)
 
     def sort_out(self, block: bytes) -> None:
-        """Frames: which stream, how long, that many bytes."""
+        """Write the content of frames to standard output or error. A frame has a stream, a length, and the bytes."""
         while block:
             if self.left == 0:
                 need = 8 - len(self.header)
@@ -270,7 +280,7 @@ class Pump:
 
 
 def end_as(code: int) -> int:
-    """End as the agent ended: by the signal that ended it, where that says more than a number would."""
+    """End as the agent ended: by the same signal if a signal ended the agent, else return the exit code."""
     number = code - 128
     if number in CRASHES:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -283,8 +293,11 @@ def end_as(code: int) -> int:
 
 
 def end(path: str, container: str) -> int:
-    """Kill it if it runs, and see that it does not. One that never ran goes: a start that the engine has not come to
-    yet would find nothing to start, while a container that does not run would run behind our back."""
+    """Kill the container if it runs, and wait until it does not.
+
+    A container that never ran is removed. Otherwise a start that the engine has not processed yet could still run it
+    after we reported that it does not run.
+    """
     deadline = time.monotonic() + KILL_PATIENCE
     pause = 0.01
     while True:

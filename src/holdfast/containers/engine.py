@@ -1,5 +1,10 @@
-"""One container engine, through its API. Everything blocks: callers use threads. The `docker` package takes 0.2 s to
-import, so it is imported when the first task of strategy `container` is there."""
+"""Container engines, through their API. Every call blocks, so callers use threads.
+
+The `docker` package takes 0.2 s to import, so it is imported for the first task of strategy `container`.
+
+The home's file `engines` lists the engines that this home has used. An engine is recorded before the first container is
+made there, and the sweep checks every engine of the list.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ HOME, TASK, RUN, WORKSPACE = (LABEL + name for name in ("home", "task", "run", "
 PATIENCE = 30
 LITTLE_PATIENCE = 3.0
 NEVER_RAN = ("created", "initialized")
-# A container that is entered later must not run its agent again: the file tells them apart.
+# A container that is started later for a shell must not run its agent again. The file IDLE marks such a start.
 IDLE = "idle"
 START = f'if [ -e "$HOLDFAST_CHANNEL/{IDLE}" ]; then while sleep 3600; do :; done; fi; exec "$@"'
 DEFAULT_SHARES = 1024  # of CPU, at the kernel's default weight of 100
@@ -29,7 +34,7 @@ DEFAULT_SHARES = 1024  # of CPU, at the kernel's default weight of 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """One container to be made."""
+    """A container that is to be made."""
 
     name: str
     argv: Sequence[str]
@@ -42,7 +47,7 @@ class Order:
 
 
 def socket_of(rules: ContainerRules, environment: Mapping[str, str] | None = None) -> str:
-    """Where the engine is: the setting, DOCKER_HOST, or the first of the usual places that is there."""
+    """Return the engine's socket: from the setting, DOCKER_HOST, or the first usual path that exists."""
     environment = os.environ if environment is None else environment
     named = rules.engine or environment.get("DOCKER_HOST", "")
     if named:
@@ -60,12 +65,17 @@ def socket_of(rules: ContainerRules, environment: Mapping[str, str] | None = Non
 
 
 class Engine:
+    """One container engine at one socket."""
+
     def __init__(self, socket: str) -> None:
         self.socket = socket
         self._client: Any = None
 
     def check(self, image: str) -> None:
-        """Whether a container of `image` could be made. Unavailable: not now. LaunchError: not ever, like this."""
+        """Raise an error if a container of `image` cannot be made.
+
+        Unavailable: not at the moment. LaunchError: not until the image or the settings change.
+        """
         with self._talking() as (api, errors):
             try:
                 api.inspect_image(image)
@@ -76,7 +86,7 @@ class Engine:
                 ) from None
 
     def create(self, order: Order) -> str:
-        """Make it, not started; its id. What earlier runs of the same workspace left goes first."""
+        """Make a container without starting it, and return its id. Removes those of earlier runs of the workspace."""
         self.remove({WORKSPACE: order.labels[WORKSPACE]})
         with self._talking(LaunchError) as (api, _errors):
             user, userns = self._user(api, order.rules)
@@ -111,8 +121,10 @@ class Engine:
             return str(made["Id"])
 
     def _user(self, api: Any, rules: ContainerRules) -> tuple[str, str | None]:
-        """(user, user namespace): files of the workspace belong to whoever runs Holdfast. In a rootless engine that is
-        root inside; podman can keep the number."""
+        """Return (user, user namespace), such that files of the workspace belong to the user who runs Holdfast.
+
+        In a rootless engine this user is root inside the container. Podman can keep the user id instead.
+        """
         if rules.user:
             return rules.user, None
         ours = f"{os.getuid()}:{os.getgid()}"
@@ -122,17 +134,20 @@ class Engine:
         return (ours, "keep-id") if is_podman else ("0:0", None)
 
     def found(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        """All containers, running or not, with these labels."""
+        """Return all containers with these labels, running or not."""
         with self._talking() as (api, _errors):
             wanted = [f"{name}={value}" for name, value in labels.items()]
             listed: list[dict[str, Any]] = api.containers(all=True, filters={"label": wanted})
             return listed
 
     def end(self, labels: Mapping[str, str]) -> None:
-        """Kill those that run, and see that none does. One that never ran goes: a start that the engine has not come to
-        yet, of a client that died, must find nothing to start."""
+        """Kill the running containers with these labels. Unavailable if one still runs afterwards.
+
+        A container that never ran is removed: a start from a dead client that the engine has not processed yet must
+        find nothing to start.
+        """
         for one in self.found(labels):
-            if one["State"] in NEVER_RAN and not faults.skips("created-goes"):
+            if one["State"] in NEVER_RAN:
                 self.drop(str(one["Id"]))
             elif one["State"] in ("running", "paused", "restarting"):
                 with self._talking() as (api, errors):
@@ -141,13 +156,15 @@ class Engine:
                         api.kill(one["Id"], "SIGKILL")
                         api.wait(one["Id"], timeout=PATIENCE)
                     except errors.APIError:
-                        pass  # over meanwhile: the next look says so
+                        pass  # it ended meanwhile; the check below finds out
         left = [one["Id"][:12] for one in self.found(labels) if one["State"] in ("running", "paused", "restarting")]
         if left:
-            raise Unavailable(f"Container {left[0]} still runs, though the engine at {self.socket} was told to end it.")
+            raise Unavailable(
+                f"Container {left[0]} still runs, although the engine at {self.socket} should have killed it."
+            )
 
     def remove(self, labels: Mapping[str, str]) -> int:
-        """Stop and remove all with these labels; how many."""
+        """Stop and remove all containers with these labels. Return how many."""
         return sum(self.drop(str(one["Id"])) for one in self.found(labels))
 
     def drop(self, container: str) -> bool:
@@ -161,7 +178,7 @@ class Engine:
             return True
 
     def details(self, container: str) -> dict[str, Any] | None:
-        """What the engine says of one container, or None without one."""
+        """Return the engine's details of one container, or None if it does not exist."""
         with self._talking() as (api, errors):
             try:
                 details: dict[str, Any] = api.inspect_container(container)
@@ -175,18 +192,21 @@ class Engine:
             api.start(container)
 
     def silence(self) -> str:
-        """Why it does not answer; nothing when it does. With little patience, and without the package."""
+        """Return why the engine does not answer, or "" when it does. Waits only briefly, and without the package."""
         try:
             status, _answer = ask(self.socket, "GET", "/_ping", LITTLE_PATIENCE)
         except TimeoutError:
-            return f"no word within {LITTLE_PATIENCE:g} s"
+            return f"no answer within {LITTLE_PATIENCE:g} s"
         except (OSError, HTTPException) as error:
             return _cause(error)
-        return f"it says {status}" if status >= 500 else ""
+        return f"it answers with error {status}" if status >= 500 else ""
 
     @contextmanager
     def _talking(self, refusal: type[HoldfastError] = Unavailable) -> Iterator[tuple[Any, Any]]:
-        """The API and its errors; what goes wrong in words that say whose turn it is. `refusal`: the engine says no."""
+        """Yield the API and its error classes. Translate errors into ours, which show who must act.
+
+        `refusal`: the error to raise when the engine refuses a request.
+        """
         from docker import APIClient, errors  # type: ignore[import-untyped]  # it has no annotations
         from requests.exceptions import RequestException
 
@@ -195,13 +215,13 @@ class Engine:
                 self._client = APIClient(base_url=f"unix://{self.socket}", version="auto", timeout=PATIENCE)
             yield self._client, errors
         except errors.APIError as error:
-            kind = Unavailable if error.is_server_error() else refusal  # one that is being ended says so, for instance
+            kind = Unavailable if error.is_server_error() else refusal  # an engine that is stopping has a server error
             raise kind(f"The engine at {self.socket} refused: {error.explanation or error}") from error
         except (errors.DockerException, RequestException, OSError) as error:
             self._client = None
             raise Unavailable(
-                f"The container engine at {self.socket} does not answer ({_cause(error)}). Start it, or set "
-                "container.engine; nothing was lost, and it is tried again."
+                f"The container engine at {self.socket} does not answer ({_cause(error)}). Nothing was lost, and it is "
+                "tried again. Start the engine, or set container.engine."
             ) from error
 
 
@@ -210,7 +230,7 @@ def _bind(path: str) -> dict[str, object]:
 
 
 def _cause(error: BaseException) -> str:
-    """The operating system's own words, from below the layers of wrapping."""
+    """Return the operating system's own message, from below the layers of wrapped exceptions."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:
@@ -223,7 +243,7 @@ NAME = "engines"
 
 
 class Engines:
-    """The file `engines` of a home: one socket a line."""
+    """The engines that a home has used: its file `engines`, with one socket per line."""
 
     def __init__(self, home: str) -> None:
         self._file = os.path.join(home, NAME)
@@ -246,11 +266,11 @@ class Engines:
             return []
 
     def found(self, labels: Mapping[str, str]) -> list[tuple[Engine, dict[str, Any]]]:
-        """Every container with these labels, on every engine that answers."""
+        """Return every container with these labels, on every engine that answers."""
         found = []
         for socket in self.all():
             try:
                 found += [(self.at(socket), one) for one in self.at(socket).found(labels)]
             except HoldfastError:
-                continue  # an engine that does not answer has nothing that we could see
+                continue  # containers of an engine that does not answer cannot be listed
         return found

@@ -1,4 +1,4 @@
-"""Entering a task's container: the running one beside its agent, a preserved one without it."""
+"""A shell in a task's container: in the running container next to its agent, or in a preserved one without it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ CLIENTS = ("docker", "podman")
 
 
 def shell_argv(home: str, task: dict[str, Any], command: str | None) -> list[str]:
-    """What to run for a shell in the container of a task (a row of `Queries.task`). A stopped one is started here, and
-    stopped again behind the shell."""
+    """Return the command for a shell in the container of a task (a row of `Queries.task`).
+
+    A stopped container is started here. The command stops it again after the shell.
+    """
     container = str(task["workspace"]["container"] or "")
     client = next((found for name in CLIENTS if (found := shutil.which(name))), None)
     if client is None:
@@ -36,12 +38,12 @@ def shell_argv(home: str, task: dict[str, Any], command: str | None) -> list[str
     _idle(details)
     engine.start(container)
     stop = shlex.join([*to_engine, "stop", "--time", "1", container])
-    # A closed terminal or Ctrl-C ends what is entered, not what stops the container behind it.
+    # A closed terminal or Ctrl-C ends the shell, but not the command that stops the container afterwards.
     return ["sh", "-c", f'trap : HUP INT TERM; "$@"; code=$?; {stop} >/dev/null; exit $code', "holdfast", *enter]
 
 
 def _find(home: str, task_id: str, container: str) -> tuple[Engine, dict[str, Any]]:
-    """Its engine, among those that this home has used."""
+    """Return the container's engine and details, from the engines that this home has used."""
     engines, why = Engines(home), ""
     for socket in engines.all() if container else []:
         try:
@@ -55,19 +57,21 @@ def _find(home: str, task_id: str, container: str) -> tuple[Engine, dict[str, An
 
 
 def _idle(details: dict[str, Any]) -> None:
-    """Its main process shall not be the agent this time. The run's directory may be forgotten by now."""
+    """Mark the container so that its main process does not run the agent at the next start.
+
+    The run's directory may have been removed by now, so the channel is made again.
+    """
     channel = next(mount["Source"] for mount in details["Mounts"] if os.path.basename(mount["Source"]) == "channel")
     faults.effect("container.idle")
     os.makedirs(channel, mode=0o700, exist_ok=True)
-    idle = os.path.join(
-        channel, IDLE
-    )  # in a directory that the agent can write: whatever lies there, it is not followed
+    # The agent can write to this directory, so a link here must not be followed.
+    idle = os.path.join(channel, IDLE)
     try:
         if not os.path.isdir(idle) or os.path.islink(idle):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(idle)
             os.close(os.open(idle, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        return  # somebody else enters it too
+        return  # another shell is entering the container too
     except OSError as error:
         raise Refused(f"{idle} cannot be written ({error.strerror}), and without it the agent would start.") from error

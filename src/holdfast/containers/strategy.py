@@ -10,16 +10,16 @@ from holdfast.workspaces.strategies.clone import CloneStrategy
 
 
 class ContainerStrategy(CloneStrategy):
-    """As a clone; its containers go before it does."""
+    """The clone strategy, extended: the workspace's containers are removed before the clone."""
 
     def __init__(self, home: str, git: Git, engine: Engine, *, is_used: bool) -> None:
-        """`is_used`: this home has made a container there; otherwise there is nothing to ask it for."""
+        """`is_used`: this home has used the engine. If not, the engine is never asked."""
         super().__init__(home, git)
         self._engine = engine
         self._is_used = is_used
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
-        """R-CLEAN-05: stop and remove."""
+        """Stop and remove the workspace's containers, then the clone (R-CLEAN-05)."""
         if self._is_used:
             await in_engines_thread(self._engine.remove, {WORKSPACE: workspace.id})
         return await super().put_away(repo, workspace)

@@ -1,4 +1,4 @@
-"""Containers of this home that are left on any engine it has used: found by label, for the sweep."""
+"""The container sweeper: finds and removes this home's containers on all engines that the home has used, by label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.processes.cgroups import base_name
 
 
 def remove_all(home: str, workspaces: Sequence[str] | None) -> list[str]:
-    """Stop and remove the containers of these workspaces (None: of the whole home); what had to stay, and why."""
+    """Stop and remove the containers of these workspaces (None: of the whole home). Return what stayed, and why."""
     engines, kept = Engines(home), []
     for socket in engines.all():
         try:
@@ -25,7 +25,7 @@ def remove_all(home: str, workspaces: Sequence[str] | None) -> list[str]:
 
 
 class Sweeper:
-    """A home that never used an engine asks none, and does not load what it would ask with."""
+    """The sweep's access to containers. A home that never used an engine asks none and does not import `docker`."""
 
     def __init__(self, home: str, engines: Engines) -> None:
         self._home = base_name(home)
@@ -48,7 +48,7 @@ class Sweeper:
         return await in_engines_thread(self._remove, set(containers))
 
     def _remove(self, wanted: set[str]) -> int:
-        """Only those that still carry our label; one that cannot be removed now is found by the next sweep."""
+        """Remove the wanted containers that still carry our label. A failed removal is left to the next sweep."""
         removed = 0
         for engine, one in self._engines.found({HOME: self._home}):
             if str(one["Id"]) in wanted:

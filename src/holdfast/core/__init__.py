@@ -1,1 +1,1 @@
-"""The pure core: it decides and does no I/O. `now` and randomness are always parameters."""
+"""The pure core: it decides and does no I/O. The time and random numbers are always parameters."""

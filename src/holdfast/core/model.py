@@ -1,4 +1,5 @@
-"""The nouns of Holdfast as frozen values. Rows of the store become these; nothing here knows how they are kept."""
+"""The central records of Holdfast as frozen values: tasks, runs, workspaces, requests, events. The store turns rows
+into these values. This module does not know how they are stored."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from holdfast.core.workflows.workflow import START, Progress, Stages
 
 
 class Strategy(StrEnum):
-    """Where a task's agent works."""
+    """The kind of place in which a task's agent works."""
 
     WORKTREE = "worktree"
     CLONE = "clone"
@@ -39,7 +40,7 @@ class Strategy(StrEnum):
 
 
 class PauseReason(StrEnum):
-    """Why a task waits although nothing it depends on is missing."""
+    """The reason why a task waits although nothing that it depends on is missing."""
 
     RATE_LIMIT = "rate_limit"
     USAGE_LIMIT = "usage_limit"
@@ -53,44 +54,48 @@ class PauseReason(StrEnum):
 
 
 class StopWhy(StrEnum):
-    """Why we asked a run to end. Recorded before the signal, so that a death we asked for is never a crash."""
+    """The reason why we asked a run to end. The reason is recorded before the signal is sent, so a death that we asked
+    for is never counted as a crash."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
     DOWN = "down"
-    WORKER = "worker"  # an operator stopped its worker, and did not want to wait
+    WORKER = "worker"  # an operator stopped the run's worker with `--now`
     STUCK = "stuck"
     LOOPING = "looping"
     STARTUP = "startup_timeout"
-    DEADLINE = "deadline"  # the time of the parallel stage that it is a member of was up
-    CLAIMED = "claimed"  # it reported its result and did not exit in time
-    DOOMED = "doomed"  # its own words say that it cannot succeed, and it does not end
-    BUDGET = "budget"  # it has used up the money or the tokens of its task
-    MEMORY = "out_of_memory"  # beyond its limit, seen by us where no cgroup holds it
+    DEADLINE = "deadline"  # the time limit of its parallel stage has passed
+    CLAIMED = "claimed"  # the agent claimed its result and did not exit in time
+    DOOMED = "doomed"  # the agent's own output shows that it cannot succeed, and it does not end
+    BUDGET = "budget"  # the money or the tokens of its task are used up
+    MEMORY = "out_of_memory"  # over its memory limit, measured by us where no cgroup enforces the limit
 
 
 _RANK = (StopWhy.DOWN, StopWhy.PAUSE, StopWhy.CANCEL)
 
 
 def outranks(why: StopWhy, standing: StopWhy | None) -> bool:
-    """Whether a wish replaces the one that stands: an operator's word any verdict of ours, a pause a `down` (after
-    which it would go on by itself), a cancel all others."""
+    """True if a stop request replaces the present one.
+
+    An operator's request replaces every verdict of ours. A pause replaces a `down`, after which the task would continue
+    by itself. A cancel replaces every other request.
+    """
     if standing is None:
         return True
     return why in _RANK and (standing not in _RANK or _RANK.index(why) > _RANK.index(standing))
 
 
 class ReportKind(StrEnum):
-    """What an agent may say of itself, through its run's channel."""
+    """The kinds of reports that an agent may send through its run's channel."""
 
     PROGRESS = "progress"
-    CHECKPOINT = "checkpoint"  # it wants its tree to be kept as it is now
-    COMPLETE = "complete"  # a claimed result: what becomes of it is core/runs/claimed_result.py
-    FAIL = "fail"  # likewise
+    CHECKPOINT = "checkpoint"  # the agent asks for a checkpoint of its tree as it is now
+    COMPLETE = "complete"  # a claimed result: core/runs/claimed_result.py decides what follows
+    FAIL = "fail"  # a claimed result too
 
 
 class RequestKind(StrEnum):
-    """What an operator may ask of the supervisor."""
+    """The kinds of requests that an operator may send to the supervisor."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
@@ -99,7 +104,7 @@ class RequestKind(StrEnum):
 
 
 class Level(StrEnum):
-    """How loud an event is."""
+    """The importance of an event."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -113,12 +118,12 @@ class Repo:
 
     id: str
     path: str  # top level of the user's checkout
-    common_dir: str  # its git common directory: the same for all worktrees
+    common_dir: str  # the repository's git common directory: the same for all worktrees
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskSpec:
-    """What the user asked for. Settings are resolved when it is added and never looked up again."""
+    """A task as the user asked for it. Settings are resolved when the task is added and never looked up again."""
 
     id: str
     repo_id: str
@@ -131,9 +136,7 @@ class TaskSpec:
     priority: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     parent_id: str | None = None
-    base_from_parent: bool = (
-        False  # starts from its parent's branch as that is when it is claimed; else from `base_ref`
-    )
+    base_from_parent: bool = False  # True: start from the parent's branch as of the claim. False: from `base_ref`
     needs: tuple[str, ...] = ()
     not_before: float | None = None
     timeout: float = 3600.0
@@ -154,34 +157,35 @@ class TaskSpec:
     container: ContainerRules = DEFAULT_CONTAINER
     budget: BudgetRules = DEFAULT_BUDGET
     subtasks: SubtaskRules = DEFAULT_SUBTASKS
-    provider: str = ""  # who answers its agent's requests; empty: nobody knows
-    workflow: str = ""  # its name; empty: none
-    stages: Stages = ()  # of its workflow; what the present one says stands in the fields above too
-    range_base: str | None = None  # what it looks at is `range_base`..`base_ref`; None: it is about no range
-    schedule: str = ""  # the name of the one that added it; empty: somebody did
-    fire_time: str = ""  # the moment that it was scheduled for, as RFC 3339 has it, in UTC
-    adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not
+    provider: str = ""  # the service that answers the agent's requests; empty: unknown
+    workflow: str = ""  # the name of its workflow; empty: none
+    stages: Stages = ()  # the stages of its workflow. The values of the present stage are also in the fields above
+    range_base: str | None = None  # the task examines `range_base`..`base_ref`; None: the task is not about a range
+    schedule: str = ""  # the name of the schedule that added the task; empty: a person added it
+    fire_time: str = ""  # the time that the task was scheduled for, in RFC 3339 form, in UTC
+    # the timeout adapts to earlier runs, but never below this; None: the timeout is fixed
+    adaptive_floor: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """A task as the supervisor sees it: what was asked, and where it stands."""
+    """A task as the supervisor sees it: the specification and the present state."""
 
     spec: TaskSpec
     state: TaskState
     fence: int
     owner: str | None
-    generation: int  # raised by an operator's retry: budgets count within one generation
+    generation: int  # raised by an operator's retry: retry budgets count within one generation
     base_commit: str | None
     branch: str | None
     resume_attempts: int
     pause_reason: PauseReason | None
     session_id: str | None
-    account: str | None  # the one that it names, or that of its session; None: any
+    account: str | None  # the account that the task names, or that of its session; None: any
     fresh: bool  # the next attempt starts from the base, whatever was salvaged before
-    forced: bool = False  # an operator lets its next run have an account that is shut
-    worker: str | None = None  # the named worker that has it, or that it waits for; None: any lane
-    progress: Progress = START  # where it stands in its workflow
+    forced: bool = False  # an operator allows the next run to use a parked or stopped account
+    worker: str | None = None  # the named worker that has the task, or that the task waits for; None: any lane
+    progress: Progress = START  # the task's position in its workflow
 
     @property
     def id(self) -> str:
@@ -190,7 +194,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """One line of an agent's own, checked and cleaned."""
+    """One line that an agent wrote to its run's channel, checked and cleaned."""
 
     kind: ReportKind
     message: str = ""
@@ -203,7 +207,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """The result that an agent claimed. The first one counts, from the moment we knew of it."""
+    """The result that an agent claimed. The first claim counts, from the time at which Holdfast read it."""
 
     kind: ReportKind
     message: str
@@ -212,11 +216,12 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Heard:
-    """How far a run's reports were taken in. Durable with what followed from them, so nothing is told twice."""
+    """The position up to which a run's reports were read. It is stored in the same transaction as the effects of the
+    reports, so no report takes effect twice."""
 
     offset: int = 0  # bytes of the channel's file
-    refused: int = 0  # lines that were no reports of this run
-    contradicted: bool = False  # another result was claimed after the first, and that was told
+    refused: int = 0  # lines that were not reports of this run
+    contradicted: bool = False  # a different result was claimed after the first one, and an event reported that
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,14 +234,14 @@ class Run:
     state: RunState
     stop_why: StopWhy | None
     stop_reason: str | None  # the evidence behind `stop_why`, for people
-    timeout: float | None  # its own, adapted to earlier runs; None: the task's
-    account: str | None  # the login that it runs under; None: its agent needs none
+    timeout: float | None  # the run's own timeout, adapted to earlier runs; None: that of the task
+    account: str | None  # the login that the run uses; None: its agent needs none
     outcome: str | None
     reason: str | None
     claim: Claim | None = None
     heard: Heard = field(default_factory=Heard)
-    stage: str | None = None  # the stage that it is a run of; None: its task has no workflow
-    member: str = ""  # of a parallel stage: whose run it is
+    stage: str | None = None  # the stage that the run belongs to; None: its task has no workflow
+    member: str = ""  # the member of a parallel stage that the run belongs to; empty: none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,17 +256,17 @@ class Workspace:
     branch: str | None
     base_commit: str | None
     state: WorkspaceState
-    disposition: str | None  # decided at the ending: clean | salvage (first, then clean) | preserve
-    failures: int = 0  # how often it could not be put away
-    reason: str | None = None  # why it is in its state, or why it was disposed of so
-    expires_at: float | None = None  # preserved: when it goes by itself (wall time); None: when somebody says so
-    container: str | None = None  # preserved: the stopped container that belongs to it
-    member: str = ""  # of a parallel stage, if it is that one's own; else the task's
+    disposition: str | None  # decided when the task ended: clean | salvage (first, then clean) | preserve
+    failures: int = 0  # how many attempts to remove the workspace failed
+    reason: str | None = None  # why the workspace is in its state, or why its disposition was chosen
+    expires_at: float | None = None  # preserved: when it expires (wall time); None: only when an operator drops it
+    container: str | None = None  # preserved: the stopped container that belongs to the workspace
+    member: str = ""  # the member of a parallel stage that owns the workspace; empty: the task owns it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """A durable wish of an operator: who, when, why."""
+    """A durable request of an operator: who asked, when and why."""
 
     id: int
     kind: RequestKind
@@ -274,7 +279,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """One decision or fact, told once, in the transaction that made it true."""
+    """One decision or fact, emitted once, in the transaction that made it true."""
 
     kind: str
     message: str
@@ -287,4 +292,4 @@ class Event:
 
     def __post_init__(self) -> None:
         if self.kind not in EVENTS:
-            raise ValueError(f"{self.kind} is no documented event; add it to core/event_kinds.py")
+            raise ValueError(f"{self.kind} is not a documented event. Add it to core/event_kinds.py")

@@ -1,4 +1,5 @@
-"""The three life cycles as data. SQL guards, docs/states.md and the CLI's words derive from these tables.
+"""The life cycles of tasks, runs and workspaces as data. SQL guards, docs/states.md and the texts of the CLI derive
+from these tables.
 
 A move that is not in a table cannot be made: the store refuses it before it reaches a row.
 """
@@ -95,20 +96,21 @@ WORKSPACE_MOVES: Mapping[WorkspaceState, Mapping[WorkspaceState, str]] = {
 }
 
 TASK_TERMINAL = frozenset({T.COMPLETED, T.FAILED, T.CANCELLED})
-"""Nobody works on these and nobody will, unless an operator asks."""
+"""States in which no work is done on a task, and none will be unless an operator asks for it."""
 
 RUN_LIVE = frozenset({R.INTENDED, R.STARTED, R.STOPPING})
-"""A process of such a run may exist."""
+"""States in which a process of the run may exist."""
 
 WORKSPACE_OPEN = frozenset({W.INTENDED, W.READY, W.PRESERVED, W.TRASHED})
-"""Something of such a workspace may exist outside the store."""
+"""States in which something of the workspace may exist outside the store."""
 
 
 AnyState = TaskState | RunState | WorkspaceState
 
 
 def moves_from(state: AnyState) -> Mapping[AnyState, str]:
-    """The legal moves from `state`, with their words. By type: equal words of two kinds are different states."""
+    """Return the legal moves from `state`, each with its description. The table is chosen by type: states of two types
+    may have equal values and are still different."""
     table: Mapping[AnyState, Mapping[AnyState, str]]
     if isinstance(state, TaskState):
         table = TASK_MOVES  # type: ignore[assignment]  # Mapping is invariant in its key; we only read
@@ -120,5 +122,5 @@ def moves_from(state: AnyState) -> Mapping[AnyState, str]:
 
 
 def can_move(before: AnyState, after: AnyState) -> bool:
-    """Whether the table of their kind has this move."""
+    """True if both states are of one type and its table has this move."""
     return type(before) is type(after) and after in moves_from(before)

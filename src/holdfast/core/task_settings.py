@@ -1,4 +1,5 @@
-"""What a run may use, how long it may be silent, how its workspace is made and kept: resolved when a task is added."""
+"""The rules that are resolved when a task is added: resource limits, health, workspace set-up, salvage, container,
+spending, subtasks."""
 
 from __future__ import annotations
 
@@ -12,74 +13,75 @@ MIB = 1024**2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthRules:
-    """When a living agent counts as hung (R-TERM-04, R-TERM-07). `inf` switches a rule off."""
+    """The limits after which a living agent counts as hung (R-TERM-04, R-TERM-07). `inf` switches a rule off."""
 
     stuck_after: float = 300.0  # seconds without any sign of life
     tool_silence: float = 2700.0  # the same while a tool of the agent is open: at most this long
     startup_timeout: float = 300.0  # seconds until the first sign of life
     on_stuck: str = "kill"  # kill | notify
     loop_steps: int = 50  # events in a row without progress; 0 switches it off
-    doomed_after: float = 15.0  # seconds that an agent which reported a fatal error has to end
-    retry_patience: float = 90.0  # seconds that it may only try again, without any progress
-    claim_grace: float = 30.0  # seconds that an agent which reported its result has to exit
+    doomed_after: float = 15.0  # seconds within which an agent that reported a fatal error has to end
+    retry_patience: float = 90.0  # seconds for which an agent may only retry, without any progress
+    claim_grace: float = 30.0  # seconds within which an agent that claimed its result has to exit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLimits:
-    """What one run's whole tree may use (R-TERM-14). None: no limit."""
+    """The resources that the whole process tree of one run may use (R-TERM-14). None: no limit."""
 
     memory: int | None = None  # bytes
     processes: int | None = None
     cpu_weight: int | None = None  # 1 to 10000; the kernel's default is 100
-    output: int | None = 2 * GIB  # bytes written to standard output and error together; beyond, the run is ended
-    output_kept: int = 64 * MIB  # bytes of each log that stay on disk beside its beginning
+    output: int | None = 2 * GIB  # bytes written to standard output and error together; a run that writes more is ended
+    output_kept: int = 64 * MIB  # bytes of each log that stay on disk in addition to its beginning
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkspaceRules:
-    """How a workspace is furnished before its first agent, and how long a preserved one stays."""
+    """The set-up of a workspace before its first agent, and the time for which a preserved one stays."""
 
-    setup: tuple[str, ...] = ()  # shell commands, in this order, in the workspace; one that fails is a launch error
+    setup: tuple[str, ...] = ()  # shell commands, in this order, in the workspace; a failing one is a launch error
     setup_timeout: float = 600.0  # seconds for each of them, and for each of `teardown`
-    teardown: tuple[str, ...] = ()  # shell commands before it is put away; a failure is told and changes nothing
-    copy: tuple[str, ...] = ()  # patterns of files in the checkout that git does not carry (".env")
-    preserve_ttl: float = 7 * 86400.0  # seconds that a preserved workspace stays; `inf`: until somebody drops it
+    teardown: tuple[str, ...] = ()  # shell commands before the removal; a failure is reported and changes nothing
+    copy: tuple[str, ...] = ()  # patterns of files in the checkout that git does not track (".env")
+    # seconds for which a preserved workspace stays; `inf`: until an operator drops it
+    preserve_ttl: float = 7 * 86400.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SalvageRules:
-    """What a salvage may take. What is more is preserved instead of saved."""
+    """The limits of one salvage. A workspace beyond them is preserved instead of salvaged."""
 
     max_size: int = 512 * MIB  # bytes that git would add
     max_files: int = 50_000
-    ignored: tuple[str, ...] = ()  # patterns of ignored files that are saved all the same
-    litter: tuple[str, ...] = ()  # patterns of untracked files that are nobody's work: caches of the agent's CLI
+    ignored: tuple[str, ...] = ()  # patterns of ignored files that are salvaged all the same
+    litter: tuple[str, ...] = ()  # patterns of untracked files that are not work: caches of the agent's CLI
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainerRules:
-    """Where a task of strategy `container` runs its agents."""
+    """The container in which a task of strategy `container` runs its agents."""
 
     image: str = ""
-    engine: str = ""  # the engine's socket, as a path; empty: DOCKER_HOST, else the usual places
+    engine: str = ""  # the path of the engine's socket; empty: DOCKER_HOST, else the usual locations
     network: str = "bridge"  # none | bridge | host | the name of a network of the engine
-    user: str = ""  # uid:gid in the container; empty: the supervisor's own, so that files are not root's
+    user: str = ""  # uid:gid in the container; empty: the supervisor's own, so that files do not belong to root
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BudgetRules:
-    """What a task may use, all of its runs together (until an operator's retry). None: no limit."""
+    """The spending cap of a task, over all of its runs until an operator's retry. None: no limit."""
 
     usd: float | None = None
-    tokens: int | None = None  # of input and output together
+    tokens: int | None = None  # input and output together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubtaskRules:
-    """How large a task's family may grow: what its subtasks add counts too."""
+    """The size up to which a task's family may grow. Subtasks of subtasks count too."""
 
-    max_depth: int = 3  # levels below the task; 0: it can have no subtask
-    most: int = 50  # tasks below it, ended ones included
+    max_depth: int = 3  # levels below the task; 0: the task can have no subtask
+    most: int = 50  # tasks below the task, ended ones included
 
 
 DEFAULT_HEALTH = HealthRules()
@@ -94,7 +96,8 @@ T = TypeVar("T", HealthRules, RunLimits, WorkspaceRules, SalvageRules, Container
 
 
 def differences(rules: T, default: T) -> dict[str, Any]:
-    """Only what is not the default: most tasks have nothing to say here, and the store keeps it for each of them."""
+    """Return only the fields that differ from the default. Most tasks have none, and the store keeps the result for
+    each task."""
     if rules == default:
         return {}
     return {
@@ -105,7 +108,7 @@ def differences(rules: T, default: T) -> dict[str, Any]:
 
 
 def rules_from(kind: type[T], stored: Mapping[str, Any]) -> T:
-    """What `differences` left, made whole again. Lists come from JSON: rules hold tuples."""
+    """Rebuild the rules from what `differences` returned. Lists come from JSON, and rules hold tuples."""
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
     }

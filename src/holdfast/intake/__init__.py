@@ -1,1 +1,2 @@
-"""Intake."""
+"""The step from a request to a task: checks, settings, agents, repository. The package reads settings and git, and
+writes only through a transaction of the store."""

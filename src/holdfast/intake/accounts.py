@@ -1,6 +1,7 @@
-"""Logins of agents: from the user's tables to what an agent is started with.
+"""Logins of agents: from the tables in the user's settings to the environment of an agent.
 
-Secrets are looked up here, when an agent starts, and go into its process' environment only: no store, no file, no log.
+Secrets are looked up here, when an agent starts. They go only into the environment of its process: not into the store,
+a file or a log.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from holdfast.secrets.references import NotThere, look_up
 
 
 class UserAccounts:
-    """What the user's file says of accounts, as it holds now. Implements supervisor.context.Accounts."""
+    """The accounts in the user's settings, as they are now. Implements supervisor.context.Accounts."""
 
     def __init__(self, held: Callable[[], config.Config]) -> None:
         self._held = held
@@ -32,7 +33,7 @@ class UserAccounts:
 
     def look_up(self, agent: str, name: str) -> Account:
         table = self._held().accounts.get(agent, {}).get(name)
-        if table is None:  # written a moment ago, perhaps, and not taken over yet
+        if table is None:  # perhaps written a moment ago, and not loaded yet
             table = config.best_effort().accounts.get(agent, {}).get(name)
         if table is None and name != DEFAULT_ACCOUNT:
             raise LaunchError(_unknown(agent, name, self.names(agent)))
@@ -40,14 +41,15 @@ class UserAccounts:
 
 
 def names_of(settings: config.Config, agent: str) -> list[str]:
-    """An agent's accounts in the order of choice: the user's own login first. None for agents that have no logins."""
+    """Return an agent's accounts in the order of choice: the user's own login first. Some agents have none."""
     if agent not in CLI_AGENTS:
         return []
     return list(dict.fromkeys((DEFAULT_ACCOUNT, *settings.accounts.get(agent, {}))))
 
 
 def named_account(settings: config.Config, agent: str, given: str | None) -> str | None:
-    """The account that a new task is bound to; None: Holdfast chooses. Refuses what cannot be."""
+    """Return the account that a new task is bound to. None: Holdfast chooses. Raise UsageError for an impossible
+    choice."""
     if agent not in CLI_AGENTS:
         if given is not None:
             raise UsageError(
@@ -70,7 +72,8 @@ def named_account(settings: config.Config, agent: str, given: str | None) -> str
 
 
 def account_of(agent: str, name: str, table: AccountTable, environment: Mapping[str, str] = os.environ) -> Account:
-    """Ready for use. LaunchError where a secret is not to be had; its message never has one."""
+    """Return the account ready for use. Raise LaunchError if a secret cannot be looked up. Its message never contains a
+    secret."""
     place = f"accounts.{agent}.{name}.env"
     return Account(
         name=name,

@@ -1,4 +1,4 @@
-"""Where an agent will run, as its CLI sees it."""
+"""The host on which an agent will run, as its CLI sees it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def surroundings(strategy: str, options: Mapping[str, object]) -> Surroundings:
 
 
 def _has_namespaces() -> bool:
-    """False only where the kernel says so; containers' own filters are not seen here."""
+    """Return False only if the kernel reports it. The filters of containers are not visible here."""
     if _kernel_says("user/max_user_namespaces") == "0":
         return False
     return os.geteuid() == 0 or _kernel_says("kernel/unprivileged_userns_clone") != "0"

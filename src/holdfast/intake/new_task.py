@@ -1,4 +1,4 @@
-"""What a new task is asked to be, and which agent it gets with which options."""
+"""The request for a new task, and the choice of its agent, options and spending cap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # most tasks have no workflow
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewTask:
-    """What `add` and `run` take. None: not given, so the settings decide."""
+    """The input of `add` and `run`. None: not given, so the settings decide."""
 
     prompt: str
     directory: str
@@ -32,8 +32,8 @@ class NewTask:
     account: str | None = None
     model: str | None = None
     permission: str | None = None  # read | edit | full
-    budget_usd: float | None = None  # of all its runs together
-    budget_tokens: int | None = None  # likewise
+    budget_usd: float | None = None  # over all of its runs
+    budget_tokens: int | None = None  # over all of its runs
     max_turns: int | None = None
     base: str | None = None
     workspace: str | None = None
@@ -46,20 +46,21 @@ class NewTask:
     stuck_after: float | None = None  # inf: never
     startup_timeout: float | None = None  # inf: never
     on_stuck: str | None = None  # kill | notify
-    limits: Mapping[str, int] = field(default_factory=dict)  # of core.rules.RunLimits
+    limits: Mapping[str, int] = field(default_factory=dict)  # fields of core.task_settings.RunLimits
     max_resumes: int | None = None
     preserve_on_failure: bool | None = None
     keep_workspace: bool = False
-    workflow: str | Draft | None = None  # its name, or the workflow itself
-    gate: str | None = None  # the command of its workflow's stages with `gate = true`
-    ref: str | None = None  # where the workspace begins; then `base` is where the range begins that it is about
-    schedule: str = ""  # that adds it; with the moment that it is for, as TaskSpec has it
+    workflow: str | Draft | None = None  # the name of a workflow, or the workflow itself
+    gate: str | None = None  # the command for the stages with `gate = true`
+    # the ref from which the workspace is made; then `base` is where the range begins that the task is about
+    ref: str | None = None
+    schedule: str = ""  # the schedule that adds the task; `fire_time` as in TaskSpec
     fire_time: str = ""
 
 
 def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
-    """The agent's name and its options, or a refusal that says what to write."""
-    from holdfast.agents.registry import AGENTS  # not needed by any other command
+    """Return the agent's name and its options. Raise UsageError with the correction if they are not valid."""
+    from holdfast.agents.registry import AGENTS  # no other command needs it
 
     if new.command and new.scenario is not None:
         raise UsageError("Give either a scenario or a command after `--`, not both.")
@@ -87,7 +88,8 @@ def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]
 
 
 def provider_of(agent: str, options: Mapping[str, Any], settings: config.Config) -> str:
-    """Who answers its requests: where its account has an address of its own, that address's host."""
+    """Return the service that answers the agent's requests. If the account has an address of its own, that is the
+    address's host."""
     from holdfast.agents.registry import AGENTS
 
     account = settings.accounts.get(agent, {}).get(options.get("account") or DEFAULT_ACCOUNT)
@@ -100,8 +102,8 @@ def provider_of(agent: str, options: Mapping[str, Any], settings: config.Config)
 
 
 def patient_with(agent: str, settings: config.Config) -> config.Config:
-    """Where nobody set how long silence may last: long enough for a model that thinks, where its words come all at
-    once."""
+    """Return the settings with a longer `health.stuck_after` for agents whose answers arrive all at once, because their
+    models think in silence. A value that the user set is kept."""
     from holdfast.agents.registry import AGENTS
 
     key = "health.stuck_after"
@@ -111,19 +113,19 @@ def patient_with(agent: str, settings: config.Config) -> config.Config:
 
 
 def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]:
-    """What the user chose for a real CLI, resolved now; a choice that was not made is left out."""
+    """Return the user's choices for a real CLI, resolved now. A choice that was not made is left out."""
     from holdfast.intake.accounts import named_account
 
     account = named_account(settings, name, new.account)
     if f"{name}.binary" not in config.SETTINGS:
         if new.max_turns is not None:
             raise UsageError(
-                f"The agent '{name}' cannot be given a number of turns (--max-turns); --timeout holds for every agent. "
+                f"The agent '{name}' cannot be given a number of turns (--max-turns); --timeout works for every agent. "
                 "Nothing was queued."
             )
         return {}
     model = str(new.model or settings[f"{name}.model"])
-    if model.startswith("-"):  # some CLIs would take it for an option, and a repository's file needs no trust for it
+    if model.startswith("-"):  # some CLIs would take it for an option, and a repository's file needs no trust to set it
         raise UsageError(f"'{one_line(model, 60)}' cannot be the name of a model. Nothing was queued.")
     found = {
         "binary": settings[f"{name}.binary"],
@@ -131,36 +133,40 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
         "permission": new.permission or settings["permissions.mode"],
         "max_turns": new.max_turns,
         "account": account,
-        "sandbox": settings["permissions.sandbox"] or os.environ.get("IS_SANDBOX") == "1" or None,  # Claude Code's word
+        # Claude Code uses this variable
+        "sandbox": settings["permissions.sandbox"] or os.environ.get("IS_SANDBOX") == "1" or None,
     }
     return {key: value for key, value in found.items() if value not in (None, "")}
 
 
 def budget_of(new: NewTask, agent: str, settings: config.Config) -> tuple[BudgetRules, list[str]]:
-    """What the task may use, and what of that cannot hold for its agent: refused if asked for, told if only set."""
+    """Return the spending cap of the task, and notes about limits that cannot be enforced for its agent. Such a limit
+    is refused if it was asked for, and only noted if it is a setting."""
     from holdfast.agents.registry import AGENTS
 
-    if new.budget_usd is not None and not 0 < new.budget_usd < math.inf:  # false for what is no number, too
+    if new.budget_usd is not None and not 0 < new.budget_usd < math.inf:  # also false for NaN
         raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was queued.")
     tells = AGENTS[agent].capabilities
     usd = new.budget_usd or settings["budget.task_usd"] or None
     tokens = new.budget_tokens or settings["budget.task_tokens"] or None
     if new.budget_usd is not None and not tells.cost:
-        more = "--budget-tokens holds for it" if tells.tokens else "--timeout holds for every agent"
+        more = "--budget-tokens works for it" if tells.tokens else "--timeout works for every agent"
         raise UsageError(
-            f"The agent '{agent}' does not tell what it costs, so it cannot be given a budget in money (--budget-usd); "
+            f"The agent '{agent}' does not report its cost, so it cannot be given a budget in money (--budget-usd); "
             f"{more}. Nothing was queued."
         )
     if new.budget_tokens is not None and not tells.tokens:
         raise UsageError(
-            f"The agent '{agent}' does not tell its tokens, so it cannot be given a budget of them (--budget-tokens); "
-            "--timeout holds for every agent. Nothing was queued."
+            f"The agent '{agent}' does not report its tokens, so it cannot be given a budget of them "
+            "(--budget-tokens); --timeout works for every agent. Nothing was queued."
         )
     notes = []
     if usd is not None and not tells.cost:
-        notes.append(f"The agent '{agent}' does not tell what it costs: `budget.task_usd` does not hold for this task.")
+        notes.append(f"The agent '{agent}' does not report its cost: `budget.task_usd` does not apply to this task.")
     if tokens is not None and not tells.tokens:
-        notes.append(f"The agent '{agent}' does not tell its tokens: `budget.task_tokens` does not hold for this task.")
+        notes.append(
+            f"The agent '{agent}' does not report its tokens: `budget.task_tokens` does not apply to this task."
+        )
     return BudgetRules(usd=usd if tells.cost else None, tokens=tokens if tells.tokens else None), notes
 
 

@@ -1,4 +1,4 @@
-"""Which repository is meant by a directory; refusals in one clear line."""
+"""The repository of a directory. Refusals are one clear line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.workspaces.git import git, refs
 
 
 def absolute(directory: str) -> str:
-    """The full path of a directory that was given on the command line."""
+    """Return the full path of a directory that was given on the command line."""
     try:
         return os.path.abspath(directory)
     except FileNotFoundError:
@@ -21,7 +21,7 @@ def absolute(directory: str) -> str:
 
 
 def locate(directory: str) -> tuple[str, str]:
-    """(top level of the checkout, git common directory) of the repository that holds `directory`."""
+    """Return (top level of the checkout, git common directory) of the repository that contains `directory`."""
     if not os.path.isdir(directory):
         raise UsageError(f"There is no directory {directory}.")
     git.refuse_unusable()
@@ -62,7 +62,7 @@ def locate(directory: str) -> tuple[str, str]:
 
 
 def located(top: str) -> tuple[str, str]:
-    """What `locate` says, without git where that is plain to see: it must not make a supervisor wait."""
+    """Return the result of `locate`, without git in the simple case: a supervisor must not wait for git."""
     common = os.path.join(top, ".git")
     if os.path.isfile(os.path.join(common, "HEAD")) and os.path.isdir(os.path.join(common, "objects")):
         real = os.path.realpath(top), os.path.realpath(common)
@@ -72,7 +72,7 @@ def located(top: str) -> tuple[str, str]:
 
 
 def current_base(top: str) -> str:
-    """The current branch's name, or HEAD's commit when it is detached. Refuses an empty repository."""
+    """Return the current branch's name, or HEAD's commit if it is detached. Refuse an empty repository."""
     code, out, _err = git.call("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=top)
     if code != 0:
         raise UsageError(
@@ -83,7 +83,8 @@ def current_base(top: str) -> str:
 
 
 def head_of(repo: Repo) -> str:
-    """The current branch's name, read without git; HEAD where it has none. Both are looked up when the task starts."""
+    """Return the current branch's name, read without git, or HEAD if there is none. Both are resolved when the task
+    starts."""
     return head_at(repo.path)
 
 
@@ -94,8 +95,8 @@ def head_at(path: str) -> str:
 
 
 def checked_base(top: str, directory: str, base: str) -> str:
-    """A base that was named in `directory`, as the checkout in `top` knows it: `HEAD` in an agent's workspace is not
-    the user's."""
+    """Return a base that was named in `directory`, as the checkout in `top` knows it. `HEAD` in an agent's workspace is
+    not the user's."""
     if is_text(base):
         if not _is_within(directory, top) and git.call("show-ref", "--verify", f"refs/heads/{base}", cwd=top)[0] != 0:
             base = _commit(directory, base) or base
@@ -105,12 +106,13 @@ def checked_base(top: str, directory: str, base: str) -> str:
 
 
 def commit_of(top: str, name: str) -> str | None:
-    """The commit that a name stands for now."""
+    """Return the commit that a name means now."""
     return _commit(top, name)
 
 
 def of_workspace(home: str, directory: str) -> str | None:
-    """The id of the repository of which the workspace of ours around `directory` was made; None: there is none."""
+    """Return the id of the repository behind the workspace of ours that contains `directory`. None: `directory` is not
+    in one."""
     root, place = os.path.realpath(os.path.join(home, "workspaces")), os.path.realpath(directory)
     within = os.path.relpath(place, root).split(os.sep)
     return within[0] if len(within) > 1 and within[0] not in ("..", ".trash") else None

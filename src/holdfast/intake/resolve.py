@@ -1,4 +1,4 @@
-"""From a request to a task: every check, every setting, in one place for the CLI, schedules and trackers."""
+"""The step from a request to a task: all checks and settings, in one place for the CLI, schedules and trackers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ResolvedTask:
     checkout: str
     git_directory: str
     spec: TaskSpec  # `repo_id` is empty until `add`
-    notes: Sequence[str]  # for whoever adds the task
+    notes: Sequence[str]  # for the person who adds the task
 
     def add(self, tx: Any, needs: Sequence[str] | None = None) -> Task:
         """Record the task in the transaction `tx`. `needs` replaces the tasks that it waits for."""
@@ -56,12 +56,12 @@ def resolve_task(
     before: Mapping[str, Layer] | None = None,
     commits: Mapping[str, str] | None = None,
 ) -> ResolvedTask:
-    """Check `new` and look up its settings. HoldfastError says why no task can be made of it.
+    """Check `new` and look up its settings. Raise HoldfastError with the reason if it cannot become a task.
 
     `place`: the repository's checkout and git directory. `head` and `commits`: the base and the commits of names that
-    are known already, so that git is not asked. `before`: layers of settings as config.load takes them.
+    are known already, so that git is not called. `before`: layers of settings as config.load takes them.
     """
-    if new.prompt.strip() or not new.workflow:  # some workflows do without
+    if new.prompt.strip() or not new.workflow:  # some workflows need none
         check_prompt(new.prompt)
     top, common = place
     settings = config.load(
@@ -90,7 +90,7 @@ def resolve_task(
     task_id = new_id()
     spec = TaskSpec(
         id=task_id,
-        repo_id="",  # `ResolvedTask.add` knows it
+        repo_id="",  # set by `ResolvedTask.add`
         prompt=without_secrets(crew.prompt, home) if "HOLDFAST_RUN_ID" in os.environ else crew.prompt,
         agent=crew.agent,
         agent_options=crew.options,
@@ -194,14 +194,15 @@ def _container_rules(settings: config.Config) -> ContainerRules:
 
 
 def _startup_timeout(new: NewTask, settings: config.Config) -> float:
-    """Who switches stuck off for a run wants its silence not to matter, from its first moment on."""
+    """Return the start-up timeout. A task without `stuck_after` has none either, because its silence should not matter
+    from the start."""
     if new.startup_timeout is not None:
         return new.startup_timeout
     return math.inf if new.stuck_after == math.inf else float(settings["health.startup_timeout"])
 
 
 def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> None:
-    """What no process can be started with: better said now than when the supervisor tries."""
+    """Refuse what no process can be started with. An error now is better than one when the supervisor tries."""
     if argv and not argv[0]:
         raise UsageError("The command's first word is empty: say which program to run.")
     if any("\0" in word for word in argv):

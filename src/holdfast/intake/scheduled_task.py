@@ -21,10 +21,10 @@ def resolve_scheduled_task(
     before: Mapping[str, Layer] | None = None,
     commits: Mapping[str, str] | None = None,
 ) -> ResolvedTask:
-    """Resolve the task of one occurrence. HoldfastError says why no task can be made of it.
+    """Resolve the task of one occurrence. Raise HoldfastError with the reason if it cannot become a task.
 
-    `before`: files as they were when they last read well, for those that have a mistake now. `commits`: commits of
-    names that were looked up already, so that git is not asked.
+    `before`: the last valid state of files that have a mistake now. `commits`: commits of names that were looked up
+    already, so that git is not called.
     """
     task = dict(schedule.task)
     new = NewTask(
@@ -46,7 +46,7 @@ def resolve_scheduled_task(
 
 
 def rfc3339(moment: float) -> str:
-    """A wall time in UTC, to the second. Beyond what a calendar has: none."""
+    """Format a wall time in UTC, to the second. Empty: the time is beyond the calendar."""
     try:
         return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):

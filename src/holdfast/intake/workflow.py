@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # tasks without a workflow are added faster
     from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
     from holdfast.core.workflows.workflow import Member, Stage, Stages
 
-# What the agent of a reviewing stage is told, if its prompt does not say so itself.
+# Added to the prompt of a reviewing stage, unless the prompt asks for a verdict itself.
 RULING = """
 
 End your answer with exactly one of these two lines, and nothing after it:
@@ -26,7 +26,7 @@ VERDICT: changes"""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crew:
-    """Who works on a new task: the first one, and all of its stages if it has a workflow."""
+    """The agents of a new task: the first one, and those of all stages if the task has a workflow."""
 
     agent: str
     options: dict[str, Any]
@@ -34,22 +34,22 @@ class Crew:
     workflow: str = ""
     stages: Stages = ()
     wants_range: bool = False
-    notes: tuple[str, ...] = ()  # for whoever adds it
+    notes: tuple[str, ...] = ()  # for the person who adds the task
 
     @property
     def agents(self) -> list[str]:
-        """All of them, each once, the first one first."""
+        """Return the names of all agents, each once, the first one first."""
         return list(dict.fromkeys((self.agent, *(each.agent for each in self._all()))))
 
     def timeout(self, new: NewTask, settings: config.Config) -> float:
-        """Of a run of its first stage, or of the task itself."""
+        """Return the timeout of a run of the first stage, or of the task itself."""
         if self.stages:
             return self.stages[0].timeout
         return float(settings["health.max_runtime"] if new.timeout is None else new.timeout)
 
     @property
     def commands(self) -> Iterator[Sequence[str]]:
-        """Every command line that is an agent."""
+        """Yield every command line that is an agent."""
         for options in (self.options, *(each.agent_options for each in self._all())):
             argv = options.get("argv")
             if isinstance(argv, list | tuple):
@@ -62,7 +62,7 @@ class Crew:
 
 
 def crew_of(new: NewTask, settings: config.Config) -> Crew:
-    """Who works on it, or a refusal that says what to write."""
+    """Return the agents of a new task. Raise UsageError with the correction if they are not valid."""
     if not new.workflow:
         if new.gate is not None:
             raise UsageError("--gate checks the work of a workflow's stages: give --workflow too. Nothing was queued.")
@@ -87,7 +87,8 @@ def crew_of(new: NewTask, settings: config.Config) -> Crew:
 
 
 def _ungated(draft: Draft, new: NewTask, settings: config.Config) -> Iterator[str]:
-    """What is to be said of gates whose command the workflow leaves to the task; refused where it leaves none."""
+    """Yield notes about gates whose command the workflow leaves to the task. Raise UsageError for a `--gate` that no
+    stage uses."""
     left = [stage.name for stage in draft.stages if stage.has_set_gate]
     if new.gate is not None and not left:
         raise UsageError(
@@ -96,19 +97,20 @@ def _ungated(draft: Draft, new: NewTask, settings: config.Config) -> Iterator[st
         )
     if left and not settings["gate.command"]:
         yield (
-            f"Stage '{left[0]}' has no gate: nothing but the agent's own word says that its work is good. "
+            f"Stage '{left[0]}' has no gate: only the agent's own report shows that its work is good. "
             "--gate COMMAND gives it one, and so does the setting gate.command."
         )
 
 
 def stages_of(draft: Draft, new: NewTask, settings: config.Config, only: int | None = None) -> Stages:
-    """Its stages, whole; `only`: the one with this number."""
+    """Return the resolved stages. `only`: just the one with this number."""
     wanted = draft.stages if only is None else draft.stages[only : only + 1]
     return tuple(_stage(draft, stage, new, settings) for stage in wanted)
 
 
 def rules_of(new: NewTask, crew: Crew, settings: config.Config) -> tuple[config.Config, BudgetRules, list[str]]:
-    """The settings that hold for all of its agents, what the task may use, and what of that cannot hold for one."""
+    """Return the settings that apply to all agents of the task, its spending cap, and notes about limits that cannot be
+    enforced."""
     found, notes = [], list(crew.notes)
     settings = settings.for_agent(crew.agent)
     for agent in crew.agents:
@@ -124,8 +126,11 @@ def rules_of(new: NewTask, crew: Crew, settings: config.Config) -> tuple[config.
 def span_of(
     top: str, new: NewTask, strategy: str, crew: Crew, head: str | None, commits: Mapping[str, str] | None = None
 ) -> tuple[str, str | None]:
-    """(what the workspace begins at, the commit that its range begins at or None). `head`: known already, so that git
-    is not asked for the current branch; `commits`: names that were looked up already, likewise."""
+    """Return the ref from which the workspace is made, and the commit at which its range begins (or None).
+
+    `head`: the current branch if it is known already. `commits`: the commits of names that were looked up already. Git
+    is not called for either.
+    """
     known = commits or {}
     _refuse_unsafe(strategy, crew)
 
@@ -156,7 +161,7 @@ def span_of(
 
 
 def _refuse_unsafe(strategy: str, crew: Crew) -> None:
-    """What would fail only at that stage, after all the work before it; or would let an agent out of its container."""
+    """Refuse a stage that would fail only after all the work before it, or would let an agent out of its container."""
     for stage in crew.stages:
         if strategy == "container" and stage.gate:
             raise UsageError(
@@ -176,7 +181,7 @@ def _refuse_unsafe(strategy: str, crew: Crew) -> None:
 
 
 def known_workflows(settings: config.Config) -> dict[str, Draft]:
-    """By name: the repository's over the user's over the built-in ones."""
+    """Return the workflows by name. Those of the repository replace the user's, which replace the built-in ones."""
     from holdfast.config.tables.builtin_workflows import BUILT_IN
 
     return {**BUILT_IN, **settings.workflows}
@@ -198,7 +203,7 @@ def no_such_workflow(name: str, known: Sequence[str]) -> str:
 
 
 def _checked(draft: Draft) -> Draft:
-    """One that came from no file."""
+    """Check a workflow that does not come from a file."""
     from holdfast.core.workflows.draft import flaws
 
     for flaw in flaws(draft):
@@ -254,7 +259,8 @@ def _member(place: str, stage: StageDraft, number: int, new: NewTask, settings: 
 
 
 def _over(own: AgentChoice, general: AgentChoice) -> AgentChoice:
-    """A member's choice over its stage's: another agent takes nothing of what was chosen for the first."""
+    """Combine a member's choice with its stage's. Another agent takes none of the options that were chosen for the
+    stage's agent."""
     if own.is_own and (not own.agent or own.agent != general.agent):
         return replace(own, permission=own.permission or general.permission)
     return replace(
@@ -269,7 +275,7 @@ def _over(own: AgentChoice, general: AgentChoice) -> AgentChoice:
 
 
 def _agent(place: str, chosen: AgentChoice, new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any], str]:
-    """The stage's, else the task's: by the same rules as that of a task without a workflow."""
+    """Return the agent of a stage: its own, else the task's, by the same rules as for a task without a workflow."""
     tasks = new.agent or ("command" if new.command else "scripted" if new.scenario is not None else settings["agent"])
     asked = replace(
         new,

@@ -1,1 +1,4 @@
-"""Process trees: launching them under a keeper, watching them, ending them with proof."""
+"""Process trees: started under a keeper, watched, and ended with proof.
+
+This package touches processes, cgroups and run directories. It does not touch the store or workspaces.
+"""

@@ -1,7 +1,8 @@
-"""Reading what an agent reports: JSON lines that it appends to `reports` in its run's channel.
+"""The reader of an agent's reports: JSON lines that the agent appends to `reports` in its run's channel.
 
-An agent writes here with the rights of our user, so everything is a stranger's word: never followed, never waited for,
-read in bounded pieces, believed only with the run's token. What is no report is counted, and the reading goes on.
+An agent writes here with the rights of our user, so nothing is trusted. Links are not followed, and no read blocks.
+Reports are read in bounded pieces and accepted only with the run's token. A line that is not a report is counted, and
+reading continues.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ from holdfast.processes.port import Batch
 REPORTS = "reports"
 MOST_LINE = 4096  # bytes of one report
 MOST_MESSAGE = 900  # characters
-BLOCK = 128 * 1024  # bytes read at a time: a few milliseconds of the supervisor's loop
-MOST_REFUSALS = 100  # of one block; what is behind them is parsed only if it holds the token
-MOST_READ = 16 * 1024 * 1024  # bytes of one run's reports; what is behind them is ignored
+BLOCK = 128 * 1024  # bytes read at a time, which takes a few milliseconds of the supervisor's loop
+MOST_REFUSALS = 100  # per block; later lines of the block are parsed only if they contain the token
+MOST_READ = 16 * 1024 * 1024  # bytes of one run's reports; the rest is ignored
 _NOT_PLAIN = (errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENODEV)
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotPlain(OSError):
-    """Something else than a file that can be read."""
+    """An object that is not a regular file, or cannot be opened as one."""
 
 
 class Channel:
-    """One run's reports, from an offset on."""
+    """The reports of one run, from an offset on."""
 
     def __init__(self, directory: str, token: str, offset: int = 0) -> None:
         self._directory = directory
         self._token = token
         self._offset = offset
-        self._total = offset  # what was taken in, also of files that were written anew
+        self._total = offset  # bytes read in all, also from files that were replaced or truncated
         self._inode: int | None = None
-        self._skipping = False  # inside of a line that is too long
+        self._skipping = False  # inside a line that is too long
         self._overfull = False
         self._stamp: object = None
         self._more = False
@@ -49,7 +50,7 @@ class Channel:
         return self._more or self._look() != self._stamp
 
     def read(self, *, last: bool = False) -> Batch:
-        self._stamp = self._look()  # before the reading: what is written meanwhile is seen the next time
+        self._stamp = self._look()  # before the read, so that data written meanwhile is noticed the next time
         self._more = False
         if self._stamp is None:
             return Batch(offset=self._offset)
@@ -80,14 +81,14 @@ class Channel:
     def _next_block(self, fd: int) -> bytes:
         facts = os.fstat(fd)
         if facts.st_size < self._offset or self._inode not in (None, facts.st_ino):
-            self._offset, self._skipping = 0, False  # another file, or written anew: from its beginning
+            self._offset, self._skipping = 0, False  # replaced or truncated: read from the beginning
         self._inode = facts.st_ino
         block = os.pread(fd, BLOCK, self._offset)
         self._more = self._offset + len(block) < facts.st_size
         return block
 
     def _lines(self, block: bytes, refusals: list[str], *, last: bool) -> Iterator[bytes]:
-        """Whole lines; how far they reach is noted. What is unfinished waits for its rest, if there can be one."""
+        """Yield complete lines and advance the offset. An unfinished line is yielded only in the `last` read."""
         *lines, rest = block.split(b"\n")
         for line in lines:
             self._advance(len(line) + 1)
@@ -127,28 +128,31 @@ _TOO_LONG = f"a line of more than {MOST_LINE} bytes"
 
 
 def parse(line: bytes, token: str) -> Report | str:
-    """A report, or why it is none. Nothing of the line is quoted: it may be hostile, or hold another run's token."""
+    """Return a report, or the reason why the line is not one.
+
+    The reason never quotes the line, which may be hostile or hold another run's token.
+    """
     if len(line) > MOST_LINE:
         return _TOO_LONG
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        return "a line that is no JSON"
+        return "a line that is not JSON"
     if not isinstance(said, dict):
-        return "a line that is no JSON object"
+        return "a line that is not a JSON object"
     if not token or said.get("token") != token:
         return "a wrong token"
     if said.get("report") not in tuple(ReportKind):
         return "an unknown kind of report"
     message, percent = said.get("message", ""), said.get("percent")
     if not isinstance(message, str):
-        return "a message that is no text"
+        return "a message that is not text"
     if percent is not None and not _is_percent(percent):
-        return "a percentage that is none"
-    printable = message.encode(errors="replace").decode()  # half a character pair cannot be stored
+        return "a percentage that is not a number from 0 to 100"
+    printable = message.encode(errors="replace").decode()  # a lone surrogate cannot be stored
     report = Report(kind=ReportKind(said["report"]), message=one_line(printable, MOST_MESSAGE), percent=percent)
     if report.kind is ReportKind.PROGRESS and not str(report):
-        return "a progress that says nothing"
+        return "a progress report without message and percentage"
     return report
 
 
@@ -158,7 +162,7 @@ def _is_percent(value: object) -> bool:
 
 @contextlib.contextmanager
 def _opened(directory: str, name: str) -> Iterator[int]:
-    """A plain file of that very directory, open. Errors of the machine (no descriptors left, say) come through."""
+    """Open a regular file directly in that directory. Errors of the machine (such as out of descriptors) are raised."""
     try:
         folder = os.open(directory, _FLAGS | os.O_DIRECTORY)
         try:
@@ -178,7 +182,7 @@ def _opened(directory: str, name: str) -> Iterator[int]:
 
 
 def read_plain(path: str, most: int) -> bytes:
-    """A plain file's content, up to `most` bytes; whatever stands in its place, it is not waited for."""
+    """Return a regular file's content, up to `most` bytes. Never blocks, whatever the agent put in its place."""
     with _opened(os.path.dirname(path), os.path.basename(path)) as fd:
         pieces, left = [], most
         while left > 0 and (piece := os.read(fd, min(left, 1024 * 1024))):

@@ -1,9 +1,13 @@
-"""Cgroups for agents: one v2 leaf per run, which can be killed at one stroke and proven empty (ADR 0013).
+"""Cgroups for agents: one v2 leaf per run, which can be killed atomically and proven empty (ADR 0013).
 
-Whether this user may make them is probed by doing (mkdir, move, kill, rmdir), never by version: mounts may be hybrid
-(v1 controllers, v2 without any), read-only, or delegated only in part. Limits go to the v2 leaf where it has the
-controller, else to a group beside it in the controller's v1 hierarchy, else they are left to rlimits and the keeper's
-own look.
+A probe (mkdir, move, kill, rmdir) finds out whether this user may make cgroups. The version is no indication: mounts
+may be hybrid (v1 controllers, v2 without any), read-only, or delegated only in part. A limit is set on the v2 leaf if
+that has the controller, else on a group in the controller's v1 hierarchy. Without either, rlimits and the keeper's own
+checks hold the limit.
+
+The home's file `cgroups` lists every base directory that this home has made. A base is recorded before it is made, and
+every start checks the list. The place of a base depends on the cgroup in which `holdfast up` was started, so the next
+start may use another one.
 """
 
 from __future__ import annotations
@@ -35,13 +39,13 @@ _LIMIT_FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """Where the runs of one home have their cgroups."""
+    """The directories in which the runs of one home have their cgroups."""
 
     base: str  # in the v2 hierarchy; one directory per run below it
-    controllers: Mapping[str, str] = field(default_factory=dict)  # memory, pids, cpu → base in the hierarchy of it
+    controllers: Mapping[str, str] = field(default_factory=dict)  # memory, pids, cpu → base in its hierarchy
 
     def intent(self, run_id: str, limits: RunLimits) -> dict[str, object]:
-        """What intent.json tells the keeper to make."""
+        """Return the cgroups that the keeper of a run has to make, as intent.json lists them."""
         leaf = os.path.join(self.base, run_id)
         groups, settings = [leaf], []
         for controller, value in _wanted(limits).items():
@@ -60,12 +64,12 @@ class Cgroups:
         return wanted
 
     def remove(self, run_id: str) -> None:
-        """The groups of a run that is proven empty."""
+        """Remove the groups of a run that is proven empty."""
         for base in self._bases:
             remove_group(os.path.join(base, run_id))
 
     def leave(self) -> None:
-        """Nothing of ours stays in the kernel when no run is left; a living run's group keeps its parents."""
+        """Remove the bases if no run is left. The kernel refuses to remove a base in which a run has a group."""
         for base in self._bases:
             with contextlib.suppress(OSError):
                 faults.passed("cgroup.leave")
@@ -77,27 +81,30 @@ class Cgroups:
 
 
 def base_name(home: str) -> str:
-    """Named after the home: two homes of one user never share a group."""
+    """Return the name of this home's base directories. It depends on the home, so two homes never share a group."""
     return "holdfast-" + hashlib.sha256(os.fsencode(os.path.realpath(home))).hexdigest()[:12]
 
 
 def is_ours(leaf: object, home: str, run_id: str) -> bool:
-    """Whether a recorded leaf is that run's. The record lies where the agent can write: it must not name a stranger."""
+    """True if a recorded leaf belongs to that run. The agent can write the record and name an unrelated cgroup."""
     if not isinstance(leaf, str) or not os.path.isabs(leaf) or os.path.normpath(leaf) != leaf:
         return False
     parent, name = os.path.split(leaf)
     if name != run_id or os.path.basename(parent) != base_name(home):
         return False
     try:
-        return os.stat(parent).st_dev == os.stat(_own_groups()[""][0]).st_dev  # a real cgroup, not a look-alike
+        return os.stat(parent).st_dev == os.stat(_own_groups()[""][0]).st_dev  # a real cgroup, not an imitation
     except (OSError, KeyError):
         return False
 
 
 async def end(leaf: str, base: str) -> bool:
-    """Kill everything in a dead keeper's leaf. True proves it empty (or gone, as only an empty one can be: if `base`,
-    where our own runs have theirs, is where it was)."""
-    import asyncio  # who only asks where groups were made (`top --once`) has to start fast
+    """Kill everything in a dead keeper's leaf. True proves that the leaf is empty.
+
+    A missing leaf counts as empty, because only an empty one can be removed. That holds only if the leaf was directly
+    below `base`, where our own runs have theirs.
+    """
+    import asyncio  # not at the top: commands that only list the bases (`top --once`) must start fast
 
     deadline = asyncio.get_running_loop().time() + PROVE_PATIENCE
     while True:
@@ -122,17 +129,20 @@ def is_populated(leaf: str) -> bool:
 
 
 def probe(home: str, note: Callable[[str], None] | None = None) -> Cgroups | str:
-    """The cgroups of this home, or why there are none. Done for real, with a process that is killed.
+    """Return the cgroups of this home, or the reason why there are none. Tries them for real: kills a process in one.
 
-    Below our own cgroup if limits can be held there; else below the nearest ancestor where they can (controllers are
-    not handed down to where processes are, so a sibling of our own cgroup often has what a child has not). Each base is
-    noted before it is made; without `note` it is only a look, under a name of its own, that leaves nothing.
+    The base is below our own cgroup if limits can be held there, else below the nearest ancestor where they can.
+    Controllers are not available below a cgroup that contains processes. So a sibling of our own cgroup often has
+    controllers that a child does not have.
+
+    `note` records each base before it is made. Without `note` this is only a test: it uses a name of its own and
+    leaves nothing behind.
     """
     own = _own_groups()
     if "" not in own:
         return "no cgroup v2 hierarchy is mounted"
     point, path = own[""]
-    name = base_name(home) + ("-look" if note is None else "")  # a supervisor may be using the real one
+    name = base_name(home) + ("-look" if note is None else "")  # a supervisor may be using the real base
     usable: Cgroups | None = None
     problems = []
     for parent in _upwards(point, path):
@@ -152,7 +162,7 @@ def probe(home: str, note: Callable[[str], None] | None = None) -> Cgroups | str
 
 
 def _upwards(point: str, path: str) -> Iterator[str]:
-    """Our own directory, its parent, and so on up to the mount point."""
+    """Yield our own cgroup directory, its parent, and so on, up to the mount point or a group with limits."""
     while True:
         yield path
         if path == point or _has_limits(path):
@@ -161,7 +171,7 @@ def _upwards(point: str, path: str) -> Iterator[str]:
 
 
 def _has_limits(group: str) -> bool:
-    """Somebody bounded this group, and us with it: agents must not climb out."""
+    """True if this group has a limit, which also holds for us. Agents must not escape from it."""
     files = (f"{group}/{name}" for name in ("memory.max", "memory.high", "pids.max", "cpu.max"))
     return any(words[:1] not in ([], ["max"]) for words in map(_words, files))
 
@@ -182,7 +192,7 @@ def _try(base: str, own: Mapping[str, tuple[str, str]], note: Callable[[str], No
 
 
 def _kill_for_real(group: str) -> str:
-    """Move a process of ours in, kill the group, see it die."""
+    """Move a process of ours into the group, kill the group, wait for the process to die. Return a problem or ""."""
     faults.passed("cgroup.try")
     victim = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -195,12 +205,12 @@ def _kill_for_real(group: str) -> str:
     except subprocess.TimeoutExpired:
         return "cgroup.kill killed nothing"
     finally:
-        victim.send_signal(signal.SIGKILL)  # not reaped yet, or Popen knows that it is
+        victim.send_signal(signal.SIGKILL)  # safe: either it is not reaped yet, or Popen knows that it is
         victim.wait()
 
 
 def _controllers(own: Mapping[str, tuple[str, str]], base: str, note: Callable[[str], None]) -> dict[str, str]:
-    """Which controllers can hold limits for us, and where: in v2 if they come down to `base`, else in v1."""
+    """Return the base of each controller that can hold limits: in v2 if `base` has the controller, else in v1."""
     found = {}
     for name in _words(f"{base}/cgroup.controllers"):
         if name in CONTROLLERS:
@@ -229,7 +239,7 @@ def _words(path: str) -> list[str]:
 
 
 def _own_groups() -> dict[str, tuple[str, str]]:
-    """Where we are, as (mount point, our directory): "" for v2; "memory", "pids", "cpu" for that v1 hierarchy."""
+    """Return (mount point, our directory) per hierarchy: "" is v2; "memory", "pids", "cpu" are the v1 ones."""
     mounts: dict[str, tuple[str, str]] = {}  # key → (mount point, root of the mount)
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         for line in file:
@@ -266,15 +276,15 @@ def _wanted(limits: RunLimits) -> dict[str, int]:
 def _settings(controller: str, group: str, value: int, *, is_v2: bool) -> list[list[str]]:
     name = _LIMIT_FILES[controller][0 if is_v2 else 1]
     if controller == "cpu" and not is_v2:
-        value = max(2, value * 1024 // 100)  # shares: 1024 is what a weight of 100 is
+        value = max(2, value * 1024 // 100)  # 1024 shares equal a weight of 100
     settings = [[os.path.join(group, name), str(value)]]
     if controller == "memory" and is_v2:
-        settings.append([os.path.join(group, "memory.oom.group"), "1"])  # the run ends whole, not in pieces
+        settings.append([os.path.join(group, "memory.oom.group"), "1"])  # so that the kernel kills the whole run
     return settings
 
 
 def remove_group(group: str) -> bool:
-    """Remove an empty group, with those that an agent made inside. A populated one stays: the kernel refuses."""
+    """Remove an empty group, with the groups that an agent made inside. The kernel refuses if it has processes."""
     try:
         for folder, _folders, _files in os.walk(group, topdown=False):
             faults.passed("cgroup.remove")
@@ -297,7 +307,7 @@ NAME = "cgroups"
 
 
 class Bases:
-    """The file `cgroups` of a home: one directory a line. What is not named after this home is not ours to touch."""
+    """The file `cgroups` of a home: one base directory per line. Lines not named after this home are ignored."""
 
     def __init__(self, home: str) -> None:
         self._file = os.path.join(home, NAME)
@@ -317,7 +327,7 @@ class Bases:
             return []
 
     def sweep(self, in_use: Iterable[str]) -> int:
-        """Remove the empty groups of runs that are over (their keeper was killed first)."""
+        """Remove the empty groups of runs that are over. They are left only if the keeper was killed."""
         used = set(in_use)
         removed = 0
         for base in self.all():
@@ -328,12 +338,15 @@ class Bases:
         return removed
 
     def abandon(self) -> None:
-        """All that is empty goes, for a home that itself goes away: a test's, say, whose last supervisor was killed."""
+        """Remove every empty group and base of a home that is itself about to be deleted.
+
+        For example a test's home whose last supervisor was killed.
+        """
         self.sweep(in_use=())
         self.leave()
 
     def leave(self) -> None:
-        """Nothing of ours stays in the kernel when no run is left; a living run's group keeps them."""
+        """Remove the bases and then the file, if no run is left. A living run's group keeps its bases."""
         left = []
         for base in self.all():
             with contextlib.suppress(OSError):

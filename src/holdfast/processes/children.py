@@ -1,7 +1,11 @@
-"""The supervisor's children: which are ours, and what a dead keeper left behind.
+"""The supervisor's children: those that it started, and the strays that dead keepers left behind.
 
-The supervisor is a child subreaper. Keepers and helpers are registered in the same breath as they are spawned, all on
-the loop's thread, so a child that is not registered is a dead keeper's stray (or a helper's), and may be ended.
+The supervisor is a child subreaper. Keepers and helpers are registered directly after they are started, all on the
+loop's thread. So a child that is not registered is a stray of a dead keeper (or of a helper), and may be killed.
+
+That holds only if the supervisor starts without children. `sh -c 'daemon & exec holdfast up'` gives it a foreign child,
+and process 1 of a container inherits every orphan. In both cases `run_apart` runs the supervisor in a forked child, and
+the original process stays behind as the parent of the foreign children.
 """
 
 from __future__ import annotations
@@ -21,20 +25,20 @@ from holdfast.processes.identity import identify, sight, signal_exactly
 from holdfast.processes.open_files import has_open
 
 PR_SET_CHILD_SUBREAPER = 36
-NEWBORNS = 100  # a stray that forks and exits all the time: what it forked last has one of the next pids
+NEWBORNS = 100  # the newest child of a stray that constantly forks and exits has one of the next pids
 OOM_SCORE = -500
-TERM_PATIENCE = 0.25  # seconds that a helper has to tidy up; nothing else of ours runs meanwhile
+TERM_PATIENCE = 0.25  # seconds that a helper has to clean up; the supervisor's loop is blocked meanwhile
 
 
 class Children:
-    """Spawns processes and remembers them. One per supervisor."""
+    """The register of the processes that the supervisor started. One per supervisor."""
 
     def __init__(self) -> None:
         self._known: dict[int, subprocess.Popen[bytes] | _Born] = {}
-        self._spawned: set[Identity] = set()  # all that ever were ours: what they leave behind becomes our child
+        self._spawned: set[Identity] = set()  # all that we ever started: the processes they leave become our children
 
     def become_subreaper(self) -> bool:
-        """Orphans of our descendants become our children from now on. False where the system cannot."""
+        """Make orphans of our descendants our children from now on. False if the system cannot do that."""
         try:
             return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
         except (OSError, AttributeError):
@@ -51,7 +55,7 @@ class Children:
         stderr: int,
         pass_fds: Sequence[int] = (),
     ) -> int:
-        """Start a process in a session of its own; its pid. Blocks for the few milliseconds of the fork."""
+        """Start a process in a session of its own and return its pid. Blocks for the few milliseconds of the fork."""
         faults.effect("process.spawn")
         process = subprocess.Popen(
             list(argv),
@@ -71,14 +75,14 @@ class Children:
         return process.pid
 
     def take_in(self, pid: int) -> None:
-        """A keeper that the cradle forked: our child by inheritance, and ours from the same moment as a spawned one."""
+        """Register a keeper that the keeper fork server forked. It is our child: we are the nearest subreaper."""
         self._known[pid] = _Born(pid)
         identity = identify(pid)
-        if identity is not None and _parent(pid) == os.getpid():  # else what it leaves does not come to us
+        if identity is not None and _parent(pid) == os.getpid():  # else its orphans do not become our children
             self._spawned.add(identity)
 
     def find_stray(self, held: os.stat_result) -> int | None:
-        """The child that nobody registered and that has that very file open, once it is in a session of its own."""
+        """Return the unregistered child that has that file open, once the child is in a session of its own."""
         while True:
             holders = [pid for pid in self.strays() if has_open(pid, held)]
             if not holders:
@@ -87,35 +91,38 @@ class Children:
                 with contextlib.suppress(ProcessLookupError):
                     if os.getsid(pid) == pid:
                         return pid
-            time.sleep(0.002)  # the one in the middle, which ends at once, or the keeper before its first step
+            # Either the process between fork server and keeper, which ends at once, or a keeper before its setsid().
+            time.sleep(0.002)
 
     def owns(self, identity: Identity) -> bool:
-        """Whether we spawned that very process, in this life of ours."""
+        """True if this supervisor process started exactly that process."""
         return identity in self._spawned
 
     def ended_well(self, identity: Identity) -> bool:
-        """Whether a keeper did all it had to do, by its exit status: its records lie where the agent can write. One
-        that is not our child is believed."""
+        """True if a keeper finished all its work, according to its exit status. True also if it is not our child.
+
+        The keeper's records are not enough, because the agent can write them.
+        """
         process = self._known.get(identity.pid)
         return process is None or not self.owns(identity) or process.poll() == 0
 
     def reap(self, identity: Identity) -> None:
-        """Collect a child of ours that ended. Another process under a reused pid is left alone."""
+        """Reap a child of ours that ended. Another process with a reused pid is left alone."""
         process = self._known.get(identity.pid)
         if process is not None and self.owns(identity) and process.poll() is not None:
             del self._known[identity.pid]
 
     def strays(self) -> list[int]:
-        """Children that nobody registered."""
+        """Return the children that are not registered."""
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_stray(int(name))]
 
     def _is_stray(self, pid: int) -> bool:
         return pid not in self._known and _parent(pid) == os.getpid()
 
     def end_strays(self, patience: float = 5.0) -> bool:
-        """Kill and reap strays until none is left: True is the proof that every dead keeper's tree is empty.
+        """Kill and reap strays until none is left. True proves that every dead keeper's tree is empty.
 
-        A stray's own children become ours when it dies, so "no stray child" means "no stray descendant".
+        A stray's own children become ours when the stray dies, so "no stray child" means "no stray descendant".
         """
         deadline = time.monotonic() + patience
         while True:
@@ -130,10 +137,11 @@ class Children:
                 for near in range(pid + 1, pid + 1 + NEWBORNS):
                     if self._is_stray(near):
                         self._end_stray(near)
-            time.sleep(0.002)  # a kill takes effect in microseconds; this loop runs only after a keeper was killed
+            # Blocking is acceptable: a kill takes microseconds, and this loop runs only after a keeper was killed.
+            time.sleep(0.002)
 
     def end_strays_with(self, held: os.stat_result, patience: float = 5.0) -> None:
-        """Kill and reap those that have that very file open: what a helper left, whatever it did to be forgotten."""
+        """Kill and reap the strays that have that file open: what a helper left, even if it tried to hide."""
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             left = [pid for pid in self.strays() if has_open(pid, held)]
@@ -151,12 +159,14 @@ class Children:
             os.waitpid(pid, os.WNOHANG)
 
     def end_group_and_reap(self, pid: int) -> int:
-        """End a helper that is still at work. TERM first: git then removes its lock files, which would stand in the
-        way of the user's own git (and of ours) for ever. Blocks for milliseconds; the stubborn are killed."""
+        """End a helper that is still running, and return its exit code. Blocks for at most TERM_PATIENCE.
+
+        TERM first: git then removes its lock files, which would block the user's own git (and ours) for ever. A helper
+        that ignores TERM is killed.
+        """
         faults.passed("helper.term")
-        with contextlib.suppress(
-            OSError
-        ):  # gone, not ours to signal, out of descriptors: the KILL below ends it anyway
+        # Gone, we may not signal it, or out of descriptors: in each case the KILL below ends the helper.
+        with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGTERM)
             handle = os.pidfd_open(pid)
             try:
@@ -168,9 +178,9 @@ class Children:
         return self.kill_group_and_reap(pid)
 
     def kill_group_and_reap(self, pid: int) -> int:
-        """End a helper's whole process group, and wait until the kernel says that it is empty.
+        """Kill a helper's whole process group, and wait until the kernel reports it empty. Return the exit code.
 
-        The leader is not reaped before the group is signalled, so the group's number cannot belong to anyone else.
+        The leader is not reaped before the group is signalled, so the group's number cannot belong to other processes.
         """
         process = self._known[pid]
         faults.passed("helper.end")
@@ -181,12 +191,12 @@ class Children:
         self._spawned = {identity for identity in self._spawned if identity.pid != pid}  # helpers leave nothing
         with contextlib.suppress(ChildProcessError):
             while True:
-                os.waitpid(-pid, 0)  # members whose parent died are ours: we are a subreaper
+                os.waitpid(-pid, 0)  # orphans of the group are our children: we are a subreaper
         return code
 
 
 class _Born:
-    """A child that we did not start ourselves: waited for by its pid, which is its own until then."""
+    """A child that we did not start ourselves. Its pid cannot be reused before we wait for the child."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -205,14 +215,17 @@ class _Born:
             try:
                 pid, status = os.waitpid(self._pid, options)
             except ChildProcessError:
-                self._code = 0  # reaped before it was taken in
+                self._code = 0  # reaped before it was registered
             else:
                 self._code = os.waitstatus_to_exitcode(status) if pid else None
         return self._code
 
 
 def protect_from_oom() -> None:
-    """When memory is short the kernel should take agents (which raise their own score) before us. Needs privilege."""
+    """Lower our out-of-memory score, so that the kernel kills agents before the supervisor. Needs privilege.
+
+    Agents raise their own score.
+    """
     faults.passed("supervisor.protect")
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
         if int(file.read()) > OOM_SCORE:
@@ -224,11 +237,14 @@ def _parent(pid: int) -> int:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return -1  # gone, or hidden from us (hidepid): not our child. Any other error means "cannot tell"
+        return -1  # gone, or hidden from us (hidepid): not our child. Any other error means "unknown" and is raised
 
 
 def run_apart(work: Callable[[], None]) -> int | None:
-    """None: the work was done here. A number: it was done in a child, which ended with that code."""
+    """Run `work` in a process without foreign children.
+
+    None: this process ran the work. A number: a new child ran the work and ended with that exit code.
+    """
     if os.getpid() != 1 and not Children().strays():
         work()
         return None
@@ -241,6 +257,6 @@ def run_apart(work: Callable[[], None]) -> int | None:
         signal.signal(number, lambda sent, _frame: os.kill(child, sent))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child as well
     while True:
-        pid, status = os.wait()  # strangers that became ours are collected too
+        pid, status = os.wait()  # reaps foreign children too
         if pid == child:
             return abs(os.waitstatus_to_exitcode(status))

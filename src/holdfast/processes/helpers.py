@@ -1,4 +1,11 @@
-"""Short-lived commands of the supervisor (git, set-up scripts): in a group of their own, killable, with a deadline."""
+"""Helpers: short-lived commands of the supervisor (git, set-up scripts), each in a process group with a deadline.
+
+Helpers of a dead supervisor must be ended: a git that is still checking out would fight with the git that recovery
+starts. Every helper, and whatever a helper starts, inherits a descriptor of one lock file. So a process that has that
+file open is a helper of this home. With that proof the next supervisor ends the helpers that the last one left.
+
+A helper may also leave processes outside its process group. They are found by a mark in their environment.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +28,21 @@ from holdfast.processes.open_files import processes_with_open
 
 NAME = "helpers.lock"
 LOCK_PATIENCE = 10.0
-TERM_PATIENCE = 0.25  # git removes its lock files on TERM; after a KILL they would stand in everybody's way
+TERM_PATIENCE = 0.25  # seconds; on TERM git removes its lock files, which after a KILL would block every other git
 
 
 class HelperLock:
-    """Made by the holder of the home's lock, before it starts anything."""
+    """The lock file that all helpers of a home inherit.
+
+    Made by the holder of the home's lock, before that process starts anything.
+    """
 
     def __init__(self, home: str) -> None:
         self._path = os.path.join(home, NAME)
         self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def take(self) -> None:
-        """End every helper of an earlier supervisor, prove it by the lock, and hold it shared for our own."""
+        """End every helper of an earlier supervisor. The exclusive lock proves it. Then hold the lock shared."""
         began = time.monotonic()
         while True:
             try:
@@ -42,7 +52,7 @@ class HelperLock:
                 if time.monotonic() - began > LOCK_PATIENCE:
                     raise Unavailable(
                         f"A helper of an earlier supervisor cannot be ended (it holds {self._path}). "
-                        "Look with `fuser`, end it, and start again."
+                        f"Find the process with `fuser {self._path}`, end it, then run `holdfast up` again."
                     ) from None
             faults.passed("helpers.end")
             number = signal.SIGTERM if time.monotonic() - began < TERM_PATIENCE else signal.SIGKILL
@@ -50,22 +60,22 @@ class HelperLock:
                 identity = identify(pid)
                 if identity is not None:
                     signal_exactly(identity, number)
-            time.sleep(0.01)  # a killed process lets go of its locks within milliseconds
+            time.sleep(0.01)  # a killed process releases its locks within milliseconds
         fcntl.flock(self.fd, fcntl.LOCK_SH)
 
     def close(self) -> None:
         os.close(self.fd)
 
 
-VARIABLE = "HOLDFAST_HELPER"  # a set-up command and all that it starts carry their own number in it
+VARIABLE = "HOLDFAST_HELPER"  # holds the mark of a set-up command, in its environment and that of all it starts
 PATIENCE = 5.0
 
 
-QUIET = 5  # looks that find nothing, one after the other: what forks or execs just then is not seen by every one
+QUIET = 5  # searches in a row that must find nothing: a process that just forks or execs may be missed by one
 
 
 def end_marked(mark: str) -> None:
-    """Kill every process that carries `mark`, until there is none. Blocks for milliseconds: a kill is quick."""
+    """Kill every process that carries `mark`, until none is left. Blocks for milliseconds, because a kill is quick."""
     deadline = time.monotonic() + PATIENCE
     ended: set[int] = set()
     others: set[int] = set()
@@ -85,8 +95,11 @@ def end_marked(mark: str) -> None:
 
 
 def _marked(mark: str, others: set[int]) -> list[int]:
-    """Dead ones have no environment any more, so a zombie is not among them; nor has one that is about to run another
-    program. `others`: who has one without the mark, and need not be asked again."""
+    """Return the processes that carry `mark` in their environment.
+
+    A zombie has no environment, so it is never returned. A process in the middle of an exec has none either.
+    `others` collects the processes with an environment without the mark: they are not read again.
+    """
     wanted = f"{VARIABLE}={mark}".encode()
     found = []
     for name in os.listdir("/proc"):
@@ -101,7 +114,7 @@ def _marked(mark: str, others: set[int]) -> list[int]:
 
 
 def _reaped(pid: int) -> bool:
-    """Whether nothing of it is left to collect: its parent died before it, so it may have become our child."""
+    """True if there is no zombie left to reap. If its parent died first, the process may have become our child."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -109,9 +122,9 @@ def _reaped(pid: int) -> bool:
 
 
 class HelperRunner:
-    """Runs one command to its end. Cancelled or late, its whole group is ended and reaped before we return.
+    """The runner of one command. On a cancel or timeout its whole group is ended and reaped before the call returns.
 
-    Output goes to unlinked temporary files: no pipe that a grandchild could hold open, no limit on its size.
+    Output goes to unlinked temporary files: a grandchild could hold a pipe open, and the size is not limited.
     """
 
     def __init__(self, children: Children, lock: HelperLock | None = None) -> None:
@@ -129,8 +142,12 @@ class HelperRunner:
         output: int | None = None,
         mark: str | None = None,
     ) -> tuple[int, bytes, bytes]:
-        """`output`: a descriptor that gets everything it prints, instead of us. `mark`: what it starts carries this,
-        and ends with it, whatever group it went to; also what dropped its environment, by a file that it has open."""
+        """Run a command and return (exit code, output, error output).
+
+        `output`: a descriptor that gets everything the command prints, instead of the caller. `mark`: all processes
+        that the command starts carry this mark and are ended with the command, whatever group they are in. Processes
+        that dropped their environment are found by an inherited open file.
+        """
         if mark is None:
             return await self._run(argv, cwd, env, timeout, stdin, output)
         with tempfile.TemporaryFile() as badge:
@@ -181,7 +198,7 @@ class HelperRunner:
 
 
 async def wait_exit(pid: int) -> None:
-    """Until our child `pid` has ended (it stays a zombie until it is reaped)."""
+    """Wait until our child `pid` has ended. It stays a zombie until it is reaped."""
     fd = os.pidfd_open(pid)
     try:
         await wait_readable(fd)

@@ -1,4 +1,4 @@
-"""Which process is it? Boot id, pid and start time, checked through an open pidfd before anything is sent."""
+"""The identity of a process: boot id, pid and start time, checked through an open pidfd before a signal is sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.core.runs.liveness import Identity, Life, Sighting, judge
 
 
 def sight(pid: int) -> Sighting:
-    """What /proc says about `pid` now."""
+    """Return what /proc shows about `pid` now."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -23,7 +23,7 @@ def sight(pid: int) -> Sighting:
 
 
 def identify(pid: int) -> Identity | None:
-    """The identity of a living process, or None."""
+    """Return the identity of a process, or None when it is gone."""
     seen = sight(pid)
     if seen.start_ticks is None:
         return None
@@ -34,28 +34,21 @@ def life_of(identity: Identity | None) -> Life:
     if identity is None:
         return Life.UNKNOWN
     seen = sight(identity.pid)
-    return judge(_maimed(identity, seen), seen)
-
-
-def _maimed(identity: Identity, seen: Sighting) -> Identity:
-    """As it is; or, on a deliberate break, as if a part of it were not compared."""
-    boot_id = seen.boot_id if faults.skips("boot-id") else identity.boot_id
-    start_ticks = seen.start_ticks if faults.skips("start-time") and seen.start_ticks else identity.start_ticks
-    return Identity(boot_id=boot_id, pid=identity.pid, start_ticks=start_ticks)
+    return judge(identity, seen)
 
 
 def open_pidfd(identity: Identity) -> int | None:
-    """A pidfd of exactly that process, or None when it is gone. Open first, compare then: no race."""
-    if identity.boot_id != clock.boot_id() and not (faults.skips("boot-id") or faults.skips("identity")):
+    """Return a pidfd of exactly that process, or None when it is gone. Opens first and compares then: no race."""
+    if identity.boot_id != clock.boot_id():
         return None
     try:
         fd = os.pidfd_open(identity.pid)
     except ProcessLookupError:
-        return None  # every other error (out of descriptors, say) means "cannot tell" and must not look like "gone"
+        return None  # every other error (for example out of descriptors) means "unknown" and must not look like "gone"
     try:
-        is_it = faults.skips("identity") or life_of(identity) is Life.ALIVE
+        is_it = life_of(identity) is Life.ALIVE
     except BaseException:
-        os.close(fd)  # out of descriptors, say: this one must not be lost too
+        os.close(fd)  # the error may be "out of descriptors": this one must not leak too
         raise
     if not is_it:
         os.close(fd)
@@ -64,7 +57,7 @@ def open_pidfd(identity: Identity) -> int | None:
 
 
 def signal_exactly(identity: Identity, *numbers: int) -> bool:
-    """Send signals to that very process; False when it is not there any more."""
+    """Send signals to exactly that process. False when it is gone."""
     fd = open_pidfd(identity)
     if fd is None:
         return False

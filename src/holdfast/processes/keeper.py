@@ -1,23 +1,24 @@
-"""The keeper: one small process per agent, which outlives the supervisor and ends the agent's whole tree with proof.
+"""The keeper: one small process per agent, which outlives the supervisor and ends the agent's process tree with proof.
 
-Forked by keeper_fork_server.py, or run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. Standard
-library only, one file, one thread, nothing imported later: it must go on working while Holdfast is upgraded under it.
-docs/architecture.md has the protocol; in short:
+Forked by keeper_fork_server.py, or run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. The keeper must
+keep working while Holdfast is upgraded underneath. So it is one file with one thread, uses only the standard library,
+and imports nothing later. docs/architecture/keeper.md has the protocol. In short:
 
-1. The launcher holds the run's flock and we inherit it. While we live the lock is taken; a free lock proves that no
-   keeper lives or will wake.
-2. We become a child subreaper: every process of the agent's tree, daemons included, ends up as our child.
-3. The agent is forked, put into cgroups of its own where intent.json names some, waits on a go-pipe, and is let go only
-   after pid.json is on disk. We stay outside of its cgroups.
-4. We wait for: the agent's end, a stop signal (TERM fast, USR1 graceful), our deadline, a limit that is hit, or the
-   supervisor's silence.
-5. Every path ends in one ladder: TERM the leader, TERM the rest when it is gone, KILL what is left when the grace,
-   shared by the whole tree, is over (`cgroup.kill`, and every descendant by its pidfd); reap until the kernel says
-   ECHILD, and the cgroup `populated 0`: there is no process left.
-   What an agent has in a container is nobody's child here: the ender that intent.json names (boxed.py) ends it through
-   its engine, and says whether it has. Without that word we stay, and ask again.
-6. The cgroups are removed; then exit.json and empty.json are overwritten in place in room reserved at launch, fsynced
-   and renamed. Only then do we go, and the lock with us. If they cannot be written we stay, hold the lock, try again.
+1. The launcher holds the run's flock and the keeper inherits the lock. While the keeper lives the lock is taken. A
+   free lock proves that no keeper lives or will wake.
+2. The keeper becomes a child subreaper. Every process of the agent's tree, daemons included, ends up as its child.
+3. The keeper forks the agent and puts the agent into cgroups of its own where intent.json names some. The agent waits
+   on a go-pipe and is released only after pid.json is on disk. The keeper stays outside of the agent's cgroups.
+4. The keeper waits for: the agent's end, a stop signal (TERM fast, USR1 graceful), the deadline, a limit that is hit,
+   or the supervisor's silence.
+5. Every path ends in the same steps, the "ladder". The leader (the agent's first process) gets TERM. The rest gets TERM
+   when the leader is gone. The whole tree shares one grace period. When that is over, the keeper sends KILL through
+   `cgroup.kill` and to every descendant by its pidfd. The keeper reaps until the kernel returns ECHILD and the cgroup
+   shows `populated 0`: then no process is left.
+   Processes in a container are not descendants of the keeper. The ender that intent.json names (containers/client.py)
+   ends them through their engine, and its exit code is the proof. Without that proof the keeper stays and tries again.
+6. The cgroups are removed. Then exit.json and empty.json are overwritten in place, in space reserved at launch, fsynced
+   and renamed. Only then the keeper exits, which frees the lock. Until then it keeps the lock and tries again.
 """
 
 from __future__ import annotations
@@ -33,26 +34,28 @@ import signal
 import stat
 import sys
 import time
+from collections.abc import Mapping
 
 PROTOCOL = 1
 ROOM = 4096
-KILL_EVERY = 0.01  # how soon the tree is signalled again once KILL has begun; then ever more slowly, up to
+KILL_EVERY = 0.01  # seconds to the second KILL of the tree; the pause then grows up to SLOWEST_KILL
 SLOWEST_KILL = 1.0
 RETRY_RECORDS = 0.5
-LOOK_EVERY = 5.0  # how often the size of the output is looked at; beats wake us about as often anyway
-LOOK_SOON = 0.25  # ... while it grows fast
+LOOK_EVERY = 5.0  # seconds between checks of the output size; heartbeats wake the keeper about as often anyway
+LOOK_SOON = 0.25  # the same, while the output grows fast
 GROWS_FAST = 8 << 20
 FASTEST_DISK = 500e6  # bytes a second
-WATCH_EVERY = 0.5  # how often memory and processes are looked at, when they have a limit
-HEAD_KEPT = 1 << 20  # the beginning of a log is never punched: agents say who they are there
+WATCH_EVERY = 0.5  # seconds between checks of memory and processes, when they have a limit
+HEAD_KEPT = 1 << 20  # bytes; the beginning of a log is never punched, because agents print their identity there
 PUNCH_AT_LEAST = 4 << 20
-OOM_SCORE = 500  # the kernel, short of memory, takes agents before keepers and supervisors
-DATA_SLACK = 1.25  # the rlimit is a little above the limit, so that our own look comes first and knows why
+OOM_SCORE = 500  # when memory is short, the kernel kills agents before keepers and supervisors
+DATA_SLACK = 1.25  # the rlimit is above the limit, so that the keeper's own check comes first and knows the cause
 RMDIR_TRIES = 50
-ENDED_OUT_OF_MEMORY = 3  # what an ender says beside 0
+ENDED_OUT_OF_MEMORY = 3  # an ender's other exit code for success, besides 0
 NOT_OURS_ANY_MORE = (errno.ENOENT, errno.ENXIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR)
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+FAULT_PREFIX = "HOLDFAST_FAULT"  # variables that arm crash points; an agent never gets them
 
 _libc = ctypes.CDLL(None, use_errno=True)
 if hasattr(_libc, "fallocate"):  # not on macOS, where this file is only imported
@@ -66,25 +69,19 @@ def prctl(option: int, value: int) -> None:
 
 
 _fault = _trace = _once = ""
-_broken: list[str] = []  # the checks that we leave out, as faults.skips has it: only tests of the tests set it
 _hits: dict[str, int] = {}
 
 
-def arm(environment: bytes) -> None:
-    """Crash points do nothing unless these variables say so. The environment is JSON: only the agent needs it whole."""
-    set_faults(json.loads(environment) if b"HOLDFAST_FAULT" in environment or b"HOLDFAST_BREAK" in environment else {})
-
-
-def set_faults(environment: dict[str, str]) -> None:
-    global _fault, _trace, _once, _broken
+def set_faults(environment: Mapping[str, str]) -> None:
+    """Arm the fault points from this process's environment, which the supervisor gave it, never from the agent's."""
+    global _fault, _trace, _once
     _fault = environment.get("HOLDFAST_FAULT", "")
     _trace = environment.get("HOLDFAST_FAULT_TRACE", "")
-    _once = environment.get("HOLDFAST_FAULT_ONCE", "")  # a file: where it exists, another keeper had the fault
-    _broken = environment.get("HOLDFAST_BREAK", "").split(",")
+    _once = environment.get("HOLDFAST_FAULT_ONCE", "")  # a file; if it exists, another keeper had the fault already
 
 
 def fault_point(name: str, may_fail: bool = False) -> None:
-    """The keeper's own crash points (it imports nothing, faults.py included): same variables, same words."""
+    """Crash or fail here if HOLDFAST_FAULT asks for it. Same syntax as faults.py, which the keeper must not import."""
     if not (_fault or _trace):
         return
     _hits[name] = _hits.get(name, 0) + 1
@@ -109,7 +106,7 @@ def fault_point(name: str, may_fail: bool = False) -> None:
 
 
 def read_file(path: str) -> bytes:
-    """Without Python's own file objects: each keeper would have to keep their buffers in memory of its own."""
+    """Read a whole file without Python's file objects, whose buffers would cost every keeper memory of its own."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         blocks = [os.read(fd, 16384)]
@@ -125,16 +122,16 @@ def boot_id() -> str:
 
 
 def process_stat(pid: int) -> tuple[int, int, str] | None:
-    """(parent, start ticks, state letter) of a process, or None when it is gone."""
+    """Return (parent, start ticks, state letter) of a process, or None when the process is gone."""
     try:
         fields = read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except OSError:
-        return None  # gone, or hidden from us: another user's process is not in our tree
+        return None  # gone, or hidden from us: another user's process, which is not in our tree
     return int(fields[1]), int(fields[19]), fields[0].decode()
 
 
 def descendants(root: int) -> list[tuple[int, int]]:
-    """Every process below `root` as (pid, start ticks), from one snapshot of /proc."""
+    """Return every process below `root` as (pid, start ticks), from one snapshot of /proc."""
     children: dict[int, list[tuple[int, int]]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -151,7 +148,7 @@ def descendants(root: int) -> list[tuple[int, int]]:
 
 
 def signal_exactly(pid: int, start_ticks: int, number: int) -> None:
-    """Signal that very process: the descriptor pins it, the start time proves that it is the one we meant."""
+    """Signal exactly that process: the pidfd pins the process, the start time proves that the pid was not reused."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -161,13 +158,13 @@ def signal_exactly(pid: int, start_ticks: int, number: int) -> None:
         if stat is not None and stat[1] == start_ticks:
             signal.pidfd_send_signal(fd, number)
     except (ProcessLookupError, PermissionError):
-        return  # gone meanwhile; or not ours to signal (setuid): the ladder goes on, ever more slowly
+        return  # gone meanwhile, or we may not signal it (setuid): the ladder tries again, ever more slowly
     finally:
         os.close(fd)
 
 
 def tree_use(root: int) -> tuple[int, int]:
-    """(bytes of private memory, number of threads) below `root`. Threads: the kernel's own limit counts them."""
+    """Return (bytes of private memory, number of threads) below `root`. The kernel's own limit counts threads too."""
     memory = members = 0
     for pid in tree_pids(root):
         try:
@@ -180,7 +177,7 @@ def tree_use(root: int) -> tuple[int, int]:
 
 
 def tree_pids(root: int) -> list[int]:
-    """The pids below `root`. Walks only that tree where the kernel lists children: cheap enough to repeat."""
+    """Return the pids below `root`. Walks only that tree if the kernel lists children: cheap enough to repeat."""
     if not os.path.exists(f"/proc/{root}/task/{root}/children"):
         return [pid for pid, _start in descendants(root)]
     found: list[int] = []
@@ -195,14 +192,14 @@ def tree_pids(root: int) -> list[int]:
             try:
                 below = list(map(int, read_file(f"/proc/{pid}/task/{thread}/children").split()))
             except OSError:
-                continue  # a thread that ended meanwhile
+                continue  # the thread ended meanwhile
             found.extend(below)
             waiting.extend(below)
     return found
 
 
 def counter(path: str, word: str) -> int:
-    """The number behind `word` in a file of "word number" lines (memory.events, pids.events, vmstat); 0 without one."""
+    """Return the number after `word` in a file of "word number" lines (memory.events, pids.events, vmstat), or 0."""
     try:
         _before, found, after = (b"\n" + read_file(path)).partition(f"\n{word} ".encode())
         return int(after.split(maxsplit=1)[0]) if found else 0
@@ -211,8 +208,8 @@ def counter(path: str, word: str) -> int:
 
 
 class Cgroups:
-    """The run's own cgroups, as intent.json names them: a v2 leaf that can be killed and proven empty, and, on systems
-    with v1 controllers, further groups that only hold limits. Without any, all of this does nothing."""
+    """The run's own cgroups, as intent.json names them. Without any, every method does nothing.
+    The v2 leaf can be killed and proven empty. On systems with v1 controllers, further groups only hold limits."""
 
     def __init__(self, wanted: dict[str, object]) -> None:
         self.leaf = str(wanted.get("leaf", ""))
@@ -221,10 +218,10 @@ class Cgroups:
         self.settings = [(str(path), str(value)) for path, value in pairs]
         self.memory_events = str(wanted.get("memory_events", ""))
         self.process_events = str(wanted.get("process_events", ""))
-        self.note = ""  # why there is no leaf although one was wanted
+        self.note = ""  # why there is no leaf, or why a limit is not set, although it was wanted
 
     def make(self) -> None:
-        """Make and set them up. What cannot be made is told in pid.json; the agent then runs without it."""
+        """Make the cgroups and set their limits. The agent runs without what fails, and pid.json records why."""
         try:
             fault_point("keeper.cgroup", may_fail=True)
             for group in self.groups:
@@ -236,13 +233,13 @@ class Cgroups:
         for path, value in self.settings:
             try:
                 write_file(path, value)
-            except OSError as problem:  # this one limit is not held there; the leaf still is what it is
+            except OSError as problem:  # only this limit is not held by the cgroup; the leaf can still be killed
                 self.note += f"{os.path.basename(path)} could not be set: {problem.strerror}. "
                 self.memory_events = "" if "memory" in path else self.memory_events
                 self.process_events = "" if "pids" in path else self.process_events
 
     def take_in(self, pid: int) -> None:
-        """Put the agent in, before it may run: all that it starts is born inside."""
+        """Put the agent into the cgroups before it may run, so that all processes it starts are inside too."""
         try:
             for group in self.groups:
                 write_file(os.path.join(group, "cgroup.procs"), str(pid))
@@ -258,10 +255,10 @@ class Cgroups:
             try:
                 write_file(os.path.join(self.leaf, "cgroup.kill"), "1")
             except OSError:
-                return  # the descendants are signalled one by one as well
+                return  # the keeper also signals the descendants one by one
 
     def is_full(self, limit: int) -> bool:
-        """Whether the kernel refused a fork because of this group's own limit (the counter has those of others too)."""
+        """True if the kernel refused a fork because of this group's limit. The counter has other groups' limits too."""
         if not counter(self.process_events, "max"):
             return False
         try:
@@ -273,12 +270,12 @@ class Cgroups:
         return bool(self.leaf) and counter(os.path.join(self.leaf, "cgroup.events"), "populated") != 0
 
     def remove(self) -> None:
-        """Nothing of ours stays in the kernel. What is busy for a moment is tried again, then left to the sweep."""
+        """Remove the cgroups. A group that stays busy after RMDIR_TRIES tries is left to the sweep."""
         fault_point("keeper.cgroup_remove")
         for group in self.groups:
             for _try in range(RMDIR_TRIES):
                 try:
-                    for folder, _folders, _files in os.walk(group, topdown=False):  # an agent may have made some inside
+                    for folder, _folders, _files in os.walk(group, topdown=False):  # an agent may make groups inside
                         os.rmdir(folder)
                     break
                 except OSError:
@@ -294,7 +291,7 @@ def write_file(path: str, text: str) -> None:
 
 
 def remove_obstacle(name: str) -> None:
-    """A directory cannot be overwritten: it is renamed away. Anything else is unlinked."""
+    """Unlink whatever has this name. A directory cannot be unlinked or overwritten, so it is renamed."""
     try:
         os.unlink(name)
     except FileNotFoundError:
@@ -304,10 +301,10 @@ def remove_obstacle(name: str) -> None:
 
 
 class Output:
-    """out.log and err.log: how much was written, and room made on disk by punching holes. Offsets stay valid."""
+    """The size of out.log and err.log, and holes punched into them to free disk space. Offsets stay valid."""
 
     def __init__(self, limit: int, kept: int) -> None:
-        self.limit = limit  # of both together; 0: none
+        self.limit = limit  # bytes of both logs together; 0: no limit
         self.kept = kept
         self.files = [os.open(name, os.O_RDWR | os.O_CLOEXEC) for name in ("out.log", "err.log")]
         self.punched = [HEAD_KEPT, HEAD_KEPT]
@@ -315,11 +312,11 @@ class Output:
         self.look_at = 0.0
 
     def look(self, now: float) -> bool:
-        """Whether the limit is passed. Looks again soon while the output grows fast."""
+        """True if the output limit is exceeded. Sets the time of the next check: soon while the output grows fast."""
         sizes = [os.fstat(fd).st_size for fd in self.files]
         grown, self.written = sum(sizes) - self.written, sum(sizes)
         soon = LOOK_SOON if grown > GROWS_FAST else LOOK_EVERY
-        if self.limit:  # however fast a disk may be, it is not passed by much
+        if self.limit:  # so that even on the fastest disk the limit is not exceeded by much
             soon = min(soon, max(LOOK_SOON, (self.limit - self.written) / FASTEST_DISK))
         self.look_at = now + soon
         for number, size in enumerate(sizes):
@@ -332,11 +329,11 @@ class Output:
         start = self.punched[number]
         mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
         fault_point("keeper.punch")
-        return int(_libc.fallocate(self.files[number], mode, start, end - start)) == 0  # else: this file system cannot
+        return int(_libc.fallocate(self.files[number], mode, start, end - start)) == 0  # False: cannot punch holes here
 
 
 class Records:
-    """The files of the run directory. Every write is durable before it is visible."""
+    """The records that the keeper writes into the run directory. Every write is durable before it is visible."""
 
     def __init__(self) -> None:
         self._directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -348,15 +345,14 @@ class Records:
         fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, json.dumps(content).encode())
-            if f"sync-{name}" not in _broken:
-                os.fsync(fd)
+            os.fsync(fd)
         finally:
             os.close(fd)
         self._rename(name + ".new", name)
         fault_point("keeper.created")
 
     def fill(self, name: str, content: dict[str, object]) -> bool:
-        """Write into the room that the launcher reserved (`name`.room), which works on a full disk too."""
+        """Write a record into the space that the launcher reserved (`name`.room). Works on a full disk too."""
         if name in self._filled:
             return True
         try:
@@ -369,12 +365,11 @@ class Records:
         return True
 
     def _without_room(self, name: str, content: dict[str, object]) -> bool:
-        """The agent removed the reserved room or put something else there; or removed the whole directory: then nobody
-        will read it."""
+        """Write a record whose reserved space the agent removed or replaced. True also if the run directory is gone."""
         try:
             self.create(name, content)
         except FileNotFoundError:
-            return True
+            return True  # the record would never be read
         except OSError:
             return False
         self._filled.add(name)
@@ -382,15 +377,13 @@ class Records:
 
     def _fill(self, name: str, block: bytes) -> None:
         fault_point("keeper.fill", may_fail=True)
-        fd = os.open(
-            name + ".room", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-        )  # a FIFO: not waited for
+        # O_NONBLOCK: the agent may have put a FIFO here, and the keeper must not wait for its reader.
+        fd = os.open(name + ".room", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise FileNotFoundError(errno.ENOENT, "something else is in its place", name)
             os.pwrite(fd, block, 0)
-            if f"sync-{name}" not in _broken:
-                os.fsync(fd)
+            os.fsync(fd)
         finally:
             os.close(fd)
         fault_point("keeper.rename", may_fail=True)
@@ -398,14 +391,13 @@ class Records:
         fault_point("keeper.filled")
 
     def _rename(self, source: str, name: str) -> None:
-        """Over whatever the agent may have put there: a directory gives way. Durable when it returns."""
+        """Rename over whatever the agent may have put there, a directory included. Durable on return."""
         try:
             os.rename(source, name)
         except (IsADirectoryError, NotADirectoryError):
             remove_obstacle(name)
             os.rename(source, name)
-        if f"sync-folder-{name}" not in _broken:
-            os.fsync(self._directory)
+        os.fsync(self._directory)
 
 
 class Keeper:
@@ -416,7 +408,7 @@ class Keeper:
         self.records = Records()
         self.grace = float(str(intent["grace"]))
         self.fast_grace = float(str(intent["fast_grace"]))
-        self.orphan_grace = float("inf" if "lifeline" in _broken else str(intent["orphan_grace"]))
+        self.orphan_grace = float(str(intent["orphan_grace"]))
         self.timeout = float(str(intent["timeout"]))
         limits: dict[str, int] = intent.get("limits") or {}  # type: ignore[assignment]  # a JSON object of numbers
         self.memory_limit = int(limits.get("memory") or 0)
@@ -428,7 +420,7 @@ class Keeper:
         self.ender = [str(word) for word in intent.get("ender") or []]  # type: ignore[attr-defined]  # a JSON list
         self.outside_ended = not self.ender
         self.detail = ""
-        self.cause: str | None = None  # why the ladder began; None while nothing asked for it
+        self.cause: str | None = None  # why the ladder began; None until it begins
         self.kill_at: float | None = None
         self.kill_pause = KILL_EVERY
         self.killing = False
@@ -472,7 +464,7 @@ class Keeper:
         self.cgroups.take_in(self.leader)
         self.records.create("pid.json", self.identities())
         fault_point("keeper.recorded")
-        with contextlib.suppress(BrokenPipeError):  # it could not be prepared and is gone: the error pipe says why
+        with contextlib.suppress(BrokenPipeError):  # the child failed before exec; the error pipe has the reason
             os.write(go_w, b"!")
         os.close(go_w)
         fault_point("keeper.let_go")
@@ -480,7 +472,7 @@ class Keeper:
         self.deadline = time.monotonic() + self.timeout
 
     def tell_launcher(self) -> None:
-        """The agent's pid, through a pipe: a file could be tampered with. The launcher may be dead already."""
+        """Send the agent's pid to the launcher (which may be dead) by a pipe: the agent could tamper with a file."""
         try:
             os.write(self.ready_fd, str(self.leader).encode())
         except OSError:
@@ -503,7 +495,7 @@ class Keeper:
         }
 
     def become_agent(self, keeper: int, go: int, error: int) -> None:
-        """In the child: be what the agent should find, wait for the word, exec. Never returns."""
+        """Prepare the forked child for the agent, wait on the go-pipe, exec. Never returns."""
         argv = [str(word) for word in self.intent["argv"]]  # type: ignore[attr-defined]  # a JSON list
         doing = "prepare its process"
         try:
@@ -528,22 +520,22 @@ class Keeper:
             os.dup2(os.open("err.log", os.O_WRONLY | os.O_APPEND), 2)
             doing = f"enter {self.intent['cwd']}"
             os.chdir(str(self.intent["cwd"]))
-            if "go-pipe" not in _broken and os.read(go, 1) != b"!":
-                os._exit(126)  # the keeper died before it had recorded us: we were never started
+            if os.read(go, 1) != b"!":
+                os._exit(126)  # the keeper died before pid.json was on disk: the agent was never started
             doing = f"run '{argv[0]}'"
             os.execvpe(argv[0], argv, json.loads(self.environment))
-        except BaseException as problem:  # noqa: BLE001 - whatever it is, it must reach the record, not unwind into the keeper
+        except BaseException as problem:  # noqa: BLE001 - any error must reach the record, not unwind into the keeper
             why = problem.strerror if isinstance(problem, OSError) else str(problem)
             os.write(error, f"could not {doing}: {why}".encode(errors="replace")[:600])
         os._exit(127)
 
     def bound_agent(self) -> None:
-        """In the child: what the kernel can hold for us without a cgroup."""
+        """Set the limits that the kernel can hold without a cgroup. Runs in the forked child."""
         try:
             with open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
                 file.write(str(max(OOM_SCORE, int(file.read() or b"0"))).encode())
         except OSError:
-            pass  # only how the kernel chooses when memory is short; nothing depends on it
+            pass  # this only changes which process the kernel kills when memory is short
         if self.memory_limit and not self.cgroups.memory_events:
             _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
             most = int(self.memory_limit * DATA_SLACK)
@@ -556,7 +548,7 @@ class Keeper:
         self.asked = number
 
     def run(self) -> None:
-        """Until nothing of the tree is left."""
+        """Wait, and climb the ladder, until no process of the tree is left."""
         poller = select.poll()
         for fd in (self.wake_r, self.control, self.error_r):
             poller.register(fd, select.POLLIN)
@@ -572,7 +564,7 @@ class Keeper:
                 self.read(fd)
 
     def reap(self) -> None:
-        """Collect every child that ended. ECHILD is the proof: as a subreaper we are the parent of last resort."""
+        """Collect every child that ended. ECHILD proves that none is left, because a subreaper inherits all orphans."""
         orphans = False
         while True:
             try:
@@ -598,33 +590,33 @@ class Keeper:
         if self.cause is None:
             self.cause = "exec_failed" if self.exec_error else "exited"
         self.exit_record = self.ending(status)
-        self.tell_rest(time.monotonic())  # before the record: a disk may be slow
-        self.records.fill("exit.json", self.exit_record)  # tried again by finish() if it fails
+        self.tell_rest(time.monotonic())  # before the record, because the disk may be slow
+        self.records.fill("exit.json", self.exit_record)  # finish() tries again if this fails
         fault_point("keeper.leader_ended")
 
     def end_outside(self) -> None:
-        """End what lives in a container, when the process that stood for it here is gone. Waits for the answer, which
-        has a deadline of its own."""
+        """End the agent's container once its client in this tree is gone. Waits for the ender, which has a deadline."""
         if self.outside_ended:
             return
         fault_point("keeper.end_outside")
         try:
             ender = os.posix_spawn(self.ender[0], self.ender, {})
         except OSError:
-            return  # no process to be had, say: we ask again, and stay until we know
+            return  # for example no process can be started: the keeper stays and tries again until it has proof
         code = os.waitstatus_to_exitcode(os.waitpid(ender, 0)[1])
         self.outside_ended = code in (0, ENDED_OUT_OF_MEMORY)
         if code == ENDED_OUT_OF_MEMORY and self.cause is None:
             self.cause = "out_of_memory"
-            self.detail = "the kernel killed in its container"
+            self.detail = "the kernel killed a process in its container"
 
     def tell_rest(self, now: float) -> None:
-        """Launchers die at once; what they leave gets what is left of the grace."""
+        """Send TERM to the rest of the tree when the leader ended. It gets the rest of the grace period.
+        A leader that only launches others ends at once and leaves them behind."""
         self.kill_at = now + self.grace if self.kill_at is None else self.kill_at
         self.signal_tree(signal.SIGTERM)
 
     def react(self, now: float) -> None:
-        """Advance the ladder by what time and signals say."""
+        """Begin or continue the ladder, according to signals, deadlines and limits."""
         if self.asked is not None:
             fast = self.asked == signal.SIGTERM
             self.asked = None
@@ -641,7 +633,7 @@ class Keeper:
             self.kill_pause = min(SLOWEST_KILL, self.kill_pause * 1.5)
 
     def begin(self, cause: str, now: float, grace: float) -> None:
-        """Start the ladder, or shorten one that is under way. A leader that ended by itself keeps its cause."""
+        """Start the ladder, or shorten one that is running. A leader that ended by itself keeps its cause."""
         first = self.kill_at is None
         self.kill_at = now + grace if self.kill_at is None else min(self.kill_at, now + grace)
         if self.leader_status is None:
@@ -653,7 +645,7 @@ class Keeper:
                 signal_exactly(self.leader, self.leader_start(), signal.SIGCONT)
 
     def hold_limits(self, now: float) -> None:
-        """Look at what has a limit, when it is time to. A run that hits one is ended, alone and with its own cause."""
+        """Check the limits when a check is due. Only the run that hit a limit is ended, with the limit as its cause."""
         if now >= self.output.look_at and self.output.look(now) and self.cause is None:
             self.detail = f"{self.output.written} bytes of {self.output.limit}"
             self.begin("output_limit", now, self.fast_grace)
@@ -670,7 +662,7 @@ class Keeper:
             self.look_at_tree(now)
 
     def look_at_tree(self, now: float) -> None:
-        """Limits that no cgroup holds."""
+        """Check the limits that no cgroup holds."""
         memory, members = tree_use(os.getpid())
         if self.memory_limit and not self.cgroups.memory_events and memory > self.memory_limit:
             self.detail = f"its processes hold {memory} bytes of {self.memory_limit}"
@@ -680,15 +672,15 @@ class Keeper:
             self.begin("process_limit", now, self.fast_grace)
 
     def look_for_oom(self) -> bool:
-        """Whether the kernel killed for the run's own memory limit."""
+        """True if the kernel killed a process because of the run's own memory limit."""
         if self.cause is None and self.memory_limit and counter(self.cgroups.memory_events, "oom_kill"):
             self.cause = "out_of_memory"
-            self.detail = f"the kernel killed in its cgroup at the limit of {self.memory_limit} bytes"
+            self.detail = f"the kernel killed a process in its cgroup at the limit of {self.memory_limit} bytes"
             return True
         return False
 
     def look_at_peak(self, status: int) -> None:
-        """Without a memory cgroup: an agent that failed after one of its processes was as large as the limit allows."""
+        """Set the cause "out of memory" if no cgroup holds the limit, the agent failed, and a process reached it."""
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
         is_held_by_us = self.memory_limit and not self.cgroups.memory_events
         if self.cause is None and is_held_by_us and status != 0 and peak >= self.memory_limit:
@@ -702,28 +694,28 @@ class Keeper:
     def signal_tree(self, number: int) -> None:
         fault_point("keeper.signal")
         if number == signal.SIGKILL:
-            self.cgroups.kill()  # at one stroke, whatever forks meanwhile
+            self.cgroups.kill()  # atomic, so processes that fork meanwhile are killed too
         for pid, start in descendants(os.getpid()):
             signal_exactly(pid, start, number)
             if number != signal.SIGKILL:
-                signal_exactly(pid, start, signal.SIGCONT)  # a stopped process takes TERM only after CONT
+                signal_exactly(pid, start, signal.SIGCONT)  # a stopped process receives TERM only after CONT
 
     def kill_children(self) -> None:
-        """What a process forked is ours as soon as we have reaped it. One that forks and exits every few milliseconds
-        is gone before a snapshot of /proc is complete, but our own children are one small file. They are not reaped, so
-        their pids are their own."""
+        """Kill the keeper's direct children. Orphans become the keeper's children when their parent is reaped.
+        A process that forks and exits every few milliseconds is gone before a snapshot of /proc is complete. But the
+        list of the keeper's own children is one small file. They are not reaped yet, so their pids cannot be reused."""
         me = os.getpid()
         self.kill_at, self.kill_pause = time.monotonic() + KILL_EVERY, KILL_EVERY
         try:
             children = read_file(f"/proc/{me}/task/{me}/children").split()
         except OSError:
-            return  # a kernel without CONFIG_PROC_CHILDREN: the snapshots have to do, sooner
+            return  # a kernel without CONFIG_PROC_CHILDREN: only the snapshots remain, now repeated sooner
         fault_point("keeper.kill_children")
         for pid in children:
             try:
                 os.kill(int(pid), signal.SIGKILL)
             except PermissionError:
-                continue  # setuid: the ladder goes on, ever more slowly
+                continue  # setuid: the ladder tries again, ever more slowly
 
     def next_moment(self) -> float:
         if self.kill_at is not None:
@@ -741,12 +733,12 @@ class Keeper:
             self.note_beats(data)
 
     def note_beats(self, data: bytes) -> None:
-        """Each beat carries the time it was sent: old ones that piled up in the pipe are not signs of life now."""
+        """Record the supervisor's heartbeats by their send time: old ones in the pipe do not prove that it is alive."""
         for line in data.split(b"\n"):
             try:
                 sent = float(line.split()[1]) if line.startswith(b"beat ") else 0.0
             except (IndexError, ValueError):
-                continue  # a torn line: the next beat is whole
+                continue  # an incomplete line: the next heartbeat is complete
             self.last_beat = max(self.last_beat, min(sent, time.monotonic()))
 
     # -- end -----------------------------------------------------------------------------------------------------
@@ -762,11 +754,12 @@ class Keeper:
             "at": time.time(),
             "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
             "max_rss_kb": usage.ru_maxrss,
-            "oom_kills": counter("/proc/vmstat", "oom_kill") - self.oom_kills,  # on the whole machine, meanwhile
+            "oom_kills": counter("/proc/vmstat", "oom_kill") - self.oom_kills,  # on the whole machine during the run
         }
 
     def finish(self) -> None:
-        """Leave the records. While they cannot be written we stay, and so does the lock: nobody thinks us dead."""
+        """Remove the cgroups and write the last records. Until they are written the keeper holds its lock, so no
+        supervisor takes it for dead."""
         fault_point("keeper.finish")
         self.cgroups.remove()
         proof_of = "ECHILD and populated 0" if self.cgroups.leaf else "ECHILD"
@@ -777,18 +770,15 @@ class Keeper:
 
 
 def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: bytes) -> None:
-    """The whole life of a keeper. Never returns: an interpreter that winds up would only delay the news of our end."""
-    arm(environment)
-    os.set_inheritable(lock_fd, False)  # ours alone: an agent that held it would look like a living keeper
+    """Run a keeper from start to end. Never returns: the interpreter's own shutdown would only delay the exit."""
+    os.set_inheritable(lock_fd, False)  # an agent that held the lock would look like a living keeper
     os.set_inheritable(ready_fd, False)
-    if "lock" in _broken:
-        os.close(lock_fd)
     os.chdir(run_dir)
     os.umask(0o077)
-    intent = json.loads(read_file("intent.json.new" if "intent-file" in _broken else "intent.json"))
+    intent = json.loads(read_file("intent.json"))
     if intent["protocol"] != PROTOCOL:
-        raise SystemExit(f"keeper: intent.json speaks protocol {intent['protocol']}, this keeper {PROTOCOL}")
-    os.umask(int(intent.get("umask", 0o022)))  # the agent's files get the user's usual modes
+        raise SystemExit(f"keeper: intent.json has protocol {intent['protocol']}, this keeper has {PROTOCOL}")
+    os.umask(int(intent.get("umask", 0o022)))  # so that the agent's files get the user's usual modes
     keeper = Keeper(intent, ready_fd, environment)
     keeper.start()
     keeper.run()
@@ -796,5 +786,12 @@ def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: bytes) -> None:
     os._exit(0)
 
 
+def main() -> None:
+    """Keep a run without the fork server. Our environment is the agent's plus the supervisor's fault variables."""
+    set_faults(os.environ)
+    of_agent = {name: value for name, value in os.environ.items() if not name.startswith(FAULT_PREFIX)}
+    keep(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.dumps(of_agent).encode())
+
+
 if __name__ == "__main__":
-    keep(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.dumps(dict(os.environ)).encode())
+    main()

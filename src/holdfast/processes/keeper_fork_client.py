@@ -1,4 +1,7 @@
-"""The supervisor's side of the cradle: asks it for keepers, and does without it where it cannot be had."""
+"""The supervisor's side of the keeper fork server: starts the server and asks it for keepers.
+
+If the server fails, the launcher starts the keeper as a new process instead.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,26 @@ from holdfast.base import faults
 from holdfast.processes.children import Children
 
 CRADLE = os.path.join(os.path.dirname(__file__), "keeper_fork_server.py")
-PATIENCE = 10.0  # for an answer that usually takes milliseconds; the loop waits meanwhile
+PATIENCE = 10.0  # seconds for an answer that usually takes milliseconds; the supervisor's loop is blocked meanwhile
 LENGTH, ANSWER = 8, 24
-ROOM = 400  # for what `ps` shows of a keeper
+ROOM = 400  # characters of command line, which a keeper overwrites with the text that `ps` shows
+FAULT_PREFIX = "HOLDFAST_FAULT"  # variables that arm fault points: the supervisor's go to keepers, never to agents
+_PASSED = ("PATH", "LANG", FAULT_PREFIX)
 
 
-_PASSED = ("PATH", "LANG", "HOLDFAST_FAULT", "HOLDFAST_BREAK")
+def with_own_faults(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a keeper that is started without the cradle: the agent's plus our fault variables."""
+    ours = {name: value for name, value in os.environ.items() if name.startswith(FAULT_PREFIX)}
+    return without_faults(environment) | ours
+
+
+def without_faults(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of an agent without any fault variable."""
+    return {name: value for name, value in environment.items() if not name.startswith(FAULT_PREFIX)}
 
 
 class Nursery:
-    """Opened by the first keeper that is wanted, and again if the cradle was killed."""
+    """The connection to the keeper fork server, opened for the first keeper, and again if the server was killed."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
@@ -30,10 +43,13 @@ class Nursery:
         self._pid = 0
 
     def bear(self, directory: str, environment: Mapping[str, str], lock: int, ready: int, log: int) -> int:
-        """The pid of a new keeper, which is our child. OSError: there is none, or it is not known (see `close`)."""
+        """Return the pid of a new keeper, which is a child of this process.
+
+        OSError: no keeper was forked, or the pid is not known. Call `close`, then look for a keeper.
+        """
         if self._channel is None:
             self._channel = self._open()
-        request = os.fsencode(directory) + b"\0" + json.dumps(dict(environment)).encode()
+        request = os.fsencode(directory) + b"\0" + json.dumps(without_faults(environment)).encode()
         faults.effect("nursery.ask")
         socket.send_fds(self._channel, [len(request).to_bytes(LENGTH, "big")], [lock, ready, log])
         self._channel.sendall(request)
@@ -41,7 +57,7 @@ class Nursery:
         while len(answer) < ANSWER:
             block = self._channel.recv(ANSWER - len(answer))
             if not block:
-                raise ConnectionResetError("the cradle ended")
+                raise ConnectionResetError("the keeper fork server ended")
             answer += block
         if not answer.strip().isdigit():
             raise OSError(answer.decode(errors="replace").strip())
@@ -68,7 +84,7 @@ class Nursery:
         return ours
 
     def close(self) -> None:
-        """End the cradle for certain: when this returns it forks no keeper any more. Its keepers live on."""
+        """Kill and reap the keeper fork server, so that it cannot fork another keeper. Its keepers live on."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None

@@ -1,14 +1,15 @@
-"""The cradle: one small process per supervisor that has keeper.py loaded, and forks keepers from it (ADR 0014).
+"""The keeper fork server: one small process per supervisor that has keeper.py loaded and forks keepers (ADR 0014).
 
-Run as `python -I -S -X utf8 keeper_fork_server.py SOCKET_FD ROOM`, where ROOM is only a long word: each keeper writes
-over our command line, so that `ps` shows whose keeper it is. A keeper that is forked here starts several times as fast
-as a new interpreter and shares most of its memory with the others. Standard library only, one thread, nothing imported
-later.
+A forked keeper starts several times as fast as a new interpreter and shares most of its memory with the others.
+Standard library only, one thread, nothing imported later.
 
-A request is a length, the descriptors of lock, ready pipe and log beside it, and as many bytes: the run directory, a
-NUL, the agent's environment as JSON. The answer is the keeper's pid, or the error. Each keeper is forked twice, so that
-it becomes the supervisor's own child (the supervisor is the nearest subreaper). When the supervisor ends, its end of
-the socket closes and we end too.
+Run as `python -I -S -X utf8 keeper_fork_server.py SOCKET_FD ROOM`, where ROOM is only a long text. Each keeper
+overwrites the command line that it inherits, so that `ps` shows whose keeper it is.
+
+A request begins with a length, sent together with the descriptors of lock, ready pipe and log. Then come that many
+bytes: the run directory, a NUL, the agent's environment as JSON. The answer is the keeper's pid, or the error. Each
+keeper is forked twice, so that it becomes the supervisor's own child (the supervisor is the nearest subreaper). When
+the supervisor ends, its end of the socket closes and the server ends too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import keeper  # type: ignore[import-not-found]  # the file beside us: we run without the package
+import keeper  # type: ignore[import-not-found]  # keeper.py in this folder: this program runs without the package
 
 LENGTH = 8
 DESCRIPTORS = 3
@@ -33,7 +34,7 @@ WARM_UPS = 20
 
 
 def read_exactly(channel: socket.socket, count: int) -> bytes:
-    """`count` bytes, or fewer when the supervisor is gone."""
+    """Return `count` bytes, or fewer when the supervisor is gone."""
     blocks = []
     while count > 0:
         block = channel.recv(min(count, 1 << 20))
@@ -45,7 +46,10 @@ def read_exactly(channel: socket.socket, count: int) -> bytes:
 
 
 def bear(channel: socket.socket, request: bytes, descriptors: list[int]) -> bytes:
-    """Fork a keeper; its pid as text. The one in the middle ends at once, which gives its child to the supervisor."""
+    """Fork a keeper and return its pid as text.
+
+    The process between server and keeper ends at once, so that the supervisor becomes the keeper's parent.
+    """
     told_r, told_w = os.pipe()
     keeper.fault_point("cradle.fork", may_fail=True)
     middle = os.fork()
@@ -67,7 +71,7 @@ def bear(channel: socket.socket, request: bytes, descriptors: list[int]) -> byte
 
 
 def live_as_keeper(request: bytes, lock: int, ready: int, log: int) -> None:
-    """Be the keeper, from here to its end. Never returns."""
+    """Run the keeper in this forked process. Never returns."""
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDONLY)
@@ -78,14 +82,14 @@ def live_as_keeper(request: bytes, lock: int, ready: int, log: int) -> None:
         directory, _, environment = request.partition(b"\0")
         be_called(os.fsencode(keeper.__file__), directory)
         keeper.keep(os.fsdecode(directory), lock, ready, environment)
-    except BaseException:  # noqa: BLE001 - whatever it is belongs into keeper.log, and must not run on as a cradle
+    except BaseException:  # noqa: BLE001 - any error goes to keeper.log, and must not return into the server's loop
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
 
 
 def be_called(*words: bytes) -> None:
-    """What `ps` shows of us from now on: the memory where the kernel put our command line, overwritten."""
+    """Change what `ps` shows of this process: overwrite the memory where the kernel put the command line."""
     fields = keeper.read_file("/proc/self/stat").rpartition(b")")[2].split()
     start, end = int(fields[45]), int(fields[46])
     line = b"".join(word + b"\0" for word in words)[: end - start - 1]
@@ -109,8 +113,11 @@ def serve(channel: socket.socket) -> None:
 
 
 def warm_up() -> None:
-    """Do what every keeper does, without any effect: the interpreter adapts its code while it runs, and what it has
-    written here before the fork is shared by all keepers instead of written anew by each."""
+    """Run what every keeper runs, without any effect, before the first fork.
+
+    The interpreter adapts its code in memory while it runs. Pages written before the fork are shared by all keepers,
+    pages written after it are not.
+    """
     for _time in range(WARM_UPS):
         keeper.counter("/proc/vmstat", "oom_kill")
         keeper.process_stat(os.getpid())
@@ -128,14 +135,15 @@ def warm_up() -> None:
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    keeper.prctl(keeper.PR_SET_PDEATHSIG, signal.SIGKILL)  # the closed socket says the same, unless we are stopped
+    # The closed socket would end the server as well, but not while it is stopped (SIGSTOP).
+    keeper.prctl(keeper.PR_SET_PDEATHSIG, signal.SIGKILL)
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
-    keeper.set_faults(dict(os.environ))
+    keeper.set_faults(os.environ)  # keepers inherit them: they look at no other environment
     warm_up()
     gc.collect()
     gc.disable()
-    gc.freeze()  # what is here now is never looked at again, so its pages stay shared
+    gc.freeze()  # the collector never touches the objects that exist now, so their pages stay shared
     try:
         serve(channel)
     except (ConnectionError, BrokenPipeError):

@@ -1,4 +1,4 @@
-"""Launching agents under keepers, and finding those of an earlier supervisor again."""
+"""The launcher: starts agents under keepers, and finds the runs of an earlier supervisor again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.processes.cgroups import Bases, Cgroups
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
-from holdfast.processes.keeper_fork_client import Nursery
+from holdfast.processes.keeper_fork_client import Nursery, with_own_faults
 from holdfast.processes.observe.observer import RunObserver
 from holdfast.processes.open_files import children_of, command_line, has_open, processes_marked, processes_with_open
 from holdfast.processes.port import LaunchSpec
@@ -33,11 +33,11 @@ from holdfast.processes.strays import Strays
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
 LOOKS_BEFORE_SEARCH = 50
-LOOK_AGAIN = 0.02  # an inherited lock without pid.json yet: the keeper is about to write it
+LOOK_AGAIN = 0.02  # seconds; while the lock is held but pid.json is missing, the keeper is about to write it
 
 
 class KeptProcesses(Strays):
-    """The Processes port on keepers. `root` holds one directory per run."""
+    """The Processes port, implemented with keepers. `root` holds one directory per run."""
 
     def __init__(
         self, root: str, children: Children, cgroups: Cgroups | None = None, bases: Bases | None = None
@@ -49,7 +49,10 @@ class KeptProcesses(Strays):
         self._nursery = Nursery(children)
 
     def launch(self, spec: LaunchSpec) -> KeptRun:
-        """May raise OSError for a passing reason (disk full, out of descriptors): the run stays intended."""
+        """Start a keeper for a run.
+
+        OSError has a temporary reason (disk full, out of descriptors). The run then stays intended.
+        """
         directory = RunDirectory(os.path.join(self._root, spec.run_id))
         directory.prepare(intent_of(spec, self._cgroups), spec.stdin, spec.files, spec.told)
         lock = directory.take_lock()
@@ -57,28 +60,27 @@ class KeptProcesses(Strays):
             raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")
         with contextlib.ExitStack() as closing, contextlib.ExitStack() as on_failure:
             closing.callback(os.close, lock)
-            if directory.is_given_up() and not faults.skips("given-up"):
-                raise LaunchError(f"Run {spec.run_id} was given up by another supervisor: it is not started any more.")
+            if directory.is_given_up():
+                raise LaunchError(f"Run {spec.run_id} was given up by another supervisor and is not started any more.")
             ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
             on_failure.callback(os.close, ready_r)
             closing.callback(os.close, ready_w)
             log = os.open(directory.file("keeper.log"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             closing.callback(os.close, log)
             faults.passed("keeper.locked")
-            # The keeper inherits the lock: there is no moment at which a living keeper does not hold it.
+            # The keeper inherits the lock, so a living keeper holds it at every moment.
             pid = self._bear(directory, spec, lock, ready_w, log)
             on_failure.pop_all()
-        if faults.skips("intent-file"):
-            directory.intend()
         return KeptRun(directory, self._children, self._cgroups, identify(pid), ready_r)
 
     def _bear(self, directory: RunDirectory, spec: LaunchSpec, lock: int, ready: int, log: int) -> int:
-        """From the cradle; without one, as a process of its own."""
+        """Return the pid of a new keeper: from the keeper fork server or, if that fails, started as a new process."""
         try:
             pid = self._nursery.bear(directory.path, spec.env, lock, ready, log)
         except OSError:
             self._nursery.close()
-            born = self._children.find_stray(os.fstat(lock))  # in the cradle's last moment, so that nobody told us
+            # The server may have forked a keeper just before it failed, without an answer to us.
+            born = self._children.find_stray(os.fstat(lock))
             if born is None:
                 return self._spawn(directory, spec, lock, ready, log)
             pid = born
@@ -89,7 +91,7 @@ class KeptProcesses(Strays):
         return self._children.spawn(
             [sys.executable, "-I", "-S", "-X", "utf8", KEEPER, directory.path, str(lock), str(ready)],
             cwd="/",
-            env=spec.env,
+            env=with_own_faults(spec.env),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -97,7 +99,7 @@ class KeptProcesses(Strays):
         )
 
     def close(self) -> None:
-        """Our helper goes; keepers stay with their agents."""
+        """End the keeper fork server. Keepers stay with their agents."""
         self._nursery.close()
 
     def find(self, run_id: str) -> KeptRun:
@@ -125,10 +127,10 @@ class KeptProcesses(Strays):
             "reading.json",
             "reading.json.new",
         ):
-            with contextlib.suppress(OSError):  # whatever the agent put in its place is not worth an error
+            with contextlib.suppress(OSError):  # the agent may have put anything there: not worth an error
                 os.unlink(directory.file(name))
         if self._cgroups is not None:
-            self._cgroups.remove(run_id)  # there only if its keeper was killed before it could
+            self._cgroups.remove(run_id)  # they exist only if the keeper was killed before it could remove them
         faults.passed("rundir.forgotten")
 
     def observe(self, on_change: Callable[[str, bool], None]) -> RunObserver:
@@ -136,7 +138,7 @@ class KeptProcesses(Strays):
 
 
 class KeptRun:
-    """One run: a directory, and perhaps a living keeper."""
+    """One run: a run directory, and perhaps a living keeper."""
 
     def __init__(
         self,
@@ -166,7 +168,7 @@ class KeptRun:
     async def wait_started(self) -> int | None:
         if self._ready is not None:
             await wait_readable(self._ready)
-            told = os.read(self._ready, 32)  # the agent's pid, or nothing: the keeper died before it let it go
+            told = os.read(self._ready, 32)  # the agent's pid; empty if the keeper died before it released the agent
             self._close_ready()
             if told:
                 self._started = True
@@ -174,7 +176,10 @@ class KeptRun:
         return await self._find_started()
 
     async def _find_started(self) -> int | None:
-        """From the records: a keeper of a dead supervisor, at work, starting up, or gone."""
+        """Return the agent's pid from the records of a dead supervisor's keeper, or None if no agent was started.
+
+        The keeper may be running, starting up, or gone.
+        """
         looks = 0
         while True:
             identities = self._directory.identities()
@@ -190,18 +195,24 @@ class KeptRun:
             await asyncio.sleep(LOOK_AGAIN)
 
     def _is_keeper(self, recorded: Identity) -> bool:
-        """A living process that a record names is our keeper only if it has the run's lock open: the agent can write
-        records too, and a signal must never reach a stranger. A dead one is believed: nothing is sent to it."""
+        """True if the recorded process is this run's keeper.
+
+        A living process must have the run's lock open. The agent can write records too, and a signal must never reach
+        an unrelated process. The record of a dead process is accepted, because nothing is sent to that process.
+        """
         if life_of(recorded) is not Life.ALIVE:
-            return self._directory.is_free()  # while somebody holds the lock, it is not the one that is dead
+            return self._directory.is_free()  # while the lock is held, the keeper is another, living process
         try:
             return has_open(recorded.pid, os.stat(self._directory.file("lock")))
         except FileNotFoundError:
             return False
 
     def _find_agent(self) -> int | None:
-        """The record is unreadable (the agent can write there), or the keeper is slow to write it. But it has the lock
-        open: that names it as well. Its child runs the agent's program only once it was recorded and let go."""
+        """Find keeper and agent without pid.json, by the process that has the run's lock open.
+
+        The record may be unreadable (the agent can write there), or the keeper is slow to write it. The keeper's child
+        runs the agent's program only after the keeper recorded and released the agent.
+        """
         for pid in processes_with_open(os.stat(self._directory.file("lock"))):
             if os.fsencode(KEEPER) not in command_line(pid) or identify(pid) is None:
                 continue
@@ -213,7 +224,7 @@ class KeptRun:
         return None
 
     def _directory_is_idle(self) -> bool:
-        """No keeper lives or will wake. Checked by taking the lock; the records are read again afterwards."""
+        """True if no keeper lives or will wake. Takes the lock to check, then reads the records again."""
         if not self._directory.exists():
             return True
         return self._directory.is_free() and self._directory.identities() is None
@@ -221,9 +232,9 @@ class KeptRun:
     async def wait_over(self) -> ProcessEnd:
         await self._wait_keeper_gone()
         if self._directory.exists() and not self._directory.is_free():
-            raise OSError(errno.EBUSY, "its keeper still holds the run's lock")  # passing: we are asked again
+            raise OSError(errno.EBUSY, "its keeper still holds the run's lock")  # temporary: the caller tries again
         is_whole = self._keeper is None or self._children.ended_well(self._keeper)
-        if (self._directory.is_empty() and is_whole) or faults.skips("emptiness"):
+        if self._directory.is_empty() and is_whole:
             if self._directory.is_given_up():
                 return ProcessEnd(cause=Cause.NEVER_STARTED)
             ending = self._directory.ending()
@@ -244,22 +255,22 @@ class KeptRun:
             os.close(fd)
 
     async def _without_keeper(self) -> ProcessEnd:
-        """The keeper was killed before it could prove anything. What can we prove?"""
-        ended = await self._end_leaf()  # first: at one stroke, whatever may not be signalled
+        """End the tree of a keeper that was killed before it could prove the end, and prove as much as possible."""
+        ended = await self._end_leaf()  # first, because it also kills processes that we may not signal
         swept = False
         if self._keeper is not None and self._children.owns(self._keeper):
             self._children.reap(self._keeper)
             swept = self._children.end_strays()
         identities = self._directory.identities()
         if identities is None and not self._started:
-            if not (faults.skips("intent-file") or self._directory.give_up(clock.now().wall)):
-                raise OSError(errno.EBUSY, "somebody is about to start it")  # passing: we are asked again
-            return ProcessEnd(cause=Cause.NEVER_STARTED)  # the go-pipe: an agent that is not recorded never ran
+            if not self._directory.give_up(clock.now().wall):
+                raise OSError(errno.EBUSY, "another supervisor is about to start it")  # the caller tries again
+            return ProcessEnd(cause=Cause.NEVER_STARTED)  # because of the go-pipe, an unrecorded agent never ran
         if not swept and self._directory.is_of_an_earlier_boot():
             return self._proven(REBOOTED, "reboot")
         if ended:
             left = [] if swept else processes_marked(self._directory.path)
-            if left:  # it left its cgroup, as whoever may enter one can
+            if left:  # a process may leave its cgroup if it may enter another one
                 return ProcessEnd(cause=Cause.UNPROVEN, detail=f"pid {left[0]} left its cgroup and lives")
             return self._proven("the supervisor ended its cgroup", "cgroup")
         if swept:
@@ -267,7 +278,10 @@ class KeptRun:
         return ProcessEnd(cause=Cause.UNPROVEN, detail=f"keeper pid {self._keeper.pid if self._keeper else 'unknown'}")
 
     async def _end_leaf(self) -> bool:
-        """End what is in the run's cgroup. Without a leaf of ours there is nothing to end and nothing is proven."""
+        """End all processes in the run's cgroup leaf. True proves the leaf empty.
+
+        False if the leaf is not ours: then nothing is ended and nothing is proven.
+        """
         runs, run_id = os.path.split(self._directory.path)
         leaf = self._directory.leaf()
         if not groups.is_ours(leaf, os.path.dirname(runs), run_id):
@@ -278,22 +292,22 @@ class KeptRun:
         return ended
 
     def _proven(self, detail: str, proof: str) -> ProcessEnd:
-        known = self._directory.ending()  # written when the leader ended, before the keeper was killed
+        known = self._directory.ending()  # the keeper wrote it when the leader ended, before the keeper was killed
         self._directory.declare_empty(proof, clock.now().wall)
         if known is not None:
             return known
         return ProcessEnd(cause=Cause.KEEPER_DIED, detail=detail)
 
     def stop(self, *, fast: bool) -> None:
-        """Ask the keeper to end its tree. A stopped keeper obeys too: CONT follows."""
+        """Signal the keeper to end its tree. CONT follows, so that a stopped keeper obeys too."""
         if self._keeper is not None:
             faults.passed("keeper.stop")
             signal_exactly(self._keeper, signal.SIGTERM if fast else signal.SIGUSR1, signal.SIGCONT)
 
     def beat(self, incarnation: str) -> None:
-        """A sign of life for the keeper. A full or missing pipe is skipped: the next beat counts as well.
+        """Send the supervisor's heartbeat to the keeper. Skips a full or missing pipe: the next heartbeat is enough.
 
-        CONT goes with it: an agent may stop its keeper, whose deadlines would stop with it.
+        CONT goes with the heartbeat, because an agent may stop its keeper, whose deadlines would stop too.
         """
         with contextlib.suppress(OSError):
             faults.effect("keeper.beat")
@@ -308,8 +322,8 @@ class KeptRun:
                 os.close(fd)
 
     def output(self, stream: Stream = Stream.OUT) -> Iterator[str]:
-        """What the agent wrote so far, line by line: it may be larger than memory."""
-        with contextlib.suppress(OSError):  # removed, or replaced by something else: then it says nothing
+        """Yield the agent's output so far line by line, because it may be larger than memory."""
+        with contextlib.suppress(OSError):  # the agent removed or replaced the log: then there is no output
             yield from data_lines(self._directory.file(f"{stream}.log"))
 
     def note(self) -> str:
@@ -325,7 +339,7 @@ class KeptRun:
         return Channel(self._directory.file(CHANNEL), self._directory.token(), offset)
 
     def close(self) -> None:
-        """Let go of our descriptors, and collect the keeper if it was our child and has ended."""
+        """Close our descriptors, and reap the keeper if it was our child and has ended."""
         self._close_ready()
         if self._keeper is not None:
             self._children.reap(self._keeper)

@@ -1,4 +1,8 @@
-"""Whose process is it? What it has open and what it was given say more than a record, which can be faked or lost."""
+"""The owner of a process, found by its open files and its environment.
+
+They are better evidence than a record, which can be faked or lost.
+`may_be_held` answers whether a process may be using git in some folders, before an old lock file is treated as stale.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import Sequence
 
 
 def processes_with_open(file: os.stat_result) -> list[int]:
-    """Every other process of ours that has that very file open."""
+    """Return every other process of our user that has that file open."""
     return [
         int(name)
         for name in os.listdir("/proc")
@@ -21,7 +25,7 @@ def has_open(pid: int, file: os.stat_result) -> bool:
     try:
         descriptors = os.listdir(folder)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False  # gone, or another user's. Any other error means "cannot tell"
+        return False  # gone, or another user's. Any other error means "unknown" and is raised
     for descriptor in descriptors:
         try:
             seen = os.stat(f"{folder}/{descriptor}")
@@ -33,7 +37,10 @@ def has_open(pid: int, file: os.stat_result) -> bool:
 
 
 def processes_marked(run_directory: str) -> list[int]:
-    """Every process whose environment names that run: proof that it belongs to it, though not that no other does."""
+    """Return every process whose environment names that run directory.
+
+    The mark proves that a process belongs to the run. It does not prove that no other process does.
+    """
     mark = b"HOLDFAST_RUN_DIR=" + os.fsencode(run_directory)
     found = []
     for name in os.listdir("/proc"):
@@ -64,9 +71,11 @@ def children_of(pid: int) -> list[int]:
 
 
 def may_be_held(lock: str, folders: Sequence[str]) -> bool:
-    """Whether a process has that file open, or a git works in one of those folders: `git commit` closes the lock of its
-    index while the user writes the message. Where we may not look, we cannot rule it out. Our own git is not asked for:
-    whoever calls knows what that is doing."""
+    """True if a process has that lock file open, or a git runs in one of those folders.
+
+    The open file is not enough: `git commit` closes the lock of its index while the user writes the message. True also
+    if we may not read a git's working directory. Our own git processes are ignored, because the caller knows them.
+    """
     try:
         if processes_with_open(os.lstat(lock)):
             return True

@@ -1,4 +1,4 @@
-"""What the supervisor may ask of processes."""
+"""The processes port: everything that the supervisor can ask of runs' processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.core.task_settings import DEFAULT_LIMITS, RunLimits
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchSpec:
-    """Everything an agent process needs. Registered durably before it starts (R-TERM-02)."""
+    """Everything that is needed to start an agent process. Written to disk before the start (R-TERM-02)."""
 
     run_id: str
     argv: Sequence[str]
@@ -29,34 +29,37 @@ class LaunchSpec:
     fast_grace: float
     orphan_grace: float
     limits: RunLimits = DEFAULT_LIMITS
-    ender: Sequence[str] = ()  # ends what the agent has outside of its process tree; exit code 0 proves that it did
-    files: Mapping[str, str] = field(default_factory=dict)  # name → text: private to the run, there before it starts
-    chosen: Sequence[str] = ()  # variables that its adapter or its account set: a container gets them too
-    told: str = ""  # the prompt that it gets, where that is not its task's own: kept beside its output
-    token: str = ""  # what this run's reports have to carry; kept, so that the next supervisor knows it too
+    ender: Sequence[str] = ()  # command that ends the agent's container; exit code 0 proves that the container ended
+    files: Mapping[str, str] = field(default_factory=dict)  # name → text: private to the run, written before the start
+    chosen: Sequence[str] = ()  # names of variables that adapter or account set; a container gets them too
+    told: str = ""  # the agent's prompt, if that is not its task's own prompt; kept in the run directory
+    token: str = ""  # the token that this run's reports must carry; kept on disk for the next supervisor
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """What was new in a run's channel. `offset` is how far it was read; `more` is waiting behind that."""
+    """The new reports in a run's channel. They were read up to `offset`. `more`: there is unread data after that."""
 
     offset: int
     reports: Sequence[Report] = ()
     refused: int = 0
-    refused_why: str = ""  # of the first that was refused
+    refused_why: str = ""  # the reason of the first refusal
     more: bool = False
 
 
 class ReportChannel(Protocol):
-    """What the agent of one run says of itself. Everything in it is a stranger's word."""
+    """The reports of one run's agent. Their content is not trusted."""
 
     def changed(self) -> bool:
-        """Whether there may be something new; costs one stat."""
+        """True if there may be new reports. Costs one stat call."""
         ...
 
     def read(self, *, last: bool = False) -> Batch:
-        """A bounded piece of what is new. `last`: nobody writes any more, so an unfinished line is all there is."""
+        """Return a bounded piece of the new reports.
+
+        `last`: the agent has ended, so an unfinished line will not be completed and is read as it is.
+        """
         ...
 
 
@@ -65,20 +68,20 @@ class LiveRun(Protocol):
 
     @property
     def keeper(self) -> Identity | None:
-        """The root of its process tree; None while it is not known."""
+        """The keeper, which is the root of the run's process tree. None while it is not known."""
         ...
 
     @property
     def agent(self) -> Identity | None:
-        """The leader of its process tree, as recorded; None while it is not."""
+        """The agent's first process (the leader of the tree), as recorded. None while it is not recorded."""
         ...
 
     async def wait_started(self) -> int | None:
-        """The agent's pid as soon as it is recorded; None when the keeper ended without starting it."""
+        """Return the agent's pid as soon as it is recorded. None: the keeper ended without starting the agent."""
         ...
 
     async def wait_over(self) -> ProcessEnd:
-        """When the whole tree is proven empty; or with cause `unproven` when nobody can prove it."""
+        """Return when the whole tree is proven empty, or with cause `unproven` when that cannot be proven."""
         ...
 
     def stop(self, *, fast: bool) -> None: ...
@@ -86,15 +89,15 @@ class LiveRun(Protocol):
     def output(self, stream: Stream = Stream.OUT) -> Iterator[str]: ...
     def error_tail(self) -> str: ...
     def left(self, name: str) -> str:
-        """A file that the agent left beside its reports; empty without one."""
+        """Return a file that the agent left in the folder of its reports, or "" without one."""
         ...
 
     def note(self) -> str:
-        """What its keeper could not do for it, in words; mostly nothing."""
+        """Return what the keeper could not do for this run, as text. Usually empty."""
         ...
 
     def channel(self, offset: int) -> ReportChannel:
-        """The agent's reports from there on."""
+        """Return the channel of the agent's reports, from `offset` on."""
         ...
 
     def close(self) -> None: ...
@@ -102,16 +105,16 @@ class LiveRun(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tree:
-    """The processes of one run at one moment, the keeper aside."""
+    """The processes of one run at one moment, without the keeper."""
 
-    cpu: float  # seconds that they and those before them have used
-    newest_start: float  # when the youngest started, in seconds since boot
+    cpu: float  # seconds used by these processes and by those that ended before
+    newest_start: float  # when the youngest process started, in seconds since boot
     resident: int  # bytes of memory
     pids: tuple[int, ...]
 
 
 class Seen(Protocol):
-    """What a look found to be new."""
+    """The kinds of change that one look at a run found."""
 
     @property
     def output(self) -> bool: ...
@@ -119,12 +122,12 @@ class Seen(Protocol):
     def channel(self) -> bool: ...
     @property
     def behind(self) -> bool:
-        """There is more to read than one look reads: look again soon."""
+        """True if there is more to read than one look reads: look again soon."""
         ...
 
 
 class View(Protocol):
-    """What can be seen of one run from outside. Moments are CLOCK_MONOTONIC."""
+    """One run as seen from outside. All times are CLOCK_MONOTONIC."""
 
     started_at: float
     output_at: float | None
@@ -135,7 +138,7 @@ class View(Protocol):
     def look(self, now: float) -> Seen: ...
     def leader_ended(self) -> bool: ...
     def save(self) -> None:
-        """For the next supervisor. May raise OSError; nothing is lost but time."""
+        """Save the view for the next supervisor. May raise OSError, which costs only time: the logs are read again."""
         ...
 
 
@@ -143,44 +146,54 @@ class Observer(Protocol):
     """Watches runs without a timer or a poller of their own."""
 
     def watch(self, run_id: str, signs: SignReader | None, agent: Identity | None, now: float) -> View:
-        """`agent` is given for a run of an earlier supervisor: it goes on from what that one kept."""
+        """Begin to watch a run.
+
+        `agent` is given for a run of an earlier supervisor: the view continues from what that supervisor saved.
+        """
         ...
 
     def unwatch(self, run_id: str) -> None: ...
     def trees(self, roots: Mapping[str, Identity]) -> Mapping[str, Tree]:
-        """The tree below each keeper, from one snapshot of all processes."""
+        """Return the process tree below each keeper, from one snapshot of all processes."""
         ...
 
     def close(self) -> None: ...
 
 
 class Processes(Protocol):
+    """The port itself: launches runs, finds them again, and removes what they left."""
+
     def launch(self, spec: LaunchSpec) -> LiveRun: ...
     def find(self, run_id: str) -> LiveRun:
-        """A run of an earlier incarnation: its keeper, if it lives, or what it left."""
+        """Return a run of an earlier supervisor: its keeper, if that lives, or the records that it left."""
         ...
 
     def is_held(self, run_id: str) -> bool:
-        """Whether a keeper of that run lives (or is about to)."""
+        """True if a keeper of that run lives (or is about to be started)."""
         ...
 
     def forget(self, run_id: str) -> None:
-        """Drop what a settled run does not need any more; its logs stay."""
+        """Delete what a settled run does not need any more. Its logs stay."""
         ...
 
     def sweep(self, open_runs: Iterable[str]) -> int:
-        """Remove what killed keepers of other runs left in the kernel; how much."""
+        """Remove the cgroups that killed keepers of other runs left. Return how many."""
         ...
 
     def strays(self) -> Sequence[Stray]:
-        """Every process with the marker of a run of this home, or at work in one of its workspaces; not our helpers."""
+        """Return every process that carries the marker of a run of this home, or works in one of its workspaces.
+
+        Helpers of this supervisor are left out.
+        """
         ...
 
     def end_stray(self, stray: Stray) -> Awaitable[bool]:
-        """End that very process, of which it is proven that it is ours; False: it is still there."""
+        """End exactly this process, which is proven to be ours. False: the process is still alive."""
         ...
 
     def observe(self, on_change: Callable[[str, bool], None]) -> Observer:
-        """Call `on_change(run_id, is_output)`, on the loop's thread, when a watched run may have written something;
-        `is_output`: to its logs, and nothing else."""
+        """Call `on_change(run_id, is_output)`, on the loop's thread, when a watched run may have written something.
+
+        `is_output`: the run wrote to its logs and nothing else.
+        """
         ...

@@ -1,4 +1,7 @@
-"""The run directory: what launcher, keeper and a later supervisor know of one run, in files."""
+"""The run directory: the files in which launcher, keeper and a later supervisor share what they know of one run.
+
+intent.json holds all that a keeper needs to run the agent, and all that the next supervisor needs to adopt the run.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,22 @@ from holdfast.processes.port import LaunchSpec
 
 PROTOCOL = 1
 ROOM = 4096
-GIVEN_UP = "never started"  # the proof of a run that nobody started, and nobody will
+GIVEN_UP = "never started"  # the proof recorded for a run that was not started and will not be
 BOOT_SLACK = 1.0  # seconds by which wall time and boot time may disagree
-CHANNEL = "channel"  # a directory of its own: what the agent writes to us, and all that a container gets to see
+CHANNEL = "channel"  # a directory for what the agent writes to us; a container sees only this part of the run directory
 MOST_LEFT = 1 << 20  # bytes of a file that the agent left for us
-PROMPT = "prompt"  # what the agent was told, where that is not its task's own prompt
-FILES = f"{CHANNEL}/files"  # a directory: the agent's private settings for this run; a container gets to see them too
+PROMPT = "prompt"  # the prompt that the agent got, if that is not its task's own prompt
+FILES = f"{CHANNEL}/files"  # a directory with the agent's private settings for this run; a container sees it too
 MOST_INTENT = 16 * 1024 * 1024  # bytes; a command line may have a few million
 MOST_PID = 2**22  # the kernel's own limit
-MOST_CODE, MOST_SIGNAL = 255, 64  # likewise
+MOST_CODE, MOST_SIGNAL = 255, 64  # the kernel's own limits
 MOST_DETAIL = 1000  # characters
 _ENDLESS = ("out.log", "err.log", "keeper.log")
 
 
 class RunDirectory:
+    """One run's directory. The agent can write into it too, so no record is trusted without a check."""
+
     def __init__(self, path: str) -> None:
         self.path = path
 
@@ -45,7 +50,7 @@ class RunDirectory:
     def prepare(
         self, intent: dict[str, object], stdin: str, files: Mapping[str, str] | None = None, told: str = ""
     ) -> None:
-        """Everything the keeper needs, on disk before it is spawned. Repeatable: a half-made one is made again."""
+        """Write everything the keeper needs to disk, before the keeper is started. Repeatable after a crash."""
         faults.effect("rundir.make")
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         os.makedirs(self.file(CHANNEL), mode=0o700, exist_ok=True)
@@ -63,19 +68,17 @@ class RunDirectory:
         if not os.path.exists(self.file("control")):
             os.mkfifo(self.file("control"), 0o600)
         self._write("intent.json.new", json.dumps({"protocol": PROTOCOL, **intent}, indent=1).encode())
-        if not faults.skips("intent-file"):
-            self.intend()
+        self.intend()
 
     def intend(self) -> None:
-        """From now on there is a run, whoever comes to look."""
+        """Make intent.json visible and durable: from now on the run exists, also for the next supervisor."""
         faults.effect("rundir.intend")
         os.rename(self.file("intent.json.new"), self.file("intent.json"))
-        if not faults.skips("sync-folder-intent.json"):
-            self._sync()
+        self._sync()
         faults.passed("rundir.intent")
 
     def take_lock(self) -> int | None:
-        """The run's flock as a descriptor, or None while a keeper (or somebody who spawns one) holds it."""
+        """Return the run's flock as a descriptor, or None while a keeper (or a launcher) holds the lock."""
         fd = os.open(self.file("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,7 +88,7 @@ class RunDirectory:
         return fd
 
     def is_free(self) -> bool:
-        """No keeper lives or will wake: its lock can be had."""
+        """True if no keeper lives or will wake: the run's lock can be taken."""
         lock = self.take_lock()
         if lock is None:
             return False
@@ -96,7 +99,7 @@ class RunDirectory:
         return os.path.exists(self.file("intent.json"))
 
     def identities(self) -> tuple[Identity, Identity] | None:
-        """(keeper, agent) as the keeper recorded them, or None while it has not."""
+        """Return (keeper, agent) as recorded in pid.json, or None without a valid record."""
         record = self._read("pid.json")
         if record is None:
             return None
@@ -113,12 +116,15 @@ class RunDirectory:
             return None
 
     def note(self) -> str:
-        """What the keeper could not do for its agent: the agent may write here too, so it is only told, and bounded."""
+        """Return what the keeper could not do for its agent. Bounded and only for display: the agent can write it."""
         record = self._read("pid.json")
         return one_line(str(record.get("note") or ""), 200) if record else ""
 
     def is_of_an_earlier_boot(self) -> bool:
-        """By what its keeper recorded, and by when: the time of its last change is the kernel's own."""
+        """True if the run's keeper was started before the last reboot.
+
+        Needs both the boot id that the keeper recorded and the ctime of the record, which the kernel sets.
+        """
         identities = self.identities()
         if identities is None or identities[0].boot_id == clock.boot_id():
             return False
@@ -126,12 +132,15 @@ class RunDirectory:
         return os.stat(self.file("pid.json")).st_ctime < now.wall - now.boottime + BOOT_SLACK
 
     def leaf(self) -> object:
-        """The cgroup leaf that the keeper said its agent is in, or None. Whether it is ours has to be checked."""
+        """Return the agent's cgroup leaf as recorded, or None. The caller must check that the leaf is ours."""
         record = self._read("pid.json")
         return record.get("leaf") or None if record else None
 
     def token(self) -> str:
-        """What the reports of this run carry; nothing (then none is believed) when the record is gone or spoilt."""
+        """Return the token that the reports of this run must carry.
+
+        Empty when the record is missing or damaged: then no report is accepted.
+        """
         try:
             record = json.loads(read_plain(self.file("intent.json"), MOST_INTENT))
         except (NotPlain, FileNotFoundError, ValueError, RecursionError):
@@ -140,7 +149,7 @@ class RunDirectory:
         return token if isinstance(token, str) else ""
 
     def is_empty(self) -> bool:
-        """The proof that no process of this run is left."""
+        """True if empty.json exists: the proof that no process of this run is left."""
         return self._read("empty.json") is not None
 
     def ending(self) -> ProcessEnd | None:
@@ -157,15 +166,15 @@ class RunDirectory:
                 at=float(record["at"]) if "at" in record else None,
             )
         except (KeyError, TypeError, ValueError, OverflowError):
-            return None  # not the keeper's words
+            return None  # not written by the keeper
 
     def declare_empty(self, proof: str, at: float) -> None:
-        """Written by the supervisor in a dead keeper's stead, on a proof of its own."""
+        """Write empty.json in place of a dead keeper, when the supervisor itself has the proof."""
         faults.effect("rundir.declare")
         record = json.dumps({"proof": proof, "by": "supervisor", "at": at}).encode().ljust(ROOM)
         room = self.file("empty.json.room")
         if os.path.isfile(room) and not os.path.islink(room):
-            with open(room, "r+b") as file:  # in place: works on a full disk
+            with open(room, "r+b") as file:  # overwriting in place works on a full disk
                 file.write(record)
                 file.flush()
                 os.fsync(file.fileno())
@@ -179,8 +188,11 @@ class RunDirectory:
         faults.passed("rundir.empty")
 
     def give_up(self, at: float) -> bool:
-        """Nobody starts this run any more: said under its lock, which whoever starts it holds. A supervisor that stood
-        still, and was overtaken, may be about to. False: somebody has the lock."""
+        """Record that this run must not be started any more. False: a keeper or launcher holds the lock.
+
+        Done under the run's lock, which every launcher holds. A supervisor that was suspended and replaced meanwhile
+        may be about to start the run.
+        """
         faults.effect("rundir.give_up")
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         lock = self.take_lock()
@@ -197,12 +209,12 @@ class RunDirectory:
         return record is not None and record.get("proof") == GIVEN_UP and self.identities() is None
 
     def _make_way(self, name: str) -> None:
-        """Whatever the agent put where a record belongs is kept under another name."""
+        """Rename whatever the agent put where a record belongs. It is kept under another name."""
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.file(name), self.file(f"{name}.obstacle-{time.monotonic_ns()}"))
 
     def tail(self, name: str, limit: int = 2000) -> str:
-        """The end of a log, for records and messages."""
+        """Return the end of a log, for records and messages."""
         try:
             fd = open_plain(self.file(name))
         except OSError:
@@ -214,18 +226,18 @@ class RunDirectory:
             os.close(fd)
 
     def left(self, name: str) -> str:
-        """A file that the agent left in its channel: the agent's to write, so it is bounded and never waited for."""
+        """Return a file that the agent left in its channel, or "". Reads a bounded size and never blocks."""
         try:
             return read_plain(os.path.join(self.file(CHANNEL), name), MOST_LEFT).decode(errors="replace")
         except (OSError, NotPlain):
             return ""
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        """A record, or None without a valid one: the agent can write here too, and may have."""
+        """Return a record, or None without a valid one. The agent may have overwritten it."""
         try:
             record = json.loads(read_plain(self.file(name), 2 * ROOM))
         except (FileNotFoundError, NotADirectoryError, NotPlain, ValueError, RecursionError):
-            return None  # any other error (out of descriptors, say) means "cannot tell", not "no record"
+            return None  # any other error (for example out of descriptors) means "unknown", not "no record"
         return record if isinstance(record, dict) else None
 
     def _write(self, name: str, content: bytes) -> None:
@@ -235,18 +247,9 @@ class RunDirectory:
             view = memoryview(content)
             while view:
                 view = view[os.write(fd, view) :]
-            if not (name == "intent.json.new" and faults.skips("sync-intent.json")):
-                self._sync_content(fd)
+            os.fsync(fd)  # one that fails is heeded: the next would succeed, though the content was lost
         finally:
             os.close(fd)
-
-    def _sync_content(self, fd: int) -> None:
-        """What could not be synced is lost, though the next try would say that all is well: it is written again."""
-        try:
-            os.fsync(fd)
-        except OSError:
-            if not faults.skips("heed-sync"):
-                raise
 
     def _sync(self) -> None:
         for folder in (self.path, os.path.dirname(self.path)):
@@ -258,16 +261,17 @@ class RunDirectory:
 
 
 def _number(value: object, most: int) -> int | None:
-    """As a keeper writes it down. ValueError for what is none: the agent may have written the record."""
+    """Return a number of a keeper's record. ValueError if it is not one: the agent may have written the record."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most):
         raise ValueError("no such number")
     return value
 
 
 def intent_of(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:
-    """What is written before the spawn. The environment is not: it may hold secrets, and the keeper inherits it.
+    """Return the content of intent.json, which is written before the keeper is started.
 
-    The token is: it is worth something only to this very run, whose next supervisor has to know it.
+    The environment is left out: it may hold secrets, and the keeper inherits it. The token is included: it is valid
+    only for this run, and the run's next supervisor needs it.
     """
     mask = os.umask(0o077)
     os.umask(mask)

@@ -1,5 +1,7 @@
-"""Processes that carry the marker of a run of this home, or work in one of its workspaces; and ending those for which
-it is proven that they are ours."""
+"""Strays: processes that carry the marker of a run of this home, or work in one of its workspaces.
+
+Only a stray that is proven to be ours is ended.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ import os
 import signal
 from collections.abc import Iterator
 
-from holdfast.base import faults
 from holdfast.core.cleanup.observed import Stray
 from holdfast.core.runs.liveness import Identity
 from holdfast.processes.helpers import wait_readable
@@ -20,13 +21,11 @@ _TOKEN = b"HOLDFAST_RUN_TOKEN="
 
 
 class Strays:
-    """A part of the Processes port."""
+    """The part of the Processes port that finds and ends strays."""
 
     _root: str  # holds one directory per run
 
     def strays(self) -> list[Stray]:
-        if faults.skips("emptiness"):
-            return []  # what an unproven end leaves is what the sweep finds here
         return find_strays(os.path.dirname(self._root), frozenset({os.getpid()}))
 
     async def end_stray(self, stray: Stray) -> bool:
@@ -34,14 +33,20 @@ class Strays:
 
 
 def marked_processes(home: str) -> Iterator[tuple[int, str]]:
-    """(pid, run id) of every process of a run of `home`: agents by their environment, keepers by where they work."""
+    """Yield (pid, run id) of every process of a run of `home`.
+
+    Agents are found by their environment, keepers by their working directory.
+    """
     for pid, runs, _folder, _variables in _looked_at(home):
         for run in runs:
             yield pid, run
 
 
 def find_strays(home: str, but_of: frozenset[int] = frozenset()) -> list[Stray]:
-    """Whether their runs are over is not known here. `but_of`: whose children are helpers of ours, at work."""
+    """Return all strays of `home`. The caller has to check whether their runs are over.
+
+    `but_of`: pids of supervisors. They and their children are left out: those children are helpers at work.
+    """
     inside = os.path.realpath(os.path.join(home, "workspaces")) + "/"
     root = os.path.join(home, "workspaces") + "/"
     found = []
@@ -51,7 +56,7 @@ def find_strays(home: str, but_of: frozenset[int] = frozenset()) -> list[Stray]:
         identity = identify(pid)
         if identity is None or (not runs and place is None) or pid in but_of or _parent(pid) in but_of:
             continue
-        run = runs[-1] if runs else None  # an agent's marker before a keeper's place: only the first has a token
+        run = runs[-1] if runs else None  # prefer the marker in the environment: only an agent has a token
         found.append(
             Stray(
                 pid=pid,
@@ -66,7 +71,7 @@ def find_strays(home: str, but_of: frozenset[int] = frozenset()) -> list[Stray]:
 
 
 async def end_stray(stray: Stray) -> bool:
-    """TERM, a grace, KILL, through a pidfd of that very process. False: it is still there."""
+    """Send TERM, wait, send KILL, through a pidfd of exactly that process. False: the process is still alive."""
     now = identify(stray.pid)
     if now is None or now.start_ticks != stray.start_ticks:
         return True
@@ -92,7 +97,7 @@ async def _is_gone(identity: Identity) -> bool:
 
 
 def _looked_at(home: str) -> Iterator[tuple[int, list[str], str, list[bytes]]]:
-    """(pid, runs that it belongs to, working directory, environment) of every process that we may look at."""
+    """Yield (pid, runs that it belongs to, working directory, environment) of every process that we may read."""
     runs = os.path.join(home, "runs") + "/"
     prefix = b"HOLDFAST_RUN_DIR=" + os.fsencode(runs)
     inside = os.path.realpath(runs) + "/"
@@ -111,7 +116,7 @@ def _looked_at(home: str) -> Iterator[tuple[int, list[str], str, list[bytes]]]:
 
 
 def _has_token(home: str, run: str, variables: list[bytes]) -> bool:
-    """The run's token was given to its agent and is nowhere else: whoever has it descends from that agent."""
+    """True if the environment holds the run's token. Only the run's agent got it, so the process descends from it."""
     token = RunDirectory(os.path.join(home, "runs", run)).token() if run.isalnum() else ""
     return bool(token) and _TOKEN + token.encode() in variables
 

@@ -1,4 +1,4 @@
-"""Scenario files for the scripted agent: reading and checking them. docs/scripted-agent.md is the manual."""
+"""Scenario files of the scripted agent: how they are read and checked. docs/scripted-agent.md is the manual."""
 
 from __future__ import annotations
 
@@ -88,12 +88,15 @@ def _path(value: object) -> object:
 
 
 def _anywhere(value: object) -> object:
-    """A path outside the workspace, for holding an agent at a known point; $NAME is taken from the environment."""
+    """Check a path that may be outside the workspace. $NAME is replaced from the environment.
+
+    Tests use such paths to hold an agent at a known point.
+    """
     return os.path.expandvars(str(_text(value)))
 
 
 def _either(first: Callable[[object], object], second: Callable[[object], object]) -> Callable[[object], object]:
-    """A short form and a table."""
+    """Return a check for a value that is either a short form (`first`) or a table (`second`)."""
 
     def check(value: object) -> object:
         return second(value) if isinstance(value, dict) else first(value)
@@ -147,7 +150,7 @@ ACTIONS: dict[str, Callable[[object], object]] = {
 
 
 def load(path: str) -> list[dict[str, Any]]:
-    """The steps of a scenario file (TOML, or JSON by its ending); UsageError in one clear line if it is not one."""
+    """Return the steps of a scenario file (TOML, or JSON by its ending). UsageError in one line if it is not valid."""
     try:
         with open(path, "rb") as file:
             content = file.read()

@@ -1,7 +1,7 @@
-"""Plays a scenario as the agent process. Run as `python -I -S player.py`, the script as JSON on standard input.
+"""The scripted agent's process: plays a scenario. Run as `python -I -S scripted_player.py`, with the scenario on stdin.
 
-Standard library only, so that it starts fast and behaves like a foreign program: it knows nothing of Holdfast but the
-environment variables that every agent gets.
+The scenario is JSON. This program uses only the standard library, so that it starts fast and behaves like a foreign
+program. It knows nothing of Holdfast but the environment variables that every agent gets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOR_EVER = 10.0**8
 
 
 def tell(event: str, /, **fields: object) -> None:
-    """An event for the adapter, one JSON line."""
+    """Print an event for the adapter, as one JSON line."""
     say(json.dumps({"holdfast": event, **fields}))
 
 
@@ -65,7 +65,7 @@ def do_hang(_flag: bool) -> None:
 
 
 def do_wait_for(path: str) -> None:
-    """Until a file exists: how tests hold an agent at a known point."""
+    """Wait until a file exists. Tests hold an agent at a known point with it."""
     while not os.path.exists(path):
         time.sleep(0.01)
 
@@ -86,7 +86,7 @@ def do_exit(code: int) -> None:
 
 
 def do_provider(_name: str) -> None:
-    """Who it stands for is of no interest to an agent."""
+    """Do nothing: only the adapter needs the name of the provider."""
 
 
 def do_near_limit(what: dict[str, float]) -> None:
@@ -102,12 +102,12 @@ def do_limit(what: dict[str, object]) -> None:
 
 
 def do_usage(what: dict[str, object]) -> None:
-    """Tokens and money, as agents tell them while they work."""
+    """Print the tokens and the cost, as agents do while they work."""
     tell("usage", **what)
 
 
 def do_heartbeat(how: bool | dict[str, float]) -> None:
-    """Once, or every so often and nothing else."""
+    """Touch the heartbeat file once, or repeatedly and do nothing else meanwhile."""
     path = os.path.join(os.environ["HOLDFAST_CHANNEL"], "heartbeat")
     until = time.monotonic() + (how["for"] if isinstance(how, dict) else 0)
     while True:
@@ -123,7 +123,7 @@ def do_say(text: str) -> None:
 
 
 def do_event(name: str) -> None:
-    """An event that says nothing new, however often it comes."""
+    """Print an event that does not count as progress, however often it is repeated."""
     tell("event", name=name)
 
 
@@ -131,7 +131,7 @@ tools_opened = 0
 
 
 def do_tool(what: dict[str, object]) -> None:
-    """A tool of the agent: opened, at work, closed. Without `for` it never ends."""
+    """Play a tool call: open it, work, close it. Without `for` it never ends."""
     global tools_opened
     tools_opened += 1
     tell("tool", id=tools_opened, name=what["name"], input=what.get("input"), deadline=what.get("deadline"))
@@ -151,7 +151,7 @@ def do_tool(what: dict[str, object]) -> None:
 
 
 def do_repeat(what: dict[str, object]) -> None:
-    """The same again and again; without `times` for ever."""
+    """Print the same text or event again and again. Without `times` it never ends."""
     left = float(str(what.get("times", FOR_EVER)))
     while left > 0:
         left -= 1
@@ -168,7 +168,7 @@ def do_burn(what: float | dict[str, float]) -> None:
 
 
 def burn(seconds: float, percent: float = 100) -> None:
-    """Use so much of one core: in slices of a tenth of a second."""
+    """Use `percent` of one core, in slices of a tenth of a second."""
     until = time.monotonic() + seconds
     while (now := time.monotonic()) < until:
         while time.monotonic() < now + 0.1 * percent / 100:
@@ -177,7 +177,7 @@ def burn(seconds: float, percent: float = 100) -> None:
 
 
 def do_block(_flag: bool) -> None:
-    """Wait for the end of a pipe that a child inherited and never closes."""
+    """Block on a pipe that a child inherited and never closes."""
     read, write = os.pipe()
     if os.fork() == 0:
         os.close(read)
@@ -187,11 +187,11 @@ def do_block(_flag: bool) -> None:
 
 
 def do_mute(_flag: bool) -> None:
-    """As the first step: not even the greeting is printed (see main)."""
+    """Do nothing. As the first step it also suppresses the session event (see main)."""
 
 
 def do_report(what: dict[str, object]) -> None:
-    """By the plain file protocol, as any program can (docs/howto/agent-reports.md)."""
+    """Append a report with the plain file protocol, as any program can (docs/howto/agent-reports.md)."""
     report = {"token": os.environ["HOLDFAST_RUN_TOKEN"], "report": what["kind"], "message": what.get("message", "")}
     if "percent" in what:
         report["percent"] = what["percent"]
@@ -201,9 +201,9 @@ def do_report(what: dict[str, object]) -> None:
 
 
 def do_spawn(what: dict[str, object]) -> None:
-    """A child that does not want to die with us. Returns when it exists and (if asked) has written its pid."""
+    """Start a child that tries to outlive the agent. Returns when it runs and (if asked) has written its pid."""
     seconds = float(str(what.get("lives", 3600)))
-    note = os.path.abspath(str(what["write"])) if "write" in what else None  # a daemon leaves our directory
+    note = os.path.abspath(str(what["write"])) if "write" in what else None  # a daemon changes its directory
     ready_r, ready_w = os.pipe()
     if os.fork() == 0:
         os.close(ready_r)

@@ -1,7 +1,8 @@
-"""What secrets look like whoever holds them: keys of the usual providers, tokens, key blocks, logins in addresses.
+"""The patterns of secrets that are known by their form: keys of the usual providers, tokens, key blocks, logins in
+addresses.
 
-Pure. A shape is looked for only in a text that has one of its anchors: a look for a few letters costs next to nothing,
-and nearly no text has one. Patterns never reach over a quotation mark, so a redacted line of JSON stays one.
+Pure. A pattern is tried only on a text that has one of its anchors. A search for a few letters costs next to nothing,
+and nearly no text has an anchor. Patterns never match across a quotation mark, so a redacted line of JSON stays valid.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable
 from functools import cache
 
 _PEM = r"(?: BLOCK)?-----"
-# Of such a block, and hyphens; line ends as JSON writes them too, but never half of an escaped quotation mark.
+# The characters of such a block, and hyphens. Line ends as JSON writes them are included, but never half of an escaped
+# quotation mark.
 _INSIDE = r"[\w+/=\s:,.;()]++|\\[^\"]"
-_ALONE = r"(?<![A-Za-z0-9])"  # where a word begins; behind a line end as JSON writes it, too
+_ALONE = r"(?<![A-Za-z0-9])"  # the start of a word; `_BEGINS` also allows it after a line end as JSON writes it
 _BEGINS = rf"(?:{_ALONE}|(?<=\\[nrt]))"
-_SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (  # (what it is, anchors, pattern; group `v`: only that part)
+_SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (  # (its name, anchors, pattern; group `v`: only that part)
     (
         "a private key",
         ("PRIVATE KEY",),
@@ -42,7 +44,7 @@ _SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (  # (what it is, anchor
     ("a Slack token", ("xox", "xapp-"), r"(?<![A-Za-z0-9])(?:xox[a-z](?:\.xox[a-z])?|xapp)-[A-Za-z0-9-]{10,255}"),
     ("a Slack address", ("hooks.slack.com/",), r"hooks\.slack\.com/(?P<v>[\w/+-]{20,255})"),
     ("a Discord address", ("/api/webhooks/",), r"/api/webhooks/(?P<v>\d{15,22}/[\w-]{40,100})"),
-    # Of OpenAI, Anthropic, OpenRouter, DeepSeek and others: never without a figure, unlike words that begin so.
+    # Keys of OpenAI, Anthropic, OpenRouter, DeepSeek and others. They always have a digit, unlike words that begin so.
     ("an API key", ("sk-",), r"(?<![A-Za-z0-9])sk-(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{20,255}"),
     ("a Stripe key", ("k_live_", "k_test_"), r"(?<![A-Za-z0-9])[rsp]k_(?:live|test)_[A-Za-z0-9]{16,255}"),
     ("a Google key", ("AIza",), r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{35}"),
@@ -60,7 +62,8 @@ _SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (  # (what it is, anchor
     (
         "a JWT",
         ("eyJ",),
-        # From where its word begins, so that every letter is looked at once: agents choose how many there are.
+        # Match from the start of the word, so that every letter is examined once: agents choose how many letters there
+        # are.
         r"(?<![\w-])(?:(?!(?<![A-Za-z0-9])eyJ)[\w-])*+"
         r"(?P<v>eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{4,}+)",
     ),
@@ -84,10 +87,10 @@ _SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (  # (what it is, anchor
 )
 OPENS_BLOCK = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 CLOSES_BLOCK = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-IN_BLOCK = rf"(?:{_INSIDE}|-(?!----END ))*+"  # what stands between them, whole lines
+IN_BLOCK = rf"(?:{_INSIDE}|-(?!----END ))*+"  # the lines between them
 
 
-class Shape:  # no NamedTuple: making the class would take longer than all else in here
+class Shape:  # not a NamedTuple: creating that class would take longer than everything else in here
     def __init__(self, what: str, anchors: tuple[str, ...], text: str) -> None:
         self.what = what
         self.anchors = anchors
@@ -103,7 +106,8 @@ ANCHORS = tuple((anchor, shape) for shape in _OTHERS for anchor in shape.anchors
 
 @cache
 def compiled(text: str) -> re.Pattern[str]:
-    """When one is needed: most commands never need any, and compiling all takes longer than starting does."""
+    """Compile a pattern when it is needed. Most commands need none, and compiling all takes longer than the start of a
+    command."""
     return re.compile(text)
 
 

@@ -1,8 +1,10 @@
-"""Secrets do not get into what we keep or show: words of agents and tools pass through here before they do.
+"""The redaction of secrets: text of agents and tools passes through here before it is stored or shown.
 
-Two ways to know one: by its value (what this process gave to agents, or has in its own environment) and by its shape
-(secretshapes.py). A value is found as it is, escaped for JSON, for addresses, in base64 at any place, in hexadecimal,
-and cut off at either end of a text. docs/security.md says what is not found.
+A secret is known by its value or by its form. Known values are those that this process gave to agents, or has in its
+own environment. Known forms are in secrets/patterns.py.
+
+A value is found as it is, escaped for JSON or for addresses, in base64 at any offset, and in hexadecimal. It is also
+found when it is cut off at either end of a text. docs/security.md lists what is not found.
 """
 
 from __future__ import annotations
@@ -12,16 +14,15 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from holdfast.base import faults
 from holdfast.secrets.patterns import ANCHORS, BLOCKS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compiled
 
 SHORTEST = 8  # letters: a shorter value would be found in innocent words
 SHORTEST_WORD = 16  # of nothing but letters: shorter ones are words
-MOST_KNOWN = 500  # values; the oldest are let go
-MOST_HELD = 16 << 10  # characters that a flow keeps back at most
-_EDGE = 8  # letters of a value at the end of a text, or before an ellipsis, that give it away
+MOST_KNOWN = 500  # values; the oldest are dropped
+MOST_HELD = 16 << 10  # characters that a flow holds back at most
+_EDGE = 8  # letters of a value at the end of a text, or before an ellipsis, that identify it
 _ENCODED = 12  # letters that an encoded value must have
-_WORTH_KEEPING = 512  # characters of a text that is redacted again and again
+_WORTH_KEEPING = 512  # characters; shorter texts are redacted again and again, so their results are cached
 _LONGEST_HEADER = 64  # characters of the first line of a key's block
 _BORDERS = ("…", "...", "\n", "\r")
 _HINTS = (
@@ -39,7 +40,7 @@ _HINTS = (
     "_PAT",
     "JWT",
 )
-# Compiled when one is needed: every command imports this, and few meet a word that is worth a look.
+# Compiled when needed: every command imports this module, and few meet a name that has to be checked.
 _SECRET_NAME = (
     r"(?i)(?:^|[_.-])(?:[a-z]*key|[a-z]*token|[a-z]*secret|[a-z]*passw(?:or)?d|pass|pwd|[a-z]*passphrase|credentials?|"
     r"[a-z]*auth|private|cookie|dsn|webhook|pat|jwt)(?:[_.-]?(?:\d+|id|value|base64|b64))?$"
@@ -54,13 +55,13 @@ def word_for(what: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name is likely to hold a secret."""
+    """True if a variable of this name is likely to hold a secret."""
     given = name.upper()
     return any(hint in given for hint in _HINTS) and compiled(_SECRET_NAME).search(name) is not None
 
 
 def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """Name → value of what is likely a secret: by the variable's name, or a password in an address."""
+    """Return name → value of likely secrets: by the variable's name, or a password in an address."""
     found: dict[str, str] = {}
     for name, value in environment.items():
         if len(value) < SHORTEST:
@@ -80,21 +81,21 @@ def _is_worth_hiding(value: str) -> bool:
 
 
 class Redactor:
-    """What it was taught it finds; the shapes it knows. Never raises, and never makes a text invalid that was valid."""
+    """A redactor for learned values and known forms. It never raises, and never makes a valid text invalid."""
 
     def __init__(self) -> None:
-        self._values: dict[str, str] = {}  # what is looked for, whole or cut off → the word in its place
-        self._lines: dict[str, str] = {}  # the same of values that have several
-        self._needles: list[tuple[str, str]] = []  # the same, written in other ways
-        self._edges: list[tuple[str, str, str, str]] = []  # beginning, end, value, word; the longest value first
+        self._values: dict[str, str] = {}  # values to find, whole or cut off → the replacement
+        self._lines: dict[str, str] = {}  # single lines of values with several lines → the replacement
+        self._needles: list[tuple[str, str]] = []  # other encodings of both → the replacement
+        self._edges: list[tuple[str, str, str, str]] = []  # beginning, end, value, replacement; the longest value first
 
     def learn(self, secrets: Mapping[str, str]) -> None:
-        """Name → value. What is too short to be told from other words is not taken."""
+        """Learn secrets, name → value. A value that is too short to be distinguished from other words is ignored."""
         values = {part: word_for(name) for name, value in secrets.items() for part in _whole(value)}
         lines = {part: word_for(name) for name, value in secrets.items() for part in _lines(value)}
         if values.keys() <= self._values.keys() and lines.keys() <= self._lines.keys():
             return
-        # Apart: one value of a thousand lines must not push the others out.
+        # The two are kept apart: one value of a thousand lines must not push the others out.
         self._values = _newest({**self._values, **values})
         self._lines = _newest({**self._lines, **lines})
         longest = sorted((self._lines | self._values).items(), key=lambda known: -len(known[0]))
@@ -104,12 +105,12 @@ class Redactor:
     def redacted(self, text: str) -> str:
         if len(text) < SHORTEST:
             return text
-        if BLOCKS.anchors[0] in text:  # before values: the lines around one key are those around every other
+        if BLOCKS.anchors[0] in text:  # before values: the lines around one key are the same as around every other
             text = BLOCKS.replaced(text, word_for)
         for beginning, end, value, word in self._edges:
             if beginning in text:
                 text = _without_beginning(text.replace(value, word), value, word)
-            if end in text:  # the same, seen from behind
+            if end in text:  # the same, from behind
                 text = _without_beginning(text[::-1], value[::-1], word[::-1])[::-1]
         for needle, word in self._needles:
             if needle in text:
@@ -126,12 +127,12 @@ def _whole(value: str) -> Iterable[str]:
 
 
 def _lines(value: str) -> Iterable[str]:
-    """Of a value that has many: agents' output is read line by line."""
+    """Yield the lines of a value with several lines, because agents' output is read line by line."""
     lines = [line.strip() for line in value.strip().splitlines()]
     if len(lines) < 2:
         return
     for line in lines:
-        if len(line) >= 2 * SHORTEST and not line.startswith("-----"):  # of a key's block: no secret
+        if len(line) >= 2 * SHORTEST and not line.startswith("-----"):  # a line of the key's block that is not secret
             yield line
 
 
@@ -140,7 +141,7 @@ def _newest(known: dict[str, str]) -> dict[str, str]:
 
 
 def _written(value: str) -> Iterable[str]:
-    """A value in other ways in which it may be written."""
+    """Yield the other encodings of a value."""
     from json import dumps
     from urllib.parse import quote, quote_plus
 
@@ -150,7 +151,7 @@ def _written(value: str) -> Iterable[str]:
 
 
 def _in_base64(value: bytes) -> Iterable[str]:
-    """Without the letters that depend on what stands before and behind it."""
+    """Yield the base64 forms, without the letters that depend on the text before and after the value."""
     from base64 import b64encode
 
     for before in range(3):
@@ -163,7 +164,8 @@ def _in_base64(value: bytes) -> Iterable[str]:
 
 
 def _without_beginning(text: str, value: str, word: str) -> str:
-    """The beginning of a value, where the text ends or was cut. Agents choose how often: in one pass."""
+    """Replace the beginning of a value where the text ends or was cut. Agents choose how often it occurs, so this takes
+    one pass."""
     kept: list[str] = []
     done, at = 0, text.find(value[:_EDGE])
     while at >= 0:
@@ -179,41 +181,40 @@ def _without_beginning(text: str, value: str, word: str) -> str:
 
 
 def _is_a_word(part: str) -> bool:
-    """`password` of password123, `postgres` of an address: in every other text too, and no secret by itself."""
+    """True for a part like `password` of password123 or `postgres` of an address: other texts have it too, and it is
+    not secret."""
     return len(part) < SHORTEST_WORD and part in (part.lower(), part.upper()) and not any(map(str.isdigit, part))
 
 
-# -- of this process ---------------------------------------------------------------------------------------------------
+# -- the redactor of this process --------------------------------------------------------------------------------------
 
 _redactor = Redactor()
-_of_process = 0  # the process whose environment was looked at: a fork has its own
+_of_process = 0  # the process whose environment was read: a fork has its own
 
 
 def learn(secrets: Mapping[str, str]) -> None:
-    """Values that are not to be kept or shown from now on, by the names that stand in their place."""
+    """Learn values that must not be stored or shown from now on. Their names replace them."""
     _redactor.learn(secrets)
     _short.cache_clear()
 
 
 def redacted(text: str) -> str:
-    """The text without secrets."""
+    """Return the text without secrets."""
     global _of_process
     if _of_process != os.getpid():
         _of_process = os.getpid()
         learn(secrets_in(os.environ))
-    if faults.skips("redaction"):
-        return text
     return _short(text) if len(text) < _WORTH_KEEPING else _redactor.redacted(text)
 
 
 @lru_cache(maxsize=256)
 def _short(text: str) -> str:
-    """One reason stands in the task, the run, the event and its message."""
+    """Return the cached result: the same reason is in the task, the run, the event and its message."""
     return _redactor.redacted(text)
 
 
 def redacted_in(value: Any) -> Any:
-    """The same for what is to become JSON: of every text in it. Keys are ours: they say what is what."""
+    """Redact every text in a value that will become JSON. Keys are our own names and stay."""
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, Mapping):
@@ -224,20 +225,21 @@ def redacted_in(value: Any) -> Any:
 
 
 def _is_open(text: str) -> bool:
-    """Whether a key's block begins here whose end is not there yet."""
+    """True if a key's block begins here and its end is missing."""
     opening = compiled(OPENS_BLOCK).match(text)
     return opening is not None and compiled(IN_BLOCK).fullmatch(text, opening.end()) is not None
 
 
 class Flow:
-    """A text that comes in pieces: a secret that lies across two of them is found, and so is a block of many lines."""
+    """The redaction of a text that arrives in pieces. A secret that spans two pieces is found, and so is a block of
+    many lines."""
 
     def __init__(self) -> None:
         self._held = ""
         self._in_block = False
 
     def add(self, piece: str) -> str:
-        """What may be shown by now; a word whose end is not there yet is kept back."""
+        """Return the text that may be shown by now. A word whose end is missing is held back."""
         text = self._held + piece
         cut = max(text.rfind(space) for space in " \n\t") + 1
         begun = text.rfind("-----BEGIN ")
@@ -252,7 +254,7 @@ class Flow:
         return redacted(held)
 
     def line(self, line: str) -> str:
-        """A whole line of a text. Inside of a key's block all of it is redacted."""
+        """Redact one whole line of a text. All lines inside a key's block are redacted."""
         if self._in_block:
             closing = compiled(CLOSES_BLOCK).search(line)
             if closing is None and compiled(IN_BLOCK).fullmatch(line):

@@ -1,4 +1,4 @@
-"""A secret by the place that it is at: "env:NAME" or "file:PATH". Looked up when it is needed, kept nowhere."""
+"""References to secrets: "env:NAME" or "file:PATH". A secret is looked up when it is needed and stored nowhere."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ELSEWHERE = ("env:", "file:")
 
 
 class NotThere(Exception):
-    """Its text says what is missing, never what a secret is."""
+    """A secret that cannot be looked up. The text names what is missing, never a secret."""
 
 
 def look_up(value: str, environment: Mapping[str, str] = os.environ) -> str:
-    """What the place holds; a value that names no place is the secret itself."""
+    """Return the secret that a reference names. A value that is not a reference is the secret itself."""
     how, _, where = value.partition(":")
     if how == "env":
         found = environment.get(where)

@@ -1,4 +1,5 @@
-"""The doorbell: a FIFO that says "look at the store". A hint, never the message: a slow poll backs it up."""
+"""The doorbell: a FIFO that makes the supervisor look at the store. A hint, never the message: a slow poll backs it
+up."""
 
 from __future__ import annotations
 
@@ -12,18 +13,18 @@ NAME = "doorbell"
 
 
 def ring(home: str) -> bool:
-    """Wake the supervisor of `home`; False when nobody listens."""
+    """Wake the supervisor of `home`. False if no supervisor listens."""
     faults.passed("doorbell.ring")
     try:
         fd = os.open(os.path.join(home, NAME), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False  # what it announces is on disk already: a bell that cannot be rung must not look like a refusal
+        return False  # the change is on disk already, so a doorbell that cannot be rung must not look like a refusal
     try:
         if not stat.S_ISFIFO(os.fstat(fd).st_mode):
             return False
         os.write(fd, b"!")
     except BlockingIOError:
-        return True  # full: it has been rung often enough
+        return True  # the FIFO is full of rings that the supervisor has not read yet
     except BrokenPipeError:
         return False
     finally:
@@ -44,7 +45,7 @@ def hang_up(home: str) -> int:
 
 
 def drain(fd: int) -> None:
-    """Swallow all rings so far."""
+    """Discard all rings so far."""
     with contextlib.suppress(BlockingIOError):
         while os.read(fd, 4096):
             pass

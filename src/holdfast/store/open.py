@@ -1,5 +1,7 @@
-"""Picks the store's adapter for processes that are not the supervisor. Separate from wiring.py, which imports far more:
-cold start is measured."""
+"""The choice of the store's adapter for processes that are not the supervisor.
+
+This is separate from wiring.py, which imports far more: the time of a cold start is measured.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor itself: recover, then look whenever something may have changed, until told to stop."""
+"""The supervisor itself: adopt what lives, then tick a list of services whenever something may have changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import signal
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
-from holdfast.base import faults
 from holdfast.base.concurrency import end_all
 from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.core.model import StopWhy
@@ -22,10 +21,11 @@ from holdfast.supervisor.dispatch.holds import Holding
 from holdfast.supervisor.dispatch.resume import Resumes
 from holdfast.supervisor.dispatch.spending import Allowances
 from holdfast.supervisor.dispatch.terms import for_operators
-from holdfast.supervisor.health.service import Health
+from holdfast.supervisor.health.monitor import Health
 from holdfast.supervisor.log import Narrator, say, say_trouble
 from holdfast.supervisor.runs.attempts import Attempts, recover
 from holdfast.supervisor.runs.repo_changes import LockAlerts
+from holdfast.supervisor.service import Service
 from holdfast.supervisor.services.agent_reports import Reports
 from holdfast.supervisor.services.alerts import Notifying
 from holdfast.supervisor.services.checkpoints import Checkpoints
@@ -40,7 +40,7 @@ from holdfast.supervisor.workspaces.cleanup import Cleanup, Expiry
 from holdfast.supervisor.workspaces.sweep import Sweep
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
-NEAR = 3.0  # seconds; a clean-up that is tried again so soon keeps `--idle-exit` here
+NEAR = 3.0  # seconds; a clean-up that is tried again so soon keeps an idle supervisor (`--idle-exit`) running
 CLEANUP_PATIENCE = 10.0
 FAREWELL_PATIENCE = 10.0
 NOTICE_PATIENCE = 2.0
@@ -56,13 +56,13 @@ class StopMode(StrEnum):
 
 
 class Supervisor:
-    """Made by wiring.py, with the home's lock held and the host registered."""
+    """The daemon. wiring/supervisor.py makes it, with the home's lock held and the host registered."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._timekeeping = context.timekeeper = Timekeeping(context)
-        self._health = context.health = Health(context)
-        self._checkpoints = context.checkpoints = Checkpoints(context)
+        clock = context.services.timekeeper = Timekeeping(context)
+        self._health = context.services.health = Health(context)
+        self._checkpoints = context.services.checkpoints = Checkpoints(context)
         self._attempts = Attempts(context)
         self._reports = Reports(self._attempts, context.clock)
         self._health.on_channel = self._reports.changed
@@ -70,21 +70,37 @@ class Supervisor:
         holding = Holding(context)
         self._health.on_warning = holding.warned
         self._resumes = Resumes(context, holding)
-        self._allowances = Allowances(context)
         self._claims = Claims(context, self._attempts)
-        self._expiry = Expiry(context)
         self._cleanup = Cleanup(context)
         self._sweep = Sweep(context, self._cleanup)
         self._requests.on_sweep = self._sweep.asked
         self._retention = Retention(context)
         self._tracking = Tracking(context)
         self._scheduling = Scheduling(context)
-        self._lock_alerts = LockAlerts(context)
-        self._engine_alerts = EngineAlerts(context, self._attempts)
         self._notifying = Notifying(context)
-        self._narrator = Narrator(context.store, context.news)
         self._reloading = Reloading(context)
-        # nohup leaves SIGHUP ignored: whoever used it wants us to outlive the terminal
+        self._narrator = Narrator(context.store, context.news)
+        # Each looks when something may have changed, in this order: what frees work comes before the claims.
+        self._services: tuple[Service, ...] = (
+            clock,
+            self._reloading,
+            self._resumes,
+            self._tracking,
+            self._scheduling,
+            Allowances(context),
+            self._claims,
+            self._attempts,
+            self._sweep,
+            Expiry(context),
+            self._cleanup,
+            self._retention,
+            LockAlerts(context),
+            EngineAlerts(context, self._attempts),
+            self._notifying,
+            self._health,
+            self._checkpoints,
+        )
+        # nohup leaves SIGHUP ignored: its user wants the supervisor to outlive the terminal
         self._goes_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         self._stop: StopMode | None = None
         self._idle_since: float | None = None
@@ -94,15 +110,15 @@ class Supervisor:
         self.lease_lost = False
 
     async def run(self) -> None:
+        """Adopt what lives, then serve until the supervisor is asked to stop."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         bell_fd = doorbell.hang_up(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
-        services = (self._narrator, self._health, self._reports, self._checkpoints)
-        for duty in (self._lifeline, *(service.run for service in services)):
-            self._background.append(asyncio.create_task(_for_ever(duty)))
+        loops = (self._lifeline, self._narrator.run, self._health.run, self._reports.run, self._checkpoints.run)
+        self._background += [asyncio.create_task(_for_ever(duty)) for duty in loops]
         try:
             await self._sweep.at_start()
             await recover(self._context, self._attempts)
@@ -111,35 +127,24 @@ class Supervisor:
         finally:
             loop.remove_reader(bell_fd)
             os.close(bell_fd)
-            # However we came here: nothing of ours may write on, and agents stay with their keepers.
-            try:
-                await end_all(
-                    [
-                        *self._background,
-                        *self._health.tasks,
-                        *self._checkpoints.tasks,
-                        *self._checkpoints.pruning,
-                        *self._attempts.tasks,
-                        *self._sweep.tasks,
-                        *self._cleanup.tasks,
-                        *self._retention.tasks,
-                        *self._tracking.tasks,
-                        *self._scheduling.tasks,
-                        *self._notifying.tasks,
-                        *self._engine_alerts.tasks,
-                    ]
-                )
-            finally:
-                self._health.close()
-            with contextlib.suppress(Unavailable):
-                self._narrator.look()
+            await self._close()
+
+    async def _close(self) -> None:
+        """End every task of ours, however the supervisor came to its end. Agents stay with their keepers."""
+        try:
+            await end_all([*self._background, *(task for service in self._services for task in service.tasks)])
+        finally:
+            for service in self._services:
+                service.close()
+        with contextlib.suppress(Unavailable):
+            self._narrator.look()
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
     async def _until_stopped(self) -> None:
         while self._stop is None:
             try:
-                if not self._context.home_is_ours():
+                if not self._context.ports.home_is_ours():
                     say("holdfast: the lock of this home was removed under us; stopping, because another may start")
                     self.on_lease_lost()
                     return
@@ -147,7 +152,7 @@ class Supervisor:
                 if await self._idle_left() == 0 and await self._close_if_idle():
                     self._stop = StopMode.GRACEFUL
                 else:
-                    await self._context.bell.wait(await self._until_next_moment())
+                    await self._context.bell.wait(await self._until_next_wake())
             except Exception as trouble:  # noqa: BLE001 - running agents go on, whatever it is, and we look again
                 say_trouble("", trouble)
                 await asyncio.sleep(TROUBLE_PAUSE)
@@ -158,37 +163,21 @@ class Supervisor:
             self._stop = self._stop or StopMode(str(self._requests.down.data.get("mode", "graceful")))
             self._context.bell.ring()
             return
-        await self._timekeeping.tick()
-        await self._reloading.tick()
-        await self._resumes.tick()
-        await self._tracking.tick()
-        await self._scheduling.tick()
-        await self._allowances.tick()
-        await self._claims.tick()
-        self._sweep.tick()
-        await self._expiry.tick()
-        await self._cleanup.tick()
-        self._retention.tick()
-        await self._lock_alerts.tick()
-        self._engine_alerts.tick()
-        await self._notifying.tick()
+        for service in self._services:
+            await service.tick()
 
-    async def _until_next_moment(self) -> float:
-        due = [await self._resumes.next_due(), await self._cleanup.next_retry(), self._expiry.due, self._scheduling.due]
-        now = self._context.clock().wall
-        waits = [max(0.01, moment - now) for moment in due if moment is not None]
-        next_notice = self._notifying.next_in()
-        waits += [] if next_notice is None else [next_notice]
-        return min([SLOW_POLL, await self._idle_left(), self._tracking.until_next(), *waits])
+    async def _until_next_wake(self) -> float:
+        waits = [await service.next_wake() for service in self._services]
+        return min(SLOW_POLL, await self._idle_left(), *waits)
 
     async def _idle_left(self) -> float:
-        """`--idle-exit`: seconds until nothing has run, waited or been cleaned for that long."""
+        """Return the seconds until nothing has run, waited or been cleaned for as long as `--idle-exit` says."""
         limit = self._context.settings.idle_exit
         if limit is None:
             return math.inf
-        duties = (self._sweep, self._cleanup, self._retention, self._notifying, self._tracking, self._scheduling)
-        busy = self._attempts.running or any(duty.busy for duty in duties)
-        if busy or await self._context.writer.write(self._unfinished) or await self._cleanup_is_near():
+        busy = any(service.busy for service in self._services)
+        is_near = await self._cleanup.next_wake() < NEAR  # a workspace that a process is just leaving
+        if busy or is_near or bool(await self._context.writer.write(self._unfinished)):
             self._idle_since = None
             return math.inf
         now = asyncio.get_running_loop().time()
@@ -197,14 +186,9 @@ class Supervisor:
         return max(0.0, limit - (now - self._idle_since))
 
     def _unfinished(self, tx: Transaction) -> int:
-        """A task that waits for an operator is no reason to stay, queued or paused."""
+        """Count what keeps an idle supervisor running. A task that waits for an operator does not."""
         count = tx.tasks.unfinished_count(for_operators(self._context, tx))
-        return count + self._tracking.owed(tx) + self._scheduling.owed(tx)
-
-    async def _cleanup_is_near(self) -> bool:
-        """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""
-        retry_at = await self._cleanup.next_retry()
-        return retry_at is not None and retry_at - self._context.clock().wall < NEAR
+        return count + sum(service.owed(tx) for service in self._services)
 
     async def _close_if_idle(self) -> bool:
         """Say farewell in the transaction that sees nothing left to do: a task added before it keeps us here."""
@@ -277,8 +261,6 @@ class Supervisor:
 
     async def _is_replaced(self) -> bool:
         """Whether another one has the home, and adopts what lives there. In doubt, keepers end their agents."""
-        if faults.skips("stale-stop"):
-            return False
         try:
             await self._context.writer.write(lambda tx: tx.hosts.require(self._context.host_id))
         except HoldfastError:
@@ -327,7 +309,7 @@ class Supervisor:
         try:
             for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
                 if request.kind == "down":
-                    await self._requests.answer(request, f"stopped ({self._stop})")
+                    await self._requests.answer_down(request, self._stop)
             await self._context.writer.write(lambda tx: tx.hosts.close(self._context.host_id, self._context.clock()))
         except Unavailable as trouble:
             say(f"holdfast: stopped, but that could not be recorded: {trouble}")

@@ -1,1 +1,4 @@
-"""Where tasks may come from besides `holdfast add`: outside trackers of issues."""
+"""Issue trackers, from which tasks may come in addition to `holdfast add`: the interface and its adapters.
+
+Adapters run the tracker's command. They do not touch the store.
+"""

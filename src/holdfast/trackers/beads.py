@@ -1,7 +1,13 @@
-"""Beads by its command line: `br` (beads_rust) or `bd`. See docs/adr/ for what the two really do.
+"""The adapter for beads, by its command line: `br` (beads_rust) or `bd`. docs/adr/ describes how the two really behave.
 
-Neither tool's exit code is believed (`bd update` ends with 0 when a claim was refused), neither claim is atomic, and
-both resolve a part of an id to some other issue. So: look before, act in one call, look again, compare whole ids.
+Neither tool's exit code is reliable: `bd update` ends with 0 when a claim was refused. Neither claim is atomic. Both
+tools resolve a part of an id to some other issue. So the adapter reads first, changes in one call, reads again, and
+compares whole ids.
+
+Answers are arrays, objects, or an envelope around either. `br` prints arrays, older tools an object, newer ones
+`{"schema_version": 1, "data": …}`. An entry without an id or a status is not an issue. One value of a wrong type makes
+the whole answer unknown. Authors of issues may write anything: characters that cannot be stored are replaced, and an
+issue whose id could be read as an option is not used.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ from holdfast.core.tasks.trackers import IN_PROGRESS, OPEN, Issue
 from holdfast.secrets.redact import redacted
 from holdfast.trackers.port import Changed, Done, Found, Missing, Overwrote, Refused, Runner, Shown, Unknown
 
-MOST = 64 * 1024 * 1024  # bytes of an answer; more is not read
+MOST = 64 * 1024 * 1024  # bytes of an answer; a larger one is not parsed
 _ENVELOPES = ("data", "issues", "issue", "result", "results", "items")
 _DEEPEST = 3
 LONGEST_ID = 200
@@ -29,18 +35,18 @@ _NOBODY = frozenset({"", "(none)", "none", "-"})
 
 
 def is_usable(issue_id: str) -> bool:
-    """Whether an id can be given to a command as an argument, and is not taken for something else."""
+    """True if an id can be passed to a command as an argument and is not read as an option."""
     return (
         len(issue_id) <= LONGEST_ID and not issue_id.startswith("-") and issue_id.isprintable() and " " not in issue_id
     )
 
 
 class _NotUnderstood(ValueError):
-    pass
+    """An answer of a form that this adapter does not know."""
 
 
 def issues_in(output: bytes) -> Sequence[Issue] | Unknown:
-    """Every issue of an answer."""
+    """Return all issues of an answer, or Unknown if any part cannot be understood."""
     if len(output) > MOST:
         return Unknown(f"its answer is larger than {MOST // 1024 // 1024} MiB")
     try:
@@ -51,11 +57,11 @@ def issues_in(output: bytes) -> Sequence[Issue] | Unknown:
         return Unknown(f"its answer is not understood: {why}")
     except (ValueError, RecursionError):
         shown = output[:_WIDEST].decode(errors="replace").strip()
-        return Unknown(f"its answer is no JSON: {shown!r}" if shown else "its answer is empty")
+        return Unknown(f"its answer is not JSON: {shown!r}" if shown else "its answer is empty")
 
 
 def error_code(output: bytes) -> str:
-    """The stable word of an error that a tool printed as JSON; empty without one."""
+    """Return the stable code of an error that a tool printed as JSON, or an empty text."""
     try:
         error = json.loads(output.decode())["error"]
         return str(error["code"]) if isinstance(error, dict) else ""
@@ -64,8 +70,10 @@ def error_code(output: bytes) -> str:
 
 
 def overwritten(output: bytes) -> dict[str, str | None]:
-    """What `br update` says of the values before its change (`assignee: ann → (none)`). Empty where a tool says
-    nothing."""
+    """Return the values before a change, as `br update` prints them (`assignee: ann → (none)`).
+
+    Empty if the tool prints nothing about them.
+    """
     found: dict[str, str | None] = {}
     for field, before, _after in _CHANGE.findall(output.decode(errors="replace")):
         found[field] = None if field == "assignee" and before in _NOBODY else before
@@ -87,12 +95,12 @@ def _unwrapped(value: Any, depth: int) -> list[Any]:
 
 def _issue(value: Any) -> Issue:
     if not isinstance(value, dict):
-        raise _NotUnderstood("an issue that is no object")
+        raise _NotUnderstood("an issue that is not an object")
     status = _text(value, "status")
     priority = value.get("priority")
     labels = value.get("labels") or []
     if not isinstance(labels, list):
-        raise _NotUnderstood("labels that are no list")
+        raise _NotUnderstood("labels that are not a list")
     return Issue(
         id=_text(value, "id"),
         title=_text(value, "title", needed=False) or "(without a title)",
@@ -107,12 +115,15 @@ def _issue(value: Any) -> Issue:
 
 
 def _text(value: dict[str, Any], key: str, *, needed: bool = True) -> str:
-    """A key that is missing or null is empty, unless an issue is none without it. A wrong type is not guessed about."""
+    """Return the text of a key. A missing or null key is an empty text, unless the key is needed.
+
+    Raise _NotUnderstood if a needed key is missing or the value has a wrong type.
+    """
     found = value.get(key)
     if found is None and not needed:
         return ""
     if not isinstance(found, str) or (needed and not found):
-        raise _NotUnderstood(f"its `{key}` is {'missing' if found in (None, '') else 'no text'}")
+        raise _NotUnderstood(f"its `{key}` is {'missing' if found in (None, '') else 'not text'}")
     return _storable(found)
 
 
@@ -121,15 +132,15 @@ def _storable(text: str) -> str:
 
 
 TIMED_OUT = 124
-SETTLING = 0.2  # seconds in which a claim of somebody else that raced with ours comes to light
+SETTLING = 0.2  # seconds in which another party's racing claim becomes visible
 MOST_READY = "100"
 _NOT_FOUND = ("not found", "no issue", "does not exist")
 _NO_SUCH_OPTION = ("unexpected argument", "unknown flag", "unknown option", "unrecognized", "unknown argument")
-_NO_WORK = frozenset({"epic", "message", "molecule", "gate"})  # kinds that nobody works on as such
+_NO_WORK = frozenset({"epic", "message", "molecule", "gate"})  # kinds of issues that are not worked on as such
 
 
 class Beads:
-    """One repository's tracker. `command` are the words in front of its arguments."""
+    """The tracker of one repository. `command` is the beginning of every command line."""
 
     def __init__(
         self,
@@ -149,7 +160,7 @@ class Beads:
         self._timeout = timeout
         self._label = label
         self._settling = settling
-        self._refused_options: set[str] = set()  # what this tool does not know: not tried again
+        self._refused_options: set[str] = set()  # options that this tool does not know, not tried again
 
     async def ready(self) -> Sequence[Issue] | Unknown:
         wanted = ("--label", self._label) if self._label else ()
@@ -192,7 +203,7 @@ class Beads:
         if not isinstance(before, Found):
             return _gone(before)
         if before.issue.is_held_by(name):
-            return Done()  # before a crash, or a moment ago
+            return Done()  # claimed by us before a crash, or a moment ago
         if not before.issue.is_free:
             return _refused(before.issue)
         faults.effect("tracker.claim")
@@ -216,7 +227,7 @@ class Beads:
         overwrote = await self._set_right(issue_id, name, said, expected=(name, IN_PROGRESS), ours=(None, OPEN))
         if overwrote is not None:
             return Done(overwrote)
-        # Whoever has it now took it from us as it should be; only our own name means that nothing happened.
+        # Another assignee took the issue in a proper way. Only our own name means that nothing was released.
         return self._judge(await self.show(issue_id), said, lambda issue: issue.assignee != name)
 
     async def close(self, issue_id: str, name: str, note: str) -> Changed:
@@ -230,7 +241,7 @@ class Beads:
         faults.passed("tracker.closed")
         after = await self.show(issue_id)
         if isinstance(after, Found) and after.issue.is_over and after.issue.assignee not in (name, None):
-            # They took it over before our word, and our word closed it under them.
+            # Another party took the issue over before our change, and our change closed it.
             back = await self._restore(issue_id, name, after.issue.assignee, IN_PROGRESS)
             return Done(Overwrote(after.issue.assignee, IN_PROGRESS, back))
         return self._judge(after, said, lambda issue: issue.is_over)
@@ -251,10 +262,13 @@ class Beads:
         expected: tuple[str | None, str],
         ours: tuple[str | None, str],
     ) -> Overwrote | None:
-        """What the tool says it changed *from* is not what we had seen: put it back, if it still is as we left it."""
+        """Restore the values that our change overwrote, if they differ from the values that we had read.
+
+        The tool prints the values before the change. They are restored only if the issue is still as we left it.
+        """
         if isinstance(said, Unknown):
             return None
-        before = overwritten(said)  # what is not named was before as it is after
+        before = overwritten(said)  # a field that is not listed did not change
         assignee, status = before.get("assignee", ours[0]), before.get("status", ours[1])
         if not before or (assignee, status) == expected or status is None:
             return None
@@ -278,7 +292,10 @@ class Beads:
         return said if isinstance(said, Unknown) else _refused(after.issue)
 
     async def _change(self, arguments: Sequence[str], name: str) -> bytes | Unknown:
-        """What it printed. An exit code other than 0 is only a hint: what came of it is read afterwards."""
+        """Run a change and return its output.
+
+        An exit code other than 0 is only a hint: the caller reads the issue back.
+        """
         answer = await self._ask(arguments, optional=("--actor", name), name=name)
         if isinstance(answer, Unknown):
             return answer
@@ -288,7 +305,7 @@ class Beads:
     async def _ask(
         self, arguments: Sequence[str], *, optional: Sequence[str] = (), name: str = ""
     ) -> tuple[int, bytes, bytes] | Unknown:
-        """`optional` is left out where a tool does not know it."""
+        """Run a command of the tool. `optional` arguments are left out if the tool does not know them."""
         kind = arguments[0]
         if optional and kind not in self._refused_options:
             answer = await self._run((*arguments, *optional), name)
@@ -320,7 +337,7 @@ def _has_no_such_option(errors: bytes) -> bool:
 
 def _failure(code: int, output: bytes) -> str:
     words = " ".join(output.decode(errors="replace").split())[:200]
-    return f"it ended with {code}: {words}" if words else f"it ended with {code} and said nothing"
+    return f"it ended with {code}: {words}" if words else f"it ended with {code} and printed nothing"
 
 
 def _gone(shown: Missing | Unknown) -> Changed:

@@ -1,7 +1,7 @@
-"""The store itself: work comes by `holdfast add`, and the store's own fenced claim decides who does it.
+"""The adapter for repositories without an issue tracker: tasks come only from `holdfast add`.
 
-So there is nothing to bring in and nothing to hand back. The adapter says so in the port's words, and whoever walks
-over all repositories needs no special case.
+The store's own fenced claim decides who works on a task. So this adapter has no issues and refuses every change. With
+it, a loop over all repositories needs no special case.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from holdfast.core.tasks.trackers import Issue
 from holdfast.trackers.port import Changed, Missing, Refused, Shown, Unknown
 
-OURS = "it is no issue of an outside tracker: the store's own claim decides"
+OURS = "it is not an issue of a tracker: the store's own claim decides"
 
 
 class Builtin:
+    """A tracker without issues."""
+
     async def ready(self) -> Sequence[Issue] | Unknown:
-        return ()  # all of it is in the queue already
+        return ()  # all tasks are in the queue already
 
     async def show(self, _issue_id: str) -> Shown:
         return Missing()

@@ -1,7 +1,7 @@
-"""What a tracker of work must do. `tests/contracts/tracker_contract.py` is the same promise as code.
+"""The interface of an issue tracker. `tests/contracts/test_trackers.py` checks it.
 
-Every answer is a typed value, and `Unknown` is one of them: whoever cannot be understood has said nothing. Nobody is
-taken for unassigned, and nothing for closed, because an answer was missing, late or garbled.
+Every answer is a typed value, and `Unknown` is one of them. An answer that is missing, late or garbled is `Unknown`. No
+issue counts as unassigned or closed because of such an answer.
 """
 
 from __future__ import annotations
@@ -15,24 +15,29 @@ from holdfast.core.tasks.trackers import Issue
 
 @dataclass(frozen=True, slots=True)
 class Found:
+    """The tracker has the issue."""
+
     issue: Issue
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The tracker knows no issue of exactly this id."""
+    """The tracker has no issue with exactly this id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It did not answer, or nobody could understand it."""
+    """The tracker did not answer, or its answer could not be understood."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Overwrote:
-    """Between our look and our word, somebody else changed the issue, and our word went over theirs."""
+    """A change by another party that we overwrote: it happened between our read and our write.
+
+    `assignee` and `status` are the values that were overwritten.
+    """
 
     assignee: str | None
     status: str
@@ -41,18 +46,21 @@ class Overwrote:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Carried out, and read back. `overwrote` is set when it was at somebody else's cost: then nothing else holds."""
+    """The change was made and read back.
+
+    `overwrote` is set if the change overwrote another party's change. Then nothing else about the issue is certain.
+    """
 
     overwrote: Overwrote | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It is not ours to change (any more): nothing was done. `holder` says who or what stands in the way."""
+    """The issue is not ours to change, or not any more. Nothing was done. `holder` names the obstacle."""
 
     holder: str
-    is_free: bool = False  # nobody has it, and it is open
-    is_over: bool = False  # closed
+    is_free: bool = False  # the issue is open and unassigned
+    is_over: bool = False  # the issue is closed
 
 
 Shown = Found | Missing | Unknown
@@ -60,7 +68,10 @@ Changed = Done | Refused | Unknown
 
 
 class Runner(Protocol):
-    """Runs a command to its end; late, its whole tree is ended. (exit code, output, errors)"""
+    """A function that runs a command and returns (exit code, output, errors).
+
+    After `timeout` seconds, the whole process tree of the command is ended.
+    """
 
     def __call__(
         self, argv: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float
@@ -68,20 +79,23 @@ class Runner(Protocol):
 
 
 class Tracker(Protocol):
-    """`name` is who acts: unique to a home, so that two of them are never taken for one."""
+    """One tracker of issues.
+
+    `name` is the acting party. It is unique to a home, so that two homes are never confused.
+    """
 
     async def ready(self) -> Sequence[Issue] | Unknown:
-        """What could be worked on now and is nobody's."""
+        """Return the issues that are ready and unassigned."""
         ...
 
     async def show(self, issue_id: str) -> Shown: ...
 
     async def claim(self, issue_id: str, name: str) -> Changed:
-        """Done only if it was free (or ours already) and is read back as ours."""
+        """Assign the issue to `name`. Done only if it was free (or ours already) and is read back as ours."""
         ...
 
     async def release(self, issue_id: str, name: str) -> Changed:
-        """Only what `name` holds; somebody else's claim and a closed issue are left alone."""
+        """Release an issue that `name` holds. Other parties' claims and closed issues are not changed."""
         ...
 
     async def close(self, issue_id: str, name: str, note: str) -> Changed: ...

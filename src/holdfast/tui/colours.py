@@ -1,4 +1,4 @@
-"""Which colours there are. With sixteen or none the terminal's own are used: shades of grey would all become one."""
+"""Colours of the terminal UI. With sixteen or none, the terminal's own: shades of grey would all become one."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ import os
 
 from rich.console import Console
 
-# They only add to the words, which say it all.
-STATES = {
-    "queued": "cyan",
-    "running": "bright_blue",
-    "paused": "yellow",
-    "completed": "green",
-    "failed": "bold red",
-    "cancelled": "magenta",
-}
-LEVELS = {"critical": "bold red", "warning": "yellow"}
+from holdfast.api.colours import LEVEL_COLOURS, STATE_COLOURS
+
+STATES = {**STATE_COLOURS, "running": "bright_blue", "failed": "bold red"}
+LEVELS = {**LEVEL_COLOURS, "critical": "bold red"}
 FEW = "ansi-dark"  # Textual's name for "the terminal's own sixteen, on its own background"
-# What backgrounds say elsewhere, reverse and underline say here.
+# Reverse and underline take the place of backgrounds.
 CSS = """
 Grid:ansi > .grid--title { text-style: bold underline; }
 Grid:ansi > .grid--cursor { background: ansi_default; text-style: bold reverse; }
@@ -28,6 +22,7 @@ Banner:nocolor { text-style: bold reverse; }
 
 
 def are_few() -> bool:
+    """True if the terminal has sixteen colours or none."""
     if "NO_COLOR" in os.environ:
         return True
     return Console(force_terminal=True).color_system in (None, "standard")

@@ -102,7 +102,7 @@ class Feed:
         self._bell = threading.Event()
         self._troubles: dict[str, Trouble] = {}
         self._told: Trouble | None = None
-        self._telling = threading.Lock()  # errands have troubles too
+        self._telling = threading.Lock()  # actions have troubles too
         self._began = math.inf  # when the present glance at the store began
         self._version, self._changed_at = -1, -math.inf
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)

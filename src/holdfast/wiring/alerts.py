@@ -1,6 +1,7 @@
-"""Where alerts are sent: from the user's settings to targets. Beside the packages, because it picks their adapters.
+"""The alert targets of the user's settings. This module is in `wiring` because it chooses the adapters.
 
-Secrets are looked up when a notice is sent; a target whose secret is not to be had answers so, and is tried again.
+Secrets are looked up at each delivery. If a secret cannot be read, the delivery fails with that reason and is tried
+again.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from holdfast.alerts.command import CommandTarget
 from holdfast.alerts.port import Answer, Runner, Target
 from holdfast.alerts.webhook import WebhookTarget
 from holdfast.base import clock
+from holdfast.config.alert_tracker_settings import plain_address
 from holdfast.config.known_secrets import learn_settings
-from holdfast.config.service_settings import plain_address
 from holdfast.config.values import expanded
 from holdfast.core.model import Level
 from holdfast.core.tasks.alerts import Notice, NoticeRules
@@ -25,7 +26,7 @@ COMMAND, WEBHOOK = "command", "webhook"
 
 
 class UserOutlets:
-    """What the user's file says of notices, as it holds now. Implements supervisor.context.Outlets."""
+    """The alert targets and rules of the user's current settings. Implements supervisor.context.Outlets."""
 
     def __init__(self, held: Callable[[], config.Config], run: Runner) -> None:
         self._held = held
@@ -42,7 +43,7 @@ class UserOutlets:
 
 
 class _Unusable:
-    """A target of which something is missing."""
+    """A target with a missing or wrong setting. Every delivery fails with the reason."""
 
     def __init__(self, name: str, why: str) -> None:
         self.name = name
@@ -68,7 +69,10 @@ def names_of(settings: config.Config) -> list[str]:
 def target_of(
     name: str, settings: config.Config, run: Runner, environment: Mapping[str, str] = os.environ
 ) -> Target | None:
-    """A command sees the user's own environment; the request needs only what every agent may have."""
+    """Return the target `name`, or None if it is not configured.
+
+    A command gets the user's whole environment. The webhook request gets only the variables that every agent may have.
+    """
     timeout = float(settings["notify.timeout"])
     if name not in names_of(settings):
         return None
@@ -89,7 +93,7 @@ def _webhook(settings: config.Config, run: Runner, timeout: float, environment: 
         url = plain_address(looked_up["notify.webhook"] or "")
     except ValueError:
         return _Unusable(
-            WEBHOOK, "notify.webhook names a place that holds no http:// or https:// address without login"
+            WEBHOOK, "notify.webhook names a value that is not an http:// or https:// address without a login"
         )
     return WebhookTarget(
         url, looked_up["notify.secret"], allowed(environment, ()), run, timeout, _wall, f"holdfast/{__version__}"

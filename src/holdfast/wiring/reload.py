@@ -1,4 +1,4 @@
-"""The user's settings for a running supervisor: as it sees them, and as it may take new ones over."""
+"""The user's settings for a running supervisor, and the reload of changed settings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from holdfast.config.known_secrets import learn_settings
 from holdfast.config.retry_budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
 from holdfast.config.tables.accounts import Accounts
 from holdfast.core.dispatch.pressure import PressureLimits
-from holdfast.supervisor.context import Keeping, Settings, Tuning
+from holdfast.supervisor.ports import Tuning
+from holdfast.supervisor.settings import Keeping, Settings
 
 
 class UserSettings:
-    """The user's file, as the supervisor sees it while it runs. Flags of `up` and the environment stay above it."""
+    """The user's settings in a running supervisor. Flags of `up` and the environment still override the file."""
 
     def __init__(self, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None) -> None:
         self._holds = self._read = settings
@@ -74,12 +75,12 @@ class UserSettings:
 
 
 def _told(key: str, value: object) -> str:
-    """As an event may have it: without what may be a secret."""
+    """Format a setting's value for an event. Possible secrets are masked."""
     return config.shown(key, config.masked(key, value))
 
 
 def _new_accounts(accounts: Accounts) -> str:
-    """By name: their values may be secrets."""
+    """List the accounts by name only, because their values may be secrets."""
     names = [f"{agent}/{name}" for agent, tables in accounts.items() for name in tables]
     return f"now {', '.join(names) or 'none but your own logins'}"
 

@@ -1,4 +1,4 @@
-"""Work that comes by the clock, for the supervisor: what the files say, and the task of an occurrence."""
+"""Schedules for the supervisor: reads the schedule files, and resolves the task of each occurrence."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from holdfast.core.model import Repo, Task
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake.repository import head_at
 from holdfast.intake.scheduled_task import resolve_scheduled_task
-from holdfast.supervisor.context import Timetable
+from holdfast.supervisor.ports import Timetable
 from holdfast.workspaces.git.git import Git
 
-PATIENCE = 30.0  # seconds for git to name a commit: a disk that hangs holds up this schedule only
+PATIENCE = 30.0  # seconds for git to find a commit, so that a disk that hangs delays only this schedule
 
 
 class RepoTimetables:
-    """As the files say now. A file with a mistake changes nothing: its settings of before hold for tasks, too."""
+    """The current schedule files. A file with a mistake changes nothing: its earlier settings stay, also for tasks."""
 
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git
-        self._before: dict[str, Layer] = {}  # by file, as it was when it last read well
+        self._before: dict[str, Layer] = {}  # by file, from the last time it was read without a mistake
 
     def stamp(self, repos: Sequence[Repo]) -> object:
         return stamp_of(self._home, [repo.path for repo in repos])
@@ -36,13 +36,13 @@ class RepoTimetables:
         return Timetable(schedules=found.schedules, problems=found.problems, absent=found.absent)
 
     async def resolve_task(self, schedule: Schedule, fire_time: float, _by: str) -> Callable[[Any], Task]:
-        """Return the operation that adds the task of an occurrence. HoldfastError says why there is none."""
+        """Return the operation that adds the task of an occurrence. HoldfastError holds the reason if there is none."""
         commits = await self._commits(schedule) if os.path.isdir(schedule.repo) else {}
         resolved = resolve_scheduled_task(self._home, schedule, fire_time, before=self._before, commits=commits)
         return resolved.add
 
     async def _commits(self, schedule: Schedule) -> dict[str, str]:
-        """What its `base` and `ref` stand for at this moment."""
+        """Return the commits that the schedule's `base` and `ref` name at this moment."""
         names = [str(schedule.task[key]) for key in ("base", "ref") if key in schedule.task]
         if "base" not in schedule.task and names:
             names.append(head_at(schedule.repo))

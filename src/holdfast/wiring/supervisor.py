@@ -1,4 +1,4 @@
-"""The only place that picks concrete adapters."""
+"""The supervisor's wiring: chooses the concrete adapters, opens the home, and runs the supervisor or one sweep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from holdfast import __version__, config
-from holdfast.agents.common.environment import allowed
+from holdfast.agents.common.environment import OWN_VARIABLES, allowed
 from holdfast.agents.registry import AGENTS
 from holdfast.base import clock
 from holdfast.base.errors import Unavailable
@@ -18,8 +18,8 @@ from holdfast.base.home import ensure_directories
 from holdfast.base.ids import new_id
 from holdfast.config.env_secrets import looked_up
 from holdfast.config.retry_budgets import limits_of
+from holdfast.containers.container_run import Enclosure
 from holdfast.containers.engine import Engines, socket_of
-from holdfast.containers.run_in_container import Enclosure
 from holdfast.containers.strategy import ContainerStrategy
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.core.cleanup.sweep_report import Swept
@@ -41,10 +41,11 @@ from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
 from holdfast.store.sqlite.engine.disk_reserve import Reserve
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.context import Bell, Context, Settings
+from holdfast.supervisor.context import Bell, Context, Ports
 from holdfast.supervisor.daemon import Supervisor
 from holdfast.supervisor.home_lock import HomeLock
 from holdfast.supervisor.log import say
+from holdfast.supervisor.settings import Settings
 from holdfast.supervisor.workspaces.cleanup import Cleanup
 from holdfast.supervisor.workspaces.sweep import Sweep
 from holdfast.wiring.alerts import UserOutlets
@@ -67,12 +68,17 @@ from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 
 def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]:
-    """The allow-list, what the task's settings pass on, what they set; of the latter, secrets from their file."""
+    """Return an agent's environment: the allow-list, and the variables that the task's settings pass on or set.
+
+    Values that look like secrets are not stored with the task. They are read now, from the settings file that has them.
+    A task of an earlier version may set a variable of Holdfast itself: that is left out.
+    """
     passed = wanted.get("pass", ())
     extra = wanted.get("set", {})
     assert isinstance(passed, list | tuple)
     assert isinstance(extra, dict)
-    chosen = {str(k): str(v) for k, v in extra.items()} | looked_up(wanted, home)
+    chosen = {str(k): str(v) for k, v in extra.items() if not str(k).startswith(OWN_VARIABLES)}
+    chosen |= looked_up(wanted, home)
     learn(secrets_in(chosen))
     return allowed(os.environ, tuple(str(name) for name in passed)) | chosen
 
@@ -98,15 +104,15 @@ def strategies(home: str, git: Git, runner: CommandRunner, engines: Engines) -> 
 async def supervise(
     home: str, settings: config.Config, how: Settings, lock: HomeLock, flags: Mapping[str, object] | None = None
 ) -> None:
-    """Run a supervisor on `home` until it is told to stop."""
+    """Run a supervisor on `home` until it is asked to stop."""
     with contextlib.ExitStack() as closing:
         if Reserve(home).give_up_if_full():
-            say("holdfast: the disk is nearly full; the room that was kept back is used now")
+            say("holdfast: the disk is nearly full; the reserved space is used now")
         store = SqliteStore(home)
         closing.callback(store.close)
         try:
             store.backup("start")
-        except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
+        except (Unavailable, OSError) as trouble:  # for example a full disk: clean-up may free space, so continue
             say(f"holdfast: no backup was made: {trouble}")
         store.forget_old_operations(clock.now().wall - 86400)
         helpers = HelperLock(home)
@@ -126,7 +132,7 @@ async def _supervise_locked(
 ) -> None:
     children = Children()
     if not children.become_subreaper():
-        raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
+        raise Unavailable("This system has no child subreapers, so agents could not be ended with proof. Use Linux.")
     protect_from_oom()
     helpers.take()
     scratch.clear(home)
@@ -168,30 +174,32 @@ async def _supervise_locked(
         jitter=random.random,
         store=store,
         writer=writer,
-        processes=processes,
-        strategy_of=strategies(home, git, runner, engines),
-        agents=dict(AGENTS),  # all of them now: what is installed may change under us
-        environment=partial(agent_environment, home=home),
-        surroundings=surroundings_of,
-        accounts=UserAccounts(source.held),
-        outlets=UserOutlets(source.held, runner),
         limits=limits,
         settings=how,
-        enclosure=Enclosure(home, engines),
-        containers=ContainerSweeper(home, engines),
-        source=source,
-        trackers=RepoTrackers(home, runner),
-        timetables=RepoTimetables(home, git),
-        reclaimer=Reclaimer(home, git),
-        sweeper=DiskSweeper(home, git),
-        pressure=Machine(home=home).pressure,
-        activity=activity,
-        home_is_ours=lock.is_held,
         news=news,
-        so_far=SoFar(home, git).read,
-        touched=touched_by(git),
-        furnishing=Furnisher(home, git, runner),
-        may_be_held=may_be_held,
+        ports=Ports(
+            processes=processes,
+            strategy_of=strategies(home, git, runner, engines),
+            agents=dict(AGENTS),  # loads all agents now, because the installed version may change while we run
+            environment=partial(agent_environment, home=home),
+            surroundings=surroundings_of,
+            accounts=UserAccounts(source.held),
+            outlets=UserOutlets(source.held, runner),
+            enclosure=Enclosure(home, engines),
+            containers=ContainerSweeper(home, engines),
+            source=source,
+            trackers=RepoTrackers(home, runner),
+            timetables=RepoTimetables(home, git),
+            reclaimer=Reclaimer(home, git),
+            sweeper=DiskSweeper(home, git),
+            pressure=Machine(home=home).pressure,
+            activity=activity,
+            home_is_ours=lock.is_held,
+            so_far=SoFar(home, git).read,
+            touched=touched_by(git),
+            furnishing=Furnisher(home, git, runner),
+            may_be_held=may_be_held,
+        ),
     )
     try:
         supervisors.append(Supervisor(context))
@@ -205,7 +213,7 @@ async def _supervise_locked(
 def run_supervisor(
     home: str, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None
 ) -> None:
-    """Blocks until the supervisor has stopped."""
+    """Run a supervisor on `home`. Blocks until it has stopped."""
     code = run_apart(lambda: _run_here(home, settings, how, flags))
     if code:
         raise SystemExit(code)
@@ -218,14 +226,17 @@ def _run_here(home: str, settings: config.Config, how: Settings, flags: Mapping[
     lock = HomeLock(home)
     lock.take()
     try:
-        # returns when its deleting threads are done too
+        # asyncio.run() returns only when the deleting threads are done too.
         asyncio.run(supervise(home, settings, how, lock, flags))
     finally:
         lock.release()
 
 
 def sweep_here(home: str, settings: config.Config) -> Swept:
-    """A whole sweep without a supervisor, under its lock. Running tasks of a dead one are left for the next `up`."""
+    """Run a whole sweep without a supervisor, under the home's lock.
+
+    Running tasks of a dead supervisor are left for the next `up`.
+    """
     refuse_network_filesystem(home)
     ensure_directories(home, "runs", "workspaces", "shadows", "backups")
     git_calls.refuse_unusable()
@@ -260,15 +271,17 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
             jitter=random.random,
             store=store,
             writer=writer,
-            processes=processes,
-            strategy_of=strategies(home, git, runner, engines),
-            agents=dict(AGENTS),
-            environment=partial(agent_environment, home=home),
             limits=limits_of(settings),
             settings=Settings(agents=1),
-            home_is_ours=lock.is_held,
-            sweeper=DiskSweeper(home, git),
-            containers=ContainerSweeper(home, engines),
-            furnishing=Furnisher(home, git, runner),
+            ports=Ports(
+                processes=processes,
+                strategy_of=strategies(home, git, runner, engines),
+                agents=dict(AGENTS),
+                environment=partial(agent_environment, home=home),
+                home_is_ours=lock.is_held,
+                sweeper=DiskSweeper(home, git),
+                containers=ContainerSweeper(home, engines),
+                furnishing=Furnisher(home, git, runner),
+            ),
         )
         return await Sweep(context, Cleanup(context)).once()

@@ -1,4 +1,4 @@
-"""Which tracker a repository has, by its settings; the task that an issue becomes. Picks adapters, like roster.py."""
+"""The trackers of repositories, chosen by their settings, and the task that is made of an issue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.core.tasks.trackers import Issue, prompt_of, task_priority
 from holdfast.intake import repository
 from holdfast.intake.new_task import NewTask
 from holdfast.intake.resolve import resolve_task
-from holdfast.supervisor.context import TrackerSetup
+from holdfast.supervisor.ports import TrackerSetup
 from holdfast.trackers.beads import Beads
 from holdfast.trackers.builtin import Builtin
 from holdfast.trackers.port import Runner
@@ -26,11 +26,11 @@ TOOLS = ("br", "bd")  # in the order in which they are looked for
 FOLDER = ".beads"
 _THEIRS = ("BEADS_*", "BD_*", "BR_*", "BEADS_DIR", "GIT_*", "RUST_LOG")
 _BUILTIN = TrackerSetup(kind="builtin", tracker=Builtin())
-SHORTEST_POLL = 0.05  # seconds: a repository's file, which nobody has to trust for it, must not keep us busy
+SHORTEST_POLL = 0.05  # seconds; a repository's file can set this without being trusted, and must not keep us busy
 
 
 class RepoTrackers:
-    """As the files say now. A repository's settings are read again only when one of its files changed."""
+    """The trackers according to the current files. A repository's settings are read again only when a file changed."""
 
     def __init__(self, home: str, run: Runner) -> None:
         self._home = home
@@ -45,7 +45,7 @@ class RepoTrackers:
         return known[1]
 
     def resolve_task(self, repo: Repo, issue: Issue) -> Callable[[Any], Task]:
-        """Return the operation that adds the task of `issue`. HoldfastError says why there is none."""
+        """Return the operation that adds the task of `issue`. HoldfastError holds the reason if there is none."""
         new = NewTask(
             prompt=prompt_of(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
         )
@@ -55,7 +55,7 @@ class RepoTrackers:
         return os.path.join(self._home, "trust.json"), os.path.join(repo.path, FOLDER)
 
     def _read(self, repo: Repo, before: TrackerSetup | None) -> TrackerSetup:
-        """Files with mistakes change nothing: what was read before holds."""
+        """Read the tracker's settings of a repository. If a file has a mistake, the settings read before stay."""
         found = config_layers.read_layers(repo.path)
         mistakes = config_layers.problems_of(found)
         if mistakes:
@@ -92,7 +92,7 @@ class RepoTrackers:
 
 
 def _unknown(repo: Repo, why: str) -> TrackerSetup:
-    """What its files say cannot be read, and nothing is known from before."""
+    """Return the tracker of a repository whose settings cannot be read and were never read before."""
     if not os.path.isdir(os.path.join(repo.path, FOLDER)):
         return _BUILTIN
     return TrackerSetup(kind="beads", tracker=Builtin(), problem=why)
@@ -104,7 +104,7 @@ def _found() -> list[str]:
 
 
 def _stamp(path: str) -> object:
-    """Differs after every change of a file; of a directory only whether it is there."""
+    """Return a value that differs after every change of a file. For a directory it only shows if it exists."""
     try:
         found = os.stat(path)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the supervisor may ask of a workspace strategy. Every step is idempotent: recovery repeats it."""
+"""The interface between the supervisor and the workspaces. Every step is idempotent, because recovery repeats it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_CHECKPOINTS = "its agent works in your own checkout, which is yours to keep (
 
 
 class CommandRunner(Protocol):
-    """Runs a helper command in a group of its own, to its proven end."""
+    """Runs a helper command in its own process group, until its end is proven."""
 
     def __call__(
         self,
@@ -30,24 +30,28 @@ class CommandRunner(Protocol):
         output: int | None = None,
         mark: str | None = None,
     ) -> Awaitable[tuple[int, bytes, bytes]]:
-        """`output`: a descriptor for all that it prints. `mark`: carried by all that it starts, and ended with it."""
+        """Return exit code, output and errors of the command.
+
+        `output`: a descriptor that receives everything the command prints. `mark`: an id that all processes started by
+        the command inherit. Processes with that mark are ended together with the command.
+        """
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saved:
-    """Work that left a workspace for the shadow repository."""
+    """The result of a salvage: work that was copied from a workspace into the shadow repository."""
 
     ref: str
     commit: str
     base: str | None
     files: int
-    partial: bool = False  # something could not be read: it must be preserved too
+    partial: bool = False  # a file could not be read, so the workspace must be preserved too
     details: Mapping[str, object] = field(default_factory=dict)  # size, staged, unmerged, operation, …: for people
 
     @property
     def missing(self) -> str:
-        """For people: what a partial salvage could not read."""
+        """Describe, for people, which files a partial salvage could not read."""
         names = self.details.get("not_saved")
         found = [str(name) for name in names] if isinstance(names, list) else []
         return f"{', '.join(found[:3])}{' and more' if len(found) > 3 else ''} cannot be read"
@@ -55,24 +59,24 @@ class Saved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """A whole workspace as it was at one moment, in the shadow repository."""
+    """The result of a checkpoint: a whole workspace at one moment, in the shadow repository."""
 
     ref: str
     commit: str
     base: str | None  # the agent's HEAD
-    files: int  # how many differ from it
-    key: str  # the same for the same files, index, HEAD and operation
-    partial: bool = False  # something changed while it was looked at, or could not be read
+    files: int  # the number of files that differ from `base`
+    key: str  # equal for equal files, index, HEAD and operation under way
+    partial: bool = False  # a file changed during the checkpoint, or could not be read
     details: Mapping[str, object] = field(default_factory=dict)
 
 
 class Unsaved(WorkspaceProblem):
-    """Going back would write over something that nothing else holds. Nothing was changed."""
+    """Restoring a checkpoint would overwrite something that is saved nowhere else. Nothing was changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """Where a task will work: decided once, recorded before anything is made."""
+    """The planned path, branch and base of a workspace, recorded before anything is created."""
 
     path: str
     branch: str | None
@@ -80,16 +84,18 @@ class Plan:
 
 
 class WorkspaceStrategy(Protocol):
+    """One kind of workspace: how it is created, saved, restored and removed."""
+
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
-        """Resolve the base and name the place. Raises LaunchError when the task cannot start from there."""
+        """Resolve the base commit and choose path and branch. Raises LaunchError if the task cannot start there."""
         ...
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
-        """Make it (again), from nothing or from a half-made one; put a salvaged commit's files into it if given."""
+        """Create the workspace, also over a half-made one. `restore`: a salvaged commit whose files are put into it."""
         ...
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
-        """After the proof of death: remove what a killed git of the agent left locked in our own git entry."""
+        """Remove the locks that a killed git of the agent left in our git entry. Requires the proof of death."""
         ...
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool: ...
@@ -97,14 +103,15 @@ class WorkspaceStrategy(Protocol):
     async def commit_leftovers(
         self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
     ) -> str | None:
-        """Commit what a successful agent left uncommitted; the commit, or None when there was nothing to do.
+        """Commit what a successful agent left uncommitted. Return the commit, or None if there was nothing to commit.
 
-        `leave`: patterns of files that we copied in, and of an agent's litter: what git does not track of them is not
-        its work."""
+        `leave`: patterns of files that we copied in, and of agent litter. Untracked files that match them are not the
+        agent's work.
+        """
         ...
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:
-        """Bring the task's commits into the user's repository, where they are not there already."""
+        """Bring the task's commits into the user's repository, unless the strategy already keeps them there."""
         ...
 
     async def salvage(
@@ -116,59 +123,69 @@ class WorkspaceStrategy(Protocol):
         *,
         over: str | None = None,
     ) -> Saved | None:
-        """Save what no branch holds; None when nothing would be lost. Raises WorkspaceProblem when it cannot tell.
+        """Save what no branch holds. Return None if removing the workspace would lose nothing.
 
-        `over`: the checkpoint that is about to be gone back to. Then the branch's tip, which will be moved, is saved
-        too, and whatever lies where the checkpoint has a file, ignored or not."""
+        Raises WorkspaceProblem if the workspace cannot be examined or saved. `over`: the checkpoint that is about to be
+        restored. That moves the branch, so the branch's tip is saved too. So is every file, ignored or not, at a path
+        where the checkpoint has a file.
+        """
         ...
 
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
     ) -> Kept | None:
-        """The whole of it as it is now, also while its agent works; None: its key is still `unless`. Writes nothing to
-        the workspace or the user's repository. Raises WorkspaceProblem when it cannot be held."""
+        """Save the whole workspace as it is now, also while its agent works. Return None if its key equals `unless`.
+
+        Writes nothing to the workspace or to the user's repository. Raises WorkspaceProblem if a commit cannot hold the
+        workspace.
+        """
         ...
 
     async def readable(self, repo: Repo, commit: str) -> str | None:
-        """Why that checkpoint could not be gone back to; None: it is whole."""
+        """Return the reason why the checkpoint cannot be restored, or None if the checkpoint is complete."""
         ...
 
     async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
-        """Whether going back to that checkpoint takes no commit off the task's branch."""
+        """True if restoring the checkpoint removes no commit from the task's branch."""
         ...
 
     async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
-        """Files, index, HEAD and operation as they were; in words, what became of the branch. No agent runs. Repeating
-        it changes nothing. Raises Unsaved where something came since the last salvage of this workspace."""
+        """Restore files, index, HEAD and operation of a checkpoint. Return a text about what happened to the branch.
+
+        No agent may be running. Repeating the restore changes nothing. Raises Unsaved if the workspace holds something
+        that is newer than its last salvage.
+        """
         ...
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
-        """Rename into the trash and drop our git entry; False when nothing was there. The name is free afterwards."""
+        """Rename the workspace into the trash and drop our git entry, which frees its path. False: nothing existed."""
         ...
 
     async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
-        """Delete our branch if it has no commit of its own; True when there is none (any more)."""
+        """Delete our branch if it has no commit of its own. True if the branch does not exist afterwards."""
         ...
 
     async def delete_trash(self, workspace: Workspace) -> None:
-        """Delete from the trash; may take long; may be interrupted and repeated."""
+        """Delete the workspace from the trash. This can take long, and can be interrupted and repeated."""
         ...
 
 
 class Sweeper(Protocol):
-    """Looks at everything of ours on disk and in the repositories, and removes single leftovers, with proof."""
+    """Lists everything of ours on disk and in the repositories, and removes single leftovers, each with proof."""
 
     async def look(self, repos: Sequence[Repo]) -> Scene:
-        """Directories, markers, trash, git entries and branches. At most one git process per repository."""
+        """List directories, markers, trash, git entries and branches. Starts at most one git process per repository."""
         ...
 
     def is_still_so(self, finding: Finding) -> bool:
-        """Another look at one finding about a workspace, now that the ledger was read."""
+        """Check a finding about a workspace again, after the ledger was read."""
         ...
 
     async def carry_out(self, finding: Finding, repo: Repo | None) -> bool:
-        """DROP_MARKER, DROP_TRASH, DROP_ENTRY, DROP_BRANCH or MARK, after another look: what was seen may be over.
-        False: there was nothing to do any more. Raises WorkspaceProblem when it cannot be done."""
+        """Carry out DROP_MARKER, DROP_TRASH, DROP_ENTRY, DROP_BRANCH or MARK, if a second check confirms the finding.
+
+        False: nothing was left to do. Raises WorkspaceProblem if the action is not possible.
+        """
         ...
 
 
@@ -176,16 +193,16 @@ class ContainerSweeper(Protocol):
     """Finds and removes containers with our labels."""
 
     async def find(self) -> Sequence[Container]:
-        """Those of this home. An engine that does not answer has none that we could see."""
+        """Return the containers of this home. The containers of an engine that does not answer are missing."""
         ...
 
     async def remove(self, containers: Iterable[str]) -> int:
-        """Stop and remove them; how many are gone."""
+        """Stop and remove the containers. Return how many are gone."""
         ...
 
 
 class NoContainers:
-    """Where no engine is used."""
+    """A container sweeper for a home that uses no container engine."""
 
     async def find(self) -> Sequence[Container]:
         return ()
@@ -196,7 +213,7 @@ class NoContainers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copied:
-    """What came along from the user's checkout, and what did not and why."""
+    """The files that were copied from the user's checkout, and the reason for each file that was not."""
 
     copied: tuple[str, ...]
     left: Mapping[str, str]
@@ -204,37 +221,37 @@ class Copied:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    """A command of set-up or teardown that did not end well."""
+    """A set-up or teardown command that failed."""
 
     command: str
     how: str
-    tail: str  # the end of its output
-    log: str  # where all of it is
+    tail: str  # the end of the command's output
+    log: str  # the path of the whole output
 
 
 class Furnishing(Protocol):
-    """Files and commands around the making of a workspace."""
+    """Copied files, set-up commands, gates and teardown commands of a workspace."""
 
     async def copy(self, repo: Repo, workspace: Workspace, patterns: Sequence[str]) -> Copied: ...
 
     async def set_up(
         self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
     ) -> Failed | None:
-        """In this order, until one fails. `timeout` is for each of them."""
+        """Run the commands in this order until one fails. `timeout` applies to each command."""
         ...
 
     async def tear_down(
         self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
     ) -> Failed | None:
-        """All of them, whatever fails; the first failure."""
+        """Run all commands, even after a failure. Return the first failure."""
         ...
 
     async def gate(
         self, workspace: Workspace, kind: str, command: str, env: Mapping[str, str], timeout: float
     ) -> GateResult:
-        """One command whose exit decides; with the end of what it printed. All of that is in a log named by `kind`."""
+        """Run one command whose exit code decides. The result has the end of its output. `kind` names the full log."""
         ...
 
     def cut_short(self, task_id: str) -> None:
-        """End the teardown of that task, now or when it would begin: the supervisor goes."""
+        """End the teardown of the task, now or as soon as it begins, because the supervisor stops."""
         ...

@@ -1,4 +1,4 @@
-"""Scratch directories: for things that are half made. Whatever a killed supervisor left there, the next one removes."""
+"""Scratch directories for half-made things. The next supervisor removes what a killed one left there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = "scratch"
 
 
 def make(home: str, purpose: str) -> str:
-    """A fresh directory on the home's own file system, so that its content can be renamed into place."""
+    """Create an empty directory on the home's own file system, so that its content can be renamed into place."""
     faults.effect("scratch.make")
     folder = os.path.join(home, FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -22,11 +22,14 @@ def make(home: str, purpose: str) -> str:
 
 
 def drop(path: str) -> None:
-    """What cannot be deleted now is no reason to fail: the next start clears it."""
+    """Delete a scratch directory. A failure is ignored, because the next start clears all of them."""
     with contextlib.suppress(WorkspaceProblem, OSError):
         delete_tree(path)
 
 
 def clear(home: str) -> None:
-    """At start-up, with the home's lock held and every helper of an earlier supervisor ended: nobody uses it."""
+    """Delete all scratch directories at start-up.
+
+    The home's lock is held and every helper of an earlier supervisor has ended, so no process uses them.
+    """
     delete_tree(os.path.join(home, FOLDER))

@@ -29,7 +29,7 @@ def checkout(fleet: Fleet) -> Path:
     """What the page works on: the package, its golden tests and a way to run them."""
     root = fleet.root / "checkout"
     unwanted = shutil.ignore_patterns("__pycache__")
-    for part in ("src", "tests/agents", "tests/fuzz", "tests/golden"):
+    for part in ("src", "tests/agents", "tests/fuzz", "tests/golden", "tests/harness"):
         shutil.copytree(ROOT / part, root / part, ignore=unwanted)
     for file in (ROOT / "pyproject.toml", *(ROOT / "tests").glob("*.py")):
         shutil.copy(file, root / file.relative_to(ROOT))

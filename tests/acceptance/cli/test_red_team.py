@@ -394,7 +394,7 @@ def test_cancel_during_a_copy_leaves_nothing(fleet: Fleet) -> None:
         (fleet.repo / f"{number}.txt").write_text("x")
     supervisor = fleet.up()
     task_id = fleet.add("never", "--workspace", "directory:copy", command=("true",))
-    pid = wait_until(lambda: child_that_runs("copying.py", supervisor.pid), "the copy runs")
+    pid = wait_until(lambda: child_that_runs("copy_checkout.py", supervisor.pid), "the copy runs")
     os.kill(pid, signal.SIGSTOP)
     assert fleet.show(task_id)["workspace"]["state"] == "intended"
     fleet.cli("cancel", task_id)

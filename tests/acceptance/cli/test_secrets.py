@@ -120,7 +120,7 @@ def test_a_secret_of_env_set_comes_from_its_file_and_must_be_there(fleet: Fleet)
     failed = fleet.wait_state(without, "failed")
     assert "env.set.DEPLOY_TOKEN is a secret, which is not kept with the task" in failed["reason"]
     refused = fleet.cli("add", "x", "--", "true", env={"HOLDFAST_ENV_SET": f"DEPLOY_TOKEN={OWN}"}, code=2)
-    assert "secrets are not stored with tasks" in refused.stderr
+    assert "Secrets are not stored with tasks" in refused.stderr
     assert OWN not in refused.stderr
     fleet.wait_clean()
     assert found_in(fleet) == []

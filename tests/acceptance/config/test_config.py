@@ -121,7 +121,7 @@ def test_variables_that_are_no_settings(fleet: Fleet) -> None:
     """Config: a slip in a variable's name is a warning, not an error; ours and others' are none."""
     slip = {"HOLDFAST_AGNETS": "3", "HOLDFAST_RUN_DIR": "/x", "HOLDFAST_OTHERS": "1"}
     done = fleet.cli("config", "check", env=slip)
-    assert "The variable HOLDFAST_AGNETS is no setting; did you mean HOLDFAST_AGENTS?" in done.stdout
+    assert "The variable HOLDFAST_AGNETS is not a setting; did you mean HOLDFAST_AGENTS?" in done.stdout
     assert "HOLDFAST_RUN_DIR" not in done.stdout
     assert "HOLDFAST_OTHERS" not in done.stdout
     assert "HOLDFAST_OTHERS is no setting and is ignored" in fleet.cli("config", "show", env=slip).stderr
@@ -547,3 +547,59 @@ def test_reading_commands_do_not_pay_for_settings(fleet: Fleet) -> None:
         imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
         assert "holdfast.cli.main" in imported
         assert {name for name in imported if name.startswith("holdfast.config") or name == "tomllib"} == set()
+
+
+OWN_NAME = "HOLDFAST_FAULT_TRACE is a variable of Holdfast itself"
+OWN_PATTERN = "'HOLDFAST_*' means variables of Holdfast itself"
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ('[env]\nset = { HOLDFAST_FAULT_TRACE = "/tmp/x" }\n', f"env.set: {OWN_NAME}"),
+        ('[env.set]\nHOLDFAST_FAULT_TRACE = "/tmp/x"\n', f"env.set: {OWN_NAME}"),
+        ('[env]\npass = ["HOLDFAST_*"]\n', f"env.pass: {OWN_PATTERN}"),
+        ('[accounts.claude.work]\nenv = { HOLDFAST_FAULT_TRACE = "/tmp/x" }\n', OWN_NAME),
+    ],
+)
+def test_no_file_gives_agents_a_variable_of_holdfast(fleet: Fleet, table: str, why: str) -> None:
+    """The user's file and a trusted repository's file are refused with the line, and nothing is queued."""
+    own = user_file(fleet, table)
+    said = refused(fleet, "add", "x", "--", "true", code=2)
+    assert str(own) in said
+    assert why in said
+    own.unlink()
+    if "accounts" not in table:
+        path = repo_file(fleet, table)
+        said = refused(fleet, "add", "x", "--", "true", code=2)
+        assert str(path) in said
+        assert why in said
+    assert not fleet.home.exists() or fleet.json("ps", "--all") == []
+
+
+def test_the_environment_cannot_give_agents_a_variable_of_holdfast_either(fleet: Fleet) -> None:
+    said = refused(fleet, "add", "x", "--", "true", code=2, env={"HOLDFAST_ENV_SET": "HOLDFAST_FAULT_TRACE=/tmp/x"})
+    assert OWN_NAME in said
+    said = refused(fleet, "add", "x", "--", "true", code=2, env={"HOLDFAST_ENV_PASS": "HOME HOLDFAST_*"})
+    assert OWN_PATTERN in said
+
+
+def test_a_pattern_for_everything_passes_no_variable_of_the_supervisor(fleet: Fleet) -> None:
+    """What an agent has of HOLDFAST_… is what Holdfast gives to it, and none of the supervisor's settings."""
+    user_file(fleet, '[env]\npass = ["*"]\n')
+    seen = fleet.root / "seen"
+    task_id = fleet.add("look", "--workspace", "none", command=("sh", "-c", f"env > {seen}"))
+    supervisor = fleet.up("--idle-exit", "0s", env={"HOLDFAST_LOST_MAX": "1", "HOLDFAST_FAULT": "a.b", "MINE": "yes"})
+    assert supervisor.wait(timeout=60) == 0, fleet.log()
+    fleet.wait_state(task_id, "completed")
+    names = {line.partition("=")[0] for line in seen.read_text().splitlines()}
+    assert "MINE" in names
+    assert {name for name in names if name.startswith("HOLDFAST_")} == {
+        "HOLDFAST_RUN_ID",
+        "HOLDFAST_TASK_ID",
+        "HOLDFAST_RUN_DIR",
+        "HOLDFAST_CHANNEL",
+        "HOLDFAST_RUN_NUMBER",
+        "HOLDFAST_RUN_TOKEN",
+        "HOLDFAST_HOME",
+    }

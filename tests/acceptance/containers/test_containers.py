@@ -12,8 +12,8 @@ from tests.engine import Docks, docks, engine_folder  # noqa: F401 - fixtures
 from tests.fleet import Fleet, lives, wait_until
 from tests.harness.engines.image import IMAGE
 
+from holdfast.containers.container_run import Enclosure
 from holdfast.containers.engine import Engines
-from holdfast.containers.run_in_container import Enclosure
 from holdfast.core.model import Strategy, TaskSpec, Workspace
 from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.core.states import WorkspaceState

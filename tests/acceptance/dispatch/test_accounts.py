@@ -115,7 +115,7 @@ def test_a_limited_account_is_parked_and_the_others_work_on(fleet: Fleet, accoun
     fleet.wait_state(bound, "completed")
     assert accounts.events() == ["account.parked", "account.opened"]
     assert accounts.shut() == {}
-    assert "is not shut" in fleet.cli("accounts", "resume", "claude/default", code=4).stderr
+    assert "is neither parked nor stopped" in fleet.cli("accounts", "resume", "claude/default", code=4).stderr
     fleet.cli("config", "show", "--origin")
     assert_nowhere(fleet.home, SECRET)
     assert SECRET not in fleet.log()

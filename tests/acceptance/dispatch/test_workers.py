@@ -81,7 +81,7 @@ def test_workers_take_what_matches_and_anybody_else_the_rest(fleet: Fleet) -> No
     """R-CRASH-05: two named workers beside one anonymous agent, one task at a time each; steered while at work."""
     crew = Crew(fleet)
     user_file(fleet, f"agents = 1\n{WEB}{DOCS}")
-    assert "No supervisor is running: the wish is recorded" in fleet.cli("worker", "stop", "docs").stdout
+    assert "No supervisor is running. This takes effect at the next" in fleet.cli("worker", "stop", "docs").stderr
     first, second, docs = crew.queue(area="web", size="small"), crew.queue(area="web"), crew.queue(area="docs")
     supervisor = fleet.up()
     fleet.wait_started(first)

@@ -11,7 +11,7 @@ from tests.fleet import Fleet, wait_until
 
 from holdfast.api.queries import Queries
 from holdfast.api.tasks.models import RunRow
-from holdfast.supervisor.health.service import TICK
+from holdfast.supervisor.health.monitor import TICK
 
 CLI = r"""#!/bin/sh
 say() { printf '%s\n' "$1"; }

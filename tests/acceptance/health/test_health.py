@@ -24,7 +24,7 @@ from holdfast.api.tasks import health
 from holdfast.api.tasks.models import TaskDetails
 from holdfast.processes.observe import output_reader
 from holdfast.processes.observe.run_view import STATE
-from holdfast.supervisor.health.service import TICK
+from holdfast.supervisor.health.monitor import TICK
 
 THRESHOLD = 2.0
 LONG = "5s"  # silent for more than twice the threshold

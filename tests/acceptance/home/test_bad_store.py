@@ -322,7 +322,7 @@ sys.stdin.read()
 """
 _IMPATIENT = """
 import sys
-from holdfast.store.sqlite import connection, store
+from holdfast.store.sqlite.engine import connection, store
 connection.BUSY_TIMEOUT_MS, store.PATIENCE = 300, 0.3
 from holdfast.cli.main import run
 sys.exit(run(sys.argv[1:]))

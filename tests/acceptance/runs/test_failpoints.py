@@ -107,17 +107,22 @@ def test_killed_again_during_recovery(fleet: Fleet, point: str, again: str) -> N
     sampled(["keeper.recorded", "keeper.finish", "keeper.fork", "keeper.forked", "keeper.leader_ended"], keep=2),
 )
 def test_keeper_killed_at(fleet: Fleet, tmp_path: Path, point: str) -> None:
-    """The keeper killed at each of its steps, every time: never two agents, never an endless loop."""
+    """The keeper killed at each of its steps, every time: never two agents, never an endless loop. Its supervisor's
+    environment has the fault; an agent's own environment cannot bring one."""
     count = tmp_path / "count"
     script = ("sh", "-c", f"echo $HOLDFAST_RUN_NUMBER >> {count}")
-    spared = fleet.add("count", "--workspace", "none", command=script)
+    seen = tmp_path / "seen"
     fleet.env["HOLDFAST_LOST_MAX"] = "1"
-    fleet.env["HOLDFAST_ENV_PASS"] = "HOLDFAST_FAULT"
+    fleet.env["HOLDFAST_ENV_PASS"] = "*"
+    spared = fleet.add("count", "--workspace", "none", command=("sh", "-c", f"env > {seen}"))
+    first = fleet.up("--agents", 1, "--idle-exit", "0s", env={"HOLDFAST_FAULT": "nothing.of.it"})
+    assert first.wait(timeout=60) == 0, fleet.log()
+    queries = Queries(str(fleet.home))
+    assert queries.task(spared)["state"] == "completed"  # its supervisor does not carry the fault
+    assert "HOLDFAST_FAULT" not in seen.read_text()
     failing = fleet.add("count", "--workspace", "none", command=script)
     supervisor = fleet.up("--agents", 1, "--idle-exit", "0s", env={"HOLDFAST_FAULT": point})
     assert supervisor.wait(timeout=60) == 0, fleet.log()
-    queries = Queries(str(fleet.home))
-    assert queries.task(spared)["state"] == "completed"  # its environment does not carry the fault
     task = queries.task(failing)
     outcomes = [run["outcome"] for run in task["runs"]]
     if point in ("keeper.leader_ended", "keeper.finish"):

@@ -120,7 +120,8 @@ def test_several_wishes_at_once(fleet: Fleet) -> None:
     at_work(fleet, "last")
     fleet.kill_supervisor(supervisor)
     refused = fleet.cli("pause", last, code=69).stderr
-    assert "The request is recorded, but task" in refused
+    assert f"The request to pause {last} is recorded" in refused
+    assert "No supervisor is running" in refused
     assert "holdfast up" in refused
     fleet.up("--agents", 3)
     fleet.wait_state(last, "paused")

@@ -54,7 +54,7 @@ class TestWithoutASupervisor:
         said = fleet.cli("schedule", "list")
         assert "at 02:00 every day, Europe/Berlin" in said.stdout
         assert " 02:00 Europe/Berlin" in said.stdout
-        assert "No supervisor is running, so nothing fires until `holdfast up`" in said.stderr
+        assert "No supervisor is running. Start one: `holdfast up`. Nothing fires until then." in said.stderr
         assert "Did you mean 'nightly'?" in fleet.cli("schedule", "show", "nigthly", code=3).stderr
         assert "Say which" in fleet.cli("schedule", "fire", code=2).stderr
         fleet.cli("schedule", "list", "nightly", code=2)
@@ -86,7 +86,7 @@ class TestWithoutASupervisor:
         again = fleet.json("schedule", "fire", "nightly")[0]["task"]
         assert fleet.shown(again)["prompt"] == "echo anew", "as its file has it now, though no supervisor has seen that"
         assert "nightly" in fleet.cli("__complete", "schedules", "x", "nig").stdout
-        assert "nothing fires while no supervisor is running" in fleet.doctor()
+        assert "Nothing fires until then." in fleet.doctor()
 
     def test_a_broken_file_is_told_with_its_line_and_a_clones_file_is_not_taken(self, fleet: Fleet) -> None:
         """R-CRON-01: what is wrong is said where people look: `schedule list`, `doctor`, `config check`."""

@@ -67,7 +67,7 @@ def test_a_checklist_becomes_tasks_once(fleet: Fleet) -> None:
     refused = fleet.cli("add", "--from", path, "--", *WORK, code=2)
     assert refused.stdout == ""
     for wanted in (
-        "line 2: 'agnet' is nothing that can be said of a task. Did you mean 'agent'?",
+        "line 2: 'agnet' is not an option of a task. Did you mean 'agent'?",
         f"line 3: it is to come after 'bad', whose task {bad} is failed: `holdfast retry {bad}` first.",
         "line 4: it is to come after 'oen', a key of no task.",
         "line 5: 'timeout': 'soon' is not a duration",

@@ -119,10 +119,10 @@ def test_no_git_identity(fleet: Fleet, code: int) -> None:
     sampled(
         [
             pytest.param("echo git version 2.17.1", "is 2.17.1", id="old"),
-            pytest.param("exit 3", "does not tell its version", id="failing"),
+            pytest.param("exit 3", "does not report its version", id="failing"),
             pytest.param("echo git version 1.8", "is 1.8", id="ancient"),
-            pytest.param("echo hello", "does not tell its version", id="no-git"),
-            pytest.param("echo git version ٢.٣", "does not tell its version", id="odd-digits"),
+            pytest.param("echo hello", "does not report its version", id="no-git"),
+            pytest.param("echo git version ٢.٣", "does not report its version", id="odd-digits"),
         ],
         keep=2,
     ),

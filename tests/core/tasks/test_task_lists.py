@@ -63,8 +63,8 @@ def test_every_mistake_is_told_with_its_line() -> None:
     ).problems]  # fmt: skip
     assert told == [
         "line 1: 'rubbish' is not understood; write name=value, or name=\"several words\"",
-        "line 2: it says nothing: the prompt is empty",
-        "line 3: 'key' is said twice",
+        "line 2: the prompt is empty",
+        "line 3: 'key' is given twice",
     ]
     told = [str(problem) for problem in jsonl(
         '{"prompt": "a", "agnet": "claude"}\n\n[1]\n{"prompt": 1}\n{"prompt": "b", "priority": "high", "after": []}\n'
@@ -74,11 +74,11 @@ def test_every_mistake_is_told_with_its_line() -> None:
     assert [line.partition(":")[0] for line in told] == [f"line {n}" for n in (1, 3, 4, 5, 5, 6, 7, 7, 8, 9, 10)]
     for wanted in (
         "Did you mean 'agent'?",
-        "is to be text",
+        "must be text",
         "whole number",
         "twice",
         "begins with 'sha256:'",
-        "no JSON",
+        "not JSON",
     ):
         assert any(wanted in line for line in told), wanted
     assert file_of_folder("fix-it.md", "Do it\n<!-- holdfast: agent=codex -->\n").items[0].key == "fix-it"

@@ -65,7 +65,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--replay", metavar="FAMILY:CASE", help="one case, as a violation prints it")
     parser.add_argument("--times", type=int, default=1, metavar="N", help="with --replay: play it so often")
-    parser.add_argument("--break", dest="broken", default="", metavar="CHECK", help="with --replay: leave a check out")
+    parser.add_argument("--break", dest="broken", default="", metavar="MUTANT", help="with --replay: play this mutant")
     parser.add_argument(
         "--mutants", nargs="?", const="all", metavar="CHECK", help="leave out each check in turn: is it noticed?"
     )

@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import random
-import sys
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import quote
@@ -59,7 +59,7 @@ fi
 """
 SAW = 'env > "$WORLD/agent-saw"\n'
 TELL, TELL_ERRORS = "cat $WORLD/told\n", "cat $WORLD/told >&2\n"
-SUBTASK = f'{sys.executable} -m holdfast add "do $(cat $WORLD/told)" --workspace none -- true > /dev/null 2>&1\n'
+SUBTASK = 'sh $WORLD/holdfast add "do $(cat $WORLD/told)" --workspace none -- true > /dev/null 2>&1\n'
 LIVES: dict[str, str] = {  # what the agent's shell does; the others are in _add
     "success": TELL + TELL_ERRORS,
     "failure": TELL + TELL_ERRORS + "exit 3\n",
@@ -152,12 +152,13 @@ def _makes_sense(source: str, life: str, disguise: str) -> bool:
 def _configure(world: World, plants: Plants, life: str, source: str) -> None:
     (world.root / "claude").write_text(CLAUDE)
     (world.root / "claude").chmod(0o700)
+    (world.root / "holdfast").write_text(f'exec {shlex.join(world.mutation.command)} "$@"\n')
     for name in ("account", "notify.secret"):
         (world.root / name).write_text(plants.values[name] + "\n")
     webhook = 'webhook = "env:HOOK_ADDRESS"\n' if source == "notify.webhook" else ""
     setup = '[workspace]\nsetup = ["cat $WORLD/told; exit 1"]\n' if life == "setup" else ""
     world.configure(
-        f'env.pass = ["PASSED_SECRET", "WITNESS", "WORLD", "HOLDFAST_BREAK", "PYTHONPATH"]\n'
+        f'env.pass = ["PASSED_SECRET", "WITNESS", "WORLD", "PYTHONPATH"]\n'
         f"env.set = {{ DEPLOY_TOKEN = {json.dumps(plants.values['env.set'])} }}\n"
         f"[crash]\nmax_in_window = 1\n"
         f'[notify]\nattempts = 1\ncommand = ["sh", "-c", {json.dumps(HOOK)}]\n'

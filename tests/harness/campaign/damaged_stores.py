@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.harness.campaign.family import Played, Run, Scope
+from tests.harness.mutations import Mutation
 
 from holdfast.api.queries import Queries
-from holdfast.base import clock, faults
+from holdfast.base import clock
 from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.base.ids import new_id
 from holdfast.checker import violations as broken_promises
@@ -106,7 +107,7 @@ class Torn:
             os.close(read_end)
             code = 70
             try:
-                faults.arm(broken=self._broken)
+                Mutation(self._broken, home.parent / "mutant").apply()
                 os.write(write_end, "\n".join(self._look(home, case)).encode()[:60_000])
                 code = 0
             except BaseException as error:  # noqa: BLE001 - the finding itself

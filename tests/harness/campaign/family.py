@@ -70,7 +70,7 @@ class Tally:
     cpu: float = 0.0  # of all processes that it waited for
     points: set[str] = field(default_factory=set)
     absent: str = ""
-    broken: str = ""  # the check that is left out on purpose
+    broken: str = ""  # the mutant that was played
     kinds: Counter[str] = field(default_factory=Counter)  # faults by kind, where a family has several
     missed: list[str] = field(default_factory=list)
     violating: list[Played] = field(default_factory=list)

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from tests.harness.campaign.family import Played, Run, Scope
 from tests.harness.campaign.shared_setup import Grounds
+from tests.harness.mutations import Mutation
 
 AGENT = ": the-agent-of-this-case"
 CALLS = "openat,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,execve,exit_group"
@@ -92,9 +92,9 @@ class Synced(Grounds):
             "-o",
             str(file),
         ]
-        environment = {**os.environ, "HOLDFAST_HOME": str(root / "home"), "HOLDFAST_BREAK": self._broken}
+        environment = {**os.environ, "HOLDFAST_HOME": str(root / "home")}
         subprocess.run(
-            [*strace, sys.executable, "-m", "holdfast", *words],
+            [*strace, *Mutation(self._broken, root / "mutant").command, *words],
             cwd=root / "repo",
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -89,7 +89,7 @@ class Fsyncs(Ordeal):
         if missing := self.absent():
             return [f"silent: {missing}"], ""
         who, _, fault = case.partition("/")
-        found = self._with_fault(world, who, _Fault(world.root / "calls", fault))
+        found = self._with_fault(world, who, _Fault(world, fault))
         calls = _read(world.root / "calls")
         missed = "" if any("(INJECTED)" in call.words for call in calls) else "no such call was made"
         found += _taken_for_recorded(calls)
@@ -121,8 +121,9 @@ class Fsyncs(Ordeal):
 
 
 class _Fault:
-    def __init__(self, trace: Path, word: str) -> None:
-        self.trace = trace
+    def __init__(self, world: World, word: str) -> None:
+        self.trace = world.root / "calls"
+        self._command = world.mutation.command
         call, _, how = word.partition("=")
         error, _, number = how.partition("@")
         self._inject = f"inject={call}:error={error}:when={number}"
@@ -144,7 +145,7 @@ class _Fault:
 
         def start() -> None:
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # its writing is nobody's loss
-            os.execvp("strace", [*self.words(*how), sys.executable, "-m", "holdfast", *words])
+            os.execvp("strace", [*self.words(*how), *self._command, *words])
 
         return start
 
@@ -167,7 +168,7 @@ def _kept(world: World, fault: _Fault) -> list[str]:
     """The keeper is at its work already: what it records when its agent ends meets the fault."""
     waiting = "touch $WORLD/working; until [ -e $WORLD/go-on ]; do sleep 0.02; done\n"
     found = add_unharmed(world, PATIENT, waiting + write("late.txt", "late"), role="add-patient")
-    world.begin(UP, lambda: _be_supervisor())
+    world.begin(UP, lambda: _be_supervisor(world))
     world.wait_until((world.root / "working").exists, "the agent works", while_running=UP)
     keeper = _keeper(world)
     with subprocess.Popen([*fault.words("-f"), "-p", str(keeper)], stderr=subprocess.DEVNULL) as strace:
@@ -181,8 +182,8 @@ def _kept(world: World, fault: _Fault) -> list[str]:
     return found
 
 
-def _be_supervisor() -> None:
-    os.execv(sys.executable, [sys.executable, "-m", "holdfast", "up", "--agents", "2", "--idle-exit", "0s"])
+def _be_supervisor(world: World) -> None:
+    os.execv(sys.executable, [*world.mutation.command, "up", "--agents", "2", "--idle-exit", "0s"])
 
 
 def _keeper(world: World) -> int:

@@ -71,7 +71,7 @@ class Limits(Ordeal):
         def start() -> None:
             which = resource.RLIMIT_NOFILE if what == FILES else resource.RLIMIT_AS
             resource.setrlimit(which, (value,) * 2 if what == FILES else ((self._bare + value) * 1024,) * 2)
-            os.execv(sys.executable, [sys.executable, "-m", "holdfast", *added(WORDS, script)])
+            os.execv(sys.executable, [*world.mutation.command, *added(WORDS, script)])
 
         world.client(COLD, start)
         return acknowledged(world, WORDS, COLD, world.wait(COLD), said(world))

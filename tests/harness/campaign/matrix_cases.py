@@ -20,7 +20,7 @@ _passed: dict[str, Reached] = {}
 
 
 class Stepwise(Grounds):
-    """`broken`: a check of ours that is left out on purpose, to see whether the family would notice."""
+    """`broken`: the mutant that is played, to see whether the family would notice (tests/harness/mutations.py)."""
 
     name = ""
     about = ""

@@ -1,4 +1,5 @@
-"""Would it notice? One protection at a time is left out (`faults.skips`), and a case of the campaign must go red.
+"""Would it notice? One protection at a time is removed by a source edit (tests/harness/mutations.py), and a case of the
+campaign must go red.
 
 Each case is also played with the protection in place, where it must hold: a case that is always red shows nothing.
 """
@@ -18,7 +19,7 @@ KILLED = "killed"
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    name: str  # as faults.skips has it
+    name: str  # of tests/harness/mutations.py
     removes: str
     family: str
     case: str

@@ -8,7 +8,7 @@ from tests.harness.matrix.runner import prepare
 
 
 class Grounds:
-    """`broken`: a check of ours that is left out on purpose, to see whether the family would notice."""
+    """`broken`: the mutant that is played, to see whether the family would notice (tests/harness/mutations.py)."""
 
     def __init__(self, broken: str = "") -> None:
         self._broken = broken

@@ -35,7 +35,7 @@ def by_tasks(world: World, words: str) -> None:
         f"printf '%s' \"$w\" > {name} 2>/dev/null; printf '%s' \"$w\" > text.txt; git add -A\n"
         'git -c user.name="$w" -c user.email=a@localhost commit -qm "$w"; printf "%s" "$w" >> README.md\n'
     )
-    report = f'{sys.executable} -m holdfast agent progress "$w"\n'
+    report = f'{shlex.join(world.mutation.command)} agent progress "$w"\n'
     _add(world, words, f"{script}{report}", base=base)
     _add(world, words, f'{script}printf "%s" "$w" >&2; exit 1', base=base)
     _add(world, words, f'{script}printf "%s" "$w" >&2; kill -9 $$', base=base)  # people are told of its last words

@@ -121,7 +121,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--usurp", action="store_true", help="also let a second supervisor take over at each effect")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="for everything that is picked at random")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="worker processes")
-    parser.add_argument("--break", dest="broken", default="", metavar="CHECK", help="fence, intent or emptiness")
+    parser.add_argument("--break", dest="broken", default="", metavar="MUTANT", help="play this mutant, such as fence")
     parser.add_argument("--stop-after", type=int, default=0, metavar="N", help="end after N violating cases")
     return parser.parse_args(argv)
 

@@ -42,7 +42,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.home.backup import make_backup
 from holdfast.api.home.restore import carry_out, prepared
 from holdfast.api.work import workspaces
-from holdfast.supervisor.context import Keeping
+from holdfast.supervisor.settings import Keeping
 
 
 def success(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.harness.matrix.steps import add, insist, state, write
 from tests.harness.matrix.world import World
 
-from holdfast.api.fleet.workers import steer
+from holdfast.api.fleet.workers import steer_worker
 from holdfast.api.queries import Queries
 
 _SETTINGS = """\
@@ -23,9 +23,9 @@ def worker(world: World) -> None:
     script = write("one.txt", "one") + "[ -e $WORLD/killed ] || { touch $WORLD/killed; kill -9 $$; }\n"
     add(world, "be a worker's", script + write("two.txt", "two"), labels={"area": "web"})
     _up(world, "up")
-    insist(world, "restart", lambda: steer(str(world.home), "restart", "web"), lambda: _worker(world) == "ready")
+    insist(world, "restart", lambda: steer_worker(str(world.home), "restart", "web"), lambda: _worker(world) == "ready")
     _up(world, "up2")
-    insist(world, "stop", lambda: steer(str(world.home), "stop", "web"), lambda: _worker(world) == "stopped")
+    insist(world, "stop", lambda: steer_worker(str(world.home), "stop", "web"), lambda: _worker(world) == "stopped")
 
 
 def _up(world: World, role: str) -> None:

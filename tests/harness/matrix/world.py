@@ -21,6 +21,7 @@ from pathlib import Path
 from tests.harness.engines import private
 from tests.harness.matrix import git_faults
 from tests.harness.matrix.cases import USURP, Case
+from tests.harness.mutations import Mutation
 
 from holdfast import config
 from holdfast.base import faults
@@ -28,7 +29,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.config.retry_budgets import hold_rules_of, staff_of
 from holdfast.core.dispatch.pressure import PressureLimits
 from holdfast.processes.cgroups import Bases
-from holdfast.supervisor.context import Keeping, Settings
+from holdfast.supervisor.settings import Keeping, Settings
 from holdfast.wiring import supervisor
 
 PATIENCE = 150.0  # a recovery that takes longer than this does not end
@@ -44,7 +45,9 @@ class Stuck(Exception):
 
 
 class World:
-    """Made by the runner for one case; `close` ends every process that is left, and only those."""
+    """Made by the runner for one case; `close` ends every process that is left, and only those.
+
+    `broken`: the mutant that its processes are (tests/harness/mutations.py); empty: none."""
 
     def __init__(self, root: Path, template: Path, case: Case, broken: str = "") -> None:
         self.root = root
@@ -58,7 +61,7 @@ class World:
         is_overtaken = any(fault.action == USURP for fault in case.faults)
         self.beat_every = 30.0 if broken == "fence" or (broken and is_overtaken) else 0.3
         self.lease_ttl = Settings(agents=1).lease_ttl
-        self._broken = broken
+        self.mutation = Mutation(broken, root / "mutant")  # applied in each of our processes
         self.is_maimed = bool(broken)
         self.patience = MAIMED_PATIENCE if broken else PATIENCE
         self._running: dict[str, int] = {}
@@ -243,13 +246,13 @@ class World:
             os.environ["WORLD"] = str(self.root)
             if self.settings.exists():
                 os.environ["HOLDFAST_CONFIG"] = str(self.settings)
-            # Keepers inherit these; the supervisor itself is armed by hand.
+            # Keepers inherit these from the supervisor, which itself is armed by hand.
             os.environ["HOLDFAST_FAULT"] = self.case.plan_for(KEEPER) if role.startswith("up") else ""
             os.environ["HOLDFAST_FAULT_TRACE"] = str(self.trace_file(KEEPER))
-            os.environ["HOLDFAST_BREAK"] = self._broken
             os.environ["HOLDFAST_FAULT_ONCE"] = str(self.root / "keeper-fault")
             os.environ.update(git_faults.put_in_front(self.root, self.case, role, self.trace_file(role)))
-            faults.arm(plan, str(self.trace_file(role)), self._broken)
+            faults.arm(plan, str(self.trace_file(role)))
+            self.mutation.apply()
             self.burden(role)
             work()
             code = 0

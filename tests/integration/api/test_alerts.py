@@ -42,8 +42,8 @@ def test_what_is_restarted_and_what_needs_a_person(fleet: Fleet) -> None:
             mend(home, alert("crash:worker:web", task))
         with pytest.raises(NotFound, match="Nothing is held back under the name 'provider:x'"):
             mend(home, alert("provider:x"))
-        assert mend(home, alert("mass-death")) == "Nothing is held back any more."
-        with pytest.raises(Conflict, match="The account claude/default is not shut"):
+        assert mend(home, alert("mass-death")) == "Nothing is held back."
+        with pytest.raises(Conflict, match="The account claude/default is neither parked nor stopped"):
             mend(home, alert("account:claude/default"))
         with pytest.raises(Refused, match="Nothing is to be restarted here"):
             mend(home, alert("disk:full"))
@@ -83,5 +83,6 @@ def test_accounts_providers_and_what_is_held_back_are_let_go(fleet: Fleet) -> No
         [found] = fleet.json("alerts")
         assert found["key"] == "account:claude/work"
         assert mend(home, alert(found["key"])) == "Account claude/work is open again."
-        with pytest.raises(Conflict, match="The account claude/work is not shut"):  # its alert stays until a run works
+        # The account's alert stays until a run works.
+        with pytest.raises(Conflict, match="The account claude/work is neither parked nor stopped"):
             mend(home, alert(found["key"]))

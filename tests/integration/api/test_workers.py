@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import config
-from holdfast.api.fleet.workers import steer, workers
+from holdfast.api.fleet.workers import steer_worker, workers
 from holdfast.base import clock
 from holdfast.base.errors import NotFound
 from holdfast.base.home import ensure_home
@@ -26,10 +26,10 @@ def test_a_worker_of_before_can_be_stopped_while_the_file_has_a_mistake(
     store.write(lambda tx: tx.workers.enrol(["web", "old"], clock.now()))
     store.write(lambda tx: tx.workers.enrol(["web"], clock.now()))
     assert [(row["name"], row["configured"]) for row in workers(home)] == [("web", False)]
-    assert steer(home, "stop", "web")["state"] == "stopped"
+    assert steer_worker(home, "stop", "web").data["state"] == "stopped"
     for name in ("old", "nobody"):
         with pytest.raises(NotFound):
-            steer(home, "stop", name)
+            steer_worker(home, "stop", name)
 
 
 def test_what_may_be_a_token_among_the_words_of_a_command_is_not_shown() -> None:

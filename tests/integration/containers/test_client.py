@@ -23,8 +23,8 @@ import pytest
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import LaunchError, Unavailable
 from holdfast.containers import client as boxed
+from holdfast.containers.container_run import Enclosure
 from holdfast.containers.engine import Engine, Engines, Order
-from holdfast.containers.run_in_container import Enclosure
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.task_settings import ContainerRules, RunLimits
 
@@ -237,4 +237,4 @@ def test_an_engine_that_hangs_holds_up_nobody_else(engine_path: Path, tmp_path: 
 
     done, silent = asyncio.run(work())
     assert done == "done"
-    assert silent == {str(engine_path): "no word within 3 s"}
+    assert silent == {str(engine_path): "no answer within 3 s"}

@@ -15,8 +15,8 @@ import pytest
 
 from holdfast.base.errors import Unavailable
 from holdfast.containers import shell
+from holdfast.containers.container_run import Enclosure, inside
 from holdfast.containers.engine import IDLE, WORKSPACE, Engine, Engines
-from holdfast.containers.run_in_container import Enclosure, inside
 from holdfast.core.model import Strategy, TaskSpec, Workspace
 from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.core.states import WorkspaceState

@@ -103,7 +103,7 @@ def within_patience(work: Coroutine[Any, Any, T]) -> T:
 
 PRELUDE = """
 import asyncio, os, sys
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.core.model import Event, TaskSpec
 from holdfast.base.ids import new_id
 from holdfast.store.sqlite.engine.store import SqliteStore

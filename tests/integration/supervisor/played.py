@@ -33,11 +33,13 @@ from holdfast.processes.port import Batch, LaunchSpec
 from holdfast.store.port.transaction import Host, Transaction
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.context import Context, Keeping, Patient, Settings, Timetables
+from holdfast.supervisor.context import Context, Ports
 from holdfast.supervisor.daemon import Supervisor
+from holdfast.supervisor.ports import NoHealthWatch, Patient, Timetables
 from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.runs.attempts import recover
 from holdfast.supervisor.runs.run import RunDriver
+from holdfast.supervisor.settings import Keeping, Settings
 from holdfast.workspaces.strategies.none import NoneStrategy
 
 PATIENCE = 60.0  # real seconds for what takes milliseconds
@@ -265,20 +267,24 @@ class World:
             jitter=lambda: 0.5,
             store=self.store,
             writer=writer,
-            processes=self.processes,  # type: ignore[arg-type]  # as far as attempts use it
-            strategy_of=lambda _spec: NoneStrategy(),
-            agents={"played": PlayedAgent()},
-            environment=lambda _wanted: {},
             limits=self.limits,
             settings=Settings(agents=self.agents, keeping=FOR_EVER, staff=self.staff),
-            accounts=TwoAccounts(),
-            timetables=self.timetables,
-            furnishing=self.gates,  # type: ignore[arg-type]  # as far as stages use it
+            ports=Ports(
+                processes=self.processes,  # type: ignore[arg-type]  # as far as attempts use it
+                strategy_of=lambda _spec: NoneStrategy(),
+                agents={"played": PlayedAgent()},
+                environment=lambda _wanted: {},
+                accounts=TwoAccounts(),
+                timetables=self.timetables,
+                furnishing=self.gates,  # type: ignore[arg-type]  # as far as stages use it
+            ),
         )
         self.supervisor = Supervisor(context)
         self.context = context
-        context.health = PlayedWatch(self) if self._watched else None  # the real one's clock is the machine's
-        self.supervisor._sweep.tick = lambda: None  # type: ignore[method-assign]  # there is nothing on this disk
+        context.services.health = (
+            PlayedWatch(self) if self._watched else NoHealthWatch()
+        )  # the real one's clock is the machine's
+        self.supervisor._sweep.tick = _nothing  # type: ignore[method-assign]  # there is nothing on this disk
         await recover(context, self.supervisor._attempts)
         await self.look()
 
@@ -304,7 +310,7 @@ class World:
         assert supervisor is not None
         host = self.context.host_id
         await self.context.writer.write(lambda tx: tx.hosts.beat(host, 30.0, self.now))
-        self.context.places.changed()  # groups look at the clock
+        self.context.shared.places.changed()  # groups look at the clock
         for _ in range(3):  # what one service did, another may see only at its next look
             await supervisor._look()
             await self._settled(supervisor)
@@ -384,3 +390,7 @@ class World:
     def row(self, task_id: str) -> dict[str, Any]:
         [row] = self.store.view("task", id=task_id)
         return row
+
+
+async def _nothing() -> None:
+    return None

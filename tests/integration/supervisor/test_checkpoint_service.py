@@ -7,6 +7,7 @@ import contextlib
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,8 @@ async def at_work(stage: Stage, root: Path) -> AsyncIterator[Desk]:
         base = clock.monotonic()
         desks: list[Desk] = []
         service = Checkpoints(context, lambda: base + (desks[0].ahead if desks else 0.0))
-        context.checkpoints = service
-        context.activity = activity
+        context.services.checkpoints = service
+        context.ports = replace(context.ports, activity=activity)
         counted(context, desks)
         attempts = Attempts(context)
         task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
@@ -92,7 +93,7 @@ async def at_work(stage: Stage, root: Path) -> AsyncIterator[Desk]:
 
 
 def counted(context: Context, desks: list[Desk]) -> None:
-    strategy: Any = context.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
+    strategy: Any = context.ports.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
     take = strategy.checkpoint
 
     async def checkpoint(*arguments: Any) -> object:
@@ -128,7 +129,7 @@ def test_it_keeps_what_changes_and_is_told_once_of_what_it_cannot(stage: Stage, 
             assert nested.exists()
             assert stage.events(desk.task_id).count("checkpoint.failed") == 1
             await desk.say("rm -rf nested")
-            strategy: Any = desk.context.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
+            strategy: Any = desk.context.ports.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
             take, sizes = strategy.checkpoint, iter(range(1000, 2000))
 
             async def too_large(*_arguments: Any) -> object:
@@ -173,7 +174,7 @@ def test_nobody_who_cancels_a_task_waits_for_a_checkpoint(stage: Stage, tmp_path
 
     async def work() -> None:
         async with at_work(stage, tmp_path) as desk:
-            strategy: Any = desk.context.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
+            strategy: Any = desk.context.ports.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
             entered, take = asyncio.Event(), strategy.checkpoint
 
             async def stuck(*_arguments: Any) -> object:
@@ -202,7 +203,7 @@ def test_nobody_who_cancels_a_task_waits_for_a_checkpoint(stage: Stage, tmp_path
                 def checkpoint_refs(self, _repo: Any) -> dict[str, str]:
                     return {"refs/checkpoint/gone/1": "0" * 40}
 
-            desk.context.reclaimer = Reclaimer()
+            desk.context.ports = replace(desk.context.ports, reclaimer=Reclaimer())
             desk.service._unpruned = 99
             pruning = asyncio.create_task(desk.service._prune())
             await held.wait()
@@ -210,7 +211,7 @@ def test_nobody_who_cancels_a_task_waits_for_a_checkpoint(stage: Stage, tmp_path
             async with asyncio.timeout(60):
                 await pruning
             assert desk.service._unpruned == 99, "it is done later"
-            assert desk.service.pruning == []
+            assert desk.service._pruning is None
 
     asyncio.run(work())
 
@@ -308,7 +309,7 @@ def test_a_stop_ends_one_that_is_under_way(stage: Stage, tmp_path: Path) -> None
 
     async def work() -> None:
         async with at_work(stage, tmp_path) as desk:
-            strategy: Any = desk.context.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
+            strategy: Any = desk.context.ports.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
             entered, take = asyncio.Event(), strategy.checkpoint
 
             async def stuck(*_arguments: Any) -> object:

@@ -11,7 +11,8 @@ from holdfast.base import clock
 from holdfast.core.dispatch.pressure import Pressure
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.supervisor.context import Context, Settings
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.settings import Settings
 from holdfast.supervisor.workspaces.cleanup import Cleanup
 
 

@@ -25,10 +25,10 @@ from holdfast.core.task_settings import HealthRules
 from holdfast.processes.identity import identify
 from holdfast.processes.port import Seen
 from holdfast.store.port.transaction import Grip
-from holdfast.supervisor.context import Patient
 from holdfast.supervisor.health.alerts import NO_FILE, NOT_ALL_FILES
+from holdfast.supervisor.health.monitor import ABSENT, BREATH, SAVE_EVERY, Health
 from holdfast.supervisor.health.run_facts import Watch
-from holdfast.supervisor.health.service import ABSENT, BREATH, SAVE_EVERY, Health
+from holdfast.supervisor.ports import Patient
 from holdfast.workspaces.snapshots.change_detection import Change
 
 

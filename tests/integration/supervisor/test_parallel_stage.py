@@ -70,7 +70,7 @@ def test_at_the_deadline_what_is_left_is_killed_and_what_it_said_is_kept(
     async def drive() -> None:
         with contextlib.ExitStack() as closing:
             context = stage.context(closing)
-            context.places.room = lambda: 0  # only the claim's own place: one after the other
+            context.shared.places.room = lambda: 0  # only the claim's own place: one after the other
             task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
             assert task is not None
             await Attempt(context, task).drive()

@@ -52,7 +52,7 @@ def test_a_member_whose_workspace_takes_longer_than_the_stage_is_counted(stage: 
                 while "good" not in results(stage.fleet, task_id):  # noqa: ASYNC110 - a fact in the store
                     await asyncio.sleep(0.02)
             passed[0] = 611.0
-            context.places.changed()
+            context.shared.places.changed()
             await driving
 
     asyncio.run(drive())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,8 +27,9 @@ from holdfast.core.model import Repo
 from holdfast.core.schedules import cron as occurrences
 from holdfast.core.schedules import due
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host
-from holdfast.supervisor.context import Timetable
+from holdfast.supervisor.ports import Timetable
 from holdfast.supervisor.services import schedules
 
 __all__ = ["at_once"]
@@ -201,7 +203,7 @@ class TestWhoFires:
             world.pass_time(HOUR)
             await world.supervisor._scheduling.tick()
             [request] = world.write(lambda tx: tx.requests.pending())
-            world.write(lambda tx: tx.requests.answer(request.id, "refused: it is frozen", world.now))
+            world.write(lambda tx: tx.requests.answer(request.id, RequestAnswer(RequestResult.FROZEN), world.now))
             await world.look()
             assert world.states == ["running"]
             await world.at(hour(4))
@@ -303,8 +305,8 @@ def test_policies_together_neither_loop_nor_grow(overlap: Overlap) -> None:
             assert len(world.record().waiting) <= 3
             assert world.supervisor is not None
             await world.look()
-            assert world.supervisor._scheduling.due is not None
-            assert world.supervisor._scheduling.due > world.wall(), "nothing is left to do at this moment"
+            left = await world.supervisor._scheduling.next_wake()
+            assert 0.01 < left < math.inf, "nothing is left to do at this moment"
         assert len(world.living) == 1
         assert len(set(world.fires)) == len(world.fires)
 

@@ -36,6 +36,7 @@ from tests.sampling import amount
 from holdfast.base.instant import Instant
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 from holdfast.core.states import TaskState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host, Operation, T
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.context import Bell, Context
@@ -370,7 +371,7 @@ class Walk(RuleBasedStateMachine):
         for _ in range(times):
             if end:
                 self.end_last_task()
-            due = self.hosts[0].due
+            due = self.hosts[0]._due
             if due is not None and due > self.now.wall and due < LATEST:
                 event("on time")
                 self.set_clock(due, passed=due - self.now.wall)
@@ -490,8 +491,9 @@ class Walk(RuleBasedStateMachine):
         pending = self.stores[0].write(lambda tx: tx.requests.pending())
         asked = [request.task_id for request in pending]
         assert len(set(asked)) == len(asked) or self.model.by_hand, "asked once; beside others, maybe once more"
+        done = RequestAnswer(RequestResult.CANCELLED)
         for request in pending:
-            self.stores[0].write(lambda tx, request=request: tx.requests.answer(request.id, "done", self.now))  # type: ignore[misc]  # a default
+            self.stores[0].write(lambda tx, request=request: tx.requests.answer(request.id, done, self.now))  # type: ignore[misc]  # a default
         for task in set(asked):
             if self.stores[0].write(lambda tx, task=task: tx.tasks.get(task).state) is TaskState.QUEUED:  # type: ignore[misc]  # a default
                 event("replaced")

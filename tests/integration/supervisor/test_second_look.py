@@ -120,7 +120,7 @@ def test_a_third_mass_death_keeps_no_supervisor() -> None:
     """R-CRASH-07: what only an operator lets start is no reason to stay, and goes on with the operator's word."""
 
     async def play(world: World) -> None:
-        world.context.health = PlayedWatch(world)  # who goes first is seen to live
+        world.context.services.health = PlayedWatch(world)  # who goes first is seen to live
         for _ in range(6):
             world.add()
         await world.look()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from tests.integration.supervisor.played import PATIENCE, Ending, PlayedGates, World
 
@@ -53,7 +54,7 @@ def test_a_gate_that_is_asked_again_is_no_probe_of_its_provider() -> None:
             hold = Hold(scope=Scope.PROVIDER, name="acme", since=now, until=now.wall, decided=now.wall,
                         reason="it does not answer", failures=2, rounds=1)  # fmt: skip
             world.write(lambda tx: tx.holds.keep(hold, now))
-            world.context.furnishing = PlayedGates()  # type: ignore[assignment]  # as far as stages use it
+            world.context.ports = replace(world.context.ports, furnishing=PlayedGates())  # type: ignore[arg-type]
             await world.look()
             assert world.row(task)["state"] == "completed"
             [still] = world.write(lambda tx: tx.holds.all())

@@ -10,7 +10,7 @@ from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Strategy, Task, TaskSpec
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.store.port.transaction import Transaction
-from holdfast.supervisor.context import Timetable
+from holdfast.supervisor.ports import Timetable
 
 FILE = "/config.toml"
 

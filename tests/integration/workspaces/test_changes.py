@@ -90,7 +90,7 @@ def test_places_without_a_base(workshop: Workshop) -> None:
     assert "user's own checkout" in found.note
     plain = workshop.workspace("task2", Strategy.DIRECTORY)
     Path(plain.path).mkdir(parents=True)
-    assert "no git repository" in workshop.run(so_far.read(plain)).note
+    assert "not a git repository" in workshop.run(so_far.read(plain)).note
     broken, tree = workshop.made("task3")
     (tree / ".git").write_text("gitdir: /nowhere\n")
     assert "could not be read" in workshop.run(so_far.read(broken)).note

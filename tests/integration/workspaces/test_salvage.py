@@ -259,7 +259,7 @@ def test_a_pipe_that_git_would_read_is_told_at_once(workshop: Workshop, where: s
             assert await workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "Leftovers") is None
             await workshop.worktrees.salvage(workshop.repo, workspace, "test")
 
-    with pytest.raises(WorkspaceProblem, match="no plain file"):
+    with pytest.raises(WorkspaceProblem, match="not a plain file"):
         workshop.run(save())
     workshop.run(workshop.worktrees.tidy(workshop.repo, workspace))
     assert pipe.exists() == (kind == "tree")  # in our entry it would stop the user's own git

@@ -1,4 +1,4 @@
-"""What the adapters of real CLIs share. Each of them is one module: data, `build` and `parse`, no I/O."""
+"""The base of the adapters for real CLIs. Each adapter is one module with data, `build` and `parse`, and no I/O."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ CONTINUE = (
     "Look at what is already done (git status, git log, your own notes above), then go on until the task is complete."
 )
 SENT_BACK = (
-    "What you did in this session was looked at, and is not accepted yet. You are continued in the same directory. "
-    "What was found out stands in the task below: mend that, then go on until the task is complete."
+    "Your work in this session was reviewed and is not accepted yet. You are continued in the same directory. "
+    "The findings are in the task below: fix them, then go on until the task is complete."
 )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Login:
-    """Where the CLI's own login can be seen without asking a server. `{config}` is its configuration directory."""
+    """Where the CLI's own login can be seen without contacting a server. `{config}` is its configuration directory."""
 
-    config_variable: str = ""  # names the configuration directory …
-    config_directory: str = ""  # … else it is here (`~` is the user's home)
-    files: Sequence[str] = ()  # any of them: logged in
-    variables: Sequence[str] = ()  # any of them: logged in
-    keys_of_address: Sequence[str] = ()  # likewise, for an account with an address of its own
+    config_variable: str = ""  # variable with the configuration directory …
+    config_directory: str = ""  # … or its default (`~` is the user's home)
+    files: Sequence[str] = ()  # if any of them exists: logged in
+    variables: Sequence[str] = ()  # if any of them is set: logged in
+    keys_of_address: Sequence[str] = ()  # the same, for an account with a `base_url`
     command: str = ""  # what a person types to log in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CliAgent:
-    """One CLI, as data and pure functions. Implements AgentAdapter."""
+    """The adapter of one CLI, as data and pure functions. Implements AgentAdapter."""
 
     name: str
     title: str  # for people: "Claude Code"
     binary: str  # looked up in PATH, unless `<name>.binary` is set
-    tested: tuple[str, str]  # the oldest and the newest version that we have seen work
+    tested: tuple[str, str]  # the oldest and the newest version that were tested
     arguments: Callable[[WorkOrder], Sequence[str]]  # without the binary
     parse_line: Callable[[str, Stream], Sequence[AgentEvent]]
     environment: Callable[[WorkOrder], Mapping[str, str]] = lambda _order: {}
@@ -55,21 +55,23 @@ class CliAgent:
     passes: Sequence[str] = ()
     capabilities: Capabilities = field(default_factory=Capabilities)
     login: Login = field(default_factory=Login)
-    by_hand: Sequence[str] = ()  # what a person types behind its name to go on in `{session}`; nothing: there is no way
+    by_hand: Sequence[str] = ()  # arguments with which a person continues `{session}`; empty: impossible
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
-    litter: Sequence[str] = ()  # patterns of files that it leaves in its workspace, and that belong on no branch
-    rejoin: Callable[[Iterable[str]], Iterable[str]] = lambda lines: lines  # undoes breaks that it puts into its lines
-    is_banner: Callable[[str], bool] = lambda _line: False  # what it prints of itself before its model says a word
-    plain_text: bool = False  # its errors cannot be told from a model's words at once: none ends a run at once
-    reads_errors: bool = False  # some of its events stand only on standard error
-    leaves: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → what it says
-    quiet_answers: float = 0.0  # seconds of silence that an honest answer may take: it tells answers only when whole
-    quiet_retries: float = 0.0  # seconds for which it tries again without a word, and nothing can be set about it
+    litter: Sequence[str] = ()  # patterns of files that the CLI leaves in the workspace and that must not be committed
+    rejoin: Callable[[Iterable[str]], Iterable[str]] = lambda lines: lines  # joins lines that the CLI wrapped
+    is_banner: Callable[[str], bool] = lambda _line: (
+        False
+    )  # a line about the CLI itself, printed before the model's first answer
+    plain_text: bool = False  # errors look like a model's text: none of them ends a run at once
+    reads_errors: bool = False  # some events appear only on standard error
+    leaves: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → its parser
+    quiet_answers: float = 0.0  # seconds of silence in a normal answer: the CLI prints it only when complete
+    quiet_retries: float = 0.0  # seconds for which the CLI retries in silence, which cannot be configured
     version_arguments: Sequence[str] = ("--version",)
-    fresh_config: Mapping[str, str] = field(default_factory=dict)  # what a configuration directory must hold (path →
-    # text) so that the CLI takes an account's address without a login: for rehearsals and tests, that make one
+    fresh_config: Mapping[str, str] = field(default_factory=dict)  # files (path → text) of a configuration
+    # directory with which the CLI accepts a `base_url` without a login: for rehearsals and tests, which create one
     reads_events: bool = True
-    served_by: str = ""  # the provider of its models; empty: its model's name says so (`openai/gpt-5`), or itself
+    served_by: str = ""  # the provider of its models; empty: from the model's name (`openai/gpt-5`), else the agent
 
     def provider(self, options: Mapping[str, object]) -> str:
         model = str(options.get("model") or "")
@@ -81,7 +83,7 @@ class CliAgent:
         return self.refusal(options, surroundings)
 
     def continue_by_hand(self, session: str, account: Account) -> Sequence[str]:
-        """The command with which a person goes on in a session, at the account's own place."""
+        """Return the command with which a person continues a session, in the account's configuration directory."""
         variable, place = self.login.config_variable, account.config_dir
         words = (word.replace("{session}", session) for word in self.by_hand)
         return (*(("env", f"{variable}={place}") if variable and place else ()), self.binary, *words)
@@ -99,7 +101,7 @@ class CliAgent:
     def parse(self, line: str, stream: Stream) -> Sequence[AgentEvent]:
         try:
             return self.parse_line(line, stream)
-        except Exception:  # noqa: BLE001 - foreign output met a fault of ours: the line is not understood, that is all
+        except Exception:  # noqa: BLE001 - foreign output met a bug of ours: the line counts as not understood
             return (Raw(text=line),)
 
     def signs(self, line: str, stream: Stream) -> Sequence[Sign]:
@@ -119,7 +121,7 @@ class CliAgent:
                 digest.add_aside(event)
         verdict = digest.verdict(ended.end, ended.error_tail, ended.at, ended.zone)
         if verdict.session_id is None and self.capabilities.preassigned_session and digest.said_something:
-            # It lived under the id that we gave it, and was ended before it said so.
+            # The session had the id that we chose. The run ended before the CLI printed the id.
             return replace(verdict, session_id=ended.session_id or ended.new_session or None)
         return verdict
 
@@ -127,22 +129,25 @@ class CliAgent:
 def _said(read: Callable[[str], Sequence[AgentEvent]], text: str) -> Sequence[AgentEvent]:
     try:
         return read(text) if text else ()
-    except Exception:  # noqa: BLE001 - a foreign file met a fault of ours: it says nothing, that is all
+    except Exception:  # noqa: BLE001 - a foreign file met a bug of ours: the file counts as empty
         return ()
 
 
 def _in_doubt(sign: Sign) -> Sign:
-    """An error that may be talk: the next words of the CLI will show it; without them it is as if it tried again."""
+    """Treat a fatal error as a retry, because it may be text of the model.
+
+    The next output of the CLI decides. Without more output, the run counts as retrying.
+    """
     return replace(sign, kind=SignKind.RETRY, is_hopeless=False) if sign.kind is SignKind.DOOMED else sign
 
 
 def instructions(order: WorkOrder) -> str:
-    """What the agent is told: the task; or to go on; or to take over what another one left."""
+    """Return the full prompt: the task, a request to continue, or the hand-over from another agent."""
     return told(order) or order.prompt
 
 
 def told(order: WorkOrder) -> str:
-    """Likewise; nothing where that is the task and no more."""
+    """Return the full prompt if it differs from the task's own prompt, else an empty text."""
     if order.session_id is not None:
         return f"{SENT_BACK if order.is_sent_back else CONTINUE}\n\nThe task was:\n\n{order.prompt}"
     return order.hand_over or ""
@@ -157,7 +162,7 @@ def permission_of(options: Mapping[str, object]) -> Permission:
 
 
 def option(order: WorkOrder, name: str) -> str | None:
-    """An option of the task as a word for the command line; None: not given."""
+    """Return an option of the task as a command-line argument, or None if it is not given."""
     value = order.options.get(name)
     return None if value is None or value == "" else f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -166,7 +171,7 @@ def option(order: WorkOrder, name: str) -> str | None:
 
 
 def json_object(line: str) -> dict[str, Any] | None:
-    """The object on this line, or None: other text, cut off, too deep, too long."""
+    """Return the JSON object on this line, or None if the line is other text, cut off, too deep or too long."""
     if len(line) > LONGEST or line[:64].lstrip()[:1] != "{":
         return None
     try:
@@ -177,36 +182,36 @@ def json_object(line: str) -> dict[str, Any] | None:
 
 
 def table(value: object) -> dict[str, Any]:
-    """A field that should be an object."""
+    """Return a field that should be an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def tables(value: object) -> Iterator[dict[str, Any]]:
-    """A field that should be a list of objects."""
+    """Yield the objects of a field that should be a list of objects."""
     for item in value if isinstance(value, list) else ():
         if isinstance(item, dict):
             yield item
 
 
 def words(value: object) -> str:
-    """A field that should be text."""
+    """Return a field that should be text, else an empty text."""
     return value if isinstance(value, str) else ""
 
 
 def whole(value: object) -> int:
-    """A field that should be a count; 0 for everything else."""
+    """Return a field that should be a count, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
 def amount(value: object) -> float | None:
-    """A field that should be a number of seconds or dollars."""
+    """Return a field that should be a number of seconds or dollars, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < 2**53 else None
 
 
 def status_of(value: object) -> int | None:
-    """A field that should be an HTTP status."""
+    """Return a field that should be an HTTP status, else None."""
     if isinstance(value, str) and value.isdigit() and len(value) == 3:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 600 else None
@@ -216,13 +221,13 @@ _TELLING = ("command", "file_path", "absolute_path", "path", "dir_path", "notebo
 
 
 def tool_input(value: object) -> str:
-    """A tool's input for people: its command, its file or what it looks for; else all of it."""
+    """Return a tool's input for people: its command, its file or its search pattern, else all of it."""
     found = next((words(table(value).get(key)) for key in _TELLING if words(table(value).get(key))), "")
     return found or compact(value)
 
 
 def compact(value: object) -> str:
-    """A tool's input for people: one line."""
+    """Return a tool's input for people, on one line."""
     if isinstance(value, str):
         return value
     try:

@@ -1,13 +1,13 @@
-"""What an agent may see of our environment: an allow-list, from the first day."""
+"""The allow-list of environment variables that agents inherit."""
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
 
-from holdfast.base import faults
 from holdfast.secrets.redact import is_secret_name
 
+OWN_VARIABLES = "HOLDFAST_"
 ALLOWED = (
     "PATH",
     "HOME",
@@ -54,16 +54,18 @@ ALLOWED = (
 
 
 def allowed(environment: Mapping[str, str], also: tuple[str, ...] = ()) -> dict[str, str]:
-    """The part of `environment` that an agent gets: our list and what `env.pass` names.
+    """Return the part of `environment` that an agent gets: our list and the names in `env.pass`.
 
-    Our patterns are for settings of tools. A login that one of them would let through (UV_PUBLISH_TOKEN,
-    NPM_CONFIG__AUTH) is the user's to give, by its name.
+    Variables of Holdfast itself are left out, whatever a pattern matches: they are for the supervisor. Our patterns are
+    for settings of tools. Some of them match logins too (UV_PUBLISH_TOKEN, NPM_CONFIG__AUTH). An agent gets those only
+    if the user names them in `env.pass`.
     """
-    if faults.skips("allow-list"):
-        return dict(environment)
     return {
         name: value
         for name, value in environment.items()
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in also)
-        or (any(fnmatch.fnmatchcase(name, pattern) for pattern in ALLOWED) and not is_secret_name(name))
+        if not name.startswith(OWN_VARIABLES)
+        and (
+            any(fnmatch.fnmatchcase(name, pattern) for pattern in also)
+            or (any(fnmatch.fnmatchcase(name, pattern) for pattern in ALLOWED) and not is_secret_name(name))
+        )
     }

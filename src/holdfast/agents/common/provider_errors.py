@@ -1,6 +1,6 @@
-"""Which trouble a provider's error is, from its structure: HTTP status, error type or code, then the error's own text.
+"""Classification of a provider's error: by HTTP status, error type or code, then the text of the error.
 
-Only for texts that stand in an error field of a CLI. A model's words never come here.
+Only for texts from an error field of a CLI. Text of a model must never be passed to it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from holdfast.core.agents.events import Trouble
 
 MOST_TEXT = 8192
 
-# Words that providers use as types and codes of errors.
+# Types and codes of errors, as providers write them.
 _BY_CODE: dict[str, Trouble] = {
     "quota_exceeded": Trouble.USAGE_LIMIT,
     "usage_not_included": Trouble.USAGE_LIMIT,
@@ -69,10 +69,10 @@ _BY_CODE: dict[str, Trouble] = {
     "network_error": Trouble.NETWORK,
 }
 
-# An HTTP status in prose: not any number, for an error may speak of 500 lines.
+# An HTTP status in prose. Not every number is one: an error may mention 500 lines.
 _NUMBERED = r"(?:^|status|error|code|https?|returned|[(\[{{:=])\W{{0,4}}(?:{})\b(?! (?:lines|files|bytes|tokens|ms)\b)"
 
-# In order: the first that is found decides. A limit of the plan is often sent as a rate limit, so it comes first.
+# The first match decides. A limit of the plan is often sent as a rate limit, so it comes first.
 _BY_TEXT: tuple[tuple[Trouble, re.Pattern[str]], ...] = tuple(
     (trouble, re.compile(pattern, re.IGNORECASE))
     for trouble, pattern in (
@@ -98,7 +98,7 @@ _BY_TEXT: tuple[tuple[Trouble, re.Pattern[str]], ...] = tuple(
             r"|unauthori[sz]ed|not logged in|log ?in (?:again|first)|please (?:run|use) \S*login"
             r"|token (?:has )?expired|expired token|disabled organization|organization (?:has been|is) disabled"
             r"|invalid (?:bearer |oauth )?token|oauth token|credential is only authorized|forbidden"
-            r"|(?<!EACCES: )permission[_ ]denied(?! \(os error)",  # those two are of files
+            r"|(?<!EACCES: )permission[_ ]denied(?! \(os error)",  # both exclusions are errors of files
         ),
         (
             Trouble.CONTEXT,
@@ -133,15 +133,15 @@ _BY_TEXT: tuple[tuple[Trouble, re.Pattern[str]], ...] = tuple(
 )
 
 
-_ADDRESS = re.compile(r"\b(?:https?|wss?)://\S+")  # its numbers and words are no error's
+_ADDRESS = re.compile(r"\b(?:https?|wss?)://\S+")  # numbers and words in an address are not part of the error
 
 
 def trouble_of(*, status: int | None = None, code: str = "", text: str = "") -> Trouble:
-    """From all that an error says about itself, the most telling part first."""
+    """Return the trouble that an error means, from the most specific of its code, text and status."""
     said = _ADDRESS.sub("", text[:MOST_TEXT]).replace("’", "'")
     by_text = next((trouble for trouble, pattern in _BY_TEXT if pattern.search(said)), None)
     by_code = _by_code(code.strip().lower().replace("-", "_").replace(" ", "_"))
-    # The same status and code are used for a full minute and a spent plan; only the text tells them apart.
+    # Providers use the same status and code for a full minute and a spent plan. Only the text distinguishes them.
     specific = {Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.CONTEXT}
     if by_code in specific:
         return by_code
@@ -154,7 +154,7 @@ def trouble_of(*, status: int | None = None, code: str = "", text: str = "") -> 
 
 
 def _by_code(code: str) -> Trouble | None:
-    if "usagelimit" in code.replace("_", ""):  # usage_limit_reached, FreeUsageLimitError and whatever comes
+    if "usagelimit" in code.replace("_", ""):  # usage_limit_reached, FreeUsageLimitError and future names
         return Trouble.USAGE_LIMIT
     return _BY_CODE.get(code)
 

@@ -1,4 +1,4 @@
-"""Asking agents' command lines for their versions: all at once, and not for long."""
+"""Queries for the versions of agent CLIs: all at the same time, within one deadline."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ _ENOUGH = 4096
 
 
 def ask_versions(questions: Mapping[str, Sequence[str]], patience: float = PATIENCE) -> dict[str, str]:
-    """Name → what it said, for commands by name; empty: it said nothing in time. One that hangs costs `patience`."""
+    """Run commands by name and return the first line of output of each. Empty: no output in time.
+
+    A command that hangs costs `patience` seconds.
+    """
     asked: dict[str, subprocess.Popen[bytes] | None] = {}
     try:
         for name, argv in questions.items():
             asked[name] = _ask(argv)
         deadline = time.monotonic() + patience
         return {name: _answer(process, deadline) for name, process in asked.items()}
-    finally:  # Ctrl-C leaves nobody behind
+    finally:  # Ctrl-C leaves no process behind
         for process in asked.values():
             _end(process)
 
@@ -61,11 +64,11 @@ def _answer(process: subprocess.Popen[bytes] | None, deadline: float) -> str:
 
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:
-    """With all that it started; once."""
+    """Kill a process with all that it started, once."""
     if process is None or process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+        os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the pid is still its own
     process.wait()
     if process.stdout is not None:
         process.stdout.close()

@@ -57,19 +57,15 @@ def resume_account(home: str, word: str) -> list[str]:
     if agent not in CLI_AGENTS:
         raise NotFound(f"There is no agent '{agent}' with accounts; they are for {', '.join(CLI_AGENTS)}.")
 
-    from holdfast.api.commands import who  # readers must start fast
-    from holdfast.store import doorbell
-    from holdfast.store.open import open_store
+    from holdfast.api.commands import change_store, who  # imported here: readers have to start fast
 
-    def open_it(tx: Transaction) -> list[str]:
+    def open_account(tx: Transaction) -> list[str]:
         waiting = tx.accounts.resume(agent, name, who(), clock.now())
         for task_id in waiting:
             tx.tasks.resume(task_id, who(), clock.now())
         return list(waiting)
 
-    freed: list[str] = open_store(home, create=False).write(open_it)
-    doorbell.ring(home)
-    return freed
+    return change_store(home, open_account)
 
 
 def resumes_within_seconds(queries: Queries, task: TaskState) -> bool:

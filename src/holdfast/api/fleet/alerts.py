@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast import config
 from holdfast.api.format import moment
+from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries, alert_row
 from holdfast.base.errors import NotFound, Refused
 from holdfast.base.ids import new_id
@@ -158,11 +159,8 @@ def undelivered(queries: Queries) -> list[UndeliveredRow]:
     return cast("list[UndeliveredRow]", queries.view("undelivered"))
 
 
-_ASLEEP = " No supervisor is running: that holds from the next `holdfast up` on."
-
-
 def mend(home: str, alert: Mapping[str, Any]) -> str:
-    """Fix what an alert is about and return what was done. Raises Refused where a person has to look first."""
+    """Restart what the alert is about, and return a sentence about it. Raise Refused if a person has to look first."""
     kind, _, name = str(alert["key"]).partition(":")
     if alert["key"].startswith("crash:worker:"):
         return _restart_worker(home, name.partition(":")[2])
@@ -178,10 +176,9 @@ def mend(home: str, alert: Mapping[str, Any]) -> str:
 
 
 def _restart_worker(home: str, name: str) -> str:
-    from holdfast.api.fleet.workers import steer
+    from holdfast.api.fleet.workers import steer_worker
 
-    after = steer(home, "restart", name)
-    return f"Worker {name} is restarted." + ("" if after["supervisor"] else _ASLEEP)
+    return steer_worker(home, "restart", name).text
 
 
 def _open_account(home: str, full_name: str) -> str:
@@ -192,12 +189,9 @@ def _open_account(home: str, full_name: str) -> str:
 
 
 def _release(home: str, hold: str | None) -> str:
-    from holdfast.api.fleet.dispatch import release
+    from holdfast.api.fleet.dispatch import describe_release, release
 
-    released, resumed = release(home, hold)
-    if not released:
-        return "Nothing is held back any more."
-    return f"Released: {', '.join(released)}." + (f" Resumed: {', '.join(resumed[:5])}." if resumed else "")
+    return describe_release(*release(home, hold))
 
 
 def _go_on(home: str, task_id: str, remedy: str) -> str:
@@ -208,10 +202,10 @@ def _go_on(home: str, task_id: str, remedy: str) -> str:
         state = queries.state(task_id)["state"]
     except NotFound:
         raise NotFound(f"Task {task_id} was forgotten meanwhile. Acknowledge the alert.") from None
-    asleep = _ASLEEP if queries.supervisor() is None else ""
+    note = "" if queries.supervisor() else no_supervisor()
     if state in ("failed", "cancelled"):
         Commands(home, create=False).retry(task_id, fresh=False)
-        return f"Queued {task_id} again, where it stopped.{asleep}"
+        return ActionOutcome(message=f"Queued {task_id} again, where it stopped.", note=note).text
     if state == "paused":
-        return f"{task_id}: {Commands(home, create=False).resume(task_id)}.{asleep}"
+        return ActionOutcome(message=f"{task_id}: {Commands(home, create=False).resume(task_id)}.", note=note).text
     raise Refused(f"Task {task_id} is {state}; there is nothing to restart. {remedy}")

@@ -73,10 +73,8 @@ def probe_lines(queries: Queries, task_id: str) -> list[str]:
 
 def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
     """Release one hold by name, or all. Return the released holds, and the tasks that go on."""
-    from holdfast.api.commands import who  # readers must start fast
+    from holdfast.api.commands import change_store, who  # imported here: readers have to start fast
     from holdfast.core.dispatch.holds import Scope
-    from holdfast.store import doorbell
-    from holdfast.store.open import open_store
 
     def let_go(tx: Transaction) -> tuple[list[str], list[str]]:
         now, by = clock.now(), f"released by {who()}"
@@ -91,11 +89,18 @@ def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
                     resumed.append(task_id)
         return [hold.full_name for hold in chosen if hold.is_held or hold.name in providers], resumed
 
-    released, resumed = open_store(home, create=False).write(let_go)
+    released, resumed = change_store(home, let_go)
     if word is not None and not released:
         raise NotFound(f"Nothing is held back under the name '{word}'; `holdfast dispatch` lists what is.")
-    doorbell.ring(home)
     return released, resumed
+
+
+def describe_release(released: list[str], resumed: list[str]) -> str:
+    """Return a sentence about what `release` did."""
+    if not released:
+        return "Nothing is held back."
+    more = f", … ({len(resumed)} tasks)" if len(resumed) > 5 else ""
+    return f"Released: {', '.join(released)}." + (f" Resumed: {', '.join(resumed[:5])}{more}." if resumed else "")
 
 
 @understood

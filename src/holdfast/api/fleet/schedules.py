@@ -1,4 +1,4 @@
-"""Schedules: the state of each, its times in words, and fire, enable and disable."""
+"""Schedules: their states, their times in words, and commands of operators about one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound
@@ -14,7 +15,7 @@ from holdfast.config.schedule_files import read_timetable
 from holdfast.core.schedules.schedule import Schedule
 
 if TYPE_CHECKING:  # those who only look have to start fast
-    from holdfast.api.fleet.schedule_models import FiredRow, FireRow, ScheduleRow
+    from holdfast.api.fleet.schedule_models import FireRow, ScheduleRow
     from holdfast.api.tasks.models import JsonObject
     from holdfast.core.model import Task
     from holdfast.store.port.transaction import Transaction
@@ -83,11 +84,10 @@ def upcoming(row: ScheduleRow, count: int) -> list[float]:
     return following(_schedule(row), clock.now().wall, count)
 
 
-def fire(home: str, row: Mapping[str, Any]) -> tuple[FiredRow, bool]:
-    """Add a task of the schedule now; its times stay as they are. Return it, and whether a supervisor is running."""
-    from holdfast.api.commands import who
+def fire_schedule(home: str, row: Mapping[str, Any]) -> ActionOutcome:
+    """Queue the task of the schedule now, out of turn. The times of the schedule do not change."""
+    from holdfast.api.commands import change_store, who
     from holdfast.intake.scheduled_task import resolve_scheduled_task
-    from holdfast.store.open import open_store
 
     schedule = _schedule(row)
     resolved = resolve_scheduled_task(home, schedule, clock.now().wall)
@@ -98,15 +98,18 @@ def fire(home: str, row: Mapping[str, Any]) -> tuple[FiredRow, bool]:
         tx.schedules.fire_by_hand(schedule.key, task.spec.id, who(), clock.now())
         return task
 
-    task = open_store(home, create=True).write(add)
-    return {"schedule": row["name"], "repo": row["repo"], "task": task.spec.id}, _rung(home)
+    task = change_store(home, add, create=True)
+    is_running = has_supervisor(home)
+    return ActionOutcome(
+        message=f"{task.spec.id} is queued by the schedule {row['name']}; its times stay as they are.",
+        note="" if is_running else no_supervisor(),
+        data={"schedule": row["name"], "repo": row["repo"], "task": task.spec.id, "supervisor": is_running},
+    )
 
 
-def switch(home: str, row: Mapping[str, Any], *, on: bool) -> tuple[bool, bool]:
-    """Enable or disable a schedule, whatever its file says. Return whether that changed anything, and whether
-    a supervisor is running."""
-    from holdfast.api.commands import who
-    from holdfast.store.open import open_store
+def switch_schedule(home: str, row: Mapping[str, Any], *, on: bool) -> ActionOutcome:
+    """Enable or disable the schedule, whatever its file says."""
+    from holdfast.api.commands import change_store, who
 
     schedule = _schedule(row)
 
@@ -115,11 +118,36 @@ def switch(home: str, row: Mapping[str, Any], *, on: bool) -> tuple[bool, bool]:
         word = tx.schedules.enable if on else tx.schedules.disable
         return word(schedule.key, who(), clock.now())
 
-    changed = open_store(home, create=True).write(record)
-    return changed, _rung(home)
+    changed = change_store(home, record, create=True)
+    is_running = has_supervisor(home)
+    return ActionOutcome(
+        message=_describe_switch(row["name"], on=on, changed=changed),
+        note=nothing_fires() if on and changed and not is_running else "",
+        data={
+            "schedule": row["name"],
+            "repo": row["repo"],
+            "enabled": on,
+            "changed": changed,
+            "supervisor": is_running,
+        },
+    )
+
+
+def _describe_switch(name: str, *, on: bool, changed: bool) -> str:
+    word = "enabled" if on else "disabled"
+    if not changed:
+        return f"Schedule {name} was {word} already."
+    then = "It goes on from now." if on else f"It does not fire until `holdfast schedule enable {name}`."
+    return f"Schedule {name} is {word}. {then}"
+
+
+def nothing_fires() -> str:
+    """Return what the absence of a supervisor means for schedules."""
+    return f"{no_supervisor()} Nothing fires until then. Each schedule's `misfire` decides about the missed times."
 
 
 def has_supervisor(home: str) -> bool:
+    """True if a supervisor is running on this home."""
     queries = _queries(home)
     return queries is not None and queries.supervisor() is not None
 
@@ -130,13 +158,6 @@ def has_supervisor(home: str) -> bool:
 def _queries(home: str) -> Queries | None:
     """None: there is no store yet, which is no trouble for who only has files."""
     return Queries(home) if os.path.exists(os.path.join(home, "holdfast.db")) else None
-
-
-def _rung(home: str) -> bool:
-    from holdfast.store import doorbell
-
-    doorbell.ring(home)
-    return has_supervisor(home)
 
 
 def _enrol(tx: Transaction, row: Mapping[str, Any], schedule: Schedule) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast import __version__, config
 from holdfast.api.fleet.dispatch import holds
 from holdfast.api.fleet.view import Counts
+from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.units import show_duration, show_size
@@ -57,7 +58,7 @@ def _supervisor(vitals: VitalsRow, now: float) -> Iterator[Piece]:
     found = vitals["supervisor"]
     if found["state"] == "none":
         waiting = sum(vitals["counts"].get(state, 0) for state in ("running", "queued"))
-        yield Piece("no supervisor is running (U starts one)", "bad" if waiting else "warn")
+        yield Piece(no_supervisor(NoSupervisor.IN_STATUS, "U starts one"), "bad" if waiting else "warn")
         return
     if found["state"] == "silent":
         since = show_duration(int(found["silent"]))

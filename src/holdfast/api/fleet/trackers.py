@@ -1,4 +1,4 @@
-"""Trackers: how they answer, the issues of this home, and a look at once."""
+"""Trackers: how they answer, which issues this home has, and a request to read them now."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ def links(home: str, *, everything: bool) -> list[LinkRow]:
 
 
 def sync(home: str) -> bool:
-    """Ask for a look at every tracker now. False: no supervisor is running."""
-    from holdfast.store import doorbell
-    from holdfast.store.open import open_store
+    """Ask the supervisor to read every tracker now. Return False if no supervisor is running."""
+    from holdfast.api.commands import change_store
 
-    open_store(home, create=False).write(lambda tx: tx.links.ask_at_once())
-    doorbell.ring(home)
+    change_store(home, lambda tx: tx.links.ask_at_once())
     return Queries(home).supervisor() is not None

@@ -1,10 +1,11 @@
-"""Named workers: what each of them does, and start, stop and restart."""
+"""Named workers: their states, why a task waits for one, and starting and stopping them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from holdfast import config
+from holdfast.api.outcome import ActionOutcome, NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries, crash_row
 from holdfast.base import clock
 from holdfast.base.errors import NotFound
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
     from holdfast.store.port.transaction import Transaction
 
 NEW = "it starts with the next look of a supervisor"
+_PARTICIPLES = {"start": "started", "stop": "stopped", "restart": "restarted"}
 
 
 def workers(home: str) -> list[WorkerRow]:
@@ -53,19 +55,19 @@ def crashes_of(queries: Queries, name: str, limit: int) -> list[CrashRow]:
     return [crash_row(row) for row in queries.view("crashes_of_worker", worker=name, limit=limit)]
 
 
-def steer(home: str, action: str, name: str, *, at_once: bool = False) -> WorkerRow:
-    """Record a request to start, stop or restart a worker, and return the worker's row after it."""
+def steer_worker(home: str, action: str, name: str, *, at_once: bool = False) -> ActionOutcome:
+    """Record that an operator wants the worker to `start`, `stop` or `restart`.
+
+    The data of the outcome is the worker's row afterwards, and `supervisor`: true if one is running.
+    """
     settings = config.best_effort()
     names = [worker.name for worker in settings.workers]
     if name not in names and not _is_known(home, name):
         raise NotFound(_unknown(name, names))
 
-    from holdfast.api.commands import who  # readers must start fast
-    from holdfast.base.home import ensure_home
-    from holdfast.store import doorbell
-    from holdfast.store.open import open_store
+    from holdfast.api.commands import Commands, who  # imported here: readers have to start fast
 
-    def request(tx: Transaction) -> WorkerRecord:
+    def record(tx: Transaction) -> WorkerRecord:
         if action == "stop":
             return tx.workers.stop(name, who(), clock.now(), at_once=at_once)
         return (
@@ -74,15 +76,32 @@ def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Worker
             else tx.workers.restart(name, who(), clock.now())
         )
 
-    ensure_home(home)
-    store = open_store(home, create=True)
+    commands = Commands(home)
     had = _one(home, name)["task"]
-    store.write(request)
-    doorbell.ring(home)
-    found = _one(home, name)
-    found["task"] = had  # a supervisor may have given it another task since: the request is about the earlier one
-    found["supervisor"] = Queries(home).supervisor() is not None
-    return found
+    commands.write(record)
+    # A supervisor may have given the worker another task since. The operator means the task that it had.
+    row = _one(home, name)
+    row["task"], row["supervisor"] = had, Queries(home).supervisor() is not None
+    return ActionOutcome(
+        message=_describe_change(row, action, at_once=at_once),
+        note="" if row["supervisor"] else no_supervisor(NoSupervisor.TAKES_EFFECT_LATER),
+        data=row,
+    )
+
+
+def _describe_change(row: WorkerRow, action: str, *, at_once: bool) -> str:
+    """Return what the change means for the worker and for its present task."""
+    name, task = row["name"], row["task"]
+    changed = f"Worker {name} is {_PARTICIPLES[action]}."
+    if task is None:
+        return changed
+    if action != "stop":
+        return f"{changed} It goes on with its task {task}."
+    if at_once:
+        return (
+            f"{changed} The agent of its task {task} is told to end; the task stays queued, and any other may take it."
+        )
+    return f"{changed} It finishes its task {task} first. To end that now: `holdfast worker stop {name} --now`."
 
 
 def _is_known(home: str, name: str) -> bool:

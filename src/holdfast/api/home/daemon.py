@@ -22,7 +22,7 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     """Blocks until the supervisor has stopped."""
     from holdfast import config
     from holdfast.config.retry_budgets import checkpoint_rules_of, hold_rules_of, staff_of
-    from holdfast.supervisor.context import Settings
+    from holdfast.supervisor.settings import Settings
     from holdfast.wiring import reload, supervisor
 
     ensure_home(home)

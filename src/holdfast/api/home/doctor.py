@@ -15,7 +15,7 @@ import apsw
 from holdfast import config
 from holdfast.api.fleet.alerts import undelivered
 from holdfast.api.fleet.dispatch import holds, words
-from holdfast.api.fleet.schedules import has_supervisor, schedules
+from holdfast.api.fleet.schedules import has_supervisor, nothing_fires, schedules
 from holdfast.api.home.doctor_agents import Finding, agent_findings
 from holdfast.api.home.sweep import leftovers
 from holdfast.api.queries import Queries
@@ -89,7 +89,7 @@ def schedule_findings(home: str) -> Iterator[Finding]:
     live = [row for row in rows if row["enabled"]]
     if live and not has_supervisor(home):
         names = ", ".join(row["name"] for row in live[:5]) + (", …" if len(live) > 5 else "")
-        yield Finding("note", "schedules", f"{names}: nothing fires while no supervisor is running; `holdfast up`")
+        yield Finding("note", "schedules", f"{names}: {nothing_fires()}")
     elif rows:
         yield Finding("ok", "schedules", f"{len(live)} of {len(rows)} enabled; `holdfast schedule list`")
 

@@ -1,4 +1,4 @@
-"""What is left over, for those who only look (`doctor`, `sweep --dry-run`), and the sweep on demand."""
+"""Leftovers of a home: list them (`doctor`, `sweep --dry-run`), and sweep on demand."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.api.commands import who
+from holdfast.api.commands import change_store, who
 from holdfast.api.queries import Queries
+from holdfast.api.requests import wait_for_result
 from holdfast.base import clock
-from holdfast.base.errors import Unavailable
 from holdfast.base.platform import missing
 from holdfast.containers.engine import Engines
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
@@ -20,8 +20,6 @@ from holdfast.core.cleanup.compare import Action, Finding, compare
 from holdfast.core.cleanup.observed import Scene
 from holdfast.core.model import Repo, RequestKind
 from holdfast.processes.strays import find_strays
-from holdfast.store import doorbell
-from holdfast.store.open import open_store
 from holdfast.store.port.workspaces import read_ledger
 from holdfast.workspaces.removal.sweeper import look_now
 
@@ -33,7 +31,7 @@ PATIENCE = 3600.0  # for a supervisor that has thousands of trees to save and de
 
 
 def leftovers(queries: Queries) -> tuple[Scene, list[Finding]]:
-    """The same look and the same comparison as the sweep's; nothing is changed."""
+    """Find leftovers as the sweep does. Nothing is changed."""
     repos = [Repo(id=row["id"], path=row["path"], common_dir=row["common_dir"]) for row in queries.repos()]
     scene = look_now(queries.home, repos)
     if missing() is None:
@@ -46,7 +44,7 @@ def leftovers(queries: Queries) -> tuple[Scene, list[Finding]]:
 
 
 def plan(home: str) -> list[SweepFinding]:
-    """Return what a sweep would do, and what it would leave alone."""
+    """List what a sweep would do, and what it would leave alone."""
     scene, findings = leftovers(Queries(home))
     rows: list[SweepFinding] = [
         {
@@ -68,30 +66,23 @@ def plan(home: str) -> list[SweepFinding]:
 
 
 def sweep(home: str) -> JsonObject:
-    """By the supervisor, if one is up; else here, under its lock. What was done, as in the event `sweep.completed`."""
+    """Sweep by the supervisor, or here under its lock if none is running.
+
+    Return the data of the event `sweep.completed`.
+    """
     queries = Queries(home)
     if queries.supervisor() is None:
         from holdfast import config
         from holdfast.wiring import supervisor
 
         return supervisor.sweep_here(home, config.load()).data()
-    store = open_store(home, create=False)
-    try:
-        request = store.write(lambda tx: tx.requests.ask(RequestKind.SWEEP, None, who(), "", {}, clock.now()))
-    finally:
-        store.close()
-    doorbell.ring(home)
-    return _answer(queries, request)
-
-
-def _answer(queries: Queries, request: int) -> JsonObject:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        answer = queries.request(request)["answer"]
-        if answer is not None:
-            done: JsonObject = json.loads(answer)
-            return done
-        if queries.supervisor() is None:
-            raise Unavailable("The supervisor went away; the next `holdfast up` sweeps by itself.")
-        time.sleep(0.02)
-    raise Unavailable("The supervisor is still sweeping; `holdfast events` tells when it is done (sweep.completed).")
+    request = change_store(home, lambda tx: tx.requests.ask(RequestKind.SWEEP, None, who(), "", {}, clock.now()))
+    answer = wait_for_result(
+        queries,
+        request,
+        time.monotonic() + PATIENCE,
+        if_gone="The supervisor ended. The next `holdfast up` sweeps by itself.",
+        if_late="The supervisor is still sweeping. `holdfast events` shows the end (sweep.completed).",
+    )
+    report: JsonObject = json.loads(answer.text)
+    return report

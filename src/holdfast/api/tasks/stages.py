@@ -86,14 +86,10 @@ def how_to_approve(task_id: str) -> str:
 
 
 def approve(home: str, task_id: str, changes: str | None = None) -> str:
-    """Record an operator's approval of the last stage, or the changes wanted. Return what follows, in words."""
-    from holdfast.api.commands import check_prompt, who
+    """Approve the last stage, or ask for `changes` to it. Return a sentence about what follows."""
+    from holdfast.api.commands import change_store, check_prompt, who
     from holdfast.base import clock
-    from holdfast.store import doorbell
-    from holdfast.store.open import open_store
 
     if changes is not None:
         check_prompt(changes)
-    told = open_store(home, create=False).write(lambda tx: tx.staging.approve(task_id, who(), clock.now(), changes))
-    doorbell.ring(home)
-    return told
+    return change_store(home, lambda tx: tx.staging.approve(task_id, who(), clock.now(), changes))

@@ -29,7 +29,7 @@ def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
     from holdfast.api.work.git_runner import run_here
     from holdfast.core.model import Repo
     from holdfast.workspaces.git.git import Git
-    from holdfast.workspaces.snapshots.restore import unreadable
+    from holdfast.workspaces.snapshots.checkpoint_restore import unreadable
 
     row = find(queries, task_id, number)
     found = next(one for one in queries.repos() if one["id"] == row["repo_id"])

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from holdfast.api.queries import Queries
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, Refused
-from holdfast.store import doorbell
-from holdfast.store.open import open_store
 from holdfast.workspaces.removal import in_use
 
 if TYPE_CHECKING:
@@ -85,6 +83,7 @@ def _run(argv: Sequence[str], path: str, held: int) -> int:
 
 
 def _left(home: str, task_id: str) -> None:
-    """Whatever waits for us need not wait any longer."""
-    open_store(home, create=False).write(lambda tx: tx.keeps.freed(task_id))
-    doorbell.ring(home)
+    """Record that the shell left the workspace, so that a clean-up need not wait for it."""
+    from holdfast.api.commands import change_store
+
+    change_store(home, lambda tx: tx.keeps.freed(task_id))

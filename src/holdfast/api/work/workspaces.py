@@ -6,17 +6,16 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast import config
-from holdfast.api.commands import who
+from holdfast.api.commands import change_store, who
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict
 from holdfast.base.units import show_duration, show_size
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
-from holdfast.store import doorbell
-from holdfast.store.open import open_store
+from holdfast.store.port.transaction import Transaction
 from holdfast.workspaces.names import TRASH
 
 if TYPE_CHECKING:
@@ -216,7 +215,7 @@ def preserved(queries: Queries) -> list[WorkspaceRow]:
 def clean(home: str, task_ids: Sequence[str]) -> None:
     """Let go of preserved workspaces, all or none; their work is salvaged first."""
 
-    def dispose(tx: Any) -> None:
+    def dispose(tx: Transaction) -> None:
         for task_id in task_ids:
             task = tx.tasks.get(task_id)
             if task.state not in TASK_TERMINAL:
@@ -230,15 +229,12 @@ def clean(home: str, task_ids: Sequence[str]) -> None:
             for workspace in preserved:
                 tx.workspaces.dispose(workspace, "salvage", f"dropped by {who()} (operator)", clock.now())
 
-    open_store(home, create=False).write(dispose)
-    doorbell.ring(home)
+    change_store(home, dispose)
 
 
 def keep(home: str, task_id: str, ttl: float) -> KeptRow:
     """Keep a workspace for `ttl` seconds (`inf`: until it is dropped), from now or from its task's end on."""
-    store = open_store(home, create=False)
-    kept = store.write(lambda tx: tx.keeps.keep(task_id, ttl, who(), clock.now()))
-    doorbell.ring(home)
+    kept = change_store(home, lambda tx: tx.keeps.keep(task_id, ttl, who(), clock.now()))
     return {
         "task": task_id,
         "path": None if kept is None else kept.path,

@@ -9,6 +9,7 @@ from holdfast.api.fleet.accounts import accounts, resume_account
 from holdfast.api.format import moment
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, print_json, table
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _HEADERS = ("ACCOUNT", "STATE", "UNTIL", "WHY")
 def configure_accounts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=["list", "resume"], default="list", help="list (the default)")
     parser.add_argument("account", nargs="?", metavar="AGENT/NAME", help="the account that works again")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_accounts(arguments: argparse.Namespace) -> int:

@@ -10,13 +10,15 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
+from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries, follow
 from holdfast.base.errors import Conflict, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
 from holdfast.cli.commands import task_lists
 from holdfast.cli.output.live import AgentWords, BottomLine
-from holdfast.cli.output.render import clean, number, one_line, paint, print_json, quoted
+from holdfast.cli.output.options import add_json_option
+from holdfast.cli.output.render import clean, number, one_line, paint, paint_level, print_json, quoted
 from holdfast.intake.repository import absolute
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         help="keep the workspace if it fails",
     )
     parser.add_argument("--keep-workspace", action="store_true", help="keep the workspace whatever the outcome")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
     parser.usage = f"{parser.prog} PROMPT [options] [-- COMMAND…]"
 
 
@@ -213,7 +215,7 @@ def run_add(arguments: argparse.Namespace) -> int:
         print(f"It is a subtask of {task.spec.parent_id}, which adds it.", file=sys.stderr)
     _print_waits(home, task.id)
     if running is None:
-        print("Queued. No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+        print(f"Queued. {no_supervisor()}", file=sys.stderr)
     return 0
 
 
@@ -327,11 +329,8 @@ def _after_cleanup(queries: Queries, task_id: str) -> TaskDetails:
 
 def _tell(event: EventRow) -> None:
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
-    colour = {"warning": "yellow", "critical": "red"}.get(event["level"], "dim")
-    print(
-        f"  {paint(at, 'dim', sys.stderr)} {paint(event['kind'], colour, sys.stderr)} {clean(event['message'])}",
-        file=sys.stderr,
-    )
+    kind = paint_level(event["kind"], event["level"], sys.stderr)
+    print(f"  {paint(at, 'dim', sys.stderr)} {kind} {clean(event['message'])}", file=sys.stderr)
 
 
 def _tell_end(queries: Queries, task: TaskDetails) -> None:

@@ -11,13 +11,13 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.platform import refuse_unsupported
 from holdfast.base.text import is_text
-from holdfast.cli.output.render import ago, clean, number, paint, print_json
+from holdfast.cli.output.options import add_json_option
+from holdfast.cli.output.render import ago, clean, number, paint, paint_level, print_json
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AlertRow
 
 LEVELS = ("debug", "info", "warning", "critical")
-_COLOURS = {"critical": "red", "warning": "yellow"}
 
 
 def configure_alerts(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def configure_alerts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", "-a", action="store_true", help="acknowledged ones too; with ack: every open one")
     parser.add_argument("--level", choices=LEVELS, help="only those that are at least so bad")
     parser.add_argument("--why", default="", metavar="TEXT", help="with ack: what you did about it; it is recorded")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_alerts(arguments: argparse.Namespace) -> int:
@@ -56,7 +56,7 @@ def _rank(level: str) -> int:
 
 def _print_alert(alert: AlertRow) -> None:
     again = f" ({alert['count']} times)" if alert["count"] > 1 else ""
-    level = paint(alert["level"], _COLOURS.get(alert["level"], "dim"))
+    level = paint_level(alert["level"], alert["level"])
     print(f"{alert['id']}  {level}  {ago(alert['at'])} ago{again}  {clean(alert['message'])}")
     said = str(alert["details"].get("error_text") or "")
     for line in said.splitlines()[-5:]:
@@ -116,7 +116,7 @@ def _test(*, as_json: bool) -> int:
 def configure_crashes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", help="only those of this task")
     parser.add_argument("--since", metavar="AGE", help="only those that are not older, like 24h or 7d")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_crashes(arguments: argparse.Namespace) -> int:

@@ -8,14 +8,15 @@ import sys
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import clean, is_terminal, number, paint, print_json, table
 
 
 def configure_merge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--into", metavar="BRANCH", help="the branch that gets the work (default: the task's base)")
     parser.add_argument("--no-ff", action="store_true", help="a merge commit, even where a fast-forward would do")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_merge(arguments: argparse.Namespace) -> int:
@@ -39,7 +40,7 @@ def run_merge(arguments: argparse.Namespace) -> int:
 
 
 def configure_pr(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument(
         "--base", metavar="BRANCH", help="the branch that is asked to take it (default: the task's base)"
     )
@@ -73,7 +74,7 @@ def configure_branches(parser: argparse.ArgumentParser) -> None:
         help="prune: unmerged ones of ended tasks too; their commits are saved first",
     )
     parser.add_argument("--dry-run", action="store_true", help="prune: only say what would be deleted")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_branches(arguments: argparse.Namespace) -> int:
@@ -136,7 +137,7 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def configure_diff(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--stat", action="store_true", help="only which files, and how much")
     parser.add_argument("--checkpoint", type=number(1), metavar="N", help="what checkpoint N of it holds")
 

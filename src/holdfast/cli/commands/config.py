@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, paint, print_json
 from holdfast.config import SETTINGS, masked, shown
 from holdfast.config.report import Survey, survey
@@ -31,7 +32,7 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show what may be secret: env.set, accounts, notify.command, notify.webhook",
     )
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_config(arguments: argparse.Namespace) -> int:

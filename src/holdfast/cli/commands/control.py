@@ -1,31 +1,34 @@
-"""Commands that hold a task and let it go on: pause, resume."""
+"""Commands that steer one task: pause, resume, cancel, retry, approve."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 
-from holdfast.api.commands import PAUSED, Commands, pause
+from holdfast.api.commands import Commands, pause
 from holdfast.api.format import duration_of, moment
+from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries
+from holdfast.api.requests import wait_for_task_request
 from holdfast.api.tasks.stages import approve
 from holdfast.base.errors import Conflict, Refused, Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
+from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import clean, number, print_json
+from holdfast.core.model import RequestKind
 
-PATIENCE = 30.0  # beyond the grace that its agent has
+PATIENCE = 30.0  # seconds; a pause adds the grace of the agent
 
 
 def configure_pause(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--why", default="", help="recorded with the request")
     parser.add_argument("--for", dest="seconds", metavar="T", help="go on by itself after this long, e.g. 2h")
     parser.add_argument("--force", action="store_true", help="end its agent at once, without the usual grace")
     parser.add_argument("--checkpoint", action="store_true", help="end with an error when no checkpoint holds its tree")
     parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_pause(arguments: argparse.Namespace) -> int:
@@ -38,15 +41,13 @@ def run_pause(arguments: argparse.Namespace) -> int:
     request = pause(home, task_id, arguments.why, seconds, force=arguments.force)
     if request is not None:
         if queries.supervisor() is None:
-            raise Unavailable(
-                f"The request is recorded, but task {task_id} is marked running and no supervisor is up to pause it. "
-                "Start one: `holdfast up`."
-            )
+            raise Unavailable(_recorded_only(task_id, RequestKind.PAUSE))
         if not arguments.no_wait:
-            _wait_paused(queries, request, task_id)
+            patience = PATIENCE + float(queries.task(task_id)["grace"])
+            _wait(queries, request, RequestKind.PAUSE, task_id, patience)
     is_done = request is None or not arguments.no_wait
     newest = max((row["number"] for row in queries.checkpoints(task_id)), default=None) if is_done else None
-    _tell(queries, task_id, newest, is_done=is_done, as_json=arguments.json)
+    _print_pause(queries, task_id, newest, is_done=is_done, as_json=arguments.json)
     if arguments.checkpoint and is_done and newest is None:
         raise Refused(
             f"Task {task_id} is paused, but no checkpoint of it is kept: it has no workspace yet, or saving one failed "
@@ -55,24 +56,19 @@ def run_pause(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _wait_paused(queries: Queries, request: int, task_id: str) -> None:
-    deadline = time.monotonic() + PATIENCE + float(queries.task(task_id)["grace"])
-    while time.monotonic() < deadline:
-        running = queries.supervisor()  # before the answer: it may be given as the last act of a supervisor that goes
-        answer = queries.request(request)["answer"]
-        if answer is not None:
-            if answer != PAUSED:
-                raise Conflict(f"Task {task_id} was not paused: {answer}.")
-            return
-        if running is None:
-            raise Unavailable(f"The supervisor went away; the request to pause {task_id} stays recorded.")
-        time.sleep(0.02)
-    raise Unavailable(
-        f"The supervisor has not paused task {task_id} yet; the request stands. See `holdfast why {task_id}`."
-    )
+def _recorded_only(task_id: str, kind: RequestKind) -> str:
+    return f"The request to {kind} {task_id} is recorded, and the task is marked running. {no_supervisor()}"
 
 
-def _tell(queries: Queries, task_id: str, checkpoint: int | None, *, is_done: bool, as_json: bool) -> None:
+def _wait(queries: Queries, request: int, kind: RequestKind, task_id: str, patience: float) -> str:
+    """Wait until the request is carried out, and return the sentence that says so. Raise Conflict if it was refused."""
+    outcome = wait_for_task_request(queries, request, kind, task_id, patience)
+    if not outcome.is_done:
+        raise Conflict(outcome.message)
+    return outcome.message
+
+
+def _print_pause(queries: Queries, task_id: str, checkpoint: int | None, *, is_done: bool, as_json: bool) -> None:
     task = queries.state(task_id)
     if as_json:
         told = {key: task[key] for key in ("id", "state", "pause_reason", "resume_after")}
@@ -89,7 +85,7 @@ def _tell(queries: Queries, task_id: str, checkpoint: int | None, *, is_done: bo
 
 
 def configure_resume(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument(
         "--force", action="store_true", help="also beyond its limit of resumes, and although its account is shut"
     )
@@ -115,15 +111,12 @@ def run_resume(arguments: argparse.Namespace) -> int:
     )
     print(f"{task_id}: {message}.")
     if queries.supervisor() is None:
-        print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+        print(no_supervisor(), file=sys.stderr)
     return 0
 
 
-CANCEL_PATIENCE = 30.0
-
-
 def configure_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--why", default="", help="recorded with the request")
     parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
     parser.add_argument(
@@ -150,36 +143,16 @@ def run_cancel(arguments: argparse.Namespace) -> int:
         print(f"Cancelled {task_id}.")
         return 0
     if queries.supervisor() is None:
-        raise Unavailable(
-            f"The request is recorded, but task {task_id} is marked running and no supervisor is up to end it. "
-            "Start one: `holdfast up`."
-        )
+        raise Unavailable(_recorded_only(task_id, RequestKind.CANCEL))
     if arguments.no_wait:
         print(f"Asked the supervisor to cancel {task_id}.")
         return 0
-    return _wait_cancelled(queries, request, task_id)
-
-
-def _wait_cancelled(queries: Queries, request: int, task_id: str) -> int:
-    deadline = time.monotonic() + CANCEL_PATIENCE
-    while time.monotonic() < deadline:
-        answer = queries.request(request)["answer"]
-        if answer is not None:
-            state = queries.state(task_id)["state"]
-            if state != "cancelled":
-                raise Conflict(f"Task {task_id} was not cancelled: {answer}.")
-            print(f"Cancelled {task_id}.")
-            return 0
-        if queries.supervisor() is None:
-            raise Unavailable(f"The supervisor went away; the request to cancel {task_id} stays recorded.")
-        time.sleep(0.02)
-    raise Unavailable(
-        f"The supervisor has not ended task {task_id} yet; the request stands. See `holdfast why {task_id}`."
-    )
+    print(_wait(queries, request, RequestKind.CANCEL, task_id, PATIENCE))
+    return 0
 
 
 def configure_retry(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--fresh", action="store_true", help="start from the base instead of where it stopped")
 
 
@@ -192,9 +165,9 @@ def run_retry(arguments: argparse.Namespace) -> int:
 
 
 def configure_approve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--changes", metavar="TEXT", help="let the stage go again, and tell its agent this")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_approve(arguments: argparse.Namespace) -> int:
@@ -207,5 +180,5 @@ def run_approve(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{task_id}: {clean(told)}.")
     if queries.supervisor() is None:
-        print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+        print(no_supervisor(), file=sys.stderr)
     return 0

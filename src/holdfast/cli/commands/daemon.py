@@ -6,8 +6,10 @@ import argparse
 import sys
 import time
 
+from holdfast.api.outcome import NoSupervisor
 from holdfast.base.errors import Unavailable, UsageError
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, number, paint, print_json, quoted
 
 DOWN_PATIENCE = 120.0
@@ -73,7 +75,7 @@ def run_down(arguments: argparse.Namespace) -> int:
     queries = Queries(home)
     running = queries.supervisor()
     if running is None:
-        print("No supervisor is running.")
+        print(f"{NoSupervisor.IN_STATUS.capitalize()}.")
         return 0
     mode = "now" if arguments.now else "keep-agents" if arguments.keep_agents else "graceful"
     Commands(home, create=False).down(mode)
@@ -100,7 +102,7 @@ def configure_doctor(parser: argparse.ArgumentParser) -> None:
         "--witness", metavar="FILE", help="with --invariants: what was seen outside (docs/faults.md has the format)"
     )
     parser.add_argument("--fix", action="store_true", help="first remove leftovers, as `holdfast sweep` does")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
@@ -156,7 +158,7 @@ def configure_rehearse(parser: argparse.ArgumentParser) -> None:
         help=f"what the stub of the provider does (default tool): {', '.join(STUB_SCENARIOS)}; docs/stub-llm.md",
     )
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 5s")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_rehearse(arguments: argparse.Namespace) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from holdfast.api.fleet.dispatch import holds, release
+from holdfast.api.fleet.dispatch import describe_release, holds, release
 from holdfast.api.format import moment
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, print_json, table
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _HEADERS = ("HOLD", "SINCE", "UNTIL", "GOES FIRST", "WHY")
 def configure_dispatch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=["list", "release"], default="list", help="list (the default)")
     parser.add_argument("hold", nargs="?", metavar="HOLD", help="which, such as provider:anthropic; without it, all")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_dispatch(arguments: argparse.Namespace) -> int:
@@ -55,8 +56,6 @@ def _release(home: str, arguments: argparse.Namespace) -> int:
     released, resumed = release(home, arguments.hold)
     if arguments.json:
         print_json({"released": released, "resumed": resumed})
-    elif released:
-        print(f"Released: {', '.join(released)}.{f' Resumed: {chr(32).join(resumed)}.' if resumed else ''}")
     else:
-        print("Nothing was held back.")
+        print(describe_release(released, resumed))
     return 0

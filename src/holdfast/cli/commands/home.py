@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Refused
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, print_json, size
 from holdfast.config import user_file
 
@@ -24,7 +25,7 @@ def configure_backup(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--store-only", action="store_true", help="only the database, without saved work")
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_backup(arguments: argparse.Namespace) -> int:
@@ -159,7 +160,7 @@ def ask(question: str, word: str) -> None:
 
 def configure_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_sweep(arguments: argparse.Namespace) -> int:

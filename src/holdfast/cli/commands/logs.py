@@ -13,6 +13,7 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import NotFound, UsageError
 from holdfast.base.files import data_blocks, open_plain
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_task_id
 from holdfast.cli.output.render import clean, number, paint, print_json
 from holdfast.config.known_secrets import learn_for_showing
 from holdfast.secrets.redact import Flow
@@ -25,7 +26,7 @@ OVER = ("completed", "failed", "cancelled")
 
 
 def configure_logs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the task ends")
     parser.add_argument("--run", type=number(1), metavar="N", help="the task's N-th run (the last one by default)")
     parser.add_argument("--member", metavar="NAME", help="of a parallel stage: only this member's runs")

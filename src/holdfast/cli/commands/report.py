@@ -9,6 +9,7 @@ import sys
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import clean, one_line, paint, print_json, quoted
 
 MOST_NAMES = 20  # of changed files on a terminal
@@ -53,9 +54,9 @@ def _indented(text: str, by: str = "  ") -> None:
 
 
 def configure_report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--output", "-o", metavar="FILE", help="write it there; one that is there is replaced")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_report(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.units import show_duration
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import ago, clean, is_terminal, one_line, print_json, quoted, size, table
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def configure_salvage(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", metavar="ID", help="list, prune: all of this task")
     parser.add_argument("--yes", action="store_true", help="prune: drop what you named, for good")
     parser.add_argument("--dry-run", action="store_true", help="prune: only say what would go")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_salvage(arguments: argparse.Namespace) -> int:

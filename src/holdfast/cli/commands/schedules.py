@@ -1,4 +1,4 @@
-"""The command about schedules: where each stands, firing one by hand, letting one fire or not."""
+"""The command about schedules: list them, show one, fire one by hand, enable or disable one."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ import sys
 from typing import TYPE_CHECKING
 
 from holdfast.api.fleet import schedules as schedule_text
-from holdfast.api.fleet.schedules import find, fire, fires, has_supervisor, schedule_rows, switch, upcoming
+from holdfast.api.fleet.schedules import (
+    find,
+    fire_schedule,
+    fires,
+    has_supervisor,
+    nothing_fires,
+    schedule_rows,
+    switch_schedule,
+    upcoming,
+)
 from holdfast.api.format import in_words
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
-from holdfast.cli.output.render import clean, one_line, paint, print_json, table
+from holdfast.cli.output.options import add_json_option
+from holdfast.cli.output.render import clean, one_line, paint, print_json, print_outcome, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import ScheduleRow
 
 _HEADERS = ("SCHEDULE", "STATE", "REPO", "WHEN", "LAST", "NEXT", "TROUBLE")
 _NEXT, _LAST = 5, 10  # how many `show` has
-ASLEEP = (
-    "No supervisor is running, so nothing fires until `holdfast up`; what is missed until then is made up for as each "
-    "one's `misfire` says."
-)
 
 
 def configure_schedule(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +39,7 @@ def configure_schedule(parser: argparse.ArgumentParser) -> None:
         help="list (the default)",
     )
     parser.add_argument("name", nargs="?", metavar="SCHEDULE", help="its name; REPO:NAME where several have that name")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_schedule(arguments: argparse.Namespace) -> int:
@@ -48,8 +54,11 @@ def run_schedule(arguments: argparse.Namespace) -> int:
     if arguments.action == "show":
         return _show(home, row, as_json=arguments.json)
     if arguments.action == "fire":
-        return _fire(home, row, as_json=arguments.json)
-    return _switch(home, row, on=arguments.action == "enable", as_json=arguments.json)
+        outcome = fire_schedule(home, row)
+    else:
+        outcome = switch_schedule(home, row, on=arguments.action == "enable")
+    print_outcome(outcome, as_json=arguments.json)
+    return 0
 
 
 # -- list --------------------------------------------------------------------------------------------------------------
@@ -70,7 +79,7 @@ def _list(home: str, *, as_json: bool) -> int:
     for problem in problems.values():
         print(f"{paint('not taken', 'yellow', sys.stderr)}  {clean(problem)}", file=sys.stderr)
     if rows and not has_supervisor(home):
-        print(ASLEEP, file=sys.stderr)
+        print(nothing_fires(), file=sys.stderr)
     return 0
 
 
@@ -104,35 +113,5 @@ def _show(home: str, row: ScheduleRow, *, as_json: bool) -> int:
     for number, fired in enumerate(last):
         print(f"  {'last' if number == 0 else '':<10}{schedule_text.fired(fired, row['timezone'])}")
     if not has_supervisor(home):
-        print(ASLEEP, file=sys.stderr)
-    return 0
-
-
-# -- fire, enable, disable ---------------------------------------------------------------------------------------------
-
-
-def _fire(home: str, row: ScheduleRow, *, as_json: bool) -> int:
-    fired, is_heard = fire(home, row)
-    if as_json:
-        print_json({**fired, "supervisor": is_heard})
-        return 0
-    then = "" if is_heard else " No supervisor is running: it waits in the queue for the next `holdfast up`."
-    print(f"{fired['task']}  queued by the schedule {clean(row['name'])}, by hand; its times stay as they are.{then}")
-    return 0
-
-
-def _switch(home: str, row: ScheduleRow, *, on: bool, as_json: bool) -> int:
-    changed, is_heard = switch(home, row, on=on)
-    if as_json:
-        where = {"schedule": row["name"], "repo": row["repo"]}
-        print_json({**where, "enabled": on, "changed": changed, "supervisor": is_heard})
-        return 0
-    word = "enabled" if on else "disabled"
-    if not changed:
-        print(f"Schedule {clean(row['name'])} was {word} already.")
-        return 0
-    then = "It goes on from now." if on else "Nothing of it fires until `holdfast schedule enable`."
-    print(f"Schedule {clean(row['name'])} is {word}. {then}")
-    if on and not is_heard:
-        print(ASLEEP, file=sys.stderr)
+        print(nothing_fires(), file=sys.stderr)
     return 0

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import print_json
 
 
@@ -19,7 +20,7 @@ def configure_service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", metavar="DIR", help="below this directory instead of /, as for systemctl --root")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     parser.add_argument("--force", action="store_true", help="replace what is not ours; it is kept beside")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_service(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, print_json, table
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def configure_stats(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="A", help="only this agent")
     parser.add_argument("--since", metavar="T", help="only runs that ended within this long, e.g. 7d")
     parser.add_argument("--by", choices=["day", "hour"], help="over time: one line per agent and day, or hour")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_stats(arguments: argparse.Namespace) -> int:

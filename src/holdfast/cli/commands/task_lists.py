@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.outcome import no_supervisor
 from holdfast.base.errors import UsageError
 from holdfast.cli.output.render import clean, one_line, print_json
 
@@ -110,7 +111,7 @@ def _tell(home: str, taken: Taken, *, rehearse: bool) -> None:
             f"Task {known.task_id} is {known.state}: `holdfast retry {known.task_id}` queues it again.", file=sys.stderr
         )
     if not rehearse and taken.queued and _queries(home).supervisor() is None:
-        print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+        print(no_supervisor(), file=sys.stderr)
 
 
 def _row(home: str, arguments: argparse.Namespace, listed: Listed, taken: Taken) -> JsonObject:

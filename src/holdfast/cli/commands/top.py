@@ -14,6 +14,7 @@ from holdfast.api.fleet.filter import Wish
 from holdfast.api.fleet.status import held_up, line
 from holdfast.api.fleet.view import FleetReader, Picture, as_json
 from holdfast.api.format import duration, moment, money
+from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
@@ -57,7 +58,7 @@ def _header(vitals: VitalsRow, now: float) -> None:
     """As the screen has it on top; what holds the fleet up below."""
     pieces = [piece.text for piece in line(vitals, now)]
     if vitals["supervisor"]["state"] == "none":
-        pieces[0] = "no supervisor is running (`holdfast up`)"  # there is no key to press
+        pieces[0] = no_supervisor(NoSupervisor.IN_STATUS, "`holdfast up`")  # there is no key to press
     print(clean(f"{moment(now)}  {'; '.join(pieces)}"))
     for words in held_up(vitals):
         print(clean(words))
@@ -155,7 +156,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     app = Top(home, bell=arguments.bell or bool(config.best_effort()["top.bell"]))
     app.leaving.catch()
     app.run()
-    if not app.errands.finish():
+    if not app.actions.threads.finish():
         print("holdfast: what was asked for last has not ended; `holdfast events` tells.", file=sys.stderr)
     return app.return_code or 0
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.api.fleet.trackers import links, sync, trackers
 from holdfast.api.format import moment
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, print_json, table
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _HEADERS = ("ISSUE", "STATE", "TASK", "SINCE", "WHY")
 def configure_tracker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=["list", "sync"], default="list", help="list (the default)")
     parser.add_argument("--all", action="store_true", help="also issues that are settled")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_tracker(arguments: argparse.Namespace) -> int:

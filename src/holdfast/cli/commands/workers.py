@@ -1,4 +1,4 @@
-"""The command about named workers: what each does; starting, stopping and restarting one."""
+"""The command about named workers: list them, start, stop or restart one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from holdfast.api.fleet.workers import steer, workers
+from holdfast.api.fleet.workers import steer_worker, workers
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
-from holdfast.cli.output.render import ago, clean, one_line, print_json, table
+from holdfast.cli.output.options import add_json_option
+from holdfast.cli.output.render import ago, clean, one_line, print_json, print_outcome, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import WorkerRow
 
 _HEADERS = ("WORKER", "STATE", "TAKES", "TASK", "CRASHES", "SINCE", "WHY")
-_DONE = {"start": "started", "stop": "stopped", "restart": "restarted"}
 
 
 def configure_worker(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def configure_worker(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="which worker")
     parser.add_argument("--now", action="store_true", help="with stop: do not wait for its present task")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_worker(arguments: argparse.Namespace) -> int:
@@ -34,11 +34,9 @@ def run_worker(arguments: argparse.Namespace) -> int:
         return _list(arguments)
     if arguments.name is None:
         raise UsageError(f"Say which: `holdfast worker {arguments.action} NAME`; `holdfast worker list` has them.")
-    row = steer(home_directory(), arguments.action, arguments.name, at_once=arguments.now)
-    if arguments.json:
-        print_json(row)
-    else:
-        print(clean(_said(arguments, row)))
+    print_outcome(
+        steer_worker(home_directory(), arguments.action, arguments.name, at_once=arguments.now), as_json=arguments.json
+    )
     return 0
 
 
@@ -69,18 +67,3 @@ def _cells(row: WorkerRow) -> list[str]:
         ago(row["since"]) if row["since"] is not None else "-",
         one_line(clean(row["reason"]), 70),
     ]
-
-
-def _said(arguments: argparse.Namespace, row: WorkerRow) -> str:
-    text = f"Worker {row['name']} is {_DONE[arguments.action]}."
-    if row["task"] is not None and arguments.action == "stop":
-        text += (
-            f" The agent of its task {row['task']} is told to end; the task stays queued, and any other may take it."
-            if arguments.now
-            else f" It finishes its task {row['task']} first (--now does not wait)."
-        )
-    elif row["task"] is not None:
-        text += f" It goes on with its task {row['task']}."
-    if not row["supervisor"]:
-        text += " No supervisor is running: the wish is recorded, and holds from the next `holdfast up` on."
-    return text

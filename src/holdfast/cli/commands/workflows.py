@@ -11,6 +11,7 @@ from holdfast.api.fleet.workflows import Workflows, one_workflow, workflows
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.units import show_duration
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, paint, print_json, table
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ BROKEN = 1
 def configure_workflows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="WORKFLOW", help="everything about this one, its prompts too")
     parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have them")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_workflows(arguments: argparse.Namespace) -> int:

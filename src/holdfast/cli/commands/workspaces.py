@@ -8,9 +8,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import ago, one_line, print_json, size, table
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ def configure_workspaces(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", "-a", action="store_true", help="list: those that are gone too")
     parser.add_argument("--all-preserved", action="store_true", help="clean: every preserved workspace")
     parser.add_argument("--yes", "-y", action="store_true", help="clean --all-preserved: do not ask")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_workspaces(arguments: argparse.Namespace) -> int:
@@ -101,16 +103,16 @@ def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
     for task_id in wanted:
         print(f"The workspace of {task_id} will be salvaged and removed.")
     if queries.supervisor() is None:
-        print("No supervisor is running: that happens at the next `holdfast up`.", file=sys.stderr)
+        print(no_supervisor(NoSupervisor.TAKES_EFFECT_LATER), file=sys.stderr)
     return 0
 
 
 def configure_keep(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument("--for", dest="span", metavar="DURATION", help="for so long from now on (30d, 12h)")
     how_long.add_argument("--forever", action="store_true", help="until it is dropped (this is the default)")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_keep(arguments: argparse.Namespace) -> int:
@@ -132,7 +134,7 @@ def run_keep(arguments: argparse.Namespace) -> int:
 
 
 def configure_shell(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("-c", dest="line", metavar="COMMAND", help="run this line in it instead of a shell to type in")
 
 

@@ -7,9 +7,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.colours import STATE_COLOURS
 from holdfast.api.format import duration
 from holdfast.api.queries import Queries
-from holdfast.cli.output.render import COLOURS, is_fancy, one_line
+from holdfast.cli.output.render import is_fancy, one_line
 from holdfast.config.known_secrets import without_secrets
 
 if TYPE_CHECKING:  # imported when an agent's events are read: not every agent has some
@@ -109,7 +110,7 @@ class BottomLine:
         from rich.text import Text
 
         text = Text.assemble(
-            (state, COLOURS.get(state, "")),
+            (state, STATE_COLOURS.get(state, "")),
             f" {duration(time.monotonic() - self._began)}  ",
             (self._last_words() if self._words.last is None else one_line(self._words.last, 80), "dim"),
         )

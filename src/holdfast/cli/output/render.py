@@ -1,4 +1,4 @@
-"""Text for people: tables, colours where there is a terminal, nothing that an agent wrote unfiltered."""
+"""Output for people: tables, colours on a terminal, and no unfiltered text of an agent."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from holdfast.api.colours import LEVEL_COLOURS, STATE_COLOURS
+from holdfast.api.outcome import ActionOutcome
 from holdfast.base.text import clean, one_line, quoted
 
 __all__ = [
@@ -21,21 +23,15 @@ __all__ = [
     "number",
     "one_line",
     "paint",
+    "paint_level",
     "print_json",
+    "print_outcome",
     "quoted",
     "rich_table",
     "size",
     "table",
 ]
 
-COLOURS = {
-    "queued": "cyan",
-    "running": "blue",
-    "paused": "yellow",
-    "completed": "green",
-    "failed": "red",
-    "cancelled": "magenta",
-}
 _CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "dim": 2}
 
 
@@ -43,7 +39,7 @@ BIGGEST_NUMBER = 2**31 - 1
 
 
 def number(least: int = -BIGGEST_NUMBER, most: int = BIGGEST_NUMBER) -> Callable[[str], int]:
-    """A whole number on the command line, within what the store can hold."""
+    """Return a parser of whole numbers within what the store can hold."""
 
     def parse(word: str) -> int:
         try:
@@ -62,7 +58,7 @@ def is_terminal(stream: Any = None) -> bool:
 
 
 def is_fancy(stream: Any = None) -> bool:
-    """Whether colours are welcome."""
+    """True if the stream may have colours."""
     return is_terminal(stream) and "NO_COLOR" not in os.environ
 
 
@@ -70,11 +66,26 @@ def paint(text: str, colour: str, stream: Any = None) -> str:
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if is_fancy(stream) else text
 
 
+def paint_level(text: str, level: str, stream: Any = None) -> str:
+    """Paint the text in the colour of the level of an event or alert."""
+    return paint(text, LEVEL_COLOURS.get(level, "dim"), stream)
+
+
 def print_json(value: object) -> None:
-    """Valid on every stream: what its encoding may not have is written as JSON's own escapes."""
+    """Print one line of JSON. Characters that the encoding of the stream may not have are escaped."""
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
     text = json.dumps(value, ensure_ascii=not is_utf8, separators=(",", ":"))
     print(text if text.isascii() and "\x7f" not in text else _DRIVING.sub(_escaped, text))
+
+
+def print_outcome(outcome: ActionOutcome, *, as_json: bool) -> None:
+    """Print the data of the outcome as JSON, or its message, and its note as a remark beside it."""
+    if as_json:
+        print_json(outcome.data)
+        return
+    print(clean(outcome.message))
+    if outcome.note:
+        print(clean(outcome.note), file=sys.stderr)
 
 
 # What JSON lets through as it is, and a terminal may obey: as escapes it is the same value.
@@ -95,7 +106,7 @@ def ago(moment: float | None) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes for people: 12 B, 3.4 KiB, 1.0 GiB."""
+    """Return a number of bytes for people: 12 B, 3.4 KiB, 1.0 GiB."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -104,7 +115,7 @@ def size(count: float) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, state_column: int | None = None) -> None:
-    """Aligned columns; with rich on a terminal, plain elsewhere."""
+    """Print aligned columns, by rich on a terminal, plain elsewhere."""
     listed = [[" ".join(clean(cell).split("\n")) for cell in row] for row in rows]
     if is_fancy():
         _rich_table(headers, listed, state_column)
@@ -124,7 +135,7 @@ def rich_table(headers: Sequence[str], rows: Iterable[Sequence[str]], state_colu
     for row in rows:
         made.add_row(
             *(
-                Text(cell, style=COLOURS.get(cell, "")) if index == state_column else Text(cell)
+                Text(cell, style=STATE_COLOURS.get(cell, "")) if index == state_column else Text(cell)
                 for index, cell in enumerate(row)
             )
         )

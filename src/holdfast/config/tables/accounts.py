@@ -1,7 +1,8 @@
-"""More logins per agent: `[accounts.claude.work] config_dir = "~/.claude-work"`. In the user's own file only.
+"""Accounts: more logins per agent, as in `[accounts.claude.work] config_dir = "~/.claude-work"`.
 
-`default` is the user's own login; a table of that name refines it. A value of `env` may say where the secret is instead
-of what it is: "env:NAME" or "file:PATH", looked up when an agent starts (accounts.py beside the packages).
+Only the user's own file may have them. `default` is the user's own login, and a table of that name refines it. A value
+of `env` may be the place of a secret instead of the secret: "env:NAME" or "file:PATH". It is looked up when an agent
+starts (secrets/references.py).
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import Any
 
 from holdfast.base.text import is_text
 from holdfast.config.settings import CLI_AGENTS
-from holdfast.config.values import flag, meant, nonempty_text
+from holdfast.config.values import OWN_VARIABLES, flag, meant, nonempty_text
 
 SECTION = "accounts"
 DEFAULT = "default"
-AUTO = "auto"  # not an account: Holdfast chooses
+AUTO = "auto"  # not an account: Holdfast chooses one
 KEYS = ("config_dir", "base_url", "env", "auto")
 NAMES = "letters, digits, '.', '_' and '-', and begins with a letter or digit"
-ELSEWHERE = ("env:", "file:")  # a value that begins so names the place of the secret
+ELSEWHERE = ("env:", "file:")  # a value with such a prefix is the place of a secret
 HIDDEN = "…"
-TOLD_BY_ARGUMENT = ("codex",)  # agents whose CLI gets `base_url` as an argument: not the place for a secret
+TOLD_BY_ARGUMENT = ("codex",)  # agents whose CLI gets `base_url` as an argument, which must not hold a secret
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOGIN_IN_URL = re.compile(r"(?<=://)[^/]*@")
@@ -32,19 +33,19 @@ Complain = Callable[[str, str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccountTable:
-    """One account as the file has it: secrets are not looked up yet."""
+    """One account as written in the file, before its secrets are looked up."""
 
     config_dir: str | None = None
     base_url: str | None = None
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    auto: bool = True  # Holdfast may choose it for tasks that name none
+    auto: bool = True  # Holdfast may choose this account for tasks that do not name one
 
 
 Accounts = dict[str, dict[str, AccountTable]]  # agent → name → table, in the order of the file
 
 
 def read_accounts(tables: object, complain: Complain) -> Accounts:
-    """Every account in the value of `accounts`; whatever is none goes to `complain(full key, text)`."""
+    """Return every account in the value of `accounts`. Mistakes go to `complain(full key, text)`."""
     found: Accounts = {}
     example = f"'{SECTION}.claude.work'"
     if not isinstance(tables, dict):
@@ -72,7 +73,10 @@ def read_accounts(tables: object, complain: Complain) -> Accounts:
 
 
 def refuse_in_repository(complain: Complain, user_file: str) -> None:
-    """A clone could send the user's prompts and keys wherever it likes: not even trust lets it."""
+    """Report accounts in a repository's file as a mistake, even if the file is trusted.
+
+    A clone could otherwise send the user's prompts and keys to any address.
+    """
     complain(
         SECTION,
         f"'{SECTION}' names logins and could show secrets, so it is never taken from a repository's file, trusted or "
@@ -81,7 +85,7 @@ def refuse_in_repository(complain: Complain, user_file: str) -> None:
 
 
 def lines_to_show(accounts: Accounts, *, reveal: bool) -> dict[str, Any]:
-    """Full key → value for `config show`. What is a secret, or may be one, is hidden."""
+    """Return full key → value for `config show`. Values that are or may be secrets are hidden."""
     found: dict[str, Any] = {}
     for agent, tables in accounts.items():
         for name, table in tables.items():
@@ -94,7 +98,7 @@ def lines_to_show(accounts: Accounts, *, reveal: bool) -> dict[str, Any]:
 
 
 def holds_secrets(accounts: Accounts) -> bool:
-    """Whether a secret stands in the file itself."""
+    """True if the file itself contains a secret, not only the place of one."""
     return any(
         not value.startswith(ELSEWHERE)
         for tables in accounts.values()
@@ -130,7 +134,7 @@ def _account(place: str, name: str, table: object, complain: Complain) -> Accoun
     return AccountTable(**values) if good else None
 
 
-# -- values: messages never quote them, they may be secrets ------------------------------------------------------------
+# -- values: messages never quote them, because they may be secrets ----------------------------------------------------
 
 
 def _folder(value: object) -> str:
@@ -153,15 +157,15 @@ def _variables(value: object) -> dict[str, str]:
     for name, word in value.items():
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f"'{name[:60]}' cannot be the name of an environment variable")
-        if name.startswith("HOLDFAST_"):
+        if name.startswith(OWN_VARIABLES):
             raise ValueError(f"{name[:60]} is a variable of Holdfast itself")
         if not isinstance(word, str) or not is_text(word):
             raise ValueError(f"the value of {name} is not text; write it in quotes")
         place, _, rest = word.partition(":")
         if place == "env" and not _VARIABLE.fullmatch(rest):
-            raise ValueError(f'{name}: behind "env:" the name of a variable is expected')
+            raise ValueError(f'{name}: after "env:" the name of a variable is expected')
         if place == "file" and not os.path.isabs(os.path.expanduser(rest)):
-            raise ValueError(f'{name}: behind "file:" a whole path is expected, which begins with / or ~')
+            raise ValueError(f'{name}: after "file:" a whole path is expected, which begins with / or ~')
     return dict(value)
 
 

@@ -1,4 +1,4 @@
-"""The workflows that are there without any file. A file's workflow of the same name takes the place of one."""
+"""The built-in workflows. A workflow of the same name in a file replaces the built-in one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ READS = AgentChoice(permission="read")
 
 WORK = Draft(
     name="work",
-    about="One agent does the task, as without a workflow; its result is kept.",
+    about="One agent does the task, as without a workflow. Its result is kept.",
     stages=(StageDraft(name="work"),),
 )
 
@@ -48,7 +48,7 @@ The plan:
 How to work:
 
 - Read the code that you are about to change first. Where the plan is wrong, do what is right and say so in the end.
-- Write or extend tests with the change, run the tests of what you touched, and mend what they find.
+- Write or extend tests with the change, run the tests of what you touched, and fix what they find.
 - Keep to the conventions of the files around. Change nothing that the task does not need.
 - Commit your work in steps that make sense, each with a message that says why.
 
@@ -86,8 +86,8 @@ Ask:
 - Do the tests test it? Would they fail if the change were wrong?
 - Will the next person understand it?
 
-List your findings, the most important first, each with file and line, what is wrong, and what to do instead. Tell \
-defects, which have to be mended, from remarks, which do not. Do not ask for changes because of taste.
+List your findings, the most important first, each with file and line, what is wrong, and what to do instead. Separate \
+defects, which have to be fixed, from remarks, which do not. Do not ask for changes because of taste.
 
 Approve if there are no defects. End your answer with exactly one of these two lines, and nothing after it:
 VERDICT: approve

@@ -1,4 +1,8 @@
-"""The keys of a `[[schedule]]`: how each value is read, and what it means."""
+"""The keys of a `[[schedule]]`: the parser and the meaning of each.
+
+Cron expressions and time zones are checked, and mistakes are described in plain words. The modules that compute with
+times are imported only if a file has a schedule, because every command reads the user's file.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ _ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_WANTS = {  # by the field's place among six
+_WANTS = {  # field → its index among six, and the values it takes
     "second": (0, "0 to 59"),
     "minute": (1, "0 to 59"),
     "hour": (2, "0 to 23"),
@@ -53,7 +57,7 @@ def cron_expression(value: object) -> str:
     except (ValueError, AssertionError, OverflowError):
         raise ValueError(f"'{shown(expression)}' cannot be read as cron: {_FIELDS}") from None
     if next(times, None) is None:
-        raise ValueError(f"'{shown(expression)}' never comes")
+        raise ValueError(f"'{shown(expression)}' never happens: no date matches it")
     return expression
 
 
@@ -84,7 +88,7 @@ def time_zone(value: object) -> str:
         if len(value) <= LONGEST_ZONE:
             ZoneInfo(value)
             return value
-    except (OSError, ValueError, KeyError):  # not there; a directory of zones; outside of their directory
+    except (OSError, ValueError, KeyError):  # unknown; a directory of zones; outside of their directory
         pass
     raise ValueError(f"there is no time zone '{shown(value)}'{_meant(value)}; they are named like Europe/Berlin")
 
@@ -100,7 +104,7 @@ def _meant(word: str) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-LABEL = "schedule"  # of the tasks that a schedule adds: its name
+LABEL = "schedule"  # tasks of a schedule have this label, with the schedule's name as value
 NAMES = "letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 64 of them"
 MOST_LABELS = 64
 LONGEST_PROMPT = 64 * 1024  # characters
@@ -131,13 +135,13 @@ def _repo(value: object) -> str:
     if not os.path.isabs(path):
         raise ValueError(f"'{shown(path)}' is not a whole path; begin it with / or ~")
     checkout = checkout_at(path)
-    if not is_text(checkout):  # a link may lead anywhere
+    if not is_text(checkout):  # a symbolic link may lead to a name that is not UTF-8
         raise ValueError(f"'{shown(path)}' leads to a directory whose name is not UTF-8; rename it")
     return checkout
 
 
 def checkout_at(path: str) -> str:
-    """The top level of the checkout around `path`; `path` itself where there is none (yet)."""
+    """Return the top level of the checkout around `path`, or the real `path` if there is no checkout (yet)."""
     real = os.path.realpath(path)
     place = real
     while place != os.path.dirname(place):
@@ -182,19 +186,19 @@ def _priority(value: object) -> int:
 def _timeout(value: object) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
-        raise ValueError("a task with no time at all cannot do anything; leave it out for the usual timeout")
+        raise ValueError("it has to be longer than nothing; leave it out for the usual timeout")
     return seconds
 
 
 def _jitter(value: object) -> float:
     seconds = parse_duration(value)
     if seconds > LONGEST_JITTER:
-        raise ValueError(f"'{shown(value)}' is more than a day, over which nothing is spread")
+        raise ValueError(f"'{shown(value)}' is more than a day, which is the most")
     return seconds
 
 
 class _words(one_of):
-    """One of a few words, with what was probably meant."""
+    """A parser for one of a few words. Its error suggests the word that was probably meant."""
 
     def __call__(self, value: object) -> str:
         try:
@@ -234,34 +238,38 @@ KEYS = tuple(READERS)
 TASK_KEYS = ("prompt", "workflow", "agent", "model", "base", "ref", "labels", "priority", "timeout")
 # For the reference page: scripts/generate_docs.py.
 MEANINGS: Mapping[str, tuple[str, str]] = {
-    "name": ("needed", f"Its name: {NAMES}. Two repositories may each have a `nightly`."),
-    "repo": ("needed in your own file", "The checkout that its tasks work on: a whole path, `~` is your home."),
+    "name": ("needed", f"The name: {NAMES}. Two repositories may each have a `nightly`."),
+    "repo": ("needed in your own file", "The checkout that its tasks work on: a whole path, where `~` is your home."),
     "cron": ("needed", "Five fields (minute, hour, day of month, month, day of week), or six with seconds first."),
     "timezone": ("`UTC`", "The zone that `cron` is read in, by its IANA name, like `Europe/Berlin`."),
-    "prompt": ("needed without a workflow", "What its tasks are asked to do."),
-    "workflow": ("none", "The workflow of its tasks; `prompt` is then its `task.prompt`."),
+    "prompt": ("needed without a workflow", "The prompt of its tasks."),
+    "workflow": ("none", "The workflow of its tasks. `prompt` is then `task.prompt` in the workflow."),
     "agent": ("the setting `agent`", "The agent of its tasks."),
     "model": ("the agent's setting", "The model of its tasks."),
-    "base": ("the current branch", "Where its tasks start from; with `ref`, where the range begins that they look at."),
-    "ref": ("none", "The end of the range that they look at, where their workspaces begin: `base`..`ref`."),
-    "labels": ("none", "Labels of its tasks; `schedule=NAME` comes by itself."),
-    "priority": ("`0`", "Of its tasks: higher ones are taken first."),
+    "base": (
+        "the current branch",
+        "Where the branches of its tasks start. With `ref`: the start of the range that they review.",
+    ),
+    "ref": ("none", "The end of the range that its tasks review, `base`..`ref`. Their workspaces start there."),
+    "labels": ("none", "Labels of its tasks. `schedule=NAME` is added to them."),
+    "priority": ("`0`", "The priority of its tasks. Higher ones are claimed first."),
     "timeout": ("`health.max_runtime`", "How long a run of its tasks may take."),
     "overlap": (
         "`skip`",
-        "While its last task has not ended: `skip` this time, `queue` it, or `replace` that one.",
+        "If the last task has not ended: `skip` the new one, `queue` it, or `replace` the last one with it.",
     ),
     "misfire": (
         "`last`",
-        "Times that were missed because nobody ran: make up for the `last` one, `skip` them, or `all` of them.",
+        "Times that were missed because no supervisor ran: make up for the `last` one, `skip` them, or make up for "
+        "`all`.",
     ),
     "max_catch_up": (
         "`10`",
-        "How many of them `all` makes up for at the most, the latest ones; with `replace` the latest one.",
+        "How many missed times `all` makes up for at most: the latest ones. With `replace`, only the latest one.",
     ),
     "jitter": (
         "`0s`",
-        "It fires up to this much later, each time another while, so that not everything begins at once.",
+        "The schedule fires up to this much later, by a new random delay each time, so that starts are spread.",
     ),
-    "enabled": ("`true`", "`false`: it keeps its place, and nothing is added."),
+    "enabled": ("`true`", "true: the schedule adds tasks. false: it stays listed and adds none."),
 }

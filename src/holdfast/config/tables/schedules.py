@@ -1,10 +1,10 @@
-"""Work by the clock: `[[schedule]]` tables, in the user's file (with `repo`) and in a repository's own, once trusted.
+"""Schedules: `[[schedule]]` tables, in the user's file (with `repo`) and in a repository's file, once trusted.
 
 [[schedule]]
 name = "nightly"
-repo = "~/src/app"            # the user's file only; a repository's file means its own
+repo = "~/src/app"            # in the user's file only; in a repository's file it is that repository
 cron = "0 2 * * *"            # or six fields, with seconds first
-timezone = "Europe/Berlin"    # UTC without it
+timezone = "Europe/Berlin"    # default: UTC
 workflow = "review-swarm"     # or a prompt, or both
 base = "main@{1 day ago}"
 ref = "main"
@@ -21,7 +21,7 @@ from holdfast.config.problems import where
 from holdfast.config.tables.schedule_keys import KEYS, READERS, TASK_KEYS
 from holdfast.config.values import meant, shown, toml
 
-if TYPE_CHECKING:  # all pay for what every command reads
+if TYPE_CHECKING:  # every command imports this module and would pay for these imports
     from holdfast.core.schedules.schedule import Schedule
 
 SECTION = "schedule"
@@ -30,13 +30,13 @@ Complain = Callable[[str, str], None]
 
 
 def place_of(number: int) -> str:
-    """Where the lines of the table with this number (from 0) are noted: config/problems.py."""
+    """Return the key under which config/problems.py records the lines of the table with this number (from 0)."""
     return f"{SECTION}[{number}]"
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """Whose tables these are."""
+    """The file that the tables are in."""
 
     path: str
     lines: Mapping[str, int]
@@ -46,7 +46,7 @@ class _File:
 def read_schedules(
     tables: object, path: str, lines: Mapping[str, int], complain: Complain, repo: str | None = None
 ) -> tuple[Schedule, ...]:
-    """Every schedule in the value of `schedule`; whatever is none goes to `complain(full key, text)`."""
+    """Return every schedule in the value of `schedule`. Mistakes go to `complain(full key, text)`."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         complain(SECTION, f"'{SECTION}' is a list of schedules: begin each with a line [[{SECTION}]]")
         return ()
@@ -68,7 +68,7 @@ def read_schedules(
 
 
 def lines_to_show(schedules: tuple[Schedule, ...]) -> list[tuple[str, Any, str]]:
-    """Full key, value and origin for `config show`."""
+    """Return full key, value and origin for `config show`."""
     return [
         (f"{SECTION}.{schedule.name}.{key}", value, schedule.place)
         for schedule in schedules
@@ -78,7 +78,7 @@ def lines_to_show(schedules: tuple[Schedule, ...]) -> list[tuple[str, Any, str]]
 
 
 def plain(schedule: Schedule) -> dict[str, Any]:
-    """As a file would have it: what differs from the default, in the order of the reference."""
+    """Return a schedule as a table of a file, with its keys in the order of the reference page."""
     whole: dict[str, Any] = {
         "name": schedule.name,
         "repo": schedule.repo,
@@ -97,12 +97,12 @@ def plain(schedule: Schedule) -> dict[str, Any]:
 
 
 def trust_values(schedules: tuple[Schedule, ...]) -> dict[str, Any]:
-    """What trust in a repository's schedules is about: every word of them."""
+    """Return the values that trust in a repository's schedules covers: all keys of all schedules."""
     return {f"{SECTION}.{schedule.name}": _without_repo(plain(schedule)) for schedule in schedules}
 
 
 def trust_lines(schedules: tuple[Schedule, ...]) -> list[str]:
-    """The same for the person who is asked."""
+    """Return the values of `trust_values` as TOML lines, for the person who decides."""
     return [
         f"{key} = {{ {', '.join(f'{name} = {toml(value)}' for name, value in table.items())} }}"
         for key, table in trust_values(schedules).items()
@@ -154,7 +154,7 @@ def _schedule(number: int, table: Mapping[str, Any], file: _File, complain: Comp
 
 
 def _missing(table: Mapping[str, Any], *, is_users: bool) -> list[tuple[str, str]]:
-    """Keys that have to be there, and why."""
+    """Return required keys that are missing, and why each is required."""
     found = []
     if "name" not in table:
         found.append(("name", "a schedule needs a name"))

@@ -1,4 +1,4 @@
-"""Budgets of labels: `[budget.labels."team=web"] day_usd = 20`. In the user's own file only."""
+"""Spending caps of labels: `[budget.labels."team=web"] day_usd = 20`. Only the user's own file may have them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.values import Parser, count, money, shown
 
-if TYPE_CHECKING:  # all pay for what every command reads
+if TYPE_CHECKING:  # every command imports this module and would pay for these imports
     from holdfast.core.dispatch.spending_caps import LabelCap
 
 SECTION = "budget"
@@ -25,7 +25,7 @@ LabelBudgets = dict[str, "LabelCap"]
 
 
 def read_label_budgets(tables: object, complain: Complain) -> LabelBudgets:
-    """Every label in the value of `budget.labels`; whatever is none goes to `complain(full key, text)`."""
+    """Return the cap of every label in the value of `budget.labels`. Mistakes go to `complain(full key, text)`."""
     found: LabelBudgets = {}
     if not isinstance(tables, dict):
         complain(PLACE, f"'{PLACE}' is a section of tables, such as '{PLACE}.\"team=web\"', and cannot be set itself")
@@ -34,7 +34,7 @@ def read_label_budgets(tables: object, complain: Complain) -> LabelBudgets:
         place = f"{PLACE}.{label}"
         key, separator, _value = label.partition("=")
         if not separator or not key:
-            complain(place, f"'{shown(label)}' is no label: write it KEY=VALUE, in quotes")
+            complain(place, f"'{shown(label)}' is not a label: write it KEY=VALUE, in quotes")
         elif not isinstance(table, dict):
             complain(place, f"'{place}' is a label's budget, a table with {', '.join(KEYS)}, and cannot be set itself")
         else:
@@ -48,7 +48,7 @@ def refuse_in_repository(complain: Complain, user_file: str) -> None:
 
 
 def lines_to_show(budgets: Mapping[str, LabelCap]) -> dict[str, Any]:
-    """Full key → value for `config show`."""
+    """Return full key → value for `config show`."""
     found: dict[str, Any] = {}
     for label, cap in budgets.items():
         for name, part in (("day", cap.day), ("total", cap.total)):

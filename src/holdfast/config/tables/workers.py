@@ -1,11 +1,11 @@
-"""Named long-lived workers: `[[worker]]` tables with a name, and what they take. In the user's own file only.
+"""Named long-lived workers: `[[worker]]` tables with a name and the tasks they take. In the user's own file only.
 
 [[worker]]
 name = "web"
-agent = "claude"              # tasks of this agent; without it: of any
-account = "work"              # under this login; needs `agent`
-labels = { area = "web" }     # tasks that have all of these labels
-restart = true                # in the place of `crash.auto_restart`
+agent = "claude"              # only tasks of this agent; default: of any agent
+account = "work"              # the account that its agents use; needs `agent`
+labels = { area = "web" }     # only tasks that have all of these labels
+restart = true                # replaces `crash.auto_restart` for this worker
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ Complain = Callable[[str, str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerTable:
-    """One worker as the file has it."""
+    """One worker as written in the file."""
 
     name: str
     agent: str | None = None
     account: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     restart: bool | None = None  # None: `crash.auto_restart` decides
-    number: int = field(default=0, compare=False)  # which table of the file, from 0
+    number: int = field(default=0, compare=False)  # index of the table in the file, from 0
 
 
 Workers = tuple[WorkerTable, ...]  # in the order of the file
 
 
 def place_of(number: int) -> str:
-    """Where the lines of the table with this number (from 0) are noted: config/problems.py."""
+    """Return the key under which config/problems.py records the lines of the table with this number (from 0)."""
     return f"{SECTION}[{number}]"
 
 
 def read_workers(tables: object, accounts: Accounts, complain: Complain) -> Workers:
-    """Every worker in the value of `worker`; whatever is none goes to `complain(full key, text)`."""
+    """Return every worker in the value of `worker`. Mistakes go to `complain(full key, text)`."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         complain(SECTION, f"'{SECTION}' is a list of workers: begin each with a line [[{SECTION}]]")
         return ()
@@ -71,7 +71,7 @@ def read_workers(tables: object, accounts: Accounts, complain: Complain) -> Work
 
 
 def refuse_in_repository(complain: Complain, user_file: str) -> None:
-    """Who works for all repositories is not for one of them to say."""
+    """Report workers in a repository's file as a mistake: workers serve all repositories, not only this one."""
     complain(
         SECTION,
         f"'{SECTION}' names workers of the supervisor, so it is not taken from a repository's file. Put it into "
@@ -80,7 +80,7 @@ def refuse_in_repository(complain: Complain, user_file: str) -> None:
 
 
 def lines_to_show(workers: Workers) -> dict[str, Any]:
-    """Full key → value for `config show`."""
+    """Return full key → value for `config show`."""
     found: dict[str, Any] = {}
     for worker in workers:
         place = f"{SECTION}.{worker.name}"
@@ -118,9 +118,9 @@ def _worker(number: int, table: Mapping[str, Any], accounts: Accounts, complain:
 
 
 def _no_account(agent: str | None, account: str, accounts: Accounts) -> str | None:
-    """Why this cannot be the account of such a worker."""
+    """Return why a worker of this agent cannot have this account, or None if it can."""
     if agent is None:
-        return f"an account is of one agent, so {SECTION}.agent has to be there too"
+        return f"an account belongs to one agent, so {SECTION}.agent is needed too"
     if agent not in CLI_AGENTS:
         return f"the agent '{agent}' has no accounts; they are for {', '.join(CLI_AGENTS)}"
     known = (OWN_LOGIN, *accounts.get(agent, {}))

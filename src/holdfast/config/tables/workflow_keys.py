@@ -1,4 +1,7 @@
-"""The keys of a workflow's stages and members: how each value is read."""
+"""The keys of a workflow's stages and members: the parser and the meaning of each.
+
+`FilesBeside` reads the files that workflows name (prompts and scenarios), relative to the file of settings.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from holdfast.core.workflows.draft import NAME, NAMES
 from holdfast.core.workflows.workflow import OnFailure
 
 MOST_TRIES = 100
-LONGEST_TEXT = 1000  # characters of a value that is no prompt
+LONGEST_TEXT = 1000  # characters of a value that is not a prompt
 Read = Callable[[object], Any]
 
 
@@ -44,7 +47,7 @@ def _short(value: object) -> str:
 
 def _model(value: object) -> str:
     word = _short(value)
-    if word.startswith("-"):  # some CLIs would take it for an option, and a repository's file needs no trust for it
+    if word.startswith("-"):  # some CLIs would read it as an option, and a repository's file needs no trust for a model
         raise ValueError(f"'{shown(word)}' cannot be the name of a model")
     return word
 
@@ -71,7 +74,7 @@ def _argv(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(word, str) and is_text(word) for word in value):
         raise ValueError('it is not a command as a list of words, like ["my-agent", "--headless"]')
     if not value[0]:
-        raise ValueError("its first word is empty: say which program to run")
+        raise ValueError("its first word is empty: name the program to run")
     return tuple(value)
 
 
@@ -90,7 +93,7 @@ def _on_failure(value: object) -> OnFailure:
     return OnFailure(one_of(*OnFailure)(value))
 
 
-# What chooses an agent: of stages and of members.
+# The keys that choose an agent, for stages and for members.
 CHOOSING: Mapping[str, Read] = {
     "agent": _agent,
     "model": _model,
@@ -98,7 +101,7 @@ CHOOSING: Mapping[str, Read] = {
     "account": _short,
     "command": _argv,
 }
-# Read by config/tables/workflows.py itself: they look at other files, or are tables.
+# Read by config/tables/workflows.py itself: they name other files or are tables.
 APART = ("prompt", "prompt_file", "scenario")
 MEMBER: Mapping[str, Read] = {"name": name, **CHOOSING}
 MEMBER_KEYS = (*MEMBER, *APART)
@@ -124,31 +127,37 @@ WORKFLOW_KEYS = (*WORKFLOW, "stage")
 
 # For the reference page: key → (default, meaning).
 MEANINGS: Mapping[str, tuple[str, str]] = {
-    "name": ("–", "Its name, once in the workflow (a member's: once in its stage). Other stages' prompts refer to it."),
-    "agent": ("the task's", "Who does it: any agent of `--agent`."),
+    "name": (
+        "–",
+        "The name, unique in the workflow (of a member: unique in its stage). Prompts of other stages refer to it.",
+    ),
+    "agent": ("the task's", "The agent: any agent of `--agent`."),
     "model": ("the task's", "The agent's model."),
     "permission": (
         "the task's",
-        "What the agent may do unasked: `read`, `edit` or `full`. `command` and `scripted` agents know no such bounds. "
+        "What the agent may do without asking: `read`, `edit` or `full`. `command` and `scripted` agents ignore it. "
         "In a repository's file, `edit` and `full` need trust.",
     ),
-    "account": ("the task's", "Under which of the agent's accounts. Needs trust in a repository's file."),
+    "account": ("the task's", "The account of the agent. Needs trust in a repository's file."),
     "command": ("–", "A command as the agent, as a list of words. Needs trust in a repository's file."),
     "scenario": (
         "–",
         "For rehearsals: a scenario of the scripted agent, as a file or as a list of steps. Needs trust in a "
         "repository's file.",
     ),
-    "prompt": ("`{{ task.prompt }}`", "What the agent is told: a template."),
-    "prompt_file": ("–", "The same from a file, beside this one; of a repository's file: inside the repository."),
+    "prompt": ("`{{ task.prompt }}`", "The prompt of the agent: a template."),
+    "prompt_file": (
+        "–",
+        "A file with the prompt, relative to this file. For a repository's file: inside the repository.",
+    ),
     "timeout": (
         "`--timeout`, else `health.max_runtime`",
-        "How long one run may take; of a stage with members: all of it, with 10 s more to collect.",
+        "How long one run may take. For a stage with members: the whole stage, plus 10 s to collect.",
     ),
-    "retry": ("0", "How many more tries it has when its agent or its gate failed, in the same session."),
+    "retry": ("0", "How many more tries the stage has when its agent or its gate failed, in the same session."),
     "gate": (
         "–",
-        "A shell command in the workspace; it passes with exit code 0. What it prints is told to the next try. `true`: "
+        "A shell command in the workspace. It passes with exit code 0. Its output goes to the next try. `true`: "
         "the command of `--gate` or of the setting `gate.command`. Needs trust in a repository's file.",
     ),
     "gate_timeout": ("10m", "How long the gate may take."),
@@ -157,33 +166,38 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
         "When the tries are used up: `fail` (the task), `continue` (with the next stage), `pause` (a person decides: "
         "`holdfast approve`), `back` (to `back_to`).",
     ),
-    "approval": ("false", "A person has to approve what it did before the next stage begins: `holdfast approve`."),
+    "approval": ("false", "true: a person has to approve the stage before the next one begins: `holdfast approve`."),
     "reviews": (
         "false",
-        "The last line of its answer rules: `VERDICT: approve`, or `VERDICT: changes`, which goes back to `back_to` "
-        "with the answer as feedback. No such line: it failed. A prompt that does not ask for it gets that at its end.",
+        "true: the last line of the answer decides: `VERDICT: approve`, or `VERDICT: changes`, which goes back to "
+        "`back_to` with the answer as feedback. Without such a line, the stage failed. A prompt that does not ask for "
+        "the line gets a request for it at its end.",
     ),
-    "back_to": ("–", "The earlier stage that it sends back to."),
-    "max_turns": ("3", "How often it may do that; then `on_failure`."),
+    "back_to": ("–", "The earlier stage that this stage sends the work back to."),
+    "max_turns": ("3", "How often the stage may send the work back. After that, `on_failure` applies."),
     "members": (
         "–",
-        "Several agents at the same time: a list of names, or of tables with `name`, a prompt, and what is said of "
-        "agents above; or write them as `[[workflow.NAME.stage.member]]`. What a member does not say is its stage's.",
+        "Several agents at the same time: a list of names, or of tables with `name`, a prompt, and the keys that "
+        "choose an agent (above). Or write them as `[[workflow.NAME.stage.member]]`. A key that a member does not "
+        "set is taken from its stage.",
     ),
-    "apart": ("false", "Each member in a workspace and on a branch of its own; otherwise all in the task's."),
-    "at_once": ("0", "How many members at a time; 0: as many as there is room for."),
-    "least": ("1", "How many members have to complete, for the stage to count as completed."),
+    "apart": ("false", "true: each member has its own workspace and branch. false: all work in the task's workspace."),
+    "at_once": ("0", "How many members run at a time. 0: as many as there are free slots."),
+    "least": ("1", "How many members have to complete for the stage to be completed."),
 }
 
 
-LARGEST = 64 * 1024  # of one
-LARGEST_TOGETHER = 1024 * 1024  # of all that one file of settings names
-MOST_DOTS = 1000  # on a line of TOML: config/read_file.py says why
+LARGEST = 64 * 1024  # bytes of one file
+LARGEST_TOGETHER = 1024 * 1024  # bytes of all files that one file of settings names
+MOST_DOTS = 1000  # per line of TOML: the reason is in config/read_file.py
 Steps = tuple[Mapping[str, Any], ...]
 
 
 class FilesBeside:
-    """`inside`: a repository's file may only name what lies in the repository, whatever symbolic links say."""
+    """The files that the workflows of one file of settings name.
+
+    `inside`: a repository's file may only name files in the repository, also through symbolic links.
+    """
 
     def __init__(self, folder: str, *, inside: bool) -> None:
         self._folder = folder
@@ -191,14 +205,14 @@ class FilesBeside:
         self._room = LARGEST_TOGETHER
 
     def prompt(self, value: object) -> tuple[str, str]:
-        """Its path and its text; ValueError says what is wrong."""
+        """Return the path and the text of a prompt file. Raise ValueError if it cannot be used."""
         path, content = self._read(value)
         if not is_text(content):
             raise ValueError(f"{path} is not text (it has NUL bytes)")
         return path, content
 
     def scenario(self, value: object) -> Steps:
-        """The steps of a scenario, written here or in a file; ValueError says what is wrong."""
+        """Return the steps of a scenario, written inline or in a file. Raise ValueError if it cannot be used."""
         from holdfast.rehearsal.scenario import check
 
         document: object = {"step": value}

@@ -1,4 +1,4 @@
-"""Work in several steps: `[workflow.NAME]` with its stages, in the user's file and in a repository's.
+"""Workflows: `[workflow.NAME]` tables with their stages, in the user's file and in a repository's file.
 
 [workflow.careful]
 about = "Build, test, review."
@@ -6,7 +6,7 @@ about = "Build, test, review."
 [[workflow.careful.stage]]
 name = "build"
 retry = 2
-gate = "make test"            # a command; `true`: that of the setting `gate.command`
+gate = "make test"            # a command; `true`: the command of the setting `gate.command`
 
 [[workflow.careful.stage]]
 name = "review"
@@ -50,7 +50,7 @@ Table = Mapping[str, Any]
 
 
 def read_workflows(tables: object, layer: Layer, *, of_repository: bool) -> dict[str, Draft]:
-    """Every good workflow in the value of `workflow`; whatever is wrong is told to the layer, all of it."""
+    """Return every workflow without mistakes in the value of `workflow`. All mistakes are recorded in the layer."""
     if not isinstance(tables, dict):
         layer.complain(SECTION, f"'{SECTION}' is a section of workflows, such as [{SECTION}.careful]")
         return {}
@@ -69,7 +69,7 @@ def read_workflows(tables: object, layer: Layer, *, of_repository: bool) -> dict
 
 
 def lines_to_show(drafts: Mapping[str, Draft]) -> list[tuple[str, Any, str]]:
-    """Full key, value and origin for `config show`; `holdfast workflows` has all of it."""
+    """Return full key, value and origin for `config show`. `holdfast workflows` shows the rest."""
     return [
         (f"{SECTION}.{name}.stages", [stage.name for stage in draft.stages], draft.place)
         for name, draft in drafts.items()
@@ -77,7 +77,7 @@ def lines_to_show(drafts: Mapping[str, Draft]) -> list[tuple[str, Any, str]]:
 
 
 def needing_trust(drafts: Mapping[str, Draft]) -> dict[str, Any]:
-    """What of a repository's workflows could run commands or show secrets: full key → value."""
+    """Return the values of a repository's workflows that could run commands or show secrets: full key → value."""
     found: dict[str, Any] = {}
     for draft in drafts.values():
         for stage in draft.stages:
@@ -92,7 +92,7 @@ def needing_trust(drafts: Mapping[str, Draft]) -> dict[str, Any]:
 
 def _chosen_dangerously(place: str, chosen: AgentChoice) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if chosen.permission not in ("", "read"):  # may be more than the user lets agents do
+    if chosen.permission not in ("", "read"):  # may be more than the user permits
         found[f"{place}.permission"] = chosen.permission
     if chosen.account:
         found[f"{place}.account"] = chosen.account
@@ -107,17 +107,17 @@ def _chosen_dangerously(place: str, chosen: AgentChoice) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Part:
-    """A stage or a member as far as it could be read."""
+    """A stage or a member, as far as it could be read."""
 
-    place: str  # of its table: workflow.careful.stage[1]
-    words: str  # the same for people
+    place: str  # key of its table: workflow.careful.stage[1]
+    words: str  # its name in messages
     values: dict[str, Any] = field(default_factory=dict)
     bad: set[str] = field(default_factory=set)
     prompt_file: str | None = None
 
 
 class _Reader:
-    """Reads one workflow."""
+    """A reader for one workflow."""
 
     def __init__(self, name: str, layer: Layer, files: FilesBeside, origin: str) -> None:
         self._name = name
@@ -196,7 +196,7 @@ class _Reader:
             self._values(part, own, keys.MEMBER, keys.MEMBER_KEYS)
             chosen, prompt = self._choice(part, own), self._prompt(part, own)
             if prompt is not None and not prompt.strip():
-                self._refuse(part, "prompt", "the prompt is empty: leave it out, and the stage's holds")
+                self._refuse(part, "prompt", "the prompt is empty: leave it out to use the prompt of the stage")
             found.append(MemberDraft(name=part.values.get("name") or f"#{index}", chosen=chosen, prompt=prompt or ""))
         return tuple(found)
 
@@ -235,7 +235,7 @@ class _Reader:
         return AgentChoice(**chosen)
 
     def _prompt(self, part: _Part, table: Table) -> str | None:
-        """None: it has none."""
+        """Return the prompt of a stage or a member, or None if it has none."""
         if "prompt" in table and "prompt_file" in table:
             self._refuse(part, "prompt_file", "give either `prompt` or `prompt_file`, not both")
         try:
@@ -266,7 +266,7 @@ class _Reader:
             return
         part = self._parts[flaw.stage, flaw.member]
         if part.bad and (flaw.key not in ("name", "prompt") or {"name", "prompt", "prompt_file"} & part.bad):
-            return  # what is wrong there was told; this may only follow from it
+            return  # the table has a recorded mistake, and this one may only follow from it
         if flaw.key != "prompt":
             self._refuse_quietly(part, flaw)
         elif part.prompt_file is not None:
@@ -277,7 +277,10 @@ class _Reader:
             self._refuse_quietly(part, flaw)
 
     def _refuse_quietly(self, part: _Part, flaw: Flaw) -> None:
-        """On the line of the file that is meant, where the text is written over several."""
+        """Record a flaw without marking its key as bad, so that later flaws are recorded too.
+
+        In a multi-line text of the file, the flaw gets its exact line.
+        """
         self._is_good = False
         first = self._layer.lines.get(f"{part.place}.{flaw.key}.{TEXT}")
         text = f"{part.words}: {flaw.key}: {flaw.text}"

@@ -1,6 +1,7 @@
 """Dates and times of day as people and CLIs write them: `3:50pm (Asia/Tokyo)`, `Jul 5th, 2026 8:19 PM`, ISO, HTTP.
 
-Only reading; what such a moment means for a limit is in `core/agents/limit_reset.py`, with the rules for what is over.
+This module only reads them. `core/agents/limit_reset.py` decides what such a time means for a limit, and has the rules
+for times that are over.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
 JUST_OVER = 600.0  # seconds
-Reading = tuple[float | None, int]  # the moment (None: it says nothing), and where its words end
+Reading = tuple[float | None, int]  # the time (None: unknown), and the position where its text ends
 
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july"),
@@ -30,7 +31,7 @@ _ZONES: dict[str, int | str] = {
     "ET": "America/New_York",
     "CT": "America/Chicago",
     "PT": "America/Los_Angeles",
-}  # minutes east of UTC, or the area where the word means now this, now that
+}  # minutes east of UTC, or an area for names whose offset depends on the season
 
 
 def _short_or_long(names: Iterable[str]) -> str:
@@ -66,7 +67,7 @@ _Fields = dict[str, str | None]
 
 
 def moment_at(text: str, now: float, zone: str | None) -> Reading | None:
-    """The moment that `text` begins with, or None if it begins with none. `zone` is that of a time that names none."""
+    """Return the time that `text` begins with, or None. `zone` applies to a time without a zone."""
     for shape in _SHAPES:
         found = shape.match(text)
         if found is None:
@@ -75,14 +76,14 @@ def moment_at(text: str, now: float, zone: str | None) -> Reading | None:
         try:
             return _nearest(fields, _clock(fields), now, _tz(fields, zone)), found.end()
         except LookupError:
-            return None, found.end()  # a zone that nobody here knows
+            return None, found.end()  # a zone that this machine does not know
         except (ValueError, OverflowError, OSError):
             continue  # the 31st of February, 25 o'clock, a year that no clock can show
     return None
 
 
 def _nearest(fields: _Fields, clock: time, now: float, tz: tzinfo | None) -> float | None:
-    """The first such moment that is still to come, unless one has only just passed."""
+    """Return the first such time in the future. None if one has only just passed."""
     today = datetime.fromtimestamp(now, UTC).astimezone(tz).date()
     moments = [moment for day in _days(fields, today) for moment in _seconds(datetime.combine(day, clock), tz)]
     if any(0 < now - moment < JUST_OVER for moment in moments):
@@ -91,12 +92,13 @@ def _nearest(fields: _Fields, clock: time, now: float, tz: tzinfo | None) -> flo
 
 
 def _seconds(wall: datetime, tz: tzinfo | None) -> Iterator[float]:
-    """When a clock in `tz` (None: that of this machine) shows it: twice in an autumn night."""
+    """Yield the times at which a clock in `tz` (None: that of this machine) shows `wall`. In an autumn night there are
+    two."""
     first = wall.replace(tzinfo=tz, fold=0).timestamp()
     second = wall.replace(tzinfo=tz, fold=1).timestamp()
     yield first
     if second > first:
-        yield second  # before: the hour does not exist, and `first` is when it would have been
+        yield second  # if `second` is earlier, the hour does not exist, and `first` is when it would have been
 
 
 def _days(fields: _Fields, today: date) -> Iterator[date]:
@@ -115,7 +117,7 @@ def _days(fields: _Fields, today: date) -> Iterator[date]:
 
 
 def _existing(dates: Iterable[tuple[int, int, int]]) -> list[date]:
-    """Without the 29ths of February of other years. ValueError if none is left."""
+    """Return the dates that exist, without the 29ths of February of other years. Raise ValueError if none is left."""
     found, problem = [], None
     for year, month, day in dates:
         try:
@@ -132,7 +134,8 @@ def _index(names: tuple[str, ...], name: str) -> int:
 
 
 def _clock(fields: _Fields) -> time:
-    """ValueError for what is no time of day; "at 5" may be morning or evening, so it is none."""
+    """Return the time of day. Raise ValueError if the text is not one. "at 5" may be morning or evening, so it is not
+    one."""
     if fields["hour"] is None:
         return time()
     hour, minute, second = (int(fields[name] or 0) for name in ("hour", "minute", "second"))
@@ -147,7 +150,8 @@ def _clock(fields: _Fields) -> time:
 
 
 def _tz(fields: _Fields, zone: str | None) -> tzinfo | None:
-    """The zone that the text names, or else that of the process which wrote it. LookupError: unknown."""
+    """Return the zone that the text names, or else that of the process that wrote it. Raise LookupError if it is
+    unknown."""
     area, short, shift = fields["area"], fields["short"], fields["shift"]
     if area is not None and ("/" in area or area.isupper() or not area.isalpha()):
         parts = _SHIFTED.fullmatch(area)
@@ -169,7 +173,8 @@ def _minutes(shift: str) -> int:
 
 
 def _of_process(zone: str | None) -> tzinfo | None:
-    """By its TZ: none set means this machine's zone, an empty one UTC, a path the file of a zone."""
+    """Return the zone for a TZ value. Unset means this machine's zone, empty means UTC, and a path is the file of a
+    zone."""
     if zone is None or zone.lstrip(":") == "/etc/localtime":
         return None
     name = zone.lstrip(":").rpartition("zoneinfo/")[2]
@@ -179,9 +184,9 @@ def _of_process(zone: str | None) -> tzinfo | None:
 def _area(name: str) -> tzinfo:
     if name in ("UTC", "Etc/UTC", "GMT"):
         return UTC  # needs no database
-    from zoneinfo import ZoneInfo  # only now: it is slow to import, and hardly ever needed
+    from zoneinfo import ZoneInfo  # imported only here: the import is slow, and hardly ever needed
 
     try:
         return ZoneInfo(name)
-    except (ValueError, OSError) as error:  # not found is a LookupError already
+    except (ValueError, OSError) as error:  # a zone that is not found is a LookupError already
         raise LookupError(name) from error

@@ -1,7 +1,7 @@
-"""What a run's events add up to: session, usage, the troubles it met, and how it says it ended.
+"""The sum of a run's events: session, usage, troubles, and the result that the agent reports.
 
-The rules stand in order, and the first that holds decides. Success needs three things together: the CLI's own positive
-word, exit code 0, and no fatal error behind that word. Never the model's text, never the exit code alone.
+The rules are ordered, and the first that applies decides. Success needs three things together: the CLI's own report of
+success, exit code 0, and no fatal error after that report. The model's text or the exit code alone is never enough.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from holdfast.core.agents.usage import Spending
 from holdfast.core.health.signs import printable
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, RunUsage, Verdict
 
-MOST_WORDS = 300  # of an agent's error message in our reason
+MOST_WORDS = 300  # characters of an agent's error message in our reason
 
-# In this order: a usage limit is often told as a rate limit as well, a lost login as an error of the server.
+# The order matters: a usage limit is often reported as a rate limit as well, and a lost login as a server error.
 RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
     (Trouble.SESSION_LOST, Outcome.SESSION_LOST, "the session that it was to continue is gone"),
     (Trouble.USAGE_LIMIT, Outcome.USAGE_LIMITED, "the plan's usage limit is reached"),
@@ -48,7 +48,7 @@ RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
     (Trouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
     (Trouble.OTHER, Outcome.FAILED, "the agent failed"),
 )
-# What the next run is given on its command line: never something that could be taken for an option or a path.
+# The next run gets the session on its command line: it must never look like an option or a path.
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 _VAGUE = frozenset({Trouble.INTERRUPTED, Trouble.OTHER})
 _OF_LIMITS = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
@@ -56,18 +56,18 @@ _OF_LIMITS = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
 
 @dataclass(kw_only=True)
 class Digest:
-    """Fed with every event, in order. Small, however much the agent says."""
+    """The digest of one run. It gets every event, in order. It stays small, however much the agent writes."""
 
     session_id: str | None = None
     model: str = ""
     result: Result | None = None
     failures: dict[Trouble, Failure] = field(default_factory=dict)  # fatal; the newest of each kind
-    retry: Retry | None = None  # the newest, while nothing better followed
+    retry: Retry | None = None  # the newest retry, until something better follows
     limit: LimitNotice | None = None  # the newest rejection
-    is_rejected: bool = False  # and the model has said nothing since
+    is_rejected: bool = False  # True until the model answers after the rejection
     warning: LimitNotice | None = None
-    hindrance: Failure | None = None  # why none of its tools could start, so far
-    has_worked: bool = False  # at least one of them did
+    hindrance: Failure | None = None  # why none of its tools could start so far
+    has_worked: bool = False  # at least one of its tools did
     said_something: bool = False  # at least one event that we understood
     spending: Spending = field(default_factory=Spending)
 
@@ -76,7 +76,7 @@ class Digest:
             return
         self.said_something = True
         if isinstance(event, Text | ToolStarted | ToolFinished):
-            self.retry = None  # it came through
+            self.retry = None  # the retry succeeded
         if isinstance(event, Text):
             self.is_rejected = False
         self._note_tools(event)
@@ -107,15 +107,16 @@ class Digest:
             self.hindrance = None if self.has_worked else event
 
     def add_aside(self, event: AgentEvent) -> None:
-        """From standard error, once all of the output was added: nobody knows what of it came before what of that.
+        """Add an event from standard error, after all events of the output. The order between the two streams is
+        unknown.
 
-        A success in the output outweighs every trouble told aside. Without one, trouble told aside is taken for the
-        newest: better to wait for a limit that is over than to run into one that is not.
+        A success in the output outweighs every trouble on standard error. Without one, trouble on standard error counts
+        as the newest. Waiting for a limit that is over is better than running into one that is not.
         """
         came_through = self.result is not None and self.result.ok
         match event:
             case Result() | StepStarted():
-                return  # only its output says how it ended
+                return  # only the output decides how the run ended
             case Failure(is_fatal=True):
                 if not came_through:
                     self.failures.setdefault(event.trouble, event)
@@ -130,20 +131,21 @@ class Digest:
     def _add_result(self, result: Result) -> None:
         self.result = result
         ended_it = any(failure.outlasts_success for failure in self.failures.values())
-        if result.ok and not ended_it:  # whatever went wrong before, it came through
+        if result.ok and not ended_it:  # the run succeeded in spite of earlier failures
             self.failures.clear()
             self.retry = None
 
     @property
     def usage(self) -> RunUsage | None:
-        """None: the agent said nothing about it."""
+        """Return the usage of the run. None: the agent did not report it."""
         if not self.spending.is_told and not self.model:
             return None
         turns = self.result.turns if self.result is not None else None
         return replace(self.spending.total, turns=turns, model=self.model)
 
     def verdict(self, end: ProcessEnd, error_tail: str, now: float, zone: str | None) -> Verdict:
-        """How the agent's own words judge its end. `now` and `zone` are those in which it said them."""
+        """Judge the end of the run from the agent's own events. `now` and `zone` are those of the process that wrote
+        them."""
         outcome, reason, reset = self._judged(end)
         resets_at = None
         if outcome in _OF_LIMITS:
@@ -163,12 +165,14 @@ class Digest:
         is_success = self.result is not None and self.result.ok and not self.failures
         if is_success and self.hindrance is not None:
             return Outcome.LAUNCH_ERROR, _quoted("none of its tools could start", self.hindrance.message), None
-        if is_success and (end.code == 0 or end.cause is Cause.STOPPED):  # a code of our own signal says nothing
+        # an exit code caused by our own signal proves nothing
+        if is_success and (end.code == 0 or end.cause is Cause.STOPPED):
             return Outcome.COMPLETED, "the agent reported success", None
         if not is_success and self.limit is not None and self.is_rejected:
             notice = Failure(trouble=Trouble.USAGE_LIMIT, message=self._limit_words(), reset=self.limit.reset)
             self.failures.setdefault(Trouble.USAGE_LIMIT, notice)
-        # It ended, or was ended, while it tried again and again: an error that only says so is less telling.
+        # The run ended, or was ended, while the agent kept retrying. An error that only reports this is less
+        # informative.
         tells_more = self.retry is not None and self.failures.keys() <= _VAGUE
         for trouble, outcome, words in RULES:
             failure = self.failures.get(trouble)

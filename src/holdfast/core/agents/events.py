@@ -1,6 +1,6 @@
-"""What agents say, in the same words for every agent. Adapters turn lines into these; nothing here knows a CLI.
+"""The events of agents, in one form for every agent. Adapters turn lines into these events. This module knows no CLI.
 
-An adapter's `parse` has no memory: one line, no, one or many events. What they add up to is core/agents/digest.py's.
+An adapter's `parse` has no memory: one line becomes no, one or many events. core/agents/digest.py adds them up.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from enum import StrEnum
 
 
 class Trouble(StrEnum):
-    """What stands in an agent's way, as far as its own structured words tell."""
+    """A problem of an agent, as far as its structured output shows it."""
 
-    USAGE_LIMIT = "usage_limit"  # the plan's: it comes back at a known time, mostly
+    USAGE_LIMIT = "usage_limit"  # of the plan: mostly it resets at a known time
     BILLING = "billing"
     AUTH = "auth"
     CONTEXT = "context"  # the conversation is too long for the model
     RATE_LIMIT = "rate_limit"
     OVERLOADED = "overloaded"  # the provider answers, with 5xx
     NETWORK = "network"  # the provider does not answer
-    SESSION_LOST = "session_lost"  # the session to be continued is not there
+    SESSION_LOST = "session_lost"  # the session to be continued does not exist
     TURN_LIMIT = "turn_limit"
     BUDGET = "budget"
-    LOOP = "loop"  # the CLI saw the model go round in circles, and stopped it
-    INTERRUPTED = "interrupted"  # somebody outside asked the CLI to end, and it obeyed
-    REFUSED = "refused"  # the CLI does not start like this: a bad flag, a missing consent, a wrong version
+    LOOP = "loop"  # the CLI saw that the model repeats itself, and stopped it
+    INTERRUPTED = "interrupted"  # the CLI was asked from outside to end, and did
+    REFUSED = "refused"  # the CLI refuses to start: a bad flag, a missing consent, a wrong version
     OTHER = "other"
 
 
@@ -36,12 +36,13 @@ class SessionStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepStarted:
-    """The model is asked again: whatever was reported before, it was not the end; a tool without an id is over."""
+    """The start of another request to the model. A result that was reported before was not the end. A tool without an
+    id is finished."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Text:
-    """The model's words. Never evidence of anything."""
+    """Text of the model. It is never evidence of anything."""
 
     text: str
     is_delta: bool = False  # a piece of a longer text: the next piece follows on the same line
@@ -50,32 +51,34 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolStarted:
-    id: str  # empty: told ahead of the event that has it, and over when the next step starts
+    id: str  # empty: announced before the event that has the id, and over when the next step starts
     name: str
-    input: str = ""  # in words for people: the command, the file; else its JSON
-    deadline: float | None = None  # seconds after which the tool ends by itself, if it says so
+    input: str = ""  # as text for people: the command, the file; else its JSON
+    deadline: float | None = None  # seconds after which the tool ends by itself, if the agent reports it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolFinished:
     id: str
-    ok: bool | None = None  # None: it does not say
+    ok: bool | None = None  # None: unknown
     name: str = ""
     output: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """Tokens and money. Without a mark they are more of them.
+    """Tokens and money. Without a flag they are added to what was counted before.
 
-    `is_total`: for all of the run, so it replaces what was counted before. `settles`: for all since the last such word,
-    so it replaces what was counted after that. `of`: a message that may be told several times, and counts once."""
+    `is_total`: for the whole run, so it replaces everything that was counted before. `settles`: for everything since
+    the last such report, so it replaces what was counted after that. `of`: a message that may be reported several times
+    and counts once.
+    """
 
-    input: int = 0  # those read from a cache included
-    output: int = 0  # those of reasoning included
+    input: int = 0  # includes tokens read from a cache
+    output: int = 0  # includes tokens of reasoning
     cached: int = 0
     reasoning: int = 0
-    cost_usd: float | None = None  # None: it does not say
+    cost_usd: float | None = None  # None: unknown
     is_total: bool = False
     settles: bool = False
     of: str = ""
@@ -85,7 +88,7 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """The CLI tries again by itself."""
+    """A retry that the CLI makes by itself."""
 
     trouble: Trouble
     attempt: int | None = None
@@ -93,16 +96,14 @@ class Retry:
     delay: float | None = None  # seconds
     status: int | None = None  # of HTTP
     message: str = ""
-    reset: str | float | None = (
-        None  # a hint at when it is over, as it was written (core/agents/limit_reset.py reads it)
-    )
+    reset: str | float | None = None  # a hint at the end of the limit, as written (core/agents/limit_reset.py reads it)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LimitNotice:
-    """The provider's own word on a plan's limit."""
+    """The provider's own report on a plan's limit."""
 
-    rejected: bool  # False: a warning, it still works
+    rejected: bool  # False: a warning, the account still works
     scope: str = ""  # five_hour, weekly …
     utilization: float | None = None  # 0 to 1
     reset: str | float | None = None
@@ -110,9 +111,9 @@ class LimitNotice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """A structured error. `is_fatal`: by itself the run cannot succeed any more.
+    """A structured error. `is_fatal`: the run cannot succeed by itself any more.
 
-    `outlasts_success`: nor does a later word of success undo it, for the CLI says that of every end.
+    `outlasts_success`: a later report of success does not undo the error, because the CLI reports success at every end.
     """
 
     trouble: Trouble
@@ -125,7 +126,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """The CLI's own word that its work is over."""
+    """The CLI's own report that its work is over."""
 
     ok: bool
     text: str = ""
@@ -134,7 +135,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Raw:
-    """A line that means nothing to us. Kept as it is."""
+    """A line that has no meaning for us. It is kept as it is."""
 
     text: str
 
@@ -155,7 +156,7 @@ AgentEvent = (
 
 
 class Stream(StrEnum):
-    """Where a line was written."""
+    """The stream to which an agent wrote a line. Nearly every module that handles output names these two."""
 
     OUT = "out"
     ERR = "err"

@@ -1,7 +1,7 @@
-"""What an agent answered in the end, read from what it wrote: pure, bounded, however much that was.
+"""The final answer of an agent, read from its output. Pure, and bounded however much the agent wrote.
 
-Its own word of the result, where it has one; else the last text that it said; and of an agent that tells no events, the
-end of its standard output. An answer is never evidence of anything.
+The answer is the text of the agent's result, if it has one. Otherwise it is the last text of the model. For an agent
+without events, it is the end of the standard output. An answer is never evidence of anything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Parse = Callable[[str], Sequence[AgentEvent]]
 
 
 class _End:
-    """The end of a text that comes in pieces: each is copied a few times at most, whatever their number."""
+    """The end of a text that arrives in pieces. Each piece is copied a few times at most, however many there are."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -46,15 +46,15 @@ class _End:
 
 
 class Answer:
-    """Fed with every event of one run, in order."""
+    """The answer of one run. It gets every event of the run, in order."""
 
     def __init__(self, most: int = MOST_TEXT) -> None:
         self._most = most
-        self._said = _End(most)  # the text that is being said
-        self._is_open = False  # its last piece may go on on the same line
-        self._last = ""  # the text that was said before it
-        self._concluded = ""  # what it said of the result, or just before
-        self._in_words = ""  # a result that is none: only where nothing else was said
+        self._said = _End(most)  # the text that is arriving now
+        self._is_open = False  # the next piece may continue the same line
+        self._last = ""  # the last complete text
+        self._concluded = ""  # the text of the result, or the last text before it
+        self._in_words = ""  # the text of a failed result: used only if there is no other text
 
     def add(self, event: AgentEvent) -> None:
         match event:
@@ -71,12 +71,12 @@ class Answer:
                 self._end_of_text()
 
     def line_between(self) -> None:
-        """An empty line, of an agent whose words are plain text."""
+        """Add an empty line, for an agent whose output is plain text."""
         if self._said.has_some:
             self._said.add("\n")
 
     def anew(self) -> None:
-        """All that was said so far was no answer: a banner."""
+        """Discard everything so far: it was a banner and not an answer."""
         self._said, self._last, self._is_open = _End(self._most), "", False
 
     @property
@@ -102,7 +102,8 @@ class Answer:
 
 
 def answer_of(lines: Iterable[str], parse: Parse | None, is_banner: Callable[[str], bool] = lambda _line: False) -> str:
-    """`parse`: None for an agent whose output is only bytes to us. Never raises for what the lines are."""
+    """Return the final answer. `parse`: None for an agent whose output we do not interpret. No content of the lines
+    makes it raise."""
     if parse is None:
         return _end_of(lines)
     answer = Answer()
@@ -130,5 +131,6 @@ def _marked(text: str, left_out: int) -> str:
 
 
 def storable(text: str) -> str:
-    """As a store and a terminal's reader can take it: an agent's JSON may hold halves of characters, and NULs."""
+    """Return the text in a form that the store and a terminal can handle. An agent's JSON may hold half surrogate pairs
+    and NULs."""
     return text.strip().replace("\0", "�").encode(errors="replace").decode()

@@ -1,16 +1,16 @@
-"""When a limit ends: every way in which agents say it, as one moment.
+"""The end of a limit: every form in which agents report it, as one wall time.
 
-`reset_time` reads a field of a CLI's error (never the model's words) that was said at `now` by a process whose time
-zone is `zone` (its TZ; None: that of this machine). The rules:
+`reset_time` reads a field of a CLI's error, never the model's text. The error was written at `now` by a process whose
+time zone is `zone` (its TZ; None: that of this machine). The rules:
 
-- a number is an epoch by its magnitude (seconds to nanoseconds), or, if it is too small for one, seconds from now
-- a time of day that is over means the next day, a date without a year the next year; but one that is over by less than
-  ten minutes says nothing: it was rounded down, or is late, and a wait of a whole day would be wrong
-- a whole date that is over says nothing; nor does anything beyond LONGEST, so that no task waits for months
-- a time that does not exist (spring) is read as if the clocks had not changed; of two (autumn) the next one counts
-- a time in a zone that this machine does not know says nothing
+- A number is an epoch by its magnitude (seconds to nanoseconds). One that is too small for that is seconds from now.
+- A time of day that is over means the next day, and a date without a year the next year.
+- A time that is over by less than ten minutes is unknown: it was rounded down, or is late. A day's wait would be wrong.
+- A whole date that is over is unknown. So is everything beyond LONGEST, so that no task waits for months.
+- A time that does not exist (spring) is read as if the clocks had not changed. Of two (autumn) the next one counts.
+- A time in a zone that this machine does not know is unknown.
 
-"Says nothing" is None, and `resume.default_hold` holds the task then. Nothing raises, whatever the text is.
+"Unknown" is None, and `resume.default_hold` holds the task then. No text makes these functions raise.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Iterator
 
 from holdfast.core.agents.dates import Reading, moment_at
 
-LONGEST = 32 * 86400.0  # limits are per minute to per month; nobody should wait longer without being asked
-_READ = 8192  # characters at each end of a text: the rest of a megabyte says no more
+LONGEST = 32 * 86400.0  # limits are per minute to per month; no task should wait longer without an operator
+_READ = 8192  # characters at each end of a text: the middle of a megabyte adds nothing
 
 _EPOCHS = ((1e9, 1.0), (1e12, 1e3), (1e15, 1e6), (1e18, 1e9))  # s, ms, µs, ns: each from 2001 to 2286
 _LEAST_EPOCH = _EPOCHS[0][0]
@@ -53,7 +53,7 @@ _AFTER = re.compile(r"\bafter\b", _FLAGS)
 
 
 def reset_time(said: object, now: float, zone: str | None = None) -> float | None:
-    """The moment that `said` (a number or a text) names, if it can be believed; see the rules above."""
+    """Return the time that `said` (a number or a text) names, if it can be believed. See the rules above."""
     if not 0.0 <= now < 10 * _LEAST_EPOCH:
         return None
     if isinstance(said, int | float) and not isinstance(said, bool):
@@ -62,36 +62,38 @@ def reset_time(said: object, now: float, zone: str | None = None) -> float | Non
 
 
 def credible(moment: float | None, now: float) -> float | None:
-    """A moment that a task may wait for: not over, not NaN, and not months away."""
+    """Return the time if a task may wait for it: not over, not NaN, and not months away."""
     return moment if moment is not None and now <= moment <= now + LONGEST else None
 
 
 def from_epoch(number: float) -> float | None:
-    """Seconds since 1970 of a number that may count seconds, milliseconds, microseconds or nanoseconds."""
+    """Return the seconds since 1970 of a number that may count seconds, milliseconds, microseconds or nanoseconds."""
     unit = next((unit for least, unit in _EPOCHS if least <= number < 10 * least), None)
     return None if unit is None else number / unit
 
 
 def duration_in(text: str) -> float | None:
-    """Seconds of the duration that `text` begins with: `5 days 22 hours 11 minutes`, `2.5s`, `7m12s`."""
+    """Return the seconds of the duration that `text` begins with: `5 days 22 hours 11 minutes`, `2.5s`, `7m12s`."""
     duration = _duration(text)
     return None if duration is None else duration[0]
 
 
 def from_text(text: str, now: float, zone: str | None = None) -> float | None:
-    """The first reading counts, even one that names no moment: what is less sure would be a guess."""
+    """Return the time that a text names. The first reading counts, even one that names no time: a less certain one
+    would be a guess."""
     return credible(next(_readings(_plain(text), now, zone), None), now)
 
 
 def _plain(text: str) -> str:
-    """Its two ends, with one kind of space and digit: some CLIs put a narrow no-break space before AM and PM."""
+    """Return both ends of the text, with one kind of space and digit. Some CLIs put a narrow no-break space before AM
+    and PM."""
     if len(text) > 2 * _READ:
         text = f"{text[:_READ]}\n{text[-_READ:]}"
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def _readings(text: str, now: float, zone: str | None) -> Iterator[float | None]:
-    """What it says, the surest first."""
+    """Yield the possible readings of the text, the most certain first."""
     whole = _value(text, now, zone)
     if whole is not None and whole[1] >= len(text.rstrip(".")):
         yield whole[0]
@@ -108,7 +110,7 @@ def _readings(text: str, now: float, zone: str | None) -> Iterator[float | None]
 
 
 def _value(text: str, now: float, zone: str | None, unit: float = 1.0) -> Reading | None:
-    """A text that begins with a duration, a moment or a number, as headers and fields have them."""
+    """Read a text that begins with a duration, a time or a number, as in headers and fields."""
     if (duration := _duration(text)) is not None:
         return now + duration[0], duration[1]
     if (moment := moment_at(text, now, zone)) is not None:
@@ -118,7 +120,7 @@ def _value(text: str, now: float, zone: str | None, unit: float = 1.0) -> Readin
 
 
 def _prose(text: str, now: float, zone: str | None) -> Reading | None:
-    """What follows "resets", "try again" and the like."""
+    """Read the text after "resets", "try again" and the like."""
     filler = _FILLER.match(text)
     start = 0 if filler is None else filler.end()
     rest = text[start:]

@@ -1,4 +1,4 @@
-"""What a run took, added up from what its agent says now and then: nothing counts twice."""
+"""The usage of a run, added up from the reports of its agent. Nothing counts twice."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.runs.outcome import RunUsage
 
-if TYPE_CHECKING:  # `why` asks about health, and needs no words of agents for that
+if TYPE_CHECKING:  # `why` reads health without loading the events of agents
     from holdfast.core.agents.events import Usage
 
-MOST_MESSAGES = 64  # that may be told again; sub-agents talk at the same time, but not more of them than this
+MOST_MESSAGES = 64  # messages that may be reported again; fewer sub-agents than this report at the same time
 
-MOST_ID = 128  # characters of a message's name
+MOST_ID = 128  # characters of a message's id
 
 
 @dataclass(kw_only=True)
 class Spending:
-    """Fed with every `Usage`, in order."""
+    """The usage of one run. It gets every `Usage` event, in order."""
 
     is_told: bool = False
     _settled: RunUsage = field(default_factory=RunUsage)
-    _since: RunUsage = field(default_factory=RunUsage)  # told in passing, not settled yet
+    _since: RunUsage = field(default_factory=RunUsage)  # reported since, not settled yet
     _messages: dict[str, RunUsage] = field(default_factory=dict)
 
     def add(self, usage: Usage) -> None:
@@ -42,7 +42,7 @@ class Spending:
         return _sum(self._settled, self._since)
 
     def dump(self) -> dict[str, Any]:
-        """For the next supervisor, which reads on where we stopped."""
+        """Return the state for the next supervisor, which continues reading at the same position."""
         return {
             "is_told": self.is_told,
             "settled": _written(self._settled),
@@ -52,7 +52,7 @@ class Spending:
 
     @classmethod
     def load(cls, kept: Mapping[str, Any]) -> Spending:
-        """ValueError or its like for what is not ours."""
+        """Rebuild the state from `dump`. Raise ValueError, KeyError or the like for data of another form."""
         found = cls(is_told=bool(kept["is_told"]))
         found._settled, found._since = _taken_in(kept["settled"]), _taken_in(kept["since"])
         messages = list(kept["messages"].items())[:MOST_MESSAGES]
@@ -60,7 +60,8 @@ class Spending:
         return found
 
     def _news(self, message: str, said: RunUsage) -> RunUsage:
-        """What was not told of this message before. Its later word may be a bigger one, never a smaller."""
+        """Return the usage that is new for this message. A later report of the same message may be larger, never
+        smaller."""
         if not message:
             return said
         message = message[:MOST_ID]

@@ -1,11 +1,12 @@
-"""How much time has passed, whatever the wall clock was set to. Pure.
+"""The elapsed time behind wall times, whatever the wall clock was set to. Pure.
 
-Records carry the wall time at which they were made. A clock that is set forward makes all of them old at once, and what
-is old is deleted for good. So every leap that no time stands behind is remembered, and whoever asks for the moment a
-month ago is given the wall time that was shown after a month less of *lived* time: within a boot as CLOCK_BOOTTIME
-counted it (a machine that sleeps lives), across boots as the wall clock says, but a week at the most.
+Records carry the wall time at which they were made. A clock that is set forward makes all of them old at once, and old
+records are deleted for good. So every forward jump of the wall clock is recorded.
 
-A clock that is set back needs no memory: records from its future are young until it gets there.
+`moment(age)` returns the wall time of `age` seconds of elapsed time ago. Within a boot, CLOCK_BOOTTIME counts elapsed
+time, which includes sleep. Across boots it is the difference of the wall times, but a week at most.
+
+A clock that is set back needs no record: entries from its future count as young until it gets there.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from dataclasses import dataclass, replace
 
 from holdfast.base.instant import Instant
 
-SMALL = 60.0  # seconds; less is drift, or a daemon that keeps the time
+SMALL = 60.0  # seconds; less is drift, or the work of a time daemon
 OFF_AT_MOST = 7 * 86400.0  # seconds for which a machine that was off is believed to have been off
-MOST = 32  # leaps that are remembered apart
+MOST = 32  # jumps that are recorded separately
 
 
 @dataclass(frozen=True, slots=True)
 class Leap:
-    """The clock showed `to` when it was seen that it had been set forward by `by` seconds."""
+    """One forward jump: the clock showed `to` when it was seen that it had been set forward by `by` seconds."""
 
     to: float
     by: float
@@ -30,13 +31,13 @@ class Leap:
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """What the clocks showed when they were last looked at, and where the wall clock leapt, oldest first."""
+    """The last reading of the clocks, and the forward jumps of the wall clock, oldest first."""
 
     seen: Instant
     leaps: tuple[Leap, ...] = ()
 
     def moved(self, now: Instant) -> float:
-        """Seconds by which the wall clock was set since it was last seen; small ones count as none."""
+        """Return the seconds by which the wall clock was set since the last reading. Small ones count as 0."""
         went = now.wall - self.seen.wall
         by = went - self._lived(now)
         return by if abs(by) > SMALL else 0.0
@@ -48,12 +49,12 @@ class Passing:
         return Passing(now, self._taken_back(now, -by) if by < 0 else self.leaps)
 
     def restored(self, made_at: float, now: Instant) -> Passing:
-        """Records of that moment were brought back: they lived in none of the time since."""
+        """Return the state after a restore of records made at `made_at`. Time since then does not count for them."""
         by = now.wall - made_at
         return Passing(now, _few((*self.leaps, Leap(now.wall, by)))) if by > SMALL else self
 
     def moment(self, age: float, now: Instant) -> float:
-        """The wall time that was shown before `age` seconds of lived time: what is dated earlier is older than that."""
+        """Return the wall time `age` seconds of elapsed time ago. A record with an earlier date is older."""
         moment = now.wall - age
         for leap in reversed(self.leaps):
             if moment >= leap.to:
@@ -62,7 +63,7 @@ class Passing:
         return moment
 
     def shown(self, since: float, now: Instant) -> float:
-        """What the clock would show if nobody had set it forward since it showed `since`."""
+        """Return what the clock would show if it had not been set forward since it showed `since`."""
         return now.wall - sum(leap.by for leap in self.leaps if leap.to > since)
 
     def _lived(self, now: Instant) -> float:
@@ -71,7 +72,7 @@ class Passing:
         return min(OFF_AT_MOST, max(0.0, now.wall - self.seen.wall))
 
     def _taken_back(self, now: Instant, by: float) -> tuple[Leap, ...]:
-        """Leaps into what is the future again are undone by as much."""
+        """Shorten or remove the jumps into what is the future again."""
         kept: list[Leap] = []
         for leap in reversed(self.leaps):
             undone = min(by, leap.by) if leap.to > now.wall else 0.0
@@ -82,7 +83,8 @@ class Passing:
 
 
 def _few(leaps: tuple[Leap, ...]) -> tuple[Leap, ...]:
-    """The two oldest become one, as late as the later and as wide as both: things are kept longer, never shorter."""
+    """Merge the two oldest jumps into one, with the later time and the sum of both. So records are kept longer, never
+    shorter."""
     while len(leaps) > MOST:
         leaps = (Leap(leaps[1].to, leaps[0].by + leaps[1].by), *leaps[2:])
     return leaps
@@ -99,7 +101,7 @@ def as_json(passing: Passing) -> dict[str, object]:
 
 
 def of_json(found: Mapping[str, object]) -> Passing:
-    """Raises KeyError, TypeError or ValueError when it is none."""
+    """Rebuild the state. Raise KeyError, TypeError or ValueError for data of another form."""
     leaps = found["leaps"]
     if not isinstance(leaps, list):
         raise TypeError("leaps are a list")

@@ -1,7 +1,7 @@
-"""What is there against what the ledger says, in both directions: a list of findings, each with what to do about it.
+"""The comparison of disk and ledger, in both directions: a list of findings, each with an action.
 
-The looking is done elsewhere (`workspaces/removal/inventory.py`, `processes/strays.py`), and so is the doing
-(`supervisor/workspaces/sweep.py`). What has no record of ours is foreign: reported, never touched.
+Other modules observe (`workspaces/removal/inventory.py`, `processes/strays.py`) and act
+(`supervisor/workspaces/sweep.py`). An object without a record of ours is foreign: reported, never touched.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from holdfast.core.cleanup.observed import (
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
 
-# -- what follows ------------------------------------------------------------------------------------------------------
+# -- findings ----------------------------------------------------------------------------------------------------------
 
 
 class Action(StrEnum):
-    WAIT = "wait"  # the clean-up has it already, or its task heals it when it goes on
+    WAIT = "wait"  # the clean-up handles it already, or its task repairs it when it continues
     KEEP = "keep"  # preserved
-    DECIDE = "decide"  # its task is over and nobody decided what becomes of it: its settings do, work saved first
-    LET_GO = "let-go"  # preserved, and somebody removed it: what git still has of it is saved, then it is gone
-    TAKE_IN = "take-in"  # it has our marker, but the ledger lost it (a restored backup): back into the ledger
+    DECIDE = "decide"  # its task is over without a disposition: resolved from its settings, work saved first
+    LET_GO = "let-go"  # preserved, but removed by other means: what git still has of it is saved, then it is gone
+    TAKE_IN = "take-in"  # it has our marker, but the ledger lost it (a restored backup): recorded in the ledger again
     MARK = "mark"  # ours by ledger and git entry, but its marker is gone
     DROP_MARKER = "drop-marker"
     DROP_ENTRY = "drop-entry"
@@ -39,7 +39,7 @@ class Action(StrEnum):
     DROP_BRANCH = "drop-branch"
     END_PROCESS = "end-process"
     DROP_CONTAINER = "drop-container"
-    REPORT = "report"  # for a person; `foreign` says whether it is simply not ours
+    REPORT = "report"  # for a person; `foreign`: it is simply not ours
 
 
 LEAVES_ALONE = frozenset({Action.WAIT, Action.KEEP, Action.REPORT})
@@ -47,7 +47,7 @@ LEAVES_ALONE = frozenset({Action.WAIT, Action.KEEP, Action.REPORT})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing, what to do about it, and why, in words."""
+    """One object, the action for it, and the reason as text."""
 
     action: Action
     what: str  # workspace, marker, entry, trash, branch, process, container
@@ -58,14 +58,15 @@ class Finding:
     repo: str | None = None
     stray: Stray | None = None
     foreign: bool = False
-    in_backlog: bool = False  # a finished workspace that has to go
+    in_backlog: bool = False  # a finished workspace that has to be removed
 
     def __str__(self) -> str:
         return f"{self.what} {self.where}: {self.why}"
 
 
 def compare(scene: Scene, ledger: Ledger) -> list[Finding]:
-    """Every finding, in a stable order. Repeated on what its actions leave, it finds nothing more to do."""
+    """Return every finding, in a stable order. After its actions are carried out, another call finds nothing more to
+    do."""
     return [
         *_workspaces(scene, ledger),
         *_places(scene, ledger),
@@ -78,7 +79,7 @@ def compare(scene: Scene, ledger: Ledger) -> list[Finding]:
 
 
 def _workspaces(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
-    """From the ledger to the disk."""
+    """Compare from the ledger to the disk."""
     places = {place.path: place for place in scene.places}
     for holding in ledger.holdings:
         workspace = holding.workspace
@@ -113,7 +114,7 @@ def _fate(holding: Holding, place: Place | None) -> Iterator[Finding]:
         if is_there:
             yield found(Action.KEEP, workspace.reason or "preserved")
         elif place is not None and place.mark is not None:
-            why = "is preserved in the ledger, but not on disk any more: somebody removed it"
+            why = "is preserved in the ledger, but not on disk any more: it was removed by other means"
             yield found(Action.LET_GO, why, in_backlog=True)
         else:  # its file system may just not be mounted
             yield found(
@@ -122,16 +123,17 @@ def _fate(holding: Holding, place: Place | None) -> Iterator[Finding]:
                 f"`holdfast workspaces clean {workspace.task_id}`",
             )
     elif workspace.disposition is None:
-        yield found(Action.DECIDE, f"its task is {holding.task_state}, and nobody put it away", in_backlog=True)
+        yield found(Action.DECIDE, f"its task is {holding.task_state}, and it was not removed", in_backlog=True)
     else:
-        yield found(Action.WAIT, f"its task is {holding.task_state}; it is being put away", in_backlog=True)
+        yield found(Action.WAIT, f"its task is {holding.task_state}; it is being removed", in_backlog=True)
 
 
 def _marking(workspace: Workspace, place: Place) -> Iterator[Finding]:
-    """Without its marker nothing is deleted. The ledger and a second record of ours together restore it."""
+    """Yield a finding for a workspace without its marker. Nothing is deleted without its marker. The ledger and a
+    second record of ours together restore it."""
     mark = place.mark
     if (mark is not None and mark.workspace == workspace.id) or workspace.state is WorkspaceState.INTENDED:
-        return  # an intended one is marked when it is made
+        return  # an intended workspace gets its marker when it is made
     is_ours = place.git_entry_of == workspace.task_id or (
         mark is not None and mark.task == workspace.task_id and mark.path == workspace.path
     )
@@ -139,7 +141,7 @@ def _marking(workspace: Workspace, place: Place) -> Iterator[Finding]:
         action=Action.MARK if is_ours else Action.REPORT,
         what="marker",
         where=workspace.path,
-        why="its marker is gone, but ledger and git entry say that it is ours"
+        why="its marker is gone, but ledger and git entry prove that it is ours"
         if is_ours
         else "the ledger has it, but it carries no record of ours: it stays until you remove it by hand",
         workspace=workspace,
@@ -149,7 +151,7 @@ def _marking(workspace: Workspace, place: Place) -> Iterator[Finding]:
 
 
 def _places(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
-    """From the disk to the ledger: what no open row knows."""
+    """Compare from the disk to the ledger: yield findings for directories and markers that no open row knows."""
     known = {h.workspace.path for h in ledger.holdings if h.workspace.state is not WorkspaceState.TRASHED}
     busy = {h.workspace.task_id for h in ledger.holdings if h.workspace.state is not WorkspaceState.TRASHED}
     for place in scene.places:
@@ -170,7 +172,7 @@ def _unknown(place: Place, ledger: Ledger, busy: set[str]) -> Iterator[Finding]:
         if place.is_there:
             yield found(Action.REPORT, "workspace", "carries no record of ours; it was left alone", foreign=True)
         elif place.spare_mark or mark is not None:
-            yield found(Action.DROP_MARKER, "marker", "marks nothing")
+            yield found(Action.DROP_MARKER, "marker", "belongs to no workspace")
         return
     if not place.is_there:
         yield found(Action.DROP_MARKER, "marker", "its workspace is gone")
@@ -193,12 +195,12 @@ def _entries(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
         task = entry.locked_for or (entry.tree.rpartition("/")[2] if entry.tree is not None else None)
         is_ours = task in ledger.tasks or (entry.tree is not None and entry.locked_for is not None)
         if entry.tree is None and not is_ours:
-            continue  # another home's
+            continue  # an entry of another home
         yield Finding(
             action=Action.DROP_ENTRY if is_ours else Action.REPORT,
             what="entry",
             where=entry.folder,
-            why="stands for a workspace that is gone" if is_ours else "lies among our workspaces, but is not ours",
+            why="belongs to a workspace that is gone" if is_ours else "is among our workspaces, but is not ours",
             repo=entry.repo,
             foreign=not is_ours,
         )
@@ -209,14 +211,17 @@ def _trash(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
     for path in scene.trash:
         owner = workspace_of_trash(path)
         if owner is None:
-            yield Finding(action=Action.REPORT, what="trash", where=path, why="is no name that we give", foreign=True)
+            yield Finding(
+                action=Action.REPORT, what="trash", where=path, why="is not a name that Holdfast gives", foreign=True
+            )
         elif owner not in in_hand:
             what = "marker" if path.endswith(".json") else "trash"
             yield Finding(action=Action.DROP_TRASH, what=what, where=path, why="nothing in the ledger waits for it")
 
 
 def _branches(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
-    """An empty branch of a task that is over. Branches with commits are results; unknown ones may be another home's."""
+    """Yield empty branches of tasks that are over. Branches with commits are results. Unknown branches may belong to
+    another home."""
     in_use = {(h.workspace.repo_id, h.workspace.branch) for h in ledger.holdings}
     for branch in scene.branches:
         task = ledger.tasks.get(task_of_branch(branch.name) or "")
@@ -249,7 +254,8 @@ def _strays(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
 
 
 def _containers(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
-    # Of an open workspace: it goes with that, or before its next run. It may be about to be preserved.
+    # The container of an open workspace goes with the workspace, or before its next run. The workspace may be about to
+    # be preserved.
     open_states = (WorkspaceState.READY, WorkspaceState.PRESERVED)
     kept = {h.workspace.container for h in ledger.holdings if h.workspace.state in open_states}
     for container in scene.containers:

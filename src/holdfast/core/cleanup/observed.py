@@ -1,4 +1,5 @@
-"""What was seen of ours (disk, repositories, processes), and what the ledger says: values to be compared."""
+"""The observed state of disk, repositories and processes, and the state in the ledger: the values that a sweep
+compares."""
 
 from __future__ import annotations
 
@@ -9,17 +10,18 @@ from dataclasses import dataclass, field
 from holdfast.core.model import Workspace
 from holdfast.core.states import TASK_TERMINAL, TaskState
 
-LOCK_WORDS = "holdfast task="  # how our entries under `.git/worktrees` are locked
+LOCK_WORDS = "holdfast task="  # the lock text of our entries under `.git/worktrees`
 _TRASHED = re.compile(r"(?:\.trash-)?([a-z0-9]+)(-half-made)?(\.deep-.*|\.trashed\.json)?")
 _BRANCH = re.compile(r"holdfast/([a-z0-9]+)(-r\d+|--[A-Za-z0-9_-]+)?")
 
 
-# -- what was seen -----------------------------------------------------------------------------------------------------
+# -- observed
+# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """What an owner marker says."""
+    """The content of an owner marker."""
 
     workspace: str
     task: str
@@ -35,20 +37,20 @@ class Place:
     """One name among our workspaces: a directory, a marker, or both."""
 
     path: str
-    repo: str  # the folder it lies in, named after its repository
+    repo: str  # the folder that contains it, named after its repository
     is_there: bool
     mark: Mark | None = None
     spare_mark: bool = False  # `….owner.json.new`: the marker was being written
-    git_entry_of: str | None = None  # the task whose lock holds the git entry that its `.git` names
+    git_entry_of: str | None = None  # the task whose lock holds the git entry that the workspace's `.git` names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A directory under `.git/worktrees` that stands for a tree of ours, or is locked with our words."""
+    """A directory under `.git/worktrees` that belongs to a tree of ours, or is locked with our text."""
 
     repo: str
     folder: str
-    tree: str | None  # None: no `gitdir` in it; its making or its removal was interrupted
+    tree: str | None  # None: it has no `gitdir`, because its making or its removal was interrupted
     tree_is_there: bool
     locked_for: str | None  # the task that its lock names
 
@@ -62,19 +64,19 @@ class Branch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stray:
-    """A process that carries the marker of a run of this home, or works in a workspace of it."""
+    """A process that carries the marker of a run of this home, or works in one of its workspaces."""
 
     pid: int
     start_ticks: int
     run: str | None  # by its marker
-    place: str | None  # the workspace that it works in
-    proven: bool = False  # it has that run's own token: nobody else can know it
+    place: str | None  # the workspace that the process works in
+    proven: bool = False  # the process has that run's own token, which cannot be guessed
     kept: bool = False  # a keeper of that run lives
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Container:
-    """A container with our labels, as its engine tells."""
+    """A container with our labels, as its engine reports it."""
 
     id: str
     run: str | None
@@ -84,19 +86,20 @@ class Container:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """Everything that was seen, before the ledger is read: what was finished in between is settled there by then."""
+    """Everything that was observed. The observation comes before the ledger is read, so whatever ended in between is
+    settled in the ledger by then."""
 
     places: Sequence[Place] = ()
     entries: Sequence[Entry] = ()
     branches: Sequence[Branch] = ()
-    trash: Sequence[str] = ()  # paths, in the trash or beside a workspace that could not be moved there
+    trash: Sequence[str] = ()  # paths, in the trash or next to a workspace that could not be moved there
     strays: Sequence[Stray] = ()
     containers: Sequence[Container] = ()
     odd: Sequence[str] = ()  # names that we do not give
-    unseen: Sequence[tuple[str, str]] = ()  # where we could not look, and why
+    unseen: Sequence[tuple[str, str]] = ()  # paths that could not be read, and why
 
     def tasks(self) -> set[str]:
-        """Every task that something here names."""
+        """Return every task that something in this scene names."""
         marked = {place.mark.task for place in self.places if place.mark is not None}
         locked = {entry.locked_for for entry in self.entries if entry.locked_for is not None}
         trees = {entry.tree.rpartition("/")[2] for entry in self.entries if entry.tree is not None}
@@ -109,17 +112,18 @@ def task_of_branch(name: str) -> str | None:
 
 
 def workspace_of_trash(path: str) -> str | None:
-    """Whose remains they are; None: not a name that we give."""
+    """Return the workspace whose remains are at `path`. None: not a name that we give."""
     found = _TRASHED.fullmatch(path.rpartition("/")[2])
     return found.group(1) if found else None
 
 
-# -- what the ledger says ----------------------------------------------------------------------------------------------
+# -- ledger
+# --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """A workspace that is not gone, and how its task is."""
+    """A workspace that is not gone, and the state of its task."""
 
     workspace: Workspace
     task_state: TaskState
@@ -139,5 +143,5 @@ class KnownTask:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
     holdings: Sequence[Holding] = ()
-    tasks: Mapping[str, KnownTask] = field(default_factory=dict)  # of those that the scene names
+    tasks: Mapping[str, KnownTask] = field(default_factory=dict)  # only tasks that the scene names
     open_runs: frozenset[str] = frozenset()

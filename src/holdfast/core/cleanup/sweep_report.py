@@ -1,4 +1,4 @@
-"""What a sweep did, as it is told: one event, one answer (R-TREE-06)."""
+"""The report of a sweep: one event, one answer (R-TREE-06)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ MANY, VERY_MANY = 10, 100
 
 @dataclass(kw_only=True, slots=True)
 class Swept:
-    """Filled while a sweep is at work."""
+    """The counts of one sweep, filled while it runs."""
 
     swept_count: int = 0  # workspaces and their remains that are gone now
     failed: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)  # for want of permission; each with the command that fixes it
-    in_use: list[str] = field(default_factory=list)  # finished, but somebody is in it: they go when that is over
+    skipped: list[str] = field(default_factory=list)  # for lack of permission; each with the command that fixes it
+    in_use: list[str] = field(default_factory=list)  # finished, but in use: removed when they are free
     prune_succeeded: bool = True  # our git entries agree with the ledger
     foreign: Sequence[str] = ()
     preserved: int = 0
-    healed: int = 0  # markers, branches, ledger rows that were put right
-    reported: Sequence[str] = ()  # for a person: ours perhaps, but without proof
+    healed: int = 0  # markers, branches and ledger rows that were repaired
+    reported: Sequence[str] = ()  # for a person: perhaps ours, but without proof
     odd: int = 0  # names that we do not give
     processes_ended: int = 0
     containers_removed: int = 0
@@ -60,13 +60,13 @@ class Swept:
         ]
         words += [f"{len(self.failed)} failed (tried again)"] if self.failed else []
         words += [f"{len(self.in_use)} in use"] if self.in_use else []
-        words += [f"{len(self.skipped)} skipped for want of permission"] if self.skipped else []
+        words += [f"{len(self.skipped)} skipped for lack of permission"] if self.skipped else []
         first = f" First: {self.skipped[0]}" if self.skipped else ""
         return ", ".join(words) + "." + warning(self.backlog_count) + first
 
 
 def warning(backlog: int) -> str:
-    """R-TREE-08. Nothing for a few."""
+    """Return the warning about many leftovers (R-TREE-08). Empty for a few."""
     if backlog > VERY_MANY:
         return f" {backlog} leftovers: a crash storm is likely, and removing them makes this start slow."
     return f" {backlog} leftovers: a crash storm is likely." if backlog > MANY else ""

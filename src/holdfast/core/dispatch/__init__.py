@@ -1,1 +1,1 @@
-"""Dispatch."""
+"""The decisions before a claim: accounts, holds, pressure, spending, workers. Pure."""

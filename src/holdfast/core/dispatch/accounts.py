@@ -1,7 +1,7 @@
-"""Accounts that are not used for a while, and which one a task may have meanwhile. Pure.
+"""Parked and stopped accounts, and the choice of an account for a task. Pure.
 
-An account is shut when a run under it met a limit (parked, until the reset), or when its login or its money failed
-(stopped, until an operator says so). The record is in the store; which accounts there are, the user's settings say.
+An account is parked until its reset when a run under it met a limit. It is stopped until an operator opens it when its
+login or its payment failed. The store holds these records. The user's settings define which accounts exist.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from holdfast.core.runs.outcome import Outcome
 
 PARKING = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
 STOPPING = frozenset({Outcome.AUTH, Outcome.BILLING})
-_CLOCK_WAS_SET_BACK = 60.0  # a record from so far in the future is no reason to wait
+_CLOCK_WAS_SET_BACK = 60.0  # a record from further in the future is not a reason to wait
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parking:
-    """What a run's ending means for its account."""
+    """The effect of a run's ending on its account."""
 
-    until: float | None  # None: until an operator says so
+    until: float | None  # None: until an operator opens the account
     outcome: Outcome
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShutAccount:
-    """One account that is not used now."""
+    """One account that is parked or stopped."""
 
     agent: str
     name: str
@@ -48,7 +48,8 @@ class ShutAccount:
         return now.wall < self.until and self.at <= now.wall + _CLOCK_WAS_SET_BACK
 
     def with_news(self, news: ShutAccount) -> ShutAccount:
-        """Another run of it ended so: the longer one holds, and what a person has to mend outranks what time mends."""
+        """Combine this record with that of another run. The longer one stays. A problem that a person has to fix
+        outranks one that ends with time."""
         if self.until is None or news.until is None:
             return self if self.until is None else news
         return news if news.until >= self.until else self
@@ -56,19 +57,23 @@ class ShutAccount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShutOut:
-    """Which waiting tasks cannot start: those of a shut account, and those of an agent of which none is left, unless
-    they are bound to one that is still open (not for everybody, that is) or name one that is gone."""
+    """The waiting tasks that cannot start: those of a parked or stopped account, and those of an agent that has no open
+    account left.
+
+    Two kinds of tasks of such an agent may start all the same. One is bound to an account that is still open but not
+    offered to every task. The other names an account that is gone.
+    """
 
     accounts: frozenset[str]  # agent/name
     agents: frozenset[str]
-    still_open: frozenset[str] = frozenset()  # agent/name, of these agents
+    still_open: frozenset[str] = frozenset()  # agent/name: open accounts of these agents
 
     def __bool__(self) -> bool:
         return bool(self.accounts or self.agents)
 
 
 NOBODY = ShutOut(accounts=frozenset(), agents=frozenset())
-Names = Callable[[str], Sequence[str]]  # of an agent's accounts
+Names = Callable[[str], Sequence[str]]  # returns the names of an agent's accounts
 
 
 def full_name(agent: str, name: str) -> str:
@@ -76,7 +81,8 @@ def full_name(agent: str, name: str) -> str:
 
 
 def shut_out(shut: Collection[ShutAccount], names: Names, choosable: Names) -> ShutOut:
-    """An account that the settings no longer have keeps nobody waiting: its tasks begin anew under another one."""
+    """Return the waiting tasks that cannot start. An account that is no longer in the settings holds nothing back: its
+    tasks begin anew under another one."""
     if not shut:
         return NOBODY
     known = [account for account in shut if account.name in names(account.agent)]
@@ -92,7 +98,8 @@ def shut_out(shut: Collection[ShutAccount], names: Names, choosable: Names) -> S
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The account of the next run. `left` is the account whose session is given up, because it is there no more."""
+    """The account of the next run. `left` is the account whose session is given up because the account no longer
+    exists."""
 
     account: str | None
     left: str | None = None
@@ -101,17 +108,18 @@ class Choice:
 def choose(
     bound: str | None, named: str | None, shut: Collection[str], names: Sequence[str], choosable: Sequence[str]
 ) -> Choice | None:
-    """`bound` is the account of the task's session or the one that it names. None: all that it may have are shut.
+    """Choose the account of the next run. `bound` is the account of the task's session, or the one that the task names.
+    None: every account that the task may use is parked or stopped.
 
-    A session lives in its account's own directory, so a task stays where its session is. Otherwise the first that is
-    open: the user's own login, then in the order of the file.
+    A session is stored in its account's own directory, so a task stays with the account of its session. Otherwise the
+    first open account is chosen: the user's own login, then the order of the settings file.
     """
     if not names:
         return Choice(account=None)  # its agent has no logins
     if bound is not None and bound in names:
         return None if bound in shut else Choice(account=bound)
     if bound is not None and bound == named:
-        return Choice(account=bound)  # it is gone, so no time opens it: the launch says so
+        return Choice(account=bound)  # the account is gone, so waiting does not help: the launch reports that
     open_ones = [name for name in choosable if name not in shut]
     if not open_ones:
         return None if choosable else Choice(account=None, left=bound)

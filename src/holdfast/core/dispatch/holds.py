@@ -1,12 +1,15 @@
-"""Dispatch that is held back, and the one task that goes first to see whether that is over. Pure.
+"""Holds on dispatch, and the one task that starts first as a probe. Pure.
 
-Three things are held back: tasks of a provider that does not answer, tasks of an account whose limit should be over,
-and everything after a mass death (core/dispatch/mass_death.py). Each is one durable row with a time. When the time has
-come exactly one task may start, the probe; how it fares lets the others follow, or makes all wait longer. A fourth kind
-only slows: an account that is near its limit.
+Three kinds of tasks are held:
 
-A hold ends by its probe, by an operator, or, if nobody cares for it, by time: none of it waits for a process that is
-gone. ADR 0023.
+- tasks of a provider that does not answer
+- tasks of an account whose limit should be over
+- all tasks after a mass death (core/dispatch/mass_death.py)
+
+Each hold is one durable row with a time. When that time has come, exactly one task may start: the probe. Its course
+releases the others or extends the hold. A fourth kind of hold only slows dispatch: an account that is near its limit.
+
+A hold ends by its probe, by an operator, or otherwise by time. It never waits for a process that is gone. See ADR 0023.
 """
 
 from __future__ import annotations
@@ -21,16 +24,16 @@ from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.retry_budgets import backoff
 from holdfast.core.states import TaskState
 
-_CLOCK_WAS_SET_BACK = 60.0  # a time that was decided so far in the future is over
-CANDIDATE_PATIENCE = 60.0  # seconds that a resumed task may wait in the queue before another one may go first
-MOST_STORMS = 3  # mass deaths within a day: after the last one only an operator lets anything start
-LONGEST_PROBE = 1800.0  # seconds that one probe may keep all others waiting, whatever it says
+_CLOCK_WAS_SET_BACK = 60.0  # a time that was decided further in the future counts as over
+CANDIDATE_PATIENCE = 60.0  # seconds that a resumed task may wait in the queue before another one may become the probe
+MOST_STORMS = 3  # mass deaths within a day: after the last one only an operator releases the hold
+LONGEST_PROBE = 1800.0  # seconds that one probe may keep all others waiting, whatever it reports
 
 
 class Scope(StrEnum):
-    PROVIDER = "provider"  # it does not answer; the name is the provider's
-    ACCOUNT = "account"  # its limit should be over, which nobody has seen yet; agent/name
-    FLEET = "fleet"  # many agents died at once; all
+    PROVIDER = "provider"  # does not answer; the name is the provider's
+    ACCOUNT = "account"  # its limit should be over, which no run has proven yet; agent/name
+    FLEET = "fleet"  # many agents died at once; the name is `all`
     NEAR = "near"  # an account near its limit; agent/name
 
 
@@ -42,14 +45,14 @@ _ANSWERS = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HoldRules:
-    """All are settings."""
+    """The settings of holds."""
 
-    failures: int = 2  # in a row, of one provider; 0: its tasks are never held back
-    hold: float = 16.0  # the first one; each later one is twice as long
+    failures: int = 2  # in a row, of one provider; 0: its tasks are never held
+    hold: float = 16.0  # seconds of the first hold; each later one is twice as long
     longest: float = 300.0
-    alone: float = 60.0  # how long a probe that shows no trouble keeps the others waiting
-    near_starts: int = 1  # agents that may run at once, of those that began after the warning; 0: no slowing
-    deaths: int = 5  # 0: mass deaths are not looked for
+    alone: float = 60.0  # seconds for which a probe without trouble keeps the others waiting
+    near_starts: int = 1  # agents that may run at once, of those that started after the warning; 0: no slowing
+    deaths: int = 5  # 0: mass deaths are not detected
     death_share: float = 0.5
     death_window: float = 30.0
     death_hold: float = 300.0
@@ -57,7 +60,7 @@ class HoldRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """The task that goes first. `state` is where it stands now; None: there is no such task any more."""
+    """The task that starts first. `state` is the present state of the task. None: the task no longer exists."""
 
     task_id: str
     since: Instant
@@ -67,8 +70,8 @@ class Probe:
         return self.state is TaskState.RUNNING
 
     def is_about_to(self, now: Instant) -> bool:
-        """It was resumed in order to go first, and is not taken yet. Not after a reboot: a clock that was set back
-        with it would make years of a minute."""
+        """True if the task was resumed to become the probe and is not claimed yet. Always false after a reboot: a clock
+        that was set back with it would turn a minute into years."""
         if self.state is not TaskState.QUEUED or self.since.boot_id != now.boot_id:
             return False
         return now.since(self.since) < CANDIDATE_PATIENCE
@@ -76,16 +79,16 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hold:
-    """One row. `until` is None while failures are only counted, and nobody is held back."""
+    """One row of the store. `until` is None while failures are only counted and nothing is held."""
 
     scope: Scope
     name: str
-    since: Instant  # when it first held back, in this episode
+    since: Instant  # when the hold began, in this episode
     until: float | None
-    decided: float  # wall time at which `until` was
+    decided: float  # wall time at which `until` was decided
     reason: str
     failures: int = 0  # in a row; of the fleet: mass deaths within a day
-    rounds: int = 0  # how often it was held back anew
+    rounds: int = 0  # how often the hold was extended
     probe: Probe | None = None
 
     @property
@@ -98,11 +101,13 @@ class Hold:
 
     @property
     def for_operator(self) -> bool:
-        """It comes again and again: agents that live until the others follow prove nothing any more."""
+        """True if mass deaths keep coming back, so only an operator can release the hold. Agents that live until the
+        others follow prove nothing any more."""
         return self.scope is Scope.FLEET and self.is_held and self.failures >= MOST_STORMS
 
     def is_waiting(self, now: Instant) -> bool:
-        """Its time has not come. A time that was decided in the future (the clock was set back since) has."""
+        """True if the time of the hold has not come. A time that was decided in the future (the clock was set back
+        since) counts as come."""
         if self.for_operator:
             return True
         return self.until is not None and now.wall < self.until and self.decided <= now.wall + _CLOCK_WAS_SET_BACK
@@ -111,7 +116,7 @@ class Hold:
         return self.probe is not None and self.probe.is_under_way()
 
     def blocks(self, now: Instant, task_id: str | None = None) -> bool:
-        """Whether a task has to wait; never the probe itself."""
+        """True if the task has to wait. The probe itself never does."""
         if self.scope is Scope.NEAR or not self.is_held:
             return False
         if self.probe is not None and self.probe.task_id == task_id and self.is_probed():
@@ -128,7 +133,8 @@ class Hold:
         return self.probe is not None and self.probe.task_id == task_id
 
     def lets_resume(self, now: Instant) -> bool:
-        """Whether a paused task may be resumed to go first (R-RES-08): the others stay paused, no resume spent."""
+        """True if a paused task may be resumed to become the probe (R-RES-08). The others stay paused and spend no
+        resume."""
         return self.lets_one_go(now) and not (self.probe is not None and self.probe.is_about_to(now))
 
 
@@ -136,7 +142,7 @@ class Hold:
 
 
 def answered(verdict: Verdict) -> bool:
-    """Whether the ending proves that the provider answered."""
+    """True if the ending proves that the provider answered."""
     tokens = verdict.usage is not None and verdict.usage.tokens > 0
     return verdict.outcome in _ANSWERS or (tokens and verdict.outcome not in OUTAGE)
 
@@ -144,13 +150,13 @@ def answered(verdict: Verdict) -> bool:
 def after_provider(
     hold: Hold | None, provider: str, task_id: str, verdict: Verdict, rules: HoldRules, now: Instant, jitter: float
 ) -> Hold | None:
-    """The breaker after a run of this provider ended. None: nothing is held, and nothing counted."""
+    """Return the hold after a run of this provider ended. None: nothing is held, and no failure is counted."""
     if verdict.outcome in OUTAGE:
         return _failed(hold, provider, task_id, verdict.reason, rules, now, jitter)
     if hold is None:
         return None
     if hold.is_held and not hold.is_probe(task_id):
-        return hold  # it began before: it proves nothing
+        return hold  # this run began before the hold, so it proves nothing
     if answered(verdict):
         return None
     return replace(hold, probe=None) if hold.is_probe(task_id) else hold
@@ -165,14 +171,14 @@ def _failed(
         hold = Hold(scope=Scope.PROVIDER, name=provider, since=now, until=None, decided=now.wall, reason=reason)
     hold = replace(hold, failures=hold.failures + 1, reason=reason)
     if hold.is_held and not hold.is_probe(task_id):
-        return hold  # one of those that ran when it began
+        return hold  # this run began before the hold
     if not hold.is_held and hold.failures < rules.failures:
         return hold
     return held_again(hold, rules.hold, rules.longest, now, jitter)
 
 
 def held_again(hold: Hold, first: float, longest: float, now: Instant, jitter: float) -> Hold:
-    """Longer than the last time; nobody probes it now."""
+    """Extend the hold beyond its last length, without a probe."""
     return replace(
         hold,
         since=hold.since if hold.is_held else now,
@@ -184,17 +190,18 @@ def held_again(hold: Hold, first: float, longest: float, now: Instant, jitter: f
 
 
 def is_given_up(hold: Hold, outage: float, now: Instant) -> bool:
-    """The outage lasts for longer than anybody's budget: who waits for it is handed to an operator."""
+    """True if the outage lasts longer than any task's retry budget, so the waiting tasks are handed to an operator."""
     return hold.scope is Scope.PROVIDER and hold.is_held and not hold.is_probed() and now.since(hold.since) >= outage
 
 
 def given_up(hold: Hold, now: Instant) -> Hold:
-    """Counted anew: whoever is resumed, or comes, tries. The row stays, so that an answer closes its alert."""
+    """Return the hold with its counters reset, so that every task that is resumed or added may try. The row stays, so
+    that an answer closes its alert."""
     return replace(hold, until=None, decided=now.wall, failures=0, rounds=0, probe=None)
 
 
 def is_outage(hold: Hold) -> bool:
-    """It is held back, or was given up: its trouble is not that of one task."""
+    """True if dispatch is held or the provider was given up, so the trouble is not that of one task."""
     return hold.is_held or hold.failures == 0
 
 
@@ -202,13 +209,14 @@ def is_outage(hold: Hold) -> bool:
 
 
 def proving(account: str, now: Instant) -> Hold:
-    """Its time has come: one task goes first."""
+    """Return the hold of an account whose time has come: one task starts as the probe."""
     reason = "its limit should be over; one task goes first"
     return Hold(scope=Scope.ACCOUNT, name=account, since=now, until=now.wall, decided=now.wall, reason=reason)
 
 
 def after_account(hold: Hold, task_id: str, verdict: Verdict) -> Hold | None:
-    """None: it is open, or shut anew by the run itself (core/dispatch/accounts.py)."""
+    """Return the hold after a run of the account ended. None: the account is open, or the run itself parked or stopped
+    it again (core/dispatch/accounts.py)."""
     if verdict.outcome in PARKING or verdict.outcome in STOPPING:
         return None
     if not hold.is_probe(task_id):
@@ -225,16 +233,16 @@ def near(account: str, until: float, reason: str, now: Instant) -> Hold:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sight:
-    """What is seen of the probe's run. `lived`: seconds since its agent started; None: it has not."""
+    """The observed state of the probe's run. `lived`: seconds since its agent started. None: not started."""
 
     lived: float | None = None
-    has_answer: bool = False  # its model said or did something
-    in_trouble: bool = False  # since then it only tries again, or reported an error
+    has_answer: bool = False  # its model wrote or did something
+    in_trouble: bool = False  # since then the agent only retries, or reported an error
 
 
 class Progress(StrEnum):
     THROUGH = "through"  # the others may follow
-    TOO_LONG = "too_long"  # it keeps everybody waiting: held again, and another one goes first then
+    TOO_LONG = "too_long"  # the probe keeps all others waiting: the hold is extended, and another probe follows
     OPEN = "open"
 
 
@@ -262,7 +270,8 @@ def is_everything_held(holds: Collection[Hold], now: Instant) -> bool:
 def accounts_held(
     holds: Collection[Hold], crowded: Collection[str], now: Instant, task_id: str | None
 ) -> Sequence[ShutAccount]:
-    """Accounts that a task cannot have now: somebody else goes first there, or enough run there already."""
+    """Return the accounts that a task cannot use now: another task is the probe there, or enough agents run there
+    already."""
     found = []
     for hold in holds:
         if (hold.scope is Scope.ACCOUNT and hold.blocks(now, task_id)) or (
@@ -283,7 +292,7 @@ def accounts_held(
 
 
 def next_moment(holds: Collection[Hold], now: Instant) -> float | None:
-    """When to look again: a hold's time, or soon, while a probe is under way."""
+    """Return when to look again: at the time of a hold, or soon while a probe is running."""
     moments = [
         hold.until for hold in holds if hold.until is not None and hold.is_waiting(now) and not hold.for_operator
     ]
@@ -292,4 +301,4 @@ def next_moment(holds: Collection[Hold], now: Instant) -> float | None:
     return min(moments, default=None)
 
 
-LOOK_AT_PROBES = 1.0  # seconds between two looks at how a probe fares
+LOOK_AT_PROBES = 1.0  # seconds between two looks at a probe

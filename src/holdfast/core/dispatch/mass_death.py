@@ -1,4 +1,5 @@
-"""Many agents that die at once: one trouble of the machine, not one of each of their tasks (R-CRASH-07). Pure."""
+"""Mass death: many agents that die at once because of one trouble of the machine, not of their tasks (R-CRASH-07).
+Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from holdfast.base.instant import Instant
 from holdfast.core.dispatch.holds import Hold, HoldRules, Scope, held_again
 from holdfast.core.runs.outcome import Outcome, Verdict
 
-EVERYTHING = "all"  # the name of the one hold of its scope
+EVERYTHING = "all"  # the name of the only hold in this scope
 LONGEST_HOLD = 3600.0
 _CLOCK_WAS_SET_BACK = 60.0
-REMEMBERED = 86400.0  # seconds for which a mass death makes the next one worse
+REMEMBERED = 86400.0  # seconds for which a mass death makes the next hold longer
 DEATHS = frozenset({Outcome.EXTERNAL_KILL, Outcome.OUT_OF_MEMORY, Outcome.CRASHED})
 _SAYS_NOTHING = frozenset(
     {Outcome.STOPPED, Outcome.CANCELLED, Outcome.PAUSED, Outcome.LAUNCH_ERROR, Outcome.LOST, Outcome.UNKNOWN}
@@ -21,16 +22,17 @@ _SAYS_NOTHING = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Death:
-    """An agent that died, and nobody asked for it."""
+    """An agent that died without a stop request."""
 
     run_id: str
     task_id: str
     at: float  # wall time of its end
-    is_mass: bool = False  # one of many: it costs nobody anything
+    is_mass: bool = False  # part of a mass death: it spends no budget
 
 
 def among(deaths: Iterable[Death], at: float, window: float) -> list[Death]:
-    """The most deaths within one window that has this moment in it; those of the earliest such window."""
+    """Return the deaths of the window that contains `at` and has the most of them. Among equals, return the earliest
+    window."""
     times = sorted((death for death in deaths if abs(death.at - at) <= window), key=lambda death: death.at)
     best: list[Death] = []
     for first in times:
@@ -43,17 +45,19 @@ def among(deaths: Iterable[Death], at: float, window: float) -> list[Death]:
 
 
 def is_mass(dead: int, ran: int, rules: HoldRules) -> bool:
-    """R-CRASH-07. `ran`: all that ran in the window, the dead included."""
+    """True if the deaths are a mass death (R-CRASH-07). `ran`: all agents that ran in the window, the dead ones
+    included."""
     return 0 < rules.deaths <= dead and dead >= rules.death_share * max(ran, dead)
 
 
 def may_become_mass(dead: int, alive: int, ran: int, rules: HoldRules) -> bool:
-    """Whether those that live could still make it one."""
+    """True if the death of the agents that still live would make a mass death."""
     return is_mass(dead + alive, ran, rules)
 
 
 def after_mass(hold: Hold | None, reason: str, rules: HoldRules, now: Instant, jitter: float) -> Hold:
-    """More deaths of the same storm change nothing; a probe's own death is after_fleet's."""
+    """Return the hold after a mass death. Further deaths of the same one change nothing. The death of a probe is
+    handled by `after_fleet`."""
     if hold is not None and hold.is_held:
         return hold
     storms = hold.failures if hold is not None and _is_remembered(hold.since, now) else 0
@@ -71,14 +75,15 @@ def after_mass(hold: Hold | None, reason: str, rules: HoldRules, now: Instant, j
 
 
 def _is_remembered(earlier: Instant, now: Instant) -> bool:
-    """Not what lies in the future of a clock that was set back over a reboot: nobody knows when that would be over."""
+    """True if an earlier mass death still counts. A record from the future of a clock that was set back over a reboot
+    does not: its end is unknown."""
     from_the_future = earlier.boot_id != now.boot_id and earlier.wall > now.wall + _CLOCK_WAS_SET_BACK
     return not from_the_future and now.since(earlier) < REMEMBERED
 
 
 def calmed(hold: Hold) -> Hold:
-    """All may start again; but it is remembered that this happened, or a fleet that is too large for its machine would
-    die, wait, and die again for ever, at nobody's expense."""
+    """Release the hold, but keep the row. Without that memory a fleet that is too large for its machine would die, wait
+    and die again for ever, without spending any budget."""
     return replace(hold, until=None, probe=None)
 
 

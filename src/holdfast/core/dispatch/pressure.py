@@ -1,22 +1,25 @@
-"""Whether the machine has room for one more agent. With hysteresis: what was held back resumes only when it is clearly
-better, so that a machine at its limit does not flap."""
+"""The check whether the machine has room for one more agent. Pure.
+
+The check has hysteresis: a hold ends only when the machine is clearly better off. A machine at its limit must not
+alternate between the two.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-MARGIN = 0.1  # what held is over when it is this much better than its limit
+MARGIN = 0.1  # a hold ends when the value is this much better than its limit
 MIB = 1024**2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PressureLimits:
-    """Beyond one of these nothing new starts; 0 switches it off."""
+    """The limits beyond which no new agent starts. 0 switches a limit off."""
 
     min_memory: int = 0  # bytes that must be available
     max_load: float = 0.0  # load average of one minute, per core
-    max_stall: float = 0.0  # percent of the last ten seconds in which something waited for memory
+    max_stall: float = 0.0  # percent of the last ten seconds in which some process waited for memory
     disk_floor: int = 0  # bytes that must be free on the home's file system
 
     @property
@@ -26,9 +29,9 @@ class PressureLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pressure:
-    """One look at the machine. None: this machine does not say, which holds nothing back."""
+    """One reading of the machine. None: this machine does not provide the value, so the value holds nothing back."""
 
-    memory: int | None = None  # bytes available, within the cgroup around us too
+    memory: int | None = None  # bytes available, also within the cgroup around us
     load: float | None = None  # per core
     stall: float | None = None  # percent
     disk: int | None = None  # bytes free for us on the home's file system
@@ -36,7 +39,7 @@ class Pressure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hold:
-    """Nothing new starts, and why. `over` are the names of what is beyond its limit."""
+    """A hold because of pressure, and its reason. `over` names the values that are beyond their limits."""
 
     over: frozenset[str]
     reason: str
@@ -44,7 +47,8 @@ class Hold:
 
 
 def hold(limits: PressureLimits, now: Pressure, holding: Collection[str] = ()) -> Hold | None:
-    """Whether to hold back. `holding` is what held until now: for that, the limit is 10 % stricter."""
+    """Return a hold if a value is beyond its limit. `holding` are the values that were over before. Their limits are 10
+    % stricter."""
     least = limits.min_memory * (1 + MARGIN if "memory" in holding else 1)
     most_load = limits.max_load * (1 - MARGIN if "load" in holding else 1)
     most_stall = limits.max_stall * (1 - MARGIN if "stall" in holding else 1)
@@ -65,7 +69,7 @@ def hold(limits: PressureLimits, now: Pressure, holding: Collection[str] = ()) -
 
 
 def short_of_disk(limits: PressureLimits, now: Pressure, holding: Collection[str] = ()) -> bool:
-    """R-TREE-14: whether less is free than `disk.floor`; a tenth more is wanted before it is over."""
+    """True if less disk space is free than `disk.floor` (R-TREE-14). A hold ends when a tenth more is free."""
     least = limits.disk_floor * (1 + MARGIN if "disk" in holding else 1)
     return bool(limits.disk_floor) and now.disk is not None and now.disk < least
 

@@ -1,4 +1,4 @@
-"""What follows for a task and its run when money or tokens are used up: at the run's end, and while it lasts. Pure."""
+"""The effect of used-up money or tokens on a task and its run: when the run ends, and while it lasts. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ _GOES_ON_BY_ITSELF = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT,
 
 
 def held_to(decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
-    """What becomes of a task whose own budget is spent (`spent` in words), or whose run was the one that used up what
-    it shares with others (`crossed`, their names). What ended has ended: it stays completed, failed or cancelled."""
+    """Turn a continuation into a pause if money or tokens are used up. An ending stays: a task remains completed,
+    failed or cancelled.
+
+    `spent` describes the task's own used-up budget. `crossed` names the shared budgets that this run used up.
+    """
     goes_on = decision.action is Action.REQUEUE
     if decision.action is Action.PAUSE:
-        goes_on = decision.pause in _GOES_ON_BY_ITSELF and bool(spent)  # else it waits in the queue afterwards
+        # otherwise the task waits in the queue after its pause
+        goes_on = decision.pause in _GOES_ON_BY_ITSELF and bool(spent)
     why = f"its budget is spent ({spent})" if spent else f"with it {' and '.join(crossed)} is spent" if crossed else ""
     if not goes_on or not why:
         return decision
@@ -31,7 +35,8 @@ def held_to(decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
         delay=0.0,
         resume_after=None,
         alert=False,
-        spends=tuple(budget for budget in decision.spends if budget is not Budget.WAIT),  # it waits for no limit
+        # the task does not wait for a limit
+        spends=tuple(budget for budget in decision.spends if budget is not Budget.WAIT),
     )
 
 
@@ -40,16 +45,17 @@ def held_to(decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Purse:
-    """One budget that binds a task: its own, or that of the first task of its family, which all of them share."""
+    """One spending cap that binds a task: its own, or that of the first task of its family, which the whole family
+    shares."""
 
     cap: Cap
     used: Used
-    whose: str = ""  # in words, if it is not its own
-    is_shared: bool = False  # with the others of its family
+    whose: str = ""  # the owner of the cap, as text; empty: the task itself
+    is_shared: bool = False  # shared with the other tasks of its family
 
     @property
     def spent(self) -> str:
-        """In words; empty: something is left."""
+        """Return a description of what is used up. Empty: something is left."""
         words = self.cap.against(self.used)
         return f"{words}{self.whose}" if words else ""
 
@@ -60,10 +66,10 @@ class Purse:
 
 @dataclass(kw_only=True, slots=True)
 class Till:
-    """What the runs of one family use while they are at work beside one another, as far as they say."""
+    """The usage of the runs of one family that run at the same time, as far as they report it."""
 
     at_work: dict[str, Used] = field(default_factory=dict)
-    ended: Used = field(default_factory=Used)  # of those that ended since somebody is at work
+    ended: Used = field(default_factory=Used)  # usage of the runs that ended while others were running
 
     def beside(self, run_id: str) -> Used:
         total = self.ended
@@ -72,7 +78,7 @@ class Till:
         return total
 
     def over(self, run_id: str, used: Used | None = None) -> None:
-        """`used`: what it said in the end."""
+        """Move a run from the running ones to the ended ones. `used`: its final usage."""
         known = self.at_work.pop(run_id, None)
         if known is not None:
             self.ended += used or known
@@ -80,21 +86,23 @@ class Till:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Meter:
-    """What a run may still use, and what its agent's numbers already had in them when it started."""
+    """The amount that a run may still use. It takes into account what the agent's numbers already contained when the
+    run started."""
 
     purses: Sequence[Purse]
-    before: RunUsage = field(default_factory=RunUsage)  # of its session, where the agent tells the sum of that
-    family: str | None = None  # the first task of it, if that has a budget
+    # usage of earlier runs of its session, if the agent reports the sum of the session
+    before: RunUsage = field(default_factory=RunUsage)
+    family: str | None = None  # the first task of the family, if that task has a spending cap
     run_id: str = ""
-    till: Till | None = None  # of that family
-    mark: Used = field(default_factory=Used)  # what had ended in it when this run began: that is in its purses
+    till: Till | None = None  # the usage of that family
+    mark: Used = field(default_factory=Used)  # usage of ended runs when this run began: `purses` already contain it
 
     @property
     def left_usd(self) -> float | None:
         return min((purse.left.usd for purse in self.purses if purse.left.usd is not None), default=None)
 
     def passed(self, told: RunUsage) -> str | None:
-        """Why it has to end, if it has used up what was left."""
+        """Return why the run has to end. None: the amount that was left is not used up."""
         used = used_of(since(told, self.before))
         beside = Used()
         if self.till is not None:
@@ -113,7 +121,8 @@ def used_of(usage: RunUsage) -> Used:
 
 
 def since(told: RunUsage, before: RunUsage) -> RunUsage:
-    """What came on top of what the session had told earlier. A smaller number than before adds nothing."""
+    """Return the usage on top of what the session had reported earlier. A number that is smaller than before adds
+    nothing."""
     cost = told.cost_usd
     return replace(
         told,

@@ -1,6 +1,7 @@
-"""Money and tokens: what may be used by a task, in a day, under a label; what was; and when there is more. Pure.
+"""Spending caps of money and tokens: for a task, a day or a label. The module computes what is used, and when a cap has
+room again. Pure.
 
-What is used up is used up: nothing here gives anything back but the clock, and that only in windows that slide.
+Used money and tokens never come back. Only time makes room, and only in sliding windows.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the settings need these words too, and have to be read fast
+if TYPE_CHECKING:  # the settings need these names too, and have to load fast
     from holdfast.base.instant import Instant
 
 DAY = 86400.0
-CLOCK_WAS_SET_BACK = 60.0  # an entry from so far in the future is of a clock that nobody can believe
+CLOCK_WAS_SET_BACK = 60.0  # seconds; an entry from further in the future has a clock that cannot be believed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cap:
-    """So much, and no more. None: no limit."""
+    """A limit of money, of tokens, or of both. None: no limit."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -46,7 +47,7 @@ class Cap:
         return "no limit" if self.tokens is None else f"{self.tokens} tokens"
 
     def against(self, used: Used) -> str:
-        """What of it is reached, in words: "$5.20 of $5.00"."""
+        """Describe the part of the cap that is reached: "$5.20 of $5.00"."""
         words = []
         if self.usd is not None and used.usd >= self.usd:
             words.append(f"{dollars(used.usd)} of {dollars(self.usd)}")
@@ -59,7 +60,7 @@ class Cap:
 class Used:
     usd: float = 0.0
     tokens: int = 0
-    unpriced: int = 0  # runs that told tokens, and no money
+    unpriced: int = 0  # runs that reported tokens but no money
 
     def __add__(self, more: Used) -> Used:
         return Used(usd=self.usd + more.usd, tokens=self.tokens + more.tokens, unpriced=self.unpriced + more.unpriced)
@@ -67,14 +68,15 @@ class Used:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """What one run added, when it ended."""
+    """The usage of one run, recorded when it ended."""
 
     at: Instant
     used: Used
     labels: frozenset[str] = frozenset()  # key=value
 
     def age(self, now: Instant) -> float | None:
-        """Seconds since; None: its clock cannot be believed, and would count it for ever."""
+        """Return the seconds since the entry. None: the entry's clock cannot be believed, and the entry would count for
+        ever."""
         if self.at.boot_id != now.boot_id and self.at.wall > now.wall + CLOCK_WAS_SET_BACK:
             return None
         return max(0.0, now.since(self.at))
@@ -86,12 +88,12 @@ class Allowance:
 
     key: str  # stable: "day", "team=web/day", "team=web/total"
     cap: Cap
-    label: str | None = None  # None: of all tasks together
-    is_sliding: bool = True  # of the last 24 hours; False: of all time
+    label: str | None = None  # None: all tasks together
+    is_sliding: bool = True  # True: the last 24 hours. False: all time
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name of the cap for people."""
         of = "" if self.label is None else f" of the label {self.label}"
         return f"the budget{of} {'for 24 hours' if self.is_sliding else 'in all'}"
 
@@ -107,7 +109,7 @@ class LabelCap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caps:
-    """What tasks share, as the settings have it."""
+    """The shared caps of the settings."""
 
     day: Cap = Cap()
     labels: Mapping[str, LabelCap] = field(default_factory=dict)
@@ -139,7 +141,7 @@ def sum_of(entries: Iterable[Entry]) -> Used:
 
 
 def in_window(entries: Iterable[Entry], now: Instant, label: str | None = None) -> list[Entry]:
-    """Of the last 24 hours; one exactly at the edge is outside."""
+    """Return the entries of the last 24 hours. One exactly at the edge is outside."""
     return [
         entry
         for entry in entries
@@ -148,10 +150,10 @@ def in_window(entries: Iterable[Entry], now: Instant, label: str | None = None) 
 
 
 def free_in(entries: Iterable[Entry], cap: Cap, now: Instant) -> float:
-    """Seconds until so much of the window has slid away that the cap is no longer reached; 0: it is not."""
+    """Return the seconds until the window has moved on so far that the cap is no longer reached. 0: it is not now."""
     total = Used()
     for age, entry in sorted(((entry.age(now) or 0.0, entry) for entry in in_window(entries, now)), key=lambda e: e[0]):
         total += entry.used
         if cap.is_reached(total):
-            return DAY - age  # from the newest back: this is the one that has to leave
+            return DAY - age  # counted from the newest entry back: this is the entry that has to leave the window
     return 0.0

@@ -1,4 +1,4 @@
-"""On which terms the next waiting task is taken: who has to wait, and for whom it is. Pure."""
+"""The terms of a claim: which waiting tasks may be claimed now, and for which worker lane. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.dispatch.accounts import NOBODY, ShutOut
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lane:
-    """What one named worker takes: tasks of its agent (None: of any), with all of its labels, under its account."""
+    """The tasks that one named worker takes: of its agent (None: any), with all of its labels, under its account."""
 
     name: str
     agent: str | None = None
@@ -20,16 +20,16 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """Composed in one place (supervisor/dispatch/terms.py), kept by the claim."""
+    """The terms of one claim. They are composed in one place (supervisor/dispatch/terms.py)."""
 
-    shut_out: ShutOut = NOBODY  # whose accounts are shut
-    providers_down: frozenset[str] = frozenset()  # those that do not answer, whatever the agent and the account
-    labels: frozenset[str] = frozenset()  # `key=value` of which nothing may start now
-    held: bool = False  # nothing at all may start now
-    lane: Lane | None = None  # None: an anonymous one, which takes whatever waits
+    shut_out: ShutOut = NOBODY  # tasks whose accounts are parked or stopped
+    providers_down: frozenset[str] = frozenset()  # providers that do not answer, for every agent and account
+    labels: frozenset[str] = frozenset()  # `key=value` labels whose tasks may not start now
+    held: bool = False  # no task may start now
+    lane: Lane | None = None  # None: an anonymous lane, which takes any waiting task
 
     def __bool__(self) -> bool:
-        """Whether anything has to be looked at beyond the queue itself."""
+        """True if the claim has to check more than the queue itself."""
         return bool(self.shut_out or self.providers_down or self.labels or self.held or self.lane)
 
 
@@ -38,13 +38,14 @@ ANY = Terms()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForOperators:
-    """What no time gives back: whom it keeps waiting, only an operator can help."""
+    """Obstacles that time does not remove: only an operator can help the tasks behind them."""
 
-    shut_out: ShutOut = NOBODY  # whose accounts are stopped
-    labels: frozenset[str] = frozenset()  # `key=value` whose budget in all is spent
-    held: bool = False  # nothing at all starts before an operator says so
-    lanes: tuple[Lane, ...] | None = None  # the workers that may take something, where nobody else does; None: anybody
-    auto: bool = True  # False: what a limit paused waits for an operator, too
+    shut_out: ShutOut = NOBODY  # tasks whose accounts are stopped
+    labels: frozenset[str] = frozenset()  # `key=value` labels whose total budget is spent
+    held: bool = False  # nothing starts before an operator releases the hold
+    # the workers that may claim, if there are no anonymous lanes; None: there are
+    lanes: tuple[Lane, ...] | None = None
+    auto: bool = True  # False: a task that a limit paused waits for an operator, too
 
 
 NO_OPERATORS = ForOperators()

@@ -1,7 +1,7 @@
-"""Named long-lived workers: their states, and what follows when the agent of one crashes. Pure.
+"""Named long-lived workers: their states, and the decision after the agent of one crashes. Pure.
 
-A worker pulls matching tasks one at a time (core/dispatch.Lane says which). Its own record is about the worker alone:
-what becomes of the task whose agent crashed, core/runs/policy.py decides.
+A worker claims matching tasks one at a time (`core.dispatch.terms.Lane` defines which). Its record is about the worker
+alone. core/runs/policy.py decides about the task whose agent crashed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from holdfast.core.runs.crashes import CRASHES, Answer
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.retry_budgets import Limits
 
-_CLOCK_WAS_SET_BACK = 60.0  # a crash from so far in the future says nothing about how long it has been quiet
+# seconds; a crash from further in the future proves nothing about how long the worker was quiet
+_CLOCK_WAS_SET_BACK = 60.0
 
 
 class WorkerState(StrEnum):
-    READY = "ready"  # it pulls tasks
+    READY = "ready"  # claims tasks
     STOPPED = "stopped"  # by an operator, or by a crash where `restart` is false: until an operator starts it
-    BENCHED = "benched"  # it crashed too often: until a quiet window has passed, or an operator restarts it
-    RETIRED = "retired"  # no longer in the settings; what it was is kept
+    BENCHED = "benched"  # crashed too often: until a quiet window has passed, or an operator restarts it
+    RETIRED = "retired"  # no longer in the settings; its record is kept
 
 
 WORKER_MOVES: Mapping[WorkerState, Mapping[WorkerState, str]] = {
@@ -47,10 +48,10 @@ WORKER_MOVES: Mapping[WorkerState, Mapping[WorkerState, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Worker:
-    """One worker as the settings have it."""
+    """One worker of the settings."""
 
     lane: Lane
-    restart: bool  # whether it goes on by itself after a crash
+    restart: bool  # True: the worker continues by itself after a crash
 
     @property
     def name(self) -> str:
@@ -59,7 +60,7 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Staff:
-    """All workers of the settings, and what holds for each of them."""
+    """The workers of the settings, and the rules that apply to each of them."""
 
     workers: tuple[Worker, ...] = ()
     release_claims: bool = True  # False: a task whose worker crashed waits for that worker
@@ -70,25 +71,25 @@ class Staff:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerRecord:
-    """What the store knows of a worker."""
+    """The store's record of a worker."""
 
     name: str
     state: WorkerState
     reason: str
     since: float  # wall time
-    at_once: bool = False  # stopped with `--now`: the agent at work is ended too
-    by_crash: bool = False  # it is stopped or benched because its agent crashed, not because somebody said so
+    at_once: bool = False  # stopped with `--now`: its running agent is ended too
+    by_crash: bool = False  # stopped or benched because its agent crashed, not by an operator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrashDecision:
-    """R-CRASH-05: what is done about a worker after one of its runs."""
+    """The decision about a worker after one of its runs (R-CRASH-05)."""
 
     answer: Answer
     reason: str
     state: WorkerState  # of the worker from now on
     crashes: int = 0  # within the window, this one included
-    counts: bool = False  # whether the crash goes into the worker's history
+    counts: bool = False  # True: the crash is added to the worker's history
 
 
 def after_run(
@@ -101,9 +102,9 @@ def after_run(
     *,
     is_paid: bool = True,
 ) -> CrashDecision:
-    """What a run's ending means for its worker. `earlier` are its crashes since an operator started it last.
+    """Decide about a worker after its run ended. `earlier` are its crashes since an operator last started it.
 
-    `is_paid` is false when the crash spends nothing, of nobody (a mass death, R-CRASH-07).
+    `is_paid` is false when the crash spends no budget at all (a mass death, R-CRASH-07).
     """
     if outcome not in CRASHES:
         return CrashDecision(answer=Answer.IGNORE, reason=f"{outcome} is not a crash", state=record.state)
@@ -139,15 +140,15 @@ def after_run(
 
 
 def recent(crashes: Sequence[Instant], window: float, now: Instant) -> int:
-    """Crashes inside the sliding window; one exactly at its edge is outside (R-CRASH-04)."""
+    """Count the crashes inside the sliding window. One exactly at its edge is outside (R-CRASH-04)."""
     return sum(1 for at in crashes if now.since(at) < window)
 
 
 def bench_is_over(crashes: Sequence[Instant], window: float, now: Instant) -> bool:
-    """Whether a benched worker was quiet for a whole window. `crashes` in the order in which they happened.
+    """True if a benched worker was quiet for a whole window. `crashes` are in the order in which they happened.
 
-    A crash of an earlier boot that lies in the future (the clock was set back since) keeps nobody benched: nobody
-    knows when that would end.
+    After the clock was set back, a crash of an earlier boot may be in the future. It does not keep the worker benched,
+    because the end of the bench would be unknown.
     """
     if not crashes:
         return True

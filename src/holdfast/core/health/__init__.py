@@ -1,1 +1,1 @@
-"""Health."""
+"""The diagnosis of a living agent from its signs of life. Pure."""

@@ -1,14 +1,17 @@
-"""Is a living agent at work? From what was seen of a run to a diagnosis with its evidence (R-TERM-04, R-TERM-07).
+"""The health of a living agent: from observations of a run to a diagnosis with its evidence (R-TERM-04, R-TERM-07).
 
 Four rules, each of which can be switched off:
-- doomed: its own error says that it cannot succeed, or it only tries again and again (core/health/stalled.py);
-- looping: so many events in a row said nothing new;
-- start-up: never any sign of life;
-- stuck: silence. While the agent reads events and no tool of it is open, silence of output and heartbeat decides alone:
-  an idle Node process burns a little CPU for ever. While a tool is open, or where nobody can tell (an agent without
-  events), its process tree must be quiet as well, up to a limit that holds even for a busy one.
 
-All moments are CLOCK_MONOTONIC: a laptop that slept must not time everything out.
+- doomed: the agent's own error shows that it cannot succeed, or it only retries (core/health/stalled.py).
+- looping: too many events in a row were not new.
+- start-up: there was never any sign of life.
+- stuck: silence.
+
+For the rule `stuck`, the silence of output and heartbeat is enough while the agent's events are read and no tool is
+open. CPU use proves nothing then: an idle Node process uses a little CPU for ever. While a tool is open, or for an
+agent without events, the process tree must be quiet as well. A longer limit applies even to a busy tree.
+
+All times are CLOCK_MONOTONIC: a laptop that slept must not time everything out.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from holdfast.core.health.stalled import Plight, PlightKind, given_up_at, why_gi
 from holdfast.core.model import StopWhy
 from holdfast.core.task_settings import HealthRules
 
-LOOK_TWICE = 10.0  # seconds (or the whole threshold, if shorter) that whoever took a run over watches it first
-SOONEST, SOON, LATE = 0.1, 1.0, 30.0  # how often a tree is looked at: at least, at work, quiet
+LOOK_TWICE = 10.0  # seconds (or the whole threshold, if shorter) for which an adopted run is watched first
+SOONEST, SOON, LATE = 0.1, 1.0, 30.0  # seconds between two looks at a tree: at least, at work, quiet
 
 
 class Condition(StrEnum):
@@ -44,24 +47,24 @@ STOP_WHY = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TreeFacts:
-    """What the process tree of a run did."""
+    """The observed activity of the process tree of a run."""
 
     looked_at: float
     members: int
-    child_at: float | None  # when its newest process started, the first ones aside
+    child_at: float | None  # when its newest process started, except for the first ones
     quiet_since: float  # since then it used less than 1 % of a core, as a share of the rule's window
     share: float  # of one core …
     span: float  # … over so many seconds
-    at_work: bool = False  # it used the CPU between the last two looks, or there was only one
+    at_work: bool = False  # it used the CPU between the last two looks, or there was only one look
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What was seen of one run."""
+    """The observations of one run."""
 
     now: float
     started_at: float
-    watched_since: float  # later than started_at: by a supervisor that took it over
+    watched_since: float  # later than started_at: by a supervisor that adopted the run
     reads_events: bool  # its adapter understands its output
     output_at: float | None = None  # the newest output; None: never any
     heartbeat_at: float | None = None  # the newest heartbeat or report
@@ -69,38 +72,38 @@ class Facts:
     steps: int = 0  # events in a row without progress
     last_step: str = ""
     plight: Plight | None = None
-    tree: TreeFacts | None = None  # None: nobody has looked yet
+    tree: TreeFacts | None = None  # None: not looked at yet
 
     @property
     def sign_at(self) -> float | None:
-        """The newest output or heartbeat."""
+        """Return the time of the newest output or heartbeat."""
         return max((at for at in (self.output_at, self.heartbeat_at) if at is not None), default=None)
 
     @property
     def needs_tree(self) -> bool:
-        """Whether silence alone proves nothing."""
+        """True if silence alone proves nothing."""
         return bool(self.tools) or not self.reads_events
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
     condition: Condition
-    reason: str  # one sentence; empty while it is alive
-    look_at: float  # when to look again, if nothing changes (not later than now: at once); inf: no rule can strike
+    reason: str  # one sentence; empty while the agent is alive
+    look_at: float  # when to look again, if nothing changes (not later than now: at once); inf: no rule can apply
     due: float = math.inf  # when silence becomes a verdict, if nothing changes
-    needs_tree: bool = False  # that look must see the process tree
+    needs_tree: bool = False  # the next look must include the process tree
     facts: Facts
     rules: HealthRules
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """Every signal that was looked at, and what it said. Made on demand: most looks end in "alive"."""
+        """Return every signal and its value. The evidence is made on demand, because most looks end in "alive"."""
         return _evidence(self.facts, self.rules)
 
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """Which of the two silence rules holds now."""
+    """The silence rule that applies now."""
 
     condition: Condition
     limit: float
@@ -119,7 +122,7 @@ def judge(facts: Facts, rules: HealthRules) -> Diagnosis:
 
 
 def _doomed_at(facts: Facts, rules: HealthRules) -> float:
-    """inf: no such verdict is near."""
+    """Return when the agent counts as doomed. inf: no such verdict is near."""
     plight = facts.plight
     if plight is None:
         return math.inf
@@ -145,7 +148,7 @@ def _judge_signs(facts: Facts, rules: HealthRules) -> Diagnosis:
 
 
 def window_of(rules: HealthRules, *, seen: bool) -> float:
-    """Over which time a tree's CPU use is measured."""
+    """Return the time over which the CPU use of a tree is measured."""
     return rules.startup_timeout if not seen and _is_on(rules.startup_timeout) else rules.stuck_after
 
 
@@ -163,7 +166,8 @@ def _silence(facts: Facts, rules: HealthRules) -> _Silence | None:
 
 
 def _watched_long_enough(facts: Facts, silence: _Silence) -> float:
-    """The absence of a supervisor is no evidence against an agent: look twice, with a while between."""
+    """Return when an adopted run was watched for long enough. The absence of a supervisor is not evidence against an
+    agent, so look twice, with time between."""
     if facts.watched_since <= facts.started_at:
         return -math.inf
     return facts.watched_since + min(silence.limit, LOOK_TWICE)
@@ -192,7 +196,8 @@ def _judge_with_tree(facts: Facts, rules: HealthRules, silence: _Silence) -> Dia
 
 
 def _quiet_moment(facts: Facts, silence: _Silence) -> float:
-    """From when on nothing was seen of it. A tool's own deadline counts as a sign: it may be silent until then."""
+    """Return since when the agent is quiet. A tool's own deadline counts as a sign of life: the tool may be silent
+    until then."""
     moments = [silence.since]
     moments += [tool.deadline_at for tool in facts.tools if tool.deadline_at is not None]
     if facts.tree is not None:
@@ -203,7 +208,11 @@ def _quiet_moment(facts: Facts, silence: _Silence) -> float:
 
 
 def _next_look(facts: Facts, silence: _Silence) -> float:
-    """Soon after a sign of life (from when on is it quiet?), soon while it works (when does it stop?), else seldom."""
+    """Return the time of the next look at the tree.
+
+    It is soon after a sign of life, to find out when the silence begins. It is soon while the tree works, to find out
+    when it stops. Otherwise it is late.
+    """
     soon = min(max(silence.limit / 10, SOONEST), SOON)
     tree = facts.tree
     if tree is None or tree.looked_at < silence.since:
@@ -222,11 +231,12 @@ def _found(condition: Condition, reason: str, facts: Facts, rules: HealthRules) 
     )
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
+# -- texts
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def seconds(amount: float) -> str:
-    """0.3 s, 12 s, 5 m, 2.5 h"""
+    """Format a duration: 0.3 s, 12 s, 5 m, 2.5 h."""
     amount = max(0.0, amount)
     if amount < 9.95:
         return f"{amount:.1f} s"

@@ -1,7 +1,7 @@
-"""What an agent's events say about its health: a sign per event, and what they add up to.
+"""The signs of health in an agent's events: one sign per event, and the state that they add up to.
 
-An adapter turns a line into a Sign without any memory. Talk has the memory: which tools are open, and how many events
-in a row said nothing new.
+`signs_of` turns the events of one line into signs, without any memory. `Talk` has the memory: which tools are open, and
+how many events in a row were not new.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from holdfast.core.agents.events import (
 )
 from holdfast.core.health.stalled import LONGEST_DELAY
 
-REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
+REMEMBERED = 16  # different contents seen lately: a cycle of so many events is still detected
 MOST_TOOLS = 256
 MOST_ID = 128  # characters of a tool call's id
 MOST_WORDS = 200
@@ -45,14 +45,14 @@ MOST_NAME = 80
 
 
 class SignKind(StrEnum):
-    PROGRESS = "progress"  # words, tokens, a result
-    NEWS = "news"  # progress if it is new, and nothing if it is not: some CLIs repeat it with every step
-    STEP = "step"  # an event that by itself says nothing new: a tick, a retry, "thinking"
+    PROGRESS = "progress"  # text, tokens, a result
+    NEWS = "news"  # progress if it is new, nothing if it is not: some CLIs repeat it with every step
+    STEP = "step"  # an event that is never progress: a tick, a retry, "thinking"
     TOOL_OPENED = "tool_opened"
     TOOL_CLOSED = "tool_closed"
-    RETRY = "retry"  # it tries again by itself
-    USAGE = "usage"  # tokens or money: nothing about its health
-    DOOMED = "doomed"  # a fatal error: by itself it cannot succeed any more, even if it goes on
+    RETRY = "retry"  # the agent retries by itself
+    USAGE = "usage"  # tokens or money: no evidence about health
+    DOOMED = "doomed"  # a fatal error: the run cannot succeed by itself any more, even if it continues
 
 
 _ANSWERS = frozenset({SignKind.PROGRESS, SignKind.TOOL_OPENED})
@@ -60,7 +60,7 @@ _ANSWERS = frozenset({SignKind.PROGRESS, SignKind.TOOL_OPENED})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearLimit:
-    """Its provider warns: the account works, but not for much longer."""
+    """A warning of the provider: the account works, but not for much longer."""
 
     used: float | None = None  # 0 to 1
     scope: str = ""  # five_hour, weekly …
@@ -69,22 +69,22 @@ class NearLimit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sign:
-    """One event of an agent, in the same words for every agent."""
+    """One event of an agent, in one form for every agent."""
 
     kind: SignKind
-    content: str = ""  # what it says, without ids and times: the same again is no progress
-    tool: str = ""  # which tool call: its id
+    content: str = ""  # its text, without ids and times: the same content again is not progress
+    tool: str = ""  # the id of the tool call
     name: str = ""  # the tool's name, for people
-    deadline: float | None = None  # seconds after which the tool ends by itself, if it says so
-    delay: float | None = None  # seconds until its next try, if it says so
-    is_hopeless: bool = False  # that try cannot help
-    usage: Usage | None = None  # what it told of tokens and money
+    deadline: float | None = None  # seconds after which the tool ends by itself, if the agent reports it
+    delay: float | None = None  # seconds until its next try, if the agent reports it
+    is_hopeless: bool = False  # the next try cannot help
+    usage: Usage | None = None  # the reported tokens and money
     near_limit: NearLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SignReader:
-    """How the lines of an agent become signs, and which of its streams are worth reading."""
+    """The function that turns an agent's lines into signs, and the streams that are worth reading."""
 
     signs: Callable[[str, Stream], Sequence[Sign]]
     reads_errors: bool = False
@@ -94,11 +94,12 @@ class SignReader:
 class OpenTool:
     name: str
     opened_at: float
-    deadline_at: float | None = None  # until then its silence is meant
+    deadline_at: float | None = None  # until then its silence is intended
 
 
 def printable(text: str, most: int) -> str:
-    """An agent's words as they can be stored and shown: one line, no control characters, no half character pairs."""
+    """Return an agent's text in a form that can be stored and shown: one line, no control characters, no half surrogate
+    pairs."""
     if text[:most].isprintable():
         return text[:most]
     whole = text[: 4 * most].encode(errors="replace").decode()
@@ -106,21 +107,21 @@ def printable(text: str, most: int) -> str:
 
 
 class Talk:
-    """What an agent's signs add up to. All moments by the caller's clock."""
+    """The state that an agent's signs add up to. All times are those of the caller's clock."""
 
     def __init__(self) -> None:
         self.tools: dict[str, OpenTool] = {}
         self.steps = 0  # events in a row without progress
-        self.last_step = ""  # what the newest of them said
-        self.plight: Plight | None = None  # what stands in its way, while nothing new followed
-        self.spending = Spending()  # what it took so far
-        self.progress_at: float | None = None  # when the newest progress was made, at the earliest
-        self.has_answer = False  # its model said or did something: the provider answered
+        self.last_step = ""  # the content of the newest of them
+        self.plight: Plight | None = None  # the present trouble, until something new follows
+        self.spending = Spending()  # usage so far
+        self.progress_at: float | None = None  # the earliest time at which the newest progress can have been made
+        self.has_answer = False  # its model wrote or did something: the provider answered
         self.near_limit: NearLimit | None = None  # the newest warning
-        self._lately: dict[int, None] = {}  # in order, the newest last; sums, so that it stays small
+        self._lately: dict[int, None] = {}  # in order, the newest last; checksums, so that it stays small
 
     def hear(self, sign: Sign, at: float, not_before: float | None = None) -> None:
-        """It is read now (`at`); it may have been written since the last reading (`not_before`)."""
+        """Add a sign that was read at `at`. It may have been written since the last reading (`not_before`)."""
         if sign.usage is not None:
             self.spending.add(sign.usage)
         if sign.kind is SignKind.USAGE:
@@ -139,12 +140,12 @@ class Talk:
         is_new = sign.kind not in (SignKind.STEP, SignKind.RETRY) and self._is_new(sign)
         if is_new:
             self.progressed(at if not_before is None else not_before)
-        elif sign.kind not in (SignKind.TOOL_CLOSED, SignKind.NEWS):  # a tool's opening was counted
+        elif sign.kind not in (SignKind.TOOL_CLOSED, SignKind.NEWS):  # the opening of the tool was counted
             self.steps += 1
             self.last_step = printable(sign.content or sign.name or str(sign.kind), MOST_WORDS)
 
     def progressed(self, at: float) -> None:
-        """Something new: said by the agent, or seen elsewhere."""
+        """Record progress: something new from the agent, or observed elsewhere."""
         self.steps = 0
         self.progress_at = at
         self.plight = None
@@ -177,7 +178,7 @@ class Talk:
         return is_new
 
     def dump(self) -> dict[str, Any]:
-        """For the next supervisor, which reads on where we stopped."""
+        """Return the state for the next supervisor, which continues reading at the same position."""
         return {
             "tools": {key: [tool.name, tool.opened_at, tool.deadline_at] for key, tool in self.tools.items()},
             "steps": self.steps,
@@ -191,7 +192,8 @@ class Talk:
 
     @classmethod
     def load(cls, kept: Mapping[str, Any]) -> Talk:
-        """ValueError (or its like: KeyError, TypeError, AttributeError, OverflowError) for what is not ours."""
+        """Rebuild the state from `dump`. Raise ValueError, KeyError, TypeError, AttributeError or OverflowError for
+        data of another form."""
         talk = cls()
         for key, (name, opened_at, deadline_at) in kept["tools"].items():
             talk.tools[str(key)[:MOST_ID]] = OpenTool(
@@ -212,13 +214,13 @@ class Talk:
         return talk
 
 
-MOST_CONTENT = 4096  # characters that are compared with what was said before
+MOST_CONTENT = 4096  # characters that are compared with earlier content
 _HOPELESS = frozenset({Trouble.AUTH, Trouble.BILLING, Trouble.USAGE_LIMIT, Trouble.SESSION_LOST})
-"""No further try of the same process helps."""
+"""Troubles in which no further try of the same process helps."""
 
 
 _PLAIN: dict[type, Sign] = {
-    StepStarted: Sign(kind=SignKind.TOOL_CLOSED, content="a step"),  # of a tool without an id
+    StepStarted: Sign(kind=SignKind.TOOL_CLOSED, content="a step"),  # closes a tool without an id
 }
 
 
@@ -227,7 +229,8 @@ def signs_of(events: Iterable[AgentEvent]) -> list[Sign]:
 
 
 def _sign(event: AgentEvent) -> Sign | None:
-    """Words, tools and results are progress when they are new; a retry or a step of bookkeeping never is."""
+    """Return the sign of an event. Text, tools and results are progress when they are new. A retry or a bookkeeping
+    step never is."""
     match event:
         case Text(text=text):
             return Sign(kind=SignKind.PROGRESS, content=text[:MOST_CONTENT]) if text.strip() else None

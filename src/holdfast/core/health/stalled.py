@@ -1,7 +1,9 @@
-"""What stands in the way of an agent that goes on all the same: it cannot succeed, or only tries again and again.
+"""Agents that continue although they cannot get anywhere, and process trees that are quiet. Pure.
 
-Some CLIs never end by themselves: they sleep out an hour's limit in silence, or wait for the network for ever. Such a
-wait is the supervisor's to keep: it resumes the session later, and meanwhile others may run.
+Some CLIs never end by themselves: they sleep through an hour's limit in silence, or wait for the network for ever. Such
+a wait is the supervisor's task: it resumes the session later, and other tasks may run meanwhile.
+
+`CpuTrail` computes since when a process tree is quiet, from readings of its CPU time.
 """
 
 from __future__ import annotations
@@ -15,15 +17,15 @@ from typing import Any
 
 from holdfast.core.task_settings import HealthRules
 
-LONGEST_DELAY = 60.0  # seconds until its next try: no agent of ours waits longer than this
+LONGEST_DELAY = 60.0  # seconds until the agent's next try: longer waits count as hopeless
 
 
 class PlightKind(StrEnum):
-    """In order: what is worse replaces what is not so bad."""
+    """The kinds of trouble, in order. A worse kind replaces a lesser one."""
 
-    RETRYING = "retrying"  # it tries again, which may help
-    FATAL = "fatal"  # it reported an error that it cannot survive; it should end any moment
-    HOPELESS = "hopeless"  # it tries again, which cannot help
+    RETRYING = "retrying"  # the agent retries, which may help
+    FATAL = "fatal"  # the agent reported an error that it cannot survive; it should end any moment
+    HOPELESS = "hopeless"  # the agent retries, which cannot help
 
 
 _RANKS = list(PlightKind)
@@ -31,19 +33,19 @@ _RANKS = list(PlightKind)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plight:
-    """Without any progress since it began. Moments by the caller's clock."""
+    """The present trouble of an agent, without any progress since it began. Times are those of the caller's clock."""
 
     kind: PlightKind
-    words: str  # the agent's own, of its error
+    words: str  # the text of the agent's own error
     since: float
-    next_try: float | None = None  # when it will try again, as it says
+    next_try: float | None = None  # when the agent will try again, as it reported
 
     def dump(self) -> list[Any]:
         return [str(self.kind), self.words, self.since, self.next_try]
 
     @classmethod
     def load(cls, kept: Sequence[Any]) -> Plight:
-        """ValueError or TypeError for what is not ours."""
+        """Rebuild the value from `dump`. Raise ValueError or TypeError for data of another form."""
         kind, words, since, next_try = kept
         return cls(
             kind=PlightKind(kind),
@@ -54,7 +56,7 @@ class Plight:
 
 
 def worsened(before: Plight | None, now: Plight) -> Plight:
-    """More of the same began when the first of it did."""
+    """Combine two troubles. Of two of the same kind, the time of the first one stays."""
     if before is None or _RANKS.index(now.kind) > _RANKS.index(before.kind):
         return now
     if now.kind is before.kind:
@@ -63,7 +65,7 @@ def worsened(before: Plight | None, now: Plight) -> Plight:
 
 
 def given_up_at(plight: Plight, rules: HealthRules, *, has_open_tool: bool) -> float:
-    """When it is ended, if nothing changes; inf: never. What a tool does meanwhile may still be progress."""
+    """Return when the agent is ended, if nothing changes. inf: never. An open tool may still make progress."""
     if not _is_on(rules.doomed_after):
         return math.inf
     if plight.kind is PlightKind.HOPELESS:
@@ -76,12 +78,12 @@ def given_up_at(plight: Plight, rules: HealthRules, *, has_open_tool: bool) -> f
     if not _is_on(rules.retry_patience):
         return math.inf
     limit = plight.since + min(limits)
-    # Why wait for a try that comes too late?
+    # The next try comes too late, so waiting for it is useless.
     return plight.since if plight.next_try is not None and plight.next_try > limit else limit
 
 
 def why_given_up(plight: Plight, ago: str) -> str:
-    """One sentence; `ago` is how long the plight lasts."""
+    """Describe the trouble in one sentence. `ago` is how long it has lasted."""
     match plight.kind:
         case PlightKind.HOPELESS:
             return f"it waits and tries again, which cannot help: {plight.words}"
@@ -95,29 +97,29 @@ def _is_on(limit: float) -> bool:
     return 0 < limit < math.inf
 
 
-QUIET_SHARE = 0.01  # of one core: below, a tree is quiet (R-TERM-04)
+QUIET_SHARE = 0.01  # of one core: a tree that uses less is quiet (R-TERM-04)
 TICK = 0.01  # the kernel counts in hundredths of a second: less than three of them may be rounding
 AT_WORK = 3 * TICK
 
 
 class CpuTrail:
-    """Readings (moment, CPU seconds so far), only as many as are needed.
+    """Readings of a tree's CPU time (time, CPU seconds so far), only as many as are needed.
 
-    The counter only rises, so a reading that lies more CPU time back than a whole window may use can never again be
-    the beginning of a quiet window: it is dropped. A busy tree keeps a handful of readings, a quiet one a few dozen.
+    The counter only rises. A reading that is further back than the CPU time of a whole quiet window can never again
+    start a quiet window, so it is dropped. A busy tree keeps a handful of readings, a quiet one a few dozen.
     """
 
     def __init__(self, window: float) -> None:
         self.window = window
         self._readings: deque[tuple[float, float]] = deque()
-        self.at_work = True  # whether the newest two readings say so; unknown counts as yes: look again soon
+        self.at_work = True  # True if the newest two readings show work; unknown counts as work: look again soon
 
     def add(self, at: float, cpu: float) -> None:
         if self._readings:
             last_at, last_cpu = self._readings[-1]
             used = cpu - last_cpu
             self.at_work = used < 0 or used >= max(AT_WORK, QUIET_SHARE * (at - last_at))
-            if cpu < last_cpu:  # a process went and nobody counted it: nothing can be said of what was before
+            if cpu < last_cpu:  # a process ended without being counted: earlier readings prove nothing
                 self._readings.clear()
         self._readings.append((at, cpu))
         while cpu - self._readings[0][1] >= QUIET_SHARE * self.window and len(self._readings) > 1:
@@ -127,7 +129,8 @@ class CpuTrail:
 
     @property
     def quiet_since(self) -> float | None:
-        """The tree used less than a hundredth of what a window has, from this moment to the newest reading."""
+        """Return the time since which the tree used less than a hundredth of what a window has, up to the newest
+        reading."""
         return self._readings[0][0] if self._readings else None
 
     @property
@@ -136,7 +139,7 @@ class CpuTrail:
 
     @property
     def share(self) -> float:
-        """Of one core, over `span`."""
+        """Return the share of one core that was used over `span`."""
         if not self.span:
             return 0.0
         return (self._readings[-1][1] - self._readings[0][1]) / self.span

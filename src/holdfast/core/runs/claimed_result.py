@@ -1,9 +1,10 @@
-"""What becomes of a result that an agent claimed (`holdfast agent complete` or `fail`).
+"""The effect of a result that an agent claimed (`holdfast agent complete` or `fail`).
 
-A claim is the agent's own word, so it counts where its word counts: for a tree that ended by itself, and for one that
-we ended only because it did not exit (or because we went, or its time was up meanwhile). An operator's cancel, a
-verdict of ours on its health and a missing proof come first, as they do in `classify`. An adapter that saw a limit
-knows more than a claim.
+A claim is the agent's own statement. It counts for a tree that ended by itself. It also counts for a tree that we ended
+only because it did not exit, because the supervisor stopped, or because its time was up meanwhile.
+
+An operator's cancel, a health verdict of ours and a missing proof of the end come first, as in `classify`. An adapter
+that saw a limit has better evidence than a claim.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 from holdfast.core.model import Claim, ReportKind, StopWhy
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
 
-# Stops that say nothing about the agent's work: it had claimed its result before.
+# Stops that are no judgement of the agent's work: the agent had claimed its result before.
 _NO_VERDICT = frozenset(
     {StopWhy.CLAIMED, StopWhy.DOWN, StopWhy.PAUSE, StopWhy.WORKER, StopWhy.BUDGET, StopWhy.DEADLINE}
 )
@@ -22,9 +23,11 @@ _WHY_ENDED = {
     StopWhy.PAUSE: "an operator paused it",
     StopWhy.BUDGET: "its budget was spent",
 }
-_WITHOUT_WORD = frozenset({Cause.ORPHANED, Cause.TIMEOUT})  # its keeper ended it, as we would have after the grace
+# the keeper ended the run, as we would have after the grace period
+_WITHOUT_WORD = frozenset({Cause.ORPHANED, Cause.TIMEOUT})
 _COMPLETE = "the agent reported that it is complete"
-_PLAIN_WORDS = frozenset({Outcome.COMPLETED, Outcome.FAILED})  # all else from an adapter is evidence of its own
+# every other outcome from an adapter is evidence of its own
+_PLAIN_WORDS = frozenset({Outcome.COMPLETED, Outcome.FAILED})
 
 
 def conclude(
@@ -34,7 +37,7 @@ def conclude(
     stop_reason: str | None = None,
     claim: Claim | None = None,
 ) -> Verdict:
-    """How a run ended, all things considered."""
+    """Return how a run ended, from the process facts, the agent's output, the stop request and the claimed result."""
     verdict = classify(end, stop_why, from_agent, stop_reason)
     if claim is None or from_agent.outcome not in _PLAIN_WORDS or not _has_a_say(end, stop_why):
         return verdict
@@ -47,7 +50,7 @@ def conclude(
 
 def _has_a_say(end: ProcessEnd, stop_why: StopWhy | None) -> bool:
     if end.cause in _WITHOUT_WORD:
-        return stop_why in _NO_VERDICT or stop_why is None  # its keeper ended it as we would have
+        return stop_why in _NO_VERDICT or stop_why is None  # the keeper ended the run as we would have
     if end.cause not in (Cause.EXITED, Cause.STOPPED):
         return False
     if stop_why is StopWhy.CANCEL:
@@ -57,7 +60,7 @@ def _has_a_say(end: ProcessEnd, stop_why: StopWhy | None) -> bool:
 
 
 def _completed(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, claim: Claim) -> Verdict | None:
-    """None: it was killed or crashed after its claim, and not by us."""
+    """Return the verdict on a claim of `complete`. None: the run crashed or was killed after it, and not by us."""
     was_asked = end.cause is Cause.STOPPED or end.signal is not None
     if end.cause in _WITHOUT_WORD or (was_asked and stop_why is not None):
         why = "it did not exit" if stop_why is None else _WHY_ENDED.get(stop_why, "it did not exit")

@@ -1,4 +1,8 @@
-"""Timeouts that follow experience (R-TERM-13, opt-in): how long did runs of the same kind take that went well?"""
+"""Intervals that follow experience: adaptive timeouts of runs, and the time between two checkpoints. Pure.
+
+Adaptive timeouts (R-TERM-13, opt-in) come from the durations of successful runs of the same kind. Checkpoints are taken
+as often as asked, unless taking one costs a noticeable share of the time.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FACTOR = 1.5
-LEAST_RUNS = 5  # fewer say nothing
-MOST_RUNS = 50  # the most recent ones: what took long last year does not matter
+LEAST_RUNS = 5  # fewer prove nothing
+MOST_RUNS = 50  # the most recent ones: durations of last year do not matter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allotted:
-    """How long one run may take, and why, for people."""
+    """The time limit of one run, and the reason for it, for people."""
 
     seconds: float
     reason: str
 
 
 def allot(durations: Sequence[float], floor: float, own: float) -> Allotted | None:
-    """1.5 × the mean of `durations`, never under `floor`, and never above `own`, the task's timeout. None: too few."""
-    # A run that was over before its start was noted took 0 seconds; less than that means a clock set back.
+    """Return 1.5 × the mean of `durations`, at least `floor`, and at most `own`, the task's timeout. None: too few
+    durations."""
+    # A run that was over before its start was recorded took 0 seconds. A negative duration means that the clock was set
+    # back.
     known = [seconds for seconds in durations if seconds >= 0]
     if len(known) < LEAST_RUNS:
         return None
@@ -34,19 +40,22 @@ def allot(durations: Sequence[float], floor: float, own: float) -> Allotted | No
     return Allotted(seconds=seconds, reason=f"adaptive: the floor, because {mean} is less")
 
 
-SHARE = 0.05  # of the time between two checkpoints, at most, may go into one
+SHARE = 0.05  # at most this share of the time between two checkpoints may go into one
 LONGEST = 32  # times the interval that is asked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointRules:
     every: float = 30.0  # seconds; 0: only when a run ends, or its agent asks
-    keep: int = 5  # of one task
+    keep: int = 5  # checkpoints of one task
 
 
 def next_interval(every: float, interval: float, cost: float) -> float:
-    """The next one, after a checkpoint that took `cost` seconds: twice as long where that is felt, half as long where
-    it would not be felt at half of it, never below what is asked for."""
+    """Return the next interval after a checkpoint that took `cost` seconds.
+
+    The interval doubles when the cost exceeds its share. It halves when half of it could bear the cost. It is never
+    below the interval that is asked for.
+    """
     if cost > SHARE * interval:
         return min(interval * 2, every * LONGEST)
     if cost <= SHARE * interval / 2:

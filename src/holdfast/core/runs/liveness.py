@@ -1,4 +1,5 @@
-"""Dead, alive, or cannot tell. "Cannot tell" never kills, deletes or releases anything."""
+"""The judgement whether a recorded process is dead, alive or unknown. "Unknown" never kills, deletes or releases
+anything."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ class Life(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """Which process was meant: a pid alone is reused within a minute of heavy forking."""
+    """The identity of one process. A pid alone is not enough: it is reused within a minute of heavy forking."""
 
     boot_id: str
     pid: int
@@ -23,7 +24,7 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sighting:
-    """What /proc says about a pid now."""
+    """The present state of a pid, as read from /proc."""
 
     boot_id: str
     start_ticks: int | None  # None: no such process
@@ -32,13 +33,13 @@ class Sighting:
 
 
 def judge(recorded: Identity | None, seen: Sighting) -> Life:
-    """Whether the recorded process still lives (R-CRASH-01: a zombie is dead, no record is unknown)."""
+    """Judge whether the recorded process still lives (R-CRASH-01: a zombie is dead, a missing record is unknown)."""
     if recorded is None:
         return Life.UNKNOWN
     if recorded.boot_id != seen.boot_id:
         return Life.DEAD  # no process survives a reboot
     if not seen.readable:
-        return Life.ALIVE  # it exists, though we may not look: no permission is alive
+        return Life.ALIVE  # the process exists, though we may not read it: no permission means alive
     if seen.start_ticks is None or seen.zombie:
         return Life.DEAD
     return Life.ALIVE if seen.start_ticks == recorded.start_ticks else Life.DEAD

@@ -1,8 +1,7 @@
-"""How a run ended: one closed set, one classifier.
+"""The outcome of a run: one closed set, one classifier.
 
-The keeper's record says what happened to the process; the agent's adapter says what its output meant. The process
-facts come first, because a death that we asked for, a timeout or a lost host must never be read as the agent's own
-doing.
+The keeper's record has the facts about the process. The agent's adapter returns the meaning of its output. The process
+facts come first: a death that we asked for, a timeout or a lost host must never be read as the agent's own doing.
 """
 
 from __future__ import annotations
@@ -39,59 +38,59 @@ class Outcome(StrEnum):
     LOST = "lost"
     CANCELLED = "cancelled"
     STOPPED = "stopped"  # we asked, without giving the task up: `down`
-    PAUSED = "paused"  # an operator asked, and will say when it goes on
+    PAUSED = "paused"  # an operator paused the task, and will resume it
     UNKNOWN = "unknown"
 
 
 EXPECTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED, Outcome.PAUSED})
-"""Ends that somebody wanted: the agent's success, or our own stop. Every other one is unexpected (R-TERM-08)."""
+"""Endings that were wanted: the agent's success, or our own stop. Every other one is unexpected (R-TERM-08)."""
 
 _UNHEALTHY = frozenset({Outcome.STUCK, Outcome.LOOPING, Outcome.STARTUP_TIMEOUT})
 
 
 def reason_word(outcome: Outcome) -> str:
-    """How `agent.terminated` names an ending (R-TERM-08): three verdicts of ours are one word there."""
+    """Return the name of an ending in `agent.terminated` (R-TERM-08). Three health verdicts share one word there."""
     if outcome in _UNHEALTHY:
         return "health_check_failed"
     return "error" if outcome is Outcome.FAILED else str(outcome)
 
 
 class Cause(StrEnum):
-    """Why the keeper says its agent's leader ended (`cause` in exit.json)."""
+    """The cause of the leader's end according to its keeper (`cause` in exit.json)."""
 
     EXITED = "exited"  # by itself, or by a signal that was not ours
     STOPPED = "stopped"  # our kill ladder, on request
     TIMEOUT = "timeout"  # our kill ladder, deadline passed
     ORPHANED = "orphaned"  # our kill ladder, no supervisor for too long
-    OUT_OF_MEMORY = "out_of_memory"  # the kernel killed in its cgroup: the memory limit was hit
-    OUTPUT_LIMIT = "output_limit"  # our kill ladder, it wrote more than it may
-    PROCESS_LIMIT = "process_limit"  # our kill ladder, it had more processes than it may
+    OUT_OF_MEMORY = "out_of_memory"  # the kernel killed in the run's cgroup: the memory limit was reached
+    OUTPUT_LIMIT = "output_limit"  # our kill ladder, it wrote more than its limit
+    PROCESS_LIMIT = "process_limit"  # our kill ladder, it had more processes than its limit
     EXEC_FAILED = "exec_failed"  # the command could not be started
     NEVER_STARTED = "never_started"  # no keeper ever let the agent run
     KEEPER_DIED = "keeper_died"  # the keeper was killed; the tree is proven empty all the same
-    ENGINE_LOST = "engine_lost"  # its container's engine went away while it was started, or while it ended
-    UNPROVEN = "unproven"  # nobody can say whether the tree is empty
+    ENGINE_LOST = "engine_lost"  # the container's engine went away while the run was started, or while it ended
+    UNPROVEN = "unproven"  # nothing proves whether the tree is empty
 
 
-REBOOTED = "the machine was restarted since"  # the detail of such a KEEPER_DIED
+REBOOTED = "the machine was restarted since"  # the detail of a KEEPER_DIED after a reboot
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessEnd:
-    """What the run directory says of the process."""
+    """The facts in the run directory about the end of the process."""
 
     cause: Cause
     code: int | None = None
     signal: int | None = None
     detail: str = ""
-    at: float | None = None  # wall time of the leader's end, by its keeper
-    oom_kills: int = 0  # by the kernel, on the whole machine, while it ran
+    at: float | None = None  # wall time of the leader's end, recorded by its keeper
+    oom_kills: int = 0  # by the kernel, on the whole machine, while the run lasted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunUsage:
-    """What a run took, as far as its agent said. Tokens of the cache are part of the input, those of reasoning of the
-    output."""
+    """The tokens and the money that a run used, as far as its agent reported them. Cached tokens are part of the input,
+    reasoning tokens part of the output."""
 
     input: int = 0
     output: int = 0
@@ -108,14 +107,14 @@ class RunUsage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """A run's ending as the policy sees it."""
+    """A run's ending in the form that the policy decides on."""
 
     outcome: Outcome
     reason: str
     resets_at: float | None = None
     session_id: str | None = None
     error_tail: str = ""
-    usage: RunUsage | None = None  # None: the agent said nothing of it
+    usage: RunUsage | None = None  # None: the agent did not report it
 
 
 SIGKILL, SIGTERM, SIGINT, SIGHUP = 9, 15, 2, 1
@@ -135,7 +134,7 @@ _BY_CAUSE = {
     Cause.KEEPER_DIED: (Outcome.LOST, "its keeper was killed"),
     Cause.ENGINE_LOST: (
         Outcome.LOST,
-        "the container engine went away under it, so that how its agent ended is nobody's word",
+        "the container engine went away while it ran, so nothing proves how its agent ended",
     ),
     Cause.UNPROVEN: (Outcome.UNKNOWN, "its keeper is gone and nothing proves that its processes are"),
 }
@@ -165,15 +164,17 @@ _TROUBLES = frozenset(
         Outcome.SESSION_LOST,
     }
 )
-"""What an agent's structured words may explain its silence with: it sleeps out a limit, or tries again for ever."""
+"""Outcomes that explain an agent's silence: it sleeps until a limit resets, or retries for ever. They come from its
+structured output."""
 
 
 _NOT_BY_A_PAUSE = frozenset({Cause.EXITED, Cause.EXEC_FAILED, Cause.UNPROVEN})
-"""Ends that a pause does not explain. Any other one came while it was ended anyway: it costs the task nothing."""
+"""Causes that a pause does not explain. Every other cause arose while the run was being ended anyway, so it costs the
+task nothing."""
 
 
 def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None = None) -> Verdict:
-    """Combine what happened to the process with what the agent's own output says."""
+    """Combine the facts about the process with the verdict from the agent's own output."""
     if stop_why is StopWhy.CANCEL and end.cause is not Cause.UNPROVEN:
         return _with(from_agent, Outcome.CANCELLED, "cancelled by an operator")
     if stop_why is StopWhy.PAUSE and end.cause not in _NOT_BY_A_PAUSE:
@@ -194,13 +195,13 @@ def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, sto
 
 def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None) -> Verdict:
     if stop_why is None:
-        return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast")
+        return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was asked to stop from outside Holdfast")
     if stop_why in (StopWhy.STUCK, StopWhy.DEADLINE) and from_agent.outcome is Outcome.COMPLETED:
         return replace(from_agent, reason=f"{from_agent.reason}; its processes were ended because it did not exit")
     if stop_why is StopWhy.BUDGET and from_agent.outcome is Outcome.COMPLETED:
-        return from_agent  # it was done before the word to stop reached it
+        return from_agent  # the agent had completed before the stop reached it
     if stop_why in _OVER_SILENCE and from_agent.outcome in _TROUBLES:
-        how = "" if stop_why is StopWhy.DOOMED else f" ({stop_reason or stop_why})"  # that would say the same again
+        how = "" if stop_why is StopWhy.DOOMED else f" ({stop_reason or stop_why})"  # the reason would be repeated
         return replace(from_agent, reason=f"{from_agent.reason}; it did not end by itself{how}")
     if stop_why is StopWhy.DOOMED and from_agent.outcome is not Outcome.COMPLETED:
         outcome = Outcome.FAILED if from_agent.outcome is Outcome.CRASHED else from_agent.outcome
@@ -208,7 +209,7 @@ def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | N
     if stop_why in _BY_STOP:
         return _with(from_agent, _BY_STOP[stop_why], stop_reason or f"ended by us ({stop_why})")
     if stop_why is StopWhy.CLAIMED:
-        return from_agent  # the claim was judged with its output; that it did not exit changes nothing
+        return from_agent  # the claim was judged with the output. That the agent did not exit changes nothing
     if stop_why is StopWhy.PAUSE:
         return _with(from_agent, Outcome.PAUSED, stop_reason or "paused by an operator")
     return _with(from_agent, Outcome.STOPPED, f"stopped by us ({stop_why}); it will continue")

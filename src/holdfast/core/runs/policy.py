@@ -1,7 +1,7 @@
-"""What follows an ending: outcome → action, paid from a durable budget.
+"""The step that follows an ending: outcome → action, paid from a durable retry budget.
 
-Every automatic continuation spends from a budget that lives in the store, so neither a crash nor a restart can make
-Holdfast loop. The table `POLICY` is the whole policy; `decide` only does the arithmetic.
+Every automatic continuation spends from a budget in the store, so neither a crash nor a restart can make Holdfast loop.
+The table `POLICY` is the whole policy. `decide` only does the arithmetic.
 """
 
 from __future__ import annotations
@@ -88,15 +88,15 @@ POLICY: Mapping[Outcome, Rule] = {
     Outcome.UNKNOWN: Rule(action=Action.FREEZE, alert=True),
 }
 
-CLOCK_WAS_SET = 60.0  # seconds; less is the ordinary drift of two clocks
-_LEAST_HOLD = 0.1  # of `default_hold`: after the first resume
-_MOST_SPREAD = 0.1  # of a wait: a limit of seconds is not spread over minutes
+CLOCK_WAS_SET = 60.0  # seconds; less is the ordinary drift between two clocks
+_LEAST_HOLD = 0.1  # share of `default_hold`: the shortest wait after the first resume
+_MOST_SPREAD = 0.1  # share of a wait: a limit of seconds is not spread over minutes
 _AUTO_RESUMED = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What happens to the task now, and why. The reason reaches the log, the store and the screen."""
+    """The next step of a task, and the reason. The reason reaches the log, the store and the screen."""
 
     action: Action
     reason: str
@@ -107,10 +107,11 @@ class Decision:
     failure: str | None = None  # stable word for a failure that we, not the agent, declared
     alert: bool = False
     keeps_session: bool = True
-    parking: Parking | None = None  # what becomes of the run's account, if it had one
-    keeps_worker: bool = False  # it waits for the worker that it had (core/dispatch/workers.py); False: any may take it
-    crashes: Recent | None = None  # after a crash: how many there were of late
-    stage: Mapping[str, object] | None = None  # it goes on because a stage ended: what is told of that
+    parking: Parking | None = None  # the effect on the run's account, if it had one
+    # the task waits for the worker that it had (core/dispatch/workers.py); False: any may take it
+    keeps_worker: bool = False
+    crashes: Recent | None = None  # after a crash: the number of recent ones
+    stage: Mapping[str, object] | None = None  # the task continues because a stage ended: the data of its event
 
     @property
     def waits_for_operator(self) -> bool:
@@ -118,7 +119,7 @@ class Decision:
 
 
 def decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float = 0.0) -> Decision:
-    """The next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
+    """Return the next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
     decision = _within_max_wait(_decide(verdict, ledger, limits, now, jitter), ledger, limits, now)
     if verdict.outcome in CRASHES:
         count = recent_crashes(ledger, limits, now) + 1
@@ -128,8 +129,10 @@ def decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Insta
 
 
 def with_the_clock(decision: Decision, decided: Instant, now: Instant) -> Decision:
-    """What was decided at `decided`, recorded now. Saving work in between may take long: if the wall clock was set, its
-    moments move with the clock. A wait of a second must not become one of years."""
+    """Shift the times of a decision made at `decided` if the wall clock was set before it is recorded at `now`.
+
+    Saving work in between may take long. Without the shift, a wait of a second could become one of years.
+    """
     moved = (now.wall - now.boottime) - (decided.wall - decided.boottime)
     if decided.boot_id != now.boot_id or abs(moved) < CLOCK_WAS_SET:
         return decision
@@ -142,7 +145,8 @@ def with_the_clock(decision: Decision, decided: Instant, now: Instant) -> Decisi
 
 
 def _parking(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> Parking | None:
-    """Whatever becomes of the task: others of the same account would only meet the same wall."""
+    """Return the effect on the run's account. It does not depend on the task: other runs of the account would meet the
+    same limit."""
     if verdict.outcome in STOPPING:
         return Parking(until=None, outcome=verdict.outcome, reason=verdict.reason)
     if verdict.outcome in PARKING:
@@ -186,7 +190,7 @@ def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Inst
 
 
 def _within_max_wait(decision: Decision, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Decision:
-    """R-RES-08: who would have waited for limits for longer than `resume.max_wait` in all is left to an operator."""
+    """Leave a task to an operator if its waits for limits would exceed `resume.max_wait` in total (R-RES-08)."""
     if Budget.WAIT not in decision.spends or decision.action is not Action.PAUSE or decision.resume_after is None:
         return decision
     before, ahead = waited_for_limits(ledger, now), decision.resume_after - now.wall
@@ -204,14 +208,15 @@ def _hours(seconds: float) -> str:
 
 
 def _spent_out(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Budget | None:
-    """The first budget that forbids this continuation, counting the run that just ended."""
+    """Return the first retry budget that forbids this continuation, counting the run that just ended."""
     checks: dict[Budget, Callable[[], bool]] = {
         Budget.CRASH: lambda: recent_crashes(ledger, limits, now) + 1 >= limits.crash,
         Budget.RETRY: lambda: spent(ledger, Budget.RETRY) >= limits.retry,
         Budget.LOST: lambda: lost_too_often(ledger, limits),
         Budget.OUTAGE: lambda: outage_is_too_long(ledger, limits, now),
         Budget.SESSION: lambda: spent(ledger, Budget.SESSION) >= limits.session,
-        Budget.WAIT: lambda: False,  # counted in seconds, when it is known how long the next one would be
+        # counted in seconds, by `_within_max_wait`, once the length of the next wait is known
+        Budget.WAIT: lambda: False,
         Budget.STAGE: lambda: False,
         Budget.RUNS: lambda: _goes_on_by_itself(rule) and spent(ledger, Budget.RUNS) + 1 >= limits.runs,
     }
@@ -276,8 +281,11 @@ def _resume_after(
 
 
 def _end_of_limit(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> float:
-    """The reset that was told is believed; but who met a limit after a resume already waits longer each time, or a
-    provider that says "try again in a second" all the time would spend every resume within one."""
+    """Return the wall time at which the limit ends.
+
+    The reported reset time is believed. A task that met a limit after a resume already waits longer each time.
+    Otherwise a provider that always answers "try again in a second" would use up every resume within seconds.
+    """
     if verdict.resets_at is None or not math.isfinite(verdict.resets_at) or verdict.resets_at > now.wall + LONGEST:
         return now.wall + limits.default_hold * (1.0 + 0.1 * jitter)
     resumed = spent(ledger, Budget.RESUME)

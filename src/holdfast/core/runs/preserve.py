@@ -1,4 +1,5 @@
-"""Keep or clean a workspace when its task ends: one resolver for every path (R-CLEAN-01…03, R-CLEAN-11)."""
+"""The decision to preserve or clean a workspace when its task ends: one resolver for every path (R-CLEAN-01…03,
+R-CLEAN-11)."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from holdfast.core.states import TASK_TERMINAL, TaskState
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disposition:
-    """What happens to the workspace, and which setting decided."""
+    """The fate of a workspace, and the setting that decided it."""
 
     preserve: bool
     tier: str  # task | workspace.STRATEGY | workspace | default | safety (its work could not be saved)
     reason: str
 
     def __str__(self) -> str:
-        """As the ledger keeps it, for people too."""
+        """Return the text that the ledger stores and people read."""
         return f"{self.reason} ({self.tier})"
 
 
@@ -26,7 +27,8 @@ _KEPT = re.compile(r"(.*) \(([a-z.]+)\)", re.DOTALL)
 
 
 def decided(spec: TaskSpec, ending: TaskState, kept: str | None, *, preserve: bool) -> Disposition:
-    """What an ending decided, read back from the ledger's words; resolved again where other words were written over."""
+    """Read the disposition back from the text in the ledger. If another text has replaced it, resolve the disposition
+    again."""
     found = _KEPT.fullmatch(kept or "")
     if found is not None:
         return Disposition(preserve=preserve, tier=found[2], reason=found[1])
@@ -34,7 +36,8 @@ def decided(spec: TaskSpec, ending: TaskState, kept: str | None, *, preserve: bo
 
 
 def resolve(spec: TaskSpec, ending: TaskState) -> Disposition:
-    """The precedence of R-CLEAN-03, with `keep_workspace` above it and `cleanup_on_complete` below."""
+    """Return the disposition by the precedence of R-CLEAN-03, with `keep_workspace` above it and `cleanup_on_complete`
+    below."""
     if ending not in TASK_TERMINAL:
         raise ValueError(f"a task that is {ending} keeps its workspace: there is nothing to decide")
     if spec.keep_workspace:

@@ -1,4 +1,4 @@
-"""Whether a paused task may go on: R-RES-02 to R-RES-04. Pure."""
+"""The decision whether a paused task may continue (R-RES-02 to R-RES-04). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.model import PauseReason, Request
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResumeDecision:
-    """Whether a paused task may go on. One place for manual, automatic and API resumes."""
+    """The answer to a resume. It is the same for manual, automatic and API resumes."""
 
     allowed: bool
     attempt: int
@@ -18,8 +18,8 @@ class ResumeDecision:
 
 
 def end_of_pause(request: Request, now: Instant) -> float | None:
-    """When a task goes on that an operator paused for a time. Never later than that time from now: a clock that was
-    set back since must not make hours of years."""
+    """Return when a task that an operator paused for a time continues. The result is never later than that time from
+    now: a clock that was set back since must not turn hours into years."""
     until, seconds = request.data.get("until"), request.data.get("seconds")
     if not isinstance(until, int | float) or not isinstance(seconds, int | float):
         return None
@@ -27,14 +27,14 @@ def end_of_pause(request: Request, now: Instant) -> float | None:
 
 
 FREE_TO_RESUME = frozenset({PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL})
-"""Fixing an account or approving is a person's doing, not another try: it spends no resume."""
+"""Pauses whose resume is free. Fixing an account or approving is the act of a person and not another try."""
 
 
 def decide_resume(
     attempts: int, maximum: int, task_id: str, pause: PauseReason | None = None, *, force: bool = False
 ) -> ResumeDecision:
-    """R-RES-03/04: the resume after `attempts` earlier ones, when `maximum` are allowed. `force`: an operator lets it
-    go on beyond that; it is counted all the same."""
+    """Decide on the resume after `attempts` earlier ones, when `maximum` are allowed (R-RES-03/04). `force`: an
+    operator allows more than that. The resume is counted all the same."""
     if pause in FREE_TO_RESUME:
         return ResumeDecision(allowed=True, attempt=attempts, message=f"resumed after {pause}, which spends nothing")
     attempt = attempts + 1

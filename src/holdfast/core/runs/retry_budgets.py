@@ -1,4 +1,4 @@
-"""The budgets that automatic continuations are paid from, and what is left of them. Pure arithmetic over a ledger."""
+"""The retry budgets that automatic continuations are paid from, and the arithmetic of what is left. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Budget(StrEnum):
     OUTAGE = "outage"
     SESSION = "session"
     RESUME = "resume"
-    WAIT = "wait"  # a pause for a limit began; the resume after it ends it
-    STAGE = "stage"  # a stage is done: costs nothing, and is progress
+    WAIT = "wait"  # a pause for a limit began; the next resume ends it
+    STAGE = "stage"  # a stage is done: costs nothing, and counts as progress
 
 
 _BROKEN = frozenset({Budget.CRASH, Budget.RETRY, Budget.SESSION})
@@ -27,7 +27,7 @@ _BROKEN = frozenset({Budget.CRASH, Budget.RETRY, Budget.SESSION})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """How much of each budget a task has. All are settings."""
+    """The size of each retry budget of a task. All fields are settings."""
 
     runs: int = 12
     crash: int = 3
@@ -41,16 +41,16 @@ class Limits:
     backoff_cap: float = 300.0
     default_hold: float = 300.0  # a limit without a known reset time
     caps: Caps = NO_CAPS  # money and tokens that tasks share
-    auto_resume: bool = True  # False: what a limit paused goes on when an operator says so
+    auto_resume: bool = True  # False: a task that a limit paused continues only when an operator resumes it
     resume_enabled: bool = True  # False: a limit fails its task
     resume_jitter: float = 1.0  # seconds over which the end of a limit is spread
     max_wait: float = 7 * 86400.0  # seconds in pauses for limits, all of them together
-    reset_on_progress: bool = False  # a stage that is done gives back the resumes before it
+    reset_on_progress: bool = False  # a completed stage gives back the resumes before it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spend:
-    """One entry of a task's budget ledger."""
+    """One entry of a task's ledger of spent retry budgets."""
 
     budget: Budget
     at: Instant
@@ -61,21 +61,21 @@ def spent(ledger: Sequence[Spend], budget: Budget) -> int:
 
 
 def recent_crashes(ledger: Sequence[Spend], limits: Limits, now: Instant) -> int:
-    """Crashes inside the sliding window; one exactly at its edge is outside (R-CRASH-04)."""
+    """Count the crashes inside the sliding window. One exactly at its edge is outside (R-CRASH-04)."""
     return sum(1 for e in ledger if e.budget is Budget.CRASH and now.since(e.at) < limits.crash_window)
 
 
 def crash_leaves_in(ledger: Sequence[Spend], limits: Limits, now: Instant) -> float | None:
-    """Seconds until the oldest crash that counts is outside the window; None: none counts."""
+    """Return the seconds until the oldest counted crash leaves the window. None: no crash is counted."""
     ages = [now.since(entry.at) for entry in ledger if entry.budget is Budget.CRASH]
     inside = [age for age in ages if age < limits.crash_window]
     return limits.crash_window - max(inside) if inside else None
 
 
 def _ways_of_its_own(ledger: Sequence[Spend]) -> list[bool]:
-    """Of each entry: whether it is a run that neither broke nor hung, so its provider answered and its host lived.
+    """Mark each entry that is a run which neither broke nor hung, so its provider answered and its host lived.
 
-    A crash is paid together with a run, and proves neither: it must not give anything back. A stage that is done does.
+    A crash is paid together with a run and proves neither, so it must not give anything back. A completed stage does.
     """
     return [
         entry.budget is Budget.STAGE
@@ -85,7 +85,7 @@ def _ways_of_its_own(ledger: Sequence[Spend]) -> list[bool]:
 
 
 def lost_without_progress(ledger: Sequence[Spend]) -> int:
-    """Losses since the last run that came to an end of its own."""
+    """Count the losses since the last run that ended by itself."""
     count = 0
     for entry, is_own_end in zip(reversed(ledger), reversed(_ways_of_its_own(ledger)), strict=True):
         if is_own_end:
@@ -95,7 +95,7 @@ def lost_without_progress(ledger: Sequence[Spend]) -> int:
 
 
 def lost_too_often(ledger: Sequence[Spend], limits: Limits) -> bool:
-    """Too many in a row; or, whatever lay between them, more than a task may have runs."""
+    """True if there were too many losses in a row, or more losses in total than a task may have runs."""
     return lost_without_progress(ledger) >= limits.lost or spent(ledger, Budget.LOST) >= most_losses(limits)
 
 
@@ -104,10 +104,11 @@ def most_losses(limits: Limits) -> int:
 
 
 def outage_seconds(ledger: Sequence[Spend], now: Instant) -> float:
-    """How long the provider has been down for this task: since its last answer or a resume, crashes and losses aside.
+    """Return how long the provider has been down for this task: since its last answer or a resume, without crashes and
+    losses.
 
-    Added up from entry to entry, so that one wrong reading of the wall clock cannot hide the rest. What came after a
-    crash is not waiting, and does not count; but it takes nothing back.
+    The time is added up from entry to entry, so that one wrong reading of the wall clock cannot hide the rest. Time
+    after a crash is not waiting and does not count. It takes nothing back either.
     """
     later, total = now, 0.0
     for entry, is_own_end in zip(reversed(ledger), reversed(_ways_of_its_own(ledger)), strict=True):
@@ -121,18 +122,21 @@ def outage_seconds(ledger: Sequence[Spend], now: Instant) -> float:
 
 
 def outage_is_too_long(ledger: Sequence[Spend], limits: Limits, now: Instant) -> bool:
-    """By the clock; and by its number, should the clocks say nothing: each wait is a known one, but for a clock that is
-    set back at every boot."""
+    """True if the outage is too long by the clock, or by the number of tries.
+
+    The number is the safeguard against wrong clocks. The length of each wait is known, except with a clock that is set
+    back at every boot.
+    """
     return outage_seconds(ledger, now) >= limits.outage or _outages(ledger) >= most_outages(limits)
 
 
 def most_outages(limits: Limits) -> int:
-    """Twice as often as the longest pauses between two tries fit into the time, and a few for the short ones."""
+    """Return twice the number of longest pauses that fit into the outage limit, and a few more for the short ones."""
     return 16 + 2 * int(limits.outage / max(1.0, limits.backoff_cap))
 
 
 def _outages(ledger: Sequence[Spend]) -> int:
-    """Since the last resume, of the same outage or not."""
+    """Count the outage entries since the last resume, whether they belong to one outage or to several."""
     count = 0
     for entry in reversed(ledger):
         if entry.budget is Budget.RESUME:
@@ -142,7 +146,7 @@ def _outages(ledger: Sequence[Spend]) -> int:
 
 
 def waited_for_limits(ledger: Sequence[Spend], now: Instant) -> float:
-    """How long the task has been paused for limits in all, the present pause included."""
+    """Return the total seconds for which the task has been paused for limits, the present pause included."""
     total, began = 0.0, None
     for entry in ledger:
         if entry.budget is Budget.WAIT:
@@ -154,6 +158,6 @@ def waited_for_limits(ledger: Sequence[Spend], now: Instant) -> float:
 
 
 def backoff(n: int, cap: float, jitter: float, first: float = 1.0) -> float:
-    """`first` × 2^n seconds plus up to a quarter of it, never beyond `cap` (R-TERM-11)."""
+    """Return `first` × 2^n seconds plus up to a quarter of that, never more than `cap` (R-TERM-11)."""
     base = min(cap, first * 2.0 ** min(n, 32))
     return min(cap, base * (1.0 + 0.25 * jitter))

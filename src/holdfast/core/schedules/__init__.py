@@ -1,1 +1,1 @@
-"""Schedules."""
+"""Schedules: cron expressions, due occurrences, overlap and misfire rules. Pure."""

@@ -1,14 +1,14 @@
-"""When a cron expression is due in a time zone. Pure.
+"""The occurrences of a cron expression in a time zone. Pure.
 
-An expression is matched against the clock on the wall. Where that clock is set forward or back:
+An expression is matched against local time. When local time is set forward or back:
 
-- An expression of five fields with a fixed minute and hour means one moment a day: one that the clock leaps over comes
-  right after the leap, one that it shows twice comes the first time.
-- Every other one ("every ten minutes", and whatever has seconds) goes by real time: what is leapt over does not exist,
-  what is shown twice comes twice.
+- An expression of five fields with a fixed minute and hour means one time a day. A time that is skipped comes right
+  after the change. A time that is shown twice comes the first time.
+- Every other expression ("every ten minutes", and any with seconds) goes by real time. A skipped time does not exist.
+  A time that is shown twice comes twice.
 
-That is what Debian's cron does. No gap is ever walked through, however long: the first occurrence from a moment on, and
-the last one until a moment, are each found by the calendar. Moments are whole seconds since the epoch.
+Debian's cron does the same. The code never walks through a gap, however long it is. The first occurrence from a time
+on, and the last one until a time, are each found by the calendar. Times are whole seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
 _SECOND = timedelta(seconds=1)
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - what clocks on walls show has no zone
-_PROBE = 3 * 86400  # seconds; no zone leaves an offset and comes back to it within less
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local time has no zone here
+_PROBE = 3 * 86400  # seconds; no zone leaves an offset and returns to it within less
 _FIELDS = 5
 
 
 def first_from(cron: str, zone: str, moment: float) -> float | None:
-    """The first occurrence at or after a moment; None: it is never due again."""
+    """Return the first occurrence at or after `moment`. None: there is none any more."""
     return _found(_first_fixed if _is_fixed(cron, zone) else _first_real, cron, zone, math.ceil(moment))
 
 
 def last_until(cron: str, zone: str, moment: float) -> float | None:
-    """The last occurrence at or before a moment."""
+    """Return the last occurrence at or before `moment`."""
     return _found(_last_fixed if _is_fixed(cron, zone) else _last_real, cron, zone, math.floor(moment))
 
 
@@ -50,7 +50,7 @@ def _zone(name: str) -> tzinfo:
 
     try:
         return ZoneInfo(name)
-    except (ValueError, OSError) as error:  # not found is a LookupError already
+    except (ValueError, OSError) as error:  # a zone that is not found is a LookupError already
         raise LookupError(name) from error
 
 
@@ -89,7 +89,7 @@ def _last_real(cron: str, tz: tzinfo, moment: int) -> int | None:
 
 
 def _change_after(tz: tzinfo, moment: int, until: int) -> int | None:
-    """The first moment in (moment, until] from which another offset holds than at `moment`."""
+    """Return the first time in (moment, until] at which the offset differs from that at `moment`."""
     offset, low = _offset(tz, moment), moment
     while tz is not UTC and low < until:
         high = min(low + _PROBE, until)
@@ -100,7 +100,8 @@ def _change_after(tz: tzinfo, moment: int, until: int) -> int | None:
 
 
 def _change_before(tz: tzinfo, moment: int, since: int) -> int | None:
-    """The last moment in (since, moment] from which the offset of `moment` holds, if it did not at `since`."""
+    """Return the last time in (since, moment] from which the offset of `moment` applies, if it did not apply at
+    `since`."""
     offset, high = _offset(tz, moment), moment
     while tz is not UTC and high > since:
         low = max(high - _PROBE, since)
@@ -111,7 +112,7 @@ def _change_before(tz: tzinfo, moment: int, since: int) -> int | None:
 
 
 def _border(tz: tzinfo, low: int, high: int, offset: int) -> int:
-    """Where `offset`, which holds at `low` and not at `high`, ends."""
+    """Return the time at which `offset` ends. It applies at `low` and not at `high`."""
     while high - low > 1:
         middle = (low + high) // 2
         if _offset(tz, middle) == offset:
@@ -121,11 +122,11 @@ def _border(tz: tzinfo, low: int, high: int, offset: int) -> int:
     return high
 
 
-# -- by the clock on the wall: every time that it should show is one moment ----------------------------------------
+# -- by local time: every local time that the expression names is one moment ---------------------------------------
 
 
 def _first_fixed(cron: str, tz: tzinfo, moment: int) -> int | None:
-    # From what was shown a second ago: at the end of a leap, that is where the leap began.
+    # Start from the local time of a second ago: right after a gap, that is where the gap began.
     shown = _next_shown(cron, moment - 1 + _offset(tz, moment - 1) + 1)
     while shown is not None:
         if (found := _moment_of(tz, shown)) >= moment:
@@ -136,7 +137,8 @@ def _first_fixed(cron: str, tz: tzinfo, moment: int) -> int | None:
 
 def _last_fixed(cron: str, tz: tzinfo, moment: int) -> int | None:
     here = datetime.fromtimestamp(moment, tz)
-    shown_before = (_seconds(here.replace(fold=0)) - _seconds(here)) if here.fold else 0  # later times were, too
+    # later local times were shown before, too
+    shown_before = (_seconds(here.replace(fold=0)) - _seconds(here)) if here.fold else 0
     shown = _last_shown(cron, moment + _seconds(here) + shown_before)
     while shown is not None:
         if (found := _moment_of(tz, shown)) <= moment:
@@ -146,12 +148,13 @@ def _last_fixed(cron: str, tz: tzinfo, moment: int) -> int | None:
 
 
 def _moment_of(tz: tzinfo, shown: int) -> int:
-    """When a clock shows this for the first time, or leaps over it."""
+    """Return when a clock shows this local time for the first time, or skips it."""
     wall = (_EPOCH + timedelta(seconds=shown)).replace(tzinfo=tz)
     found = shown - _seconds(wall)
     if found + _offset(tz, found) == shown:
         return found
-    # It is leapt over. With the offset of before the leap it comes out after the leap, with the one of after before.
+    # The local time is skipped. With the offset before the gap it comes out after the gap, and with the offset after
+    # the gap before it.
     after = shown - _seconds(wall.replace(fold=1))
     low, high = min(found, after), max(found, after)
     return _border(tz, low, high, _offset(tz, low))

@@ -1,4 +1,4 @@
-"""What of a schedule is due, and what becomes of it. Pure; nothing here takes longer because a gap was long."""
+"""The due occurrences of a schedule, and the next step for each. Pure. A long gap makes nothing here slower."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from holdfast.base.instant import Instant
 from holdfast.core.schedules.cron import first_from, last_until
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 
-COUNTED = 100  # occurrences of a gap that are counted; more are many
-ON_TIME = 60.0  # seconds after its moment in which an occurrence was not missed
+COUNTED = 100  # occurrences of a gap that are counted; beyond that, the number is only "many"
+ON_TIME = 60.0  # seconds after its time within which an occurrence is not missed
 FIRST_WAIT, LONGEST_WAIT = 2.0, 300.0  # seconds before a refused fire is tried again
 _DOUBLINGS = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Due:
-    """What was due until now."""
+    """The occurrences that became due until now."""
 
-    occurrences: tuple[float, ...]  # to let in, oldest first
-    cursor: float  # the latest that is decided by that
-    missed: float | None = None  # the latest that is not made up for
-    left_out: tuple[float, ...] = ()  # earlier ones that are not, oldest first; COUNTED of them at the most
+    occurrences: tuple[float, ...]  # to admit, oldest first
+    cursor: float  # the latest occurrence that is decided by this
+    missed: float | None = None  # the latest occurrence that is not made up for
+    left_out: tuple[float, ...] = ()  # earlier ones that are not made up for, oldest first; at most COUNTED of them
 
 
 class Step(StrEnum):
-    """What becomes of the oldest occurrence that was let in."""
+    """The next step for the oldest admitted occurrence."""
 
     FIRE = "fire"
     WAIT = "wait"
@@ -35,7 +35,8 @@ class Step(StrEnum):
 
 
 def due(record: ScheduleRecord, now: Instant) -> Due | None:
-    """What came since the cursor, under its policy; None: nothing. Several that were missed are one: the latest."""
+    """Return what became due since the cursor, under the schedule's misfire policy. None: nothing. Several missed
+    occurrences count as one: the latest."""
     schedule = record.schedule
     latest = _latest(schedule, now.wall)
     if latest is None or latest <= record.cursor:
@@ -48,19 +49,19 @@ def due(record: ScheduleRecord, now: Instant) -> Due | None:
 
 
 def let_in(record: ScheduleRecord, found: Due | None) -> tuple[float, ...]:
-    """What will wait once `found` is let in (as far as none of it was decided before)."""
+    """Return the occurrences that will wait once `found` is admitted, if none of it was decided before."""
     new = found.occurrences if found is not None and not leaves_out(record) else ()
     return tuple(sorted({*record.waiting, *new}))[-record.schedule.may_wait :]
 
 
 def leaves_out(record: ScheduleRecord) -> bool:
-    """Whether occurrences that come now are skipped: its last task has not ended. What waits already (several that were
-    missed are made up for one after the other, a refused one) does so in any case."""
+    """True if occurrences that become due now are skipped, because the last task has not ended. Occurrences that wait
+    already keep waiting: missed ones that are made up for one by one, and a refused one."""
     return record.schedule.overlap is Overlap.SKIP and record.is_busy
 
 
 def next_step(record: ScheduleRecord, now: Instant) -> tuple[Step, str]:
-    """For the oldest one that waits, and why."""
+    """Return the step for the oldest waiting occurrence, and the reason."""
     if is_backing_off(record, now):
         return Step.WAIT, f"it was refused: {record.trouble}"
     if not record.is_busy:
@@ -72,7 +73,8 @@ def next_step(record: ScheduleRecord, now: Instant) -> tuple[Step, str]:
 
 
 def is_backing_off(record: ScheduleRecord, now: Instant) -> bool:
-    """A wait that was decided in the future (the clock was set back since) is over."""
+    """True if a refused fire is not tried again yet. A wait that was decided in the future (the clock was set back
+    since) is over."""
     if record.next_try is None or record.tried_at is None:
         return False
     return record.tried_at <= now.wall < record.next_try
@@ -83,7 +85,7 @@ def back_off(failures: int) -> float:
 
 
 def next_moment(record: ScheduleRecord, now: Instant) -> float | None:
-    """When to look at it again, by itself; in the past: now. None: nothing will come of it by itself."""
+    """Return when to look at the schedule again. A time in the past means now. None: nothing will become due."""
     if not record.enabled:
         return None
     moments = [record.next_try] if record.waiting and is_backing_off(record, now) else []
@@ -91,7 +93,7 @@ def next_moment(record: ScheduleRecord, now: Instant) -> float | None:
 
 
 def next_fire(record: ScheduleRecord, now: Instant) -> float | None:
-    """When its next occurrence is due; None: never, or it is disabled."""
+    """Return when the next occurrence is due. None: never, or the schedule is disabled."""
     if not record.enabled:
         return None
     schedule = record.schedule
@@ -100,7 +102,7 @@ def next_fire(record: ScheduleRecord, now: Instant) -> float | None:
 
 
 def upcoming(schedule: Schedule, after: float, count: int) -> list[float]:
-    """The next occurrences after a moment, without their jitter."""
+    """Return the next occurrences after a time, without their jitter."""
     found: list[float] = []
     while len(found) < count:
         occurrence = first_from(schedule.cron, schedule.zone, _just_after(found[-1] if found else after))
@@ -111,7 +113,8 @@ def upcoming(schedule: Schedule, after: float, count: int) -> list[float]:
 
 
 def due_at(schedule: Schedule, occurrence: float) -> float:
-    """With its jitter: the same for an occurrence whoever asks, and never as late as the next occurrence."""
+    """Return when an occurrence is due, with its jitter. The jitter of an occurrence is always the same, and ends
+    before the next occurrence."""
     if schedule.jitter <= 0:
         return occurrence
     following = first_from(schedule.cron, schedule.zone, _just_after(occurrence))
@@ -121,10 +124,11 @@ def due_at(schedule: Schedule, occurrence: float) -> float:
 
 
 def _latest(schedule: Schedule, now: float) -> float | None:
-    """The latest occurrence whose time has come, its jitter included."""
+    """Return the latest occurrence whose time has come, its jitter included."""
     latest = last_until(schedule.cron, schedule.zone, now)
     if latest is not None and due_at(schedule, latest) > now:
-        latest = last_until(schedule.cron, schedule.zone, latest - 1)  # its jitter ends before the later one begins
+        # the jitter of the earlier one ends before the later one begins
+        latest = last_until(schedule.cron, schedule.zone, latest - 1)
     return latest
 
 
@@ -138,7 +142,7 @@ def _latest_ones(schedule: Schedule, latest: float, after: float) -> tuple[float
 
 
 def _between(schedule: Schedule, after: float, before: float) -> tuple[float, ...]:
-    """The first ones of a gap."""
+    """Return the first occurrences of a gap."""
     found: list[float] = []
     occurrence = first_from(schedule.cron, schedule.zone, _just_after(after))
     while occurrence is not None and occurrence < before and len(found) < COUNTED:

@@ -1,4 +1,4 @@
-"""Work that comes by the clock: what a schedule says, and where it stands. Pure."""
+"""Schedules that add tasks by the clock: the definition of one, and its stored state. Pure."""
 
 from __future__ import annotations
 
@@ -8,67 +8,68 @@ from enum import StrEnum
 
 from holdfast.core.states import TASK_TERMINAL, TaskState
 
-SPAN = 86400.0  # seconds between two decided occurrences that are remembered as one stretch of time
+SPAN = 86400.0  # seconds; decided occurrences that are closer together are remembered as one stretch of time
 
 
 class Overlap(StrEnum):
-    """When its last task has not ended yet."""
+    """The rule for an occurrence whose last task has not ended yet."""
 
-    SKIP = "skip"  # this occurrence is told of, and left out
-    QUEUE = "queue"  # it waits for its turn, after the last one
-    REPLACE = "replace"  # the last one is cancelled
+    SKIP = "skip"  # this occurrence is reported and skipped
+    QUEUE = "queue"  # it waits until the last task has ended
+    REPLACE = "replace"  # the last task is cancelled
 
 
 class Misfire(StrEnum):
-    """When occurrences were missed: nobody ran, or the clock jumped."""
+    """The rule for missed occurrences: no supervisor ran, or the clock jumped."""
 
     LAST = "last"  # the latest one is made up for
-    SKIP = "skip"  # none
-    ALL = "all"  # each of them, the latest `most` at the most
+    SKIP = "skip"  # none is made up for
+    ALL = "all"  # each of them is made up for, at most the latest `most`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
-    """One `[[schedule]]`, checked: whatever is in here can be computed with."""
+    """One checked `[[schedule]]`: every value in it can be computed with."""
 
     name: str
     repo: str  # top level of the checkout that its tasks work on
     cron: str  # five fields, or six with seconds first
     zone: str = "UTC"  # IANA name
-    task: Mapping[str, object] = field(default_factory=dict)  # what is added: prompt, workflow, agent, labels, base, …
+    # the task to add: prompt, workflow, agent, labels, base, …
+    task: Mapping[str, object] = field(default_factory=dict)
     overlap: Overlap = Overlap.SKIP
     misfire: Misfire = Misfire.LAST
-    most: int = 10  # of `Misfire.ALL`
-    jitter: float = 0.0  # seconds, over which its tasks' starts are spread
+    most: int = 10  # for `Misfire.ALL`
+    jitter: float = 0.0  # seconds over which the starts of its tasks are spread
     enabled: bool = True
     place: str = field(default="", compare=False)  # file and line, for people
 
     @property
     def key(self) -> str:
-        """Its identity: two repositories may each have a "nightly"."""
+        """Return the identity of the schedule. Two repositories may each have a "nightly"."""
         return f"{self.repo}\0{self.name}"
 
     @property
     def may_wait(self) -> int:
-        """How many of its occurrences wait at the most; of more, the latest. Where each replaces the one before, it is
-        one: agents would be started only to be ended at once."""
+        """Return how many occurrences may wait. Of more, the latest wait. With `replace` only one waits: agents would
+        be started only to be ended at once."""
         return max(1, self.most) if self.misfire is Misfire.ALL and self.overlap is not Overlap.REPLACE else 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleRecord:
-    """A schedule and where it stands, as the store has it."""
+    """A schedule and its state in the store."""
 
     schedule: Schedule
-    file: str  # where it is written
-    enabled: bool  # an operator's word, or else the file's
-    by: str | None = None  # the operator whose word that is; None: the file's
-    cursor: float  # whatever was due until then is decided
-    waiting: tuple[float, ...] = ()  # occurrences that were let in and have no task yet, oldest first
-    last_fire: float | None = None  # the occurrence that its last task was for; when, if it was fired by hand
+    file: str  # the file that defines it
+    enabled: bool  # set by an operator, or else by the file
+    by: str | None = None  # the operator who set `enabled`; None: the file did
+    cursor: float  # every occurrence until then is decided
+    waiting: tuple[float, ...] = ()  # admitted occurrences that have no task yet, oldest first
+    last_fire: float | None = None  # the occurrence of its last task; for a fire by hand, its time
     last_fired_at: float | None = None
     last_task: str | None = None
-    last_task_state: TaskState | None = None  # None: it has none, or it was forgotten
+    last_task_state: TaskState | None = None  # None: there is no last task, or it was deleted
     replacing: str | None = None  # the task that was asked to end for the next one
     trouble: str | None = None  # why the last fire was refused
     failures: int = 0
@@ -77,13 +78,16 @@ class ScheduleRecord:
 
     @property
     def is_busy(self) -> bool:
-        """Whether its last task has not ended yet."""
+        """True if the last task of the schedule has not ended yet."""
         return self.last_task_state is not None and self.last_task_state not in TASK_TERMINAL
 
 
 def merged_spans(spans: Sequence[tuple[float, float]], decided: Sequence[float]) -> list[tuple[float, float]]:
-    """Stretches of time in which no occurrence fires again: little to remember, however many there were. Only a clock
-    set back into one meets it; and one that was years ahead leaves a stretch years ahead, not all until then."""
+    """Return the stretches of time in which no occurrence fires again.
+
+    The list stays small, however many occurrences there were. It matters only when the clock is set back into a
+    stretch. A clock that was years ahead leaves a stretch years ahead, not one that covers all time until then.
+    """
     merged: list[tuple[float, float]] = []
     for began, ended in sorted([*spans, *((moment, moment) for moment in decided)]):
         if merged and began - merged[-1][1] <= SPAN:

@@ -1,6 +1,6 @@
-"""Alerts on their way to people: who is told, when it is tried again, and when it is given up. Pure.
+"""Deliveries of alerts to people: their targets, their retries and their end. Pure.
 
-A delivery counts its attempts before anything is sent: whatever kills us in between cannot make us send for ever.
+A delivery counts an attempt before anything is sent. So a crash in between cannot make Holdfast send for ever.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from holdfast.core.model import Level
 from holdfast.core.runs.crashes import is_about_crashes
 from holdfast.core.runs.retry_budgets import backoff
 
-LEVELS = (Level.DEBUG, Level.INFO, Level.WARNING, Level.CRITICAL)  # from the quietest on
-LONGEST_WAIT = 3600.0  # however long a receiver asks us to stay away
+LEVELS = (Level.DEBUG, Level.INFO, Level.WARNING, Level.CRITICAL)  # in rising importance
+LONGEST_WAIT = 3600.0  # seconds; a receiver cannot make us wait longer
 
 
 class Transition(StrEnum):
-    """What became of an alert."""
+    """A change of an alert."""
 
     RAISED = "raised"
     ACKNOWLEDGED = "acknowledged"  # by a person
@@ -28,19 +28,19 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoticeRules:
-    """Which notices are sent, and how hard we try. All are settings."""
+    """The rules for deliveries: which ones are made, and how often they are tried. All fields are settings."""
 
-    level: Level = Level.WARNING  # nothing below it
-    resolved: bool = False  # also when an alert is over
-    crashes: bool = True  # those about crashes
+    level: Level = Level.WARNING  # the least important level that is delivered
+    resolved: bool = False  # also deliver the end of an alert
+    crashes: bool = True  # also deliver alerts about crashes
     attempts: int = 8
-    first_wait: float = 2.0  # after the first attempt that failed; each later one waits twice as long
+    first_wait: float = 2.0  # seconds after the first failed attempt; each later wait is twice as long
     longest_wait: float = 600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """One thing that became of one alert. `key` is the same however often it is sent."""
+    """One change of one alert. `key` stays the same however often it is sent."""
 
     id: int
     key: str
@@ -52,32 +52,33 @@ class Notice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delivery:
-    """A notice on its way to one target."""
+    """The delivery of one change of an alert to one target."""
 
     notice: Notice
     target: str
-    attempts: int  # that were begun
-    delay: float  # how long after the last one the next may begin
+    attempts: int  # attempts that were begun
+    delay: float  # seconds after the last attempt before the next may begin
     last: Instant | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """To whom a notice goes; to nobody for the reason `why`."""
+    """The targets of a delivery. If there are none, `why` has the reason."""
 
     targets: tuple[str, ...]
     why: str = ""
 
 
 def key_of(alert_id: int, transition: Transition, at: float) -> str:
-    """The same however often it is sent, and another one for every alert there will be, also after a restore."""
+    """Return the key of a change. It is the same however often it is sent, and differs for every alert, also after a
+    restore."""
     return f"alert-{alert_id}-{transition}-{int(at * 1000):x}"
 
 
 def body_of(
     key: str, transition: Transition, alert: Mapping[str, object], at: float, by: str = "", why: str = ""
 ) -> dict[str, object]:
-    """What is sent, stable and documented (docs/howto/alerts.md). Fields are only ever added."""
+    """Return the message. It is stable and documented (docs/howto/alerts.md). Fields are only ever added."""
     return {
         "schema": 1,
         "key": key,
@@ -94,7 +95,7 @@ def at_least(level: str, least: str) -> bool:
 
 
 def plan(notice: Notice, targets: Sequence[str], rules: NoticeRules) -> Plan:
-    """R-CRASH-05: what is not sent is recorded all the same."""
+    """Return the targets of a change of an alert. A change that is not sent is recorded all the same (R-CRASH-05)."""
     why = ""
     if not targets:
         why = "no target is configured"
@@ -108,7 +109,8 @@ def plan(notice: Notice, targets: Sequence[str], rules: NoticeRules) -> Plan:
 
 
 def due_in(delivery: Delivery, now: Instant) -> float:
-    """Seconds until the next attempt may begin. A last one in the future (a clock set back) is no reason to wait."""
+    """Return the seconds until the next attempt may begin. A last attempt in the future (a clock set back) is not a
+    reason to wait."""
     if delivery.last is None:
         return 0.0
     if now.boot_id == delivery.last.boot_id:
@@ -123,6 +125,7 @@ def is_spent(delivery: Delivery, rules: NoticeRules) -> bool:
 
 
 def wait_after(attempts: int, rules: NoticeRules, jitter: float, retry_after: float | None = None) -> float:
-    """How long after the `attempts`-th attempt; longer if the receiver asks for it, within bounds."""
+    """Return the seconds to wait after attempt number `attempts`. The wait is longer if the receiver asks for it,
+    within bounds."""
     own = backoff(attempts - 1, rules.longest_wait, jitter, rules.first_wait)
     return own if retry_after is None else max(own, min(retry_after, LONGEST_WAIT))

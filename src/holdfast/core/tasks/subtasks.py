@@ -1,8 +1,8 @@
-"""Subtasks: what becomes of them when their parent moves, and how many there may be. docs/subtasks.md shows the table.
+"""Subtasks: the effect of a parent's move on them, and how many there may be. docs/subtasks.md shows the table.
 
-A subtask is a task of its own: it has its own budgets, workspace and end. Only one thing of its parent's reaches it:
-who cancels a task wants all of it gone. The other way round nothing happens by itself; the parent's history says how
-its subtasks ended, and its agent may ask.
+A subtask is a task of its own, with its own budgets, workspace and end. Only a cancel of its parent affects it: a
+cancel is meant for everything below the task. A subtask's end changes nothing for its parent. The parent's history
+records how its subtasks ended, and its agent may ask.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from holdfast.core.task_settings import SubtaskRules
 
 
 class Fate(StrEnum):
-    """What a parent's move means for one subtask."""
+    """The effect of a parent's move on one subtask."""
 
     ALONE = "goes on"
     CANCELLED = "cancelled"  # in the transaction of the parent's move
-    ENDING = "asked to end"  # likewise a durable request; the supervisor carries it out
+    ENDING = "asked to end"  # in the same transaction, as a durable request that the supervisor carries out
     OVER = "stays as it is"
 
 
@@ -36,7 +36,7 @@ FATES: Mapping[TaskState, Mapping[TaskState, Fate]] = {
     T.FAILED: _ALONE,
     T.CANCELLED: _GONE,
 }
-"""The state into which a parent moved → the state in which a subtask is → what becomes of that."""
+"""The new state of a parent → the state of a subtask → the effect on that subtask."""
 
 WORDS: Mapping[TaskState, str] = {
     T.QUEUED: "is queued again: resumed, requeued after a crash, retried by an operator",
@@ -49,20 +49,20 @@ WORDS: Mapping[TaskState, str] = {
 
 
 def fate(parent: TaskState, child: TaskState) -> Fate:
-    """`parent` is where the parent came to be just now."""
+    """Return the effect on a subtask. `parent` is the new state of the parent."""
     return FATES[parent][child]
 
 
 def reaches_children(parent: TaskState) -> bool:
-    """Whether a move there changes anything for any subtask."""
+    """True if a move to this state changes anything for any subtask."""
     return any(one not in (Fate.ALONE, Fate.OVER) for one in FATES[parent].values())
 
 
 def refusal(parent: str, state: TaskState, depth: int, known: int, rules: SubtaskRules) -> str | None:
-    """Why there can be no further subtask of `parent`; None: there can.
+    """Return why `parent` cannot have another subtask. None: it can.
 
-    `depth` is how far the new one would be below the first task, `known` how many that one has already. Both have a
-    limit, or an agent whose prompt says "split this up" could do so for ever.
+    `depth` is the level of the new subtask below the first task. `known` is the number of subtasks that the first task
+    has already. Both have a limit. Otherwise an agent with the prompt "split this up" could do so for ever.
     """
     if state is TaskState.CANCELLED:
         return (
@@ -83,7 +83,7 @@ def refusal(parent: str, state: TaskState, depth: int, known: int, rules: Subtas
 
 
 def table() -> list[str]:
-    """For docs/subtasks.md, line by line."""
+    """Return the lines of the table in docs/subtasks.md."""
     states = list(TaskState)
     lines = [
         f"| when the parent … | {' | '.join(f'a {state} subtask' for state in states[:3])} | one that has ended |",

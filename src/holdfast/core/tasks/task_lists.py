@@ -1,7 +1,8 @@
-"""Lists of tasks as people write them: a checklist, lines of JSON, files in a folder. Pure; every mistake at once.
+"""Lists of tasks as people write them: a checklist, lines of JSON, files in a folder. Pure. All mistakes are reported
+at once.
 
-What may be said of a task besides its prompt has the same names everywhere. JSON says them as fields, Markdown in a
-comment that nobody sees: `<!-- holdfast: key=parser agent=claude after=lexer label.area=core -->`.
+The options of a task have the same names everywhere. In JSON they are fields. In Markdown they are in an invisible
+comment: `<!-- holdfast: key=parser agent=claude after=lexer label.area=core -->`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 MOST_ITEMS = 1000
 MOST_WAITS = 10_000  # keys in all `after` of a list together: they are written in one transaction
 LONGEST_KEY = 200
-BY_TEXT = "sha256:"  # how a key begins that nobody gave
+BY_TEXT = "sha256:"  # the prefix of a key that was derived from the text
 _COMMENT = re.compile(r"<!--[ \t]{0,9}holdfast:((?:(?!<!--).){0,1000}?)-->")
 _PAIR = re.compile(r'([A-Za-z_][\w.]*)=("[^"]*"|\S*)')
-# name → the type of its value as JSON has it
+# name → the JSON type of its value
 TEXTS = frozenset(
     "key agent account model permission workflow base ref workspace timeout delay on_stuck".split()  # noqa: SIM905
 )
@@ -28,7 +29,7 @@ NAMES = frozenset({*TEXTS, *NUMBERS, "budget_usd", "labels", "after"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A mistake, and where it is: a line, or a file of a folder."""
+    """A mistake, and its location: a line, or a file of a folder."""
 
     where: str
     text: str
@@ -39,13 +40,13 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """One task that is asked for."""
+    """One task of the list."""
 
     where: str
     prompt: str
-    key: str  # given, or made of the text
+    key: str  # given, or derived from the text
     after: tuple[str, ...] = ()  # keys
-    said: Mapping[str, Any] = field(default_factory=dict)  # what else was said of it, checked for its type only
+    said: Mapping[str, Any] = field(default_factory=dict)  # its other options; only their types are checked
 
     @property
     def has_own_key(self) -> bool:
@@ -54,31 +55,31 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """What an earlier list had under a key."""
+    """The task that an earlier list had under a key."""
 
     task_id: str
-    state: str | None  # None: the task is forgotten by now
+    state: str | None  # None: the task has been deleted since
 
     @property
     def is_over(self) -> bool:
-        """Nothing comes of it any more, unless somebody asks for it again."""
+        """True if the task ended without success. It does not run again unless an operator asks for it."""
         return self.state in ("failed", "cancelled")
 
 
 @dataclass(kw_only=True, slots=True)
 class Listed:
-    """What was read from a list."""
+    """The content of a list."""
 
     items: list[Item] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     skipped: int = 0  # boxes that are ticked
-    loose: int = 0  # lines of a checklist that belong to no item, and are no headings
+    loose: int = 0  # lines of a checklist that belong to no item and are not headings
 
     def add(self, where: str, prompt: str, said: Mapping[str, Any]) -> None:
-        """Everything that is wrong with it by itself is noted."""
+        """Add an item, or the problems of the item by itself."""
         problems = list(_problems(said))
         if not prompt.strip():
-            problems.append("it says nothing: the prompt is empty")
+            problems.append("the prompt is empty")
         self.problems += [Problem(where=where, text=text) for text in problems]
         if problems:
             return
@@ -88,7 +89,7 @@ class Listed:
 
 
 def key_of(text: str) -> str:
-    """The same for the same words, however they are broken into lines."""
+    """Return a key for a text. It is the same for the same words, however they are broken into lines."""
     return BY_TEXT + hashlib.sha256(" ".join(text.split()).encode(errors="replace")).hexdigest()[:32]
 
 
@@ -97,17 +98,17 @@ def _problems(said: Mapping[str, Any]) -> Iterable[str]:
         if name not in NAMES:
             yield _unknown(name)
         elif name in TEXTS and (not isinstance(value, str) or not value.strip()):
-            yield f"'{name}' is to be text, and not empty"
+            yield f"'{name}' must be text, and not empty"
         elif name in NUMBERS and (not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**31):
-            yield f"'{name}' is to be a whole number"
+            yield f"'{name}' must be a whole number"
         elif name == "budget_usd" and (isinstance(value, bool) or not isinstance(value, int | float)):
-            yield f"'{name}' is to be a number of dollars"
+            yield f"'{name}' must be a number of dollars"
         elif name == "labels" and not _is_labels(value):
-            yield "'labels' is to be names with texts"
+            yield "'labels' must be names with texts"
         elif name == "after" and (
             _words(value) == () or not all(word and word.isprintable() for word in _words(value))
         ):
-            yield "'after' is to be a key of this list, or several"
+            yield "'after' must be a key of this list, or several"
     key = said.get("key")
     if isinstance(key, str) and (len(key) > LONGEST_KEY or not key.isprintable() or key.startswith(BY_TEXT)):
         yield f"its key is longer than {LONGEST_KEY} characters, has control characters or begins with '{BY_TEXT}'"
@@ -118,7 +119,7 @@ def _unknown(name: str) -> str:
 
     close = difflib.get_close_matches(name[:80], sorted({*NAMES, "prompt"}), n=1)
     hint = f" Did you mean '{close[0]}'?" if close else f" Known are: prompt, {', '.join(sorted(NAMES))}."
-    return f"'{name[:80]}' is nothing that can be said of a task.{hint}"
+    return f"'{name[:80]}' is not an option of a task.{hint}"
 
 
 def _is_labels(value: object) -> bool:
@@ -137,7 +138,7 @@ def _words(value: object) -> tuple[str, ...]:
 
 
 def commented(text: str) -> tuple[str, dict[str, Any], list[str]]:
-    """(the text without its comments for us, what they say, what is wrong with them)"""
+    """Return the text without its `holdfast:` comments, the options in these comments, and their mistakes."""
     said: dict[str, Any] = {}
     wrong: list[str] = []
     for found in _COMMENT.findall(text):
@@ -151,7 +152,7 @@ def commented(text: str) -> tuple[str, dict[str, Any], list[str]]:
 
 
 def _strip(line: str) -> str | None:
-    """A line that was nothing but a comment is none."""
+    """Return the line without its comments. None: the line was nothing but comments."""
     return line if "\0" not in line else line.replace("\0", "").rstrip() if line.replace("\0", "").strip() else None
 
 
@@ -160,13 +161,13 @@ def _say(said: dict[str, Any], name: str, value: str, wrong: list[str]) -> None:
         said.setdefault("labels", {})[name.removeprefix("label.")] = value
         return
     if name in said:
-        wrong.append(f"'{name}' is said twice")
+        wrong.append(f"'{name}' is given twice")
     if name in NUMBERS or name == "budget_usd":
         kind = int if name in NUMBERS else float
         try:
             said[name] = kind(value) if len(value) <= 20 and value.isascii() else value
         except ValueError:
-            said[name] = value  # told as what it is not
+            said[name] = value  # `_problems` reports the wrong type
         return
     said[name] = value
 
@@ -177,7 +178,7 @@ _STRUCTURE = re.compile(r"^\s*(?:#{1,6}(?:\s.*)?|-{3,}|\*{3,}|={3,}|<!--.*-->)\s
 
 
 def checklist(text: str) -> Listed:
-    """Open boxes are tasks; lines that are indented below one belong to it, boxes among them too."""
+    """Read a checklist. Open boxes are tasks. Lines that are indented below a box belong to it, also boxes."""
     listed = Listed()
     fence = ""
     number, indent, is_open = 0, 0, False  # of the item that lines may belong to; number 0: none
@@ -228,7 +229,7 @@ def _dedented(lines: Sequence[str]) -> str:
 
 
 def file_of_folder(name: str, text: str) -> Listed:
-    """One prompt; its key is the file's name without its ending, unless it says another."""
+    """Read one file as one prompt. Its key is the file's name without its extension, unless the file gives another."""
     listed = Listed()
     prompt, said, wrong = commented(text)
     listed.problems += [Problem(where=name, text=each) for each in wrong]
@@ -245,7 +246,7 @@ class _Twice(ValueError):
 
 
 def jsonl(text: str) -> Listed:
-    """An object per line; empty lines are none."""
+    """Read one JSON object per line. Empty lines are skipped."""
     listed = Listed()
     for at, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -257,14 +258,14 @@ def jsonl(text: str) -> Listed:
             continue
         prompt = said.pop("prompt", "")
         if not isinstance(prompt, str):
-            listed.problems.append(Problem(where=where, text="'prompt' is to be text"))
+            listed.problems.append(Problem(where=where, text="'prompt' must be text"))
             continue
         listed.add(where, prompt, said)
     return listed
 
 
 def _object(line: str) -> dict[str, Any] | str:
-    """The object; or what is wrong."""
+    """Return the object, or the text of a mistake."""
     import json
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -276,19 +277,20 @@ def _object(line: str) -> dict[str, Any] | str:
     try:
         found = json.loads(line, object_pairs_hook=once, parse_constant=float)
     except _Twice:
-        return "it says something twice"
+        return "it has a name twice"
     except RecursionError:
         return "it is nested too deeply"
     except ValueError as error:
-        return f"it is no JSON ({str(error)[:80]})"
-    return found if isinstance(found, dict) else 'it is no object: write {"prompt": "…"}'
+        return f"it is not JSON ({str(error)[:80]})"
+    return found if isinstance(found, dict) else 'it is not an object: write {"prompt": "…"}'
 
 
-# -- as a whole --------------------------------------------------------------------------------------------------------
+# -- the whole list ----------------------------------------------------------------------------------------------------
 
 
 def unique(items: Sequence[Item]) -> tuple[list[Item], list[Item], list[Problem]]:
-    """(each key once, further items with the same words, keys that two different ones were given)"""
+    """Return the items with each key once, further items with the same text, and a problem for each key given to two
+    different items."""
     first: dict[str, Item] = {}
     repeated, problems = [], []
     for item in items:
@@ -304,7 +306,8 @@ def unique(items: Sequence[Item]) -> tuple[list[Item], list[Item], list[Problem]
 
 
 def in_order(items: Sequence[Item]) -> tuple[list[Item], list[Problem]]:
-    """What others wait for comes first, otherwise as written; and the circles, in which nothing could begin."""
+    """Return the items so that those which others wait for come first, otherwise as written. Return a problem for items
+    that wait for one another, because none of them could start."""
     by_key = {item.key: item for item in items}
     waiting = dict(by_key)
     done: dict[str, Item] = {}

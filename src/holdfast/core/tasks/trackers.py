@@ -1,4 +1,4 @@
-"""Issues of an outside tracker and the tasks that were made of them: what is due next, and what a prompt says. Pure."""
+"""Issues of an outside tracker and their tasks: the next step for each, and the prompt of a task. Pure."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ OPEN, IN_PROGRESS = "open", "in_progress"
 OVER = frozenset({"closed", "tombstone"})  # a deleted issue is a tombstone in some tools
 CRASHES = frozenset({Outcome.CRASHED, Outcome.EXTERNAL_KILL, Outcome.OUT_OF_MEMORY, Outcome.LOST})
 LONGEST_TITLE = 1000
-LONGEST_BODY = 100_000  # characters of a text of an issue that go into a prompt: two of them are below a prompt's limit
+LONGEST_BODY = 100_000  # characters of one text of an issue in a prompt: two of them stay below a prompt's limit
 _USUAL_PRIORITY = 2
 
 
 class LinkState(StrEnum):
-    """Where the claim of an issue stands. What is not settled is taken up again after a crash, by reading the issue."""
+    """The state of the claim of an issue. After a crash every unsettled one is continued by reading the issue."""
 
-    INTENDED = "intended"  # recorded before the tracker is asked to give it to us
-    CLAIMED = "claimed"  # read back: it is ours
-    RELEASING = "releasing"  # it is to be given back
+    INTENDED = "intended"  # recorded before the tracker is asked to assign the issue to us
+    CLAIMED = "claimed"  # read back: the issue is ours
+    RELEASING = "releasing"  # the issue is to be given back
     RELEASED = "released"
     CLOSING = "closing"  # its task completed
     CLOSED = "closed"
-    LEFT = "left"  # its task completed, and closing it is a person's business (tracker.close_on_complete)
-    LOST = "lost"  # somebody else has it, or it is over, or gone: not touched any more
+    LEFT = "left"  # its task completed, and a person closes the issue (tracker.close_on_complete)
+    LOST = "lost"  # claimed by others, closed, or gone: not touched any more
 
 
 class Step(StrEnum):
-    """What is to be done about one link."""
+    """The next step for one link."""
 
     CLAIM = "claim"
     CLAIM_AGAIN = "claim again"
@@ -43,7 +43,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Issue:
-    """What a tracker says about one piece of work."""
+    """One issue as the tracker reports it."""
 
     id: str
     title: str
@@ -68,7 +68,7 @@ class Issue:
 
     @property
     def holder(self) -> str:
-        """Who or what stands in the way of a claim, for people."""
+        """Describe for people what prevents a claim."""
         if self.is_over:
             return f"it is {self.status}"
         if self.assignee is not None:
@@ -78,7 +78,7 @@ class Issue:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """One issue that this home took, or is taking; with how its task stands (None: there is none yet)."""
+    """One issue that this home claimed or is claiming, with the state of its task (None: there is no task yet)."""
 
     id: int
     repo_id: str
@@ -94,7 +94,8 @@ class Link:
 
 
 def next_step(link: Link, now: Instant, *, closes: bool, room: bool) -> Step | None:
-    """`closes`: completed work closes its issue. `room`: one more task could start soon."""
+    """Return the next step for a link. `closes`: completed work closes its issue. `room`: one more task could start
+    soon."""
     task = link.task_state
     is_over = task in TASK_TERMINAL
     if link.state is LinkState.RELEASING:
@@ -115,18 +116,19 @@ def next_step(link: Link, now: Instant, *, closes: bool, room: bool) -> Step | N
 
 
 def _is_due(link: Link, now: Instant) -> bool:
-    """Not before its task may start: until then anybody may take the issue. A wait from a clock that was set back since
-    is over."""
+    """True if the task of the link may start. Until then others may take the issue. A wait from a clock that was set
+    back since is over."""
     return link.not_before is None or link.not_before <= now.wall or link.updated_at > now.wall + 60
 
 
 def task_priority(issue: Issue) -> int:
-    """Ours is higher first, with 0 as usual; a tracker's 0 is the most urgent of 0 to 4."""
+    """Convert a tracker's priority, where 0 is the most urgent of 0 to 4. In Holdfast the highest number comes first,
+    and 0 is usual."""
     return 0 if issue.priority is None else max(-2, min(2, _USUAL_PRIORITY - issue.priority))
 
 
 def prompt_of(issue: Issue) -> str:
-    """Title, description and acceptance, and whose business the issue itself is."""
+    """Return the prompt: title, description, acceptance criteria, and a note that Holdfast manages the issue itself."""
     parts = [issue.title if len(issue.title) <= LONGEST_TITLE else f"{issue.title[:LONGEST_TITLE]} […]"]
     if issue.description:
         parts.append(_cut(issue.description))
@@ -141,7 +143,7 @@ def _cut(text: str) -> str:
 
 
 def backoff(failures: int) -> float:
-    """Seconds until a tracker that failed so often in a row is asked again: 1, 2, 4, … up to five minutes."""
+    """Return the seconds until a tracker is asked again, after failures in a row: 1, 2, 4, … up to five minutes."""
     return float(min(LONGEST_BACKOFF, 2 ** min(failures - 1, 10)))
 
 

@@ -1,1 +1,1 @@
-"""Workflows."""
+"""Workflows: drafts, templates, stages, results and hand-overs. Pure."""

@@ -1,6 +1,6 @@
-"""A workflow as it was written, before agents and settings are resolved, and what can be wrong with it. Pure.
+"""A workflow as it was written, before agents and settings are resolved, and the check for its mistakes. Pure.
 
-Files and the built-in workflows become drafts; `intake/workflow.py` makes the stages of a task out of one.
+Files and the built-in workflows become drafts. `intake/workflow.py` turns a draft into the stages of a task.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.core.workflows.workflow import OnFailure
 
 MOST_STAGES = 50
 MOST_MEMBERS = 32
-MOST_FLAWS = 100  # about so many are told at once: a stranger's file must not keep us busy
+MOST_FLAWS = 100  # about so many are reported at once: a file from outside must not keep us busy
 NAMES = "letters, digits, '_' and '-', begins with a letter or digit, and has at most 40 of them"
 THE_PROMPT = "{{ task.prompt }}"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -22,18 +22,18 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentChoice:
-    """Whose agent it is, and how. What is empty is the task's."""
+    """The choice of an agent and its options. An empty field means that of the task."""
 
     agent: str = ""
     model: str = ""
     permission: str = ""  # read | edit | full
     account: str = ""
-    command: tuple[str, ...] = ()  # of the agent `command`
-    scenario: tuple[Mapping[str, object], ...] = ()  # steps of the agent `scripted`
+    command: tuple[str, ...] = ()  # for the agent `command`
+    scenario: tuple[Mapping[str, object], ...] = ()  # steps for the agent `scripted`
 
     @property
     def is_own(self) -> bool:
-        """Whether it is another agent than the task's."""
+        """True if it is another agent than the task's."""
         return bool(self.agent or self.command or self.scenario)
 
 
@@ -43,13 +43,13 @@ THE_TASKS = AgentChoice()
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemberDraft:
     name: str
-    chosen: AgentChoice = THE_TASKS  # what is empty is the stage's
+    chosen: AgentChoice = THE_TASKS  # an empty field means that of the stage
     prompt: str = ""  # empty: the stage's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageDraft:
-    """As core.workflows.Stage, which says what each of them means."""
+    """One stage of a draft. `core.workflows.workflow.Stage` explains the fields."""
 
     name: str
     chosen: AgentChoice = THE_TASKS
@@ -77,18 +77,18 @@ class Draft:
     name: str
     stages: tuple[StageDraft, ...]
     about: str = ""  # one sentence for people
-    prompt: str = ""  # what a task asks for that says nothing itself
+    prompt: str = ""  # the prompt of a task that has none itself
     origin: str = field(default="built-in", compare=False)  # built-in | user | repository
     place: str = field(default="", compare=False)  # file and line
 
     @property
     def wants_range(self) -> bool:
-        """Whether one of its prompts speaks of a range of commits."""
+        """True if one of its prompts refers to a range of commits."""
         return any("task.range" in _names(text) for text in prompts(self))
 
     @property
     def wants_prompt(self) -> bool:
-        """Whether it cannot do without a word of the task."""
+        """True if the workflow needs a prompt from the task."""
         return not self.prompt and any("task.prompt" in _names(text) for text in prompts(self))
 
 
@@ -102,7 +102,7 @@ def prompts(draft: Draft) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One mistake: of which stage and member (numbers from 0), at which key."""
+    """One mistake: its stage and member (numbers from 0), and its key."""
 
     stage: int | None
     member: int | None
@@ -112,7 +112,7 @@ class Flaw:
 
 
 def flaws(draft: Draft) -> list[Flaw]:
-    """All that is wrong with it as a whole: what single values can have wrong is the reader's."""
+    """Return the mistakes of the draft as a whole. The reader of the file checks single values."""
     if not draft.stages:
         return [Flaw(None, None, "", "it has no stages: begin each with a line [[workflow.NAME.stage]]")]
     if len(draft.stages) > MOST_STAGES:
@@ -169,7 +169,7 @@ def _members(number: int, stage: StageDraft) -> Iterator[Flaw]:
         yield Flaw(number, None, "least", text)
     seen: set[str] = set()
     for index, member in enumerate(stage.members):
-        if member.name.lower() in seen:  # branches and directories are named after them
+        if member.name.lower() in seen:  # branches and directories are named after members
             yield Flaw(number, index, "name", f"there is a member '{member.name}' above already")
         seen.add(member.name.lower())
 
@@ -188,7 +188,8 @@ def _templates(number: int, draft: Draft) -> Iterator[Flaw]:
 
 
 def surroundings(draft: Draft, number: int) -> template.Surroundings:
-    """What the prompts of its stage `number` may speak of: the stages before it, and those of a loop that it is in."""
+    """Return the names that the prompts of stage `number` may use: the stages before it, and those of a loop that
+    contains it."""
     names = [stage.name for stage in draft.stages]
     end = number
     for index, stage in enumerate(draft.stages):

@@ -1,9 +1,11 @@
-"""The hand-over: what a new agent is told when it takes over a task whose conversation is lost or full. Facts in, text
+"""The hand-over: the prompt for a new agent that continues a task whose conversation is lost or full. Facts in, text
 out.
 
-What an earlier agent said, and what lies in its files, is material and may say anything: it stands between two lines
-with a mark that it could not know, and the text around them says so. However much there is, the text stays small: only
-the task itself is given whole.
+The output and the files of an earlier agent are untrusted material. They are enclosed between two lines with a mark
+that the earlier agent could not know, and the text around them explains that. The material is never evidence of
+anything, and never an instruction. Only the agent's own text and the names of its actions are used.
+
+The text stays small, however much material there is. Only the task itself is given in full.
 """
 
 from __future__ import annotations
@@ -18,24 +20,24 @@ from holdfast.base.text import clean
 from holdfast.core.agents.events import AgentEvent, Result, Text, ToolFinished, ToolStarted
 
 MOST_TEXTS = 12
-MOST_OF_TEXT = 4000  # characters; the end of a text says more than its beginning
+MOST_OF_TEXT = 4000  # characters; the end of a text matters more than its beginning
 MOST_TOOLS = 30
 MOST_OF_INPUT = 300
 MOST_STEPS = 50
-# What the CLIs call the tool with which they keep a list of what is to be done.
+# The names by which the CLIs call their to-do list tool.
 _LISTS = frozenset({"todowrite", "todo_write", "write_todos", "update_plan", "update_todo", "todo", "todo_list"})
 _LISTED = re.compile(r"\s*(?:[-*] )?\[(.)\] \S")
 
 
 @dataclass(kw_only=True)
 class Recollection:
-    """Fed with every event of one run, in order."""
+    """The memory of one run. It gets every event of the run, in order."""
 
     texts: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_TEXTS))
     tools: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_TOOLS))
-    tools_before: int = 0  # those that are not kept
-    plan: str = ""  # its own list of steps, the newest
-    _is_open: bool = False  # the newest text may go on
+    tools_before: int = 0  # number of tool calls that are not kept
+    plan: str = ""  # the agent's newest list of steps
+    _is_open: bool = False  # the next piece may continue the newest text
 
     def add(self, event: AgentEvent) -> None:
         goes_on, self._is_open = self._is_open, False
@@ -63,7 +65,7 @@ class Recollection:
             self.plan = _steps(tool.input) or self.plan
             return
         if not tool.id:
-            return  # told ahead of the event that has its input
+            return  # announced before the event that has its input
         self.tools_before += len(self.tools) == MOST_TOOLS
         self.tools.append(f"{_short(tool.name, 60)}: {_short(tool.input, MOST_OF_INPUT)}")
 
@@ -83,7 +85,7 @@ def _is_list(text: str) -> bool:
 
 
 def _steps(written: str) -> str:
-    """A list of steps in the same words for all; as it was written where its form is not known."""
+    """Return a list of steps in one form for all agents. A list of unknown form is returned as it was written."""
     try:
         found = json.loads(written)
     except (ValueError, RecursionError):
@@ -103,8 +105,8 @@ def _step(step: dict[str, object]) -> str:
     return f"[{mark}] {_short(str(words), 200)}"
 
 
-MOST = 24 * 1024  # bytes beside the task's own prompt
-MOST_RUNS = 3  # whose words are given; of all others only how they ended
+MOST = 24 * 1024  # bytes in addition to the task's own prompt
+MOST_RUNS = 3  # runs whose text is given; of all others only how they ended
 LEAST_DIFF = 8 * 1024
 
 INTRODUCTION = (
@@ -121,28 +123,29 @@ WARNING = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """What the task changed so far, against its base."""
+    """The changes of the task so far, against its base."""
 
     commits: Sequence[str] = ()  # one line each, the newest first
     files: Sequence[str] = ()  # one line each: how many lines were added and removed
     diff: str = ""
-    left_out: int = 0  # files whose diff is not in `diff`: too many, too large, or no text
-    note: str = ""  # what there is to know about it, or why it could not be read
+    left_out: int = 0  # files whose diff is not in `diff`: too many, too large, or not text
+    note: str = ""  # a remark about the changes, or why they could not be read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRun:
-    """One run of this task that is over."""
+    """One ended run of this task."""
 
     number: int
     outcome: str
     reason: str
-    report: str = ""  # what its agent reported of itself last
-    said: Recollection | None = None  # None: its output is not there any more, or nobody looked
+    report: str = ""  # the agent's last report
+    said: Recollection | None = None  # None: its output no longer exists, or was not read
 
 
 def hand_over(prompt: str, runs: Sequence[EarlierRun], changes: Changes, mark: str) -> str:
-    """`runs` in order, the newest last. `mark` is a word that no earlier agent can have known."""
+    """Return the prompt of the new agent. `runs` are in order, the newest last. `mark` is a word that no earlier agent
+    can have known."""
     told = [run for run in runs if run.said is not None and not run.said.is_empty][-MOST_RUNS:]
     plan = next((run.said.plan for run in reversed(told) if run.said is not None and run.said.plan), "")
     parts = [
@@ -201,7 +204,7 @@ def _doings(runs: Sequence[EarlierRun]) -> str:
 
 
 def _part(title: str, text: str, most: int, *, keeps_end: bool = False) -> str:
-    """With its title; nothing without a text."""
+    """Return the part with its title. Empty without a text."""
     return f"{title}:\n{cut(text, most, keeps_end=keeps_end)}" if text.strip() else ""
 
 
@@ -211,9 +214,9 @@ def _flat(text: str, most: int) -> str:
 
 
 def cut(text: str, most: int, *, keeps_end: bool = False) -> str:
-    """At most `most` bytes of plain text and a word about the rest, at whole lines where there are any. Bytes that were
-    no text become question marks; nothing that drives a terminal is left."""
-    # Far too much is cut before it is looked at letter by letter: a diff may have megabytes.
+    """Return at most `most` bytes of plain text and a note about the rest, cut at whole lines where there are any.
+    Bytes that are not text become question marks. Terminal control characters are removed."""
+    # Far too much is cut before it is examined character by character: a diff may have megabytes.
     rough = text[-most:] if keeps_end else text[:most]
     plain = clean(rough.encode(errors="replace").decode()).encode()
     missing = len(text) - len(rough)

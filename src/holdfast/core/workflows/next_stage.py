@@ -1,9 +1,9 @@
-"""What follows the end of a stage: another try, the next stage, back to an earlier one, a person's word, or the task's
+"""The step after the end of a stage: another try, the next stage, back to an earlier one, an approval, or the task's
 end. Pure.
 
-Nothing here can go on for ever: every step that is taken without a person makes `measure` smaller. Crashes, timeouts
-and limits are no ends of a stage: core/runs/policy.py lets it go on, paid from budgets; when those are spent it has
-failed.
+No loop here can last for ever: every step that is taken without a person makes `measure` smaller. Crashes, timeouts and
+limits do not end a stage. core/runs/policy.py continues it, paid from retry budgets. When those are spent, the stage
+has failed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 from holdfast.core.workflows.result import GateResult
 from holdfast.core.workflows.workflow import OnFailure, Progress, Ruling, Stage, Stages, entered, index_of
 
-MOST_FEEDBACK = 16 * 1024  # characters that the next run is told: the end, where the conclusion is
+MOST_FEEDBACK = 16 * 1024  # characters of feedback for the next run: the end of the text, where the conclusion is
 NO_VERDICT = "no_verdict"
 GATE_FAILED = "gate_failed"
 TURNS_SPENT = "turns_spent"
@@ -23,38 +23,38 @@ VERDICT_WANTED = "End your answer with a line of its own: `VERDICT: approve`, or
 
 
 class Step(StrEnum):
-    AGAIN = "again"  # the same stage, in the same session, told what was wrong
+    AGAIN = "again"  # the same stage, in the same session, with feedback about the failure
     NEXT = "next"
-    BACK = "back"  # to an earlier stage, told why; counted
-    WAIT = "wait"  # a person has to approve what it did
-    COMPLETE = "complete"  # it was the last one: so is the task
+    BACK = "back"  # to an earlier stage, with the reason as feedback; counted
+    WAIT = "wait"  # a person has to approve the result of the stage
+    COMPLETE = "complete"  # the last stage is done, and so is the task
     FAIL = "fail"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageEnd:
-    """How a stage ended, as far as its agent and its gate can say."""
+    """The end of a stage, as far as its agent and its gate show it."""
 
     completed: bool  # its agent showed that it succeeded
-    reason: str  # in words
-    failure: str = "failed"  # a stable word, if it did not
+    reason: str  # for people
+    failure: str = "failed"  # a stable word, if it did not complete
     text: str = ""  # its agent's answer
-    gate: GateResult | None = None  # None: it has none, or it was not asked
+    gate: GateResult | None = None  # None: the stage has no gate, or the gate was not run
     ruling: Ruling | None = None
-    is_final: bool = False  # the task's own budgets are spent: nothing follows any more
-    may_try: bool = True  # False: what it failed of has had its retries
-    runs_left: bool = True  # False: the task has had all the runs that it may have
+    is_final: bool = False  # the task's own retry budgets are spent: nothing follows any more
+    may_try: bool = True  # False: the cause of the failure has had its retries
+    runs_left: bool = True  # False: the task has used all of its runs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Following:
-    """What happens now, and why."""
+    """The next step of the workflow, and the reason."""
 
     step: Step
-    progress: Progress  # where the task stands then
+    progress: Progress  # the task's new position in its workflow
     reason: str
-    passed: bool  # whether the stage counts as done
-    failure: str | None = None  # a stable word, if it failed: whatever follows
+    passed: bool  # True: the stage counts as done
+    failure: str | None = None  # a stable word, if the stage failed, whatever follows
 
     @property
     def keeps_session(self) -> bool:
@@ -62,7 +62,7 @@ class Following:
 
 
 def ruling_of(text: str) -> Ruling | None:
-    """What a reviewer said in its last line that is not empty; None: nothing that we know."""
+    """Return the ruling in the last line of a reviewer's answer that is not empty. None: that line is not a ruling."""
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     word, colon, said = last.strip(" \t*_`#>.").partition(":")
     plain = said.strip(" \t*_`.!").lower()
@@ -72,7 +72,7 @@ def ruling_of(text: str) -> Ruling | None:
 
 
 def follow(stages: Stages, progress: Progress, end: StageEnd) -> Following:
-    """`progress` is of the stage that has just ended."""
+    """Return the step after the end of a stage. `progress` is that of the stage which has just ended."""
     stage, now = stages[progress.stage], replace(progress, checks="", began={}, asked=0)
     where = place(stages, progress.stage)
     if end.is_final:
@@ -96,27 +96,28 @@ def follow(stages: Stages, progress: Progress, end: StageEnd) -> Following:
 
 
 def approved(stages: Stages, progress: Progress) -> Progress:
-    """A person lets it go on. Beyond the last stage nothing is left to do."""
+    """Return the progress after a person's approval. Beyond the last stage nothing is left to do."""
     return entered(progress, min(progress.stage + 1, len(stages)))
 
 
 def sent_back(progress: Progress, text: str) -> Progress:
-    """A person wants the stage to go again, with these words. Its tries begin anew."""
+    """Return the progress after a person asked for changes, with that text as feedback. The tries of the stage begin
+    anew."""
     return entered(progress, progress.stage, _end(text))
 
 
 def retried(progress: Progress) -> Progress:
-    """An operator's retry: the same stage, told what it was told, with its tries and turns afresh."""
+    """Return the progress after an operator's retry: the same stage and feedback, with new tries and turns."""
     return replace(entered(progress, progress.stage, progress.feedback), turns={})
 
 
 def is_over(stages: Stages, progress: Progress) -> bool:
-    """Whether all its stages are done, and only the task's own end is to come."""
+    """True if all stages are done, and only the end of the task itself is left."""
     return bool(stages) and progress.stage >= len(stages)
 
 
 def measure(stages: Stages, progress: Progress) -> tuple[int, int, int]:
-    """Falls with every step that nobody was asked about: turns left, then stages left, then tries left."""
+    """Return a value that falls with every step taken without a person: turns, then stages, then tries left."""
     turns = sum(max(0, stage.max_turns - progress.turns.get(stage.name, 0)) for stage in stages)
     left = max(0, len(stages) - progress.stage)
     return turns, left, max(0, stages[progress.stage].retry - progress.tries) if left else 0
@@ -126,11 +127,11 @@ def place(stages: Stages, index: int) -> str:
     return f"stage {index + 1} of {len(stages)} ({stages[index].name})"
 
 
-# -- pieces ------------------------------------------------------------------------------------------------------------
+# -- steps -------------------------------------------------------------------------------------------------------------
 
 
 def _done(stages: Stages, now: Progress, why: str, *, failure: str | None = None) -> Following:
-    """It counts as done, or its failure is let pass (`failure`)."""
+    """Return the step after a stage that is done, or whose failure is tolerated (`failure`)."""
     passed = failure is None
     if stages[now.stage].approval:
         return _waits(now, why, failure)
@@ -150,7 +151,7 @@ def _waits(now: Progress, why: str, failure: str | None) -> Following:
 
 
 def _not_done(stages: Stages, now: Progress, end: StageEnd, failure: str, why: str, feedback: str) -> Following:
-    """Again while it has tries; then what `on_failure` says."""
+    """Try the stage again while it has tries. Afterwards apply `on_failure`."""
     stage = stages[now.stage]
     may_go_again = end.may_try and now.tries < stage.retry
     if (may_go_again or stage.on_failure is OnFailure.BACK) and not end.runs_left:
@@ -177,7 +178,7 @@ def _let_pass(stages: Stages, now: Progress, failure: str, why: str, feedback: s
 
 
 def _back(stages: Stages, now: Progress, why: str, feedback: str) -> Following | None:
-    """None: it has been sent back as often as it may be, or there is nothing to go back to."""
+    """Return the step back to an earlier stage. None: all turns are used up, or there is no stage to go back to."""
     stage = stages[now.stage]
     turn = now.turns.get(stage.name, 0) + 1
     if turn > stage.max_turns or stage.back_to not in (one.name for one in stages[: now.stage]):
@@ -189,7 +190,7 @@ def _back(stages: Stages, now: Progress, why: str, feedback: str) -> Following |
 
 
 def _failed(now: Progress, failure: str, why: str, feedback: str) -> Following:
-    """What it was about is kept: a retry is told."""
+    """Return the failure of the task. The feedback is kept, so that a retry gets it."""
     progress = replace(now, feedback=feedback)
     return Following(step=Step.FAIL, progress=progress, reason=why, passed=False, failure=failure)
 
@@ -200,7 +201,7 @@ def _of_gate(gate: GateResult) -> str:
 
 
 def _told(stage: Stage, reason: str, text: str) -> str:
-    """To whoever tries again."""
+    """Return the feedback for the next try."""
     words = [f"The last try failed: {reason}." if reason else "Your answer had no verdict."]
     words += [f"It said:\n\n{text.strip()}"] if text.strip() else []
     words += [VERDICT_WANTED] if stage.reviews else []

@@ -1,8 +1,8 @@
-"""A parallel stage: whose result is still missing, until when it is waited for, and what all of them come to. Pure.
+"""A parallel stage: the members whose results are missing, the time limit, and the verdict over all members. Pure.
 
-A gathering is one try to collect the members' results. It lasts from its durable beginning to the task's settlement,
-over any number of crashes. Whoever has a result in this visit of the stage is not run again; except, after a wait, for
-those who met nothing but that for which the task waited (a limit, say).
+A gathering is one try to collect the members' results. It lasts from its durable beginning until the task is settled,
+over any number of crashes. A member with a result in this visit of the stage is not run again. There is one exception:
+after a wait, members that only met what the task waited for (a limit, for example) are run again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.workflows.result import Result
 from holdfast.core.workflows.workflow import Member, Progress, Stage
 
-COLLECTING = 10.0  # seconds beyond the stage's timeout: then what is left is killed (R-CRON-05)
-LEAST_TIME = 1.0  # seconds that a member gets that starts late
-WAITED_FOR = (  # what a task waits for and then tries again: the most telling first
+COLLECTING = 10.0  # seconds beyond the stage's timeout: then the rest is killed (R-CRON-05)
+LEAST_TIME = 1.0  # seconds for a member that starts late
+WAITED_FOR = (  # outcomes for which a task waits and then tries again: the most informative first
     Outcome.AUTH,
     Outcome.BILLING,
     Outcome.OVER_BUDGET,
@@ -32,7 +32,7 @@ _CUT_SHORT = frozenset({Outcome.STOPPED, Outcome.PAUSED, Outcome.CANCELLED, Outc
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gathering:
-    """When one began, and how many results the task had before it."""
+    """The beginning of a gathering, and the number of results that the task had before it."""
 
     at: Instant
     after: int = 0
@@ -40,7 +40,7 @@ class Gathering:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemberEnd:
-    """How a member ended, as far as the stage is concerned."""
+    """The end of a member, as far as the stage is concerned."""
 
     name: str
     outcome: Outcome
@@ -55,8 +55,8 @@ def plain_gathering(gathering: Gathering) -> dict[str, object]:
 
 
 def gathering_of(progress: Progress, now: Instant) -> Gathering | None:
-    """The one that is under way. None: none is; or it began before a restart of the machine, which none of its members
-    has survived, and no clock tells how long ago that was."""
+    """Return the present gathering. None: there is none, or it began before a reboot. No member survives a reboot, and
+    no clock shows how long ago it began."""
     began = progress.began
     if not began or began.get("boot_id") != now.boot_id:
         return None
@@ -65,20 +65,20 @@ def gathering_of(progress: Progress, now: Instant) -> Gathering | None:
 
 
 def time_left(stage: Stage, gathering: Gathering, now: Instant) -> float:
-    """Seconds until what is left is killed."""
+    """Return the seconds until the remaining members are killed."""
     return stage.timeout + COLLECTING - now.since(gathering.at)
 
 
 def members_timeout(stage: Stage, gathering: Gathering, now: Instant) -> float:
-    """Seconds for a member that starts now: all of them are asked to end at the same time."""
+    """Return the timeout of a member that starts now. All members are asked to end at the same time."""
     return max(LEAST_TIME, stage.timeout - now.since(gathering.at))
 
 
 def standing(stage: Stage, results: Iterable[Result], progress: Progress, gathering: Gathering) -> dict[str, Result]:
-    """Member → the result that counts. Who is not in it has to be run."""
+    """Return member → the result that counts. A member without one has to be run."""
     names = {member.name for member in stage.members}
     of_stage = [result for result in results if result.name == stage.name and result.visit == progress.visit]
-    # A try of which its gate thought nothing is nobody's any more: all of them go again, and are told.
+    # Results of a try that the gate refused do not count any more: all members run again, with feedback.
     refused = [
         one.attempt for one in of_stage if not one.member and one.outcome == Outcome.COMPLETED and not one.passed
     ]
@@ -100,8 +100,8 @@ def missing(stage: Stage, done: Mapping[str, Result]) -> list[Member]:
 
 
 def counts_as_result(verdict: Verdict) -> bool:
-    """Not, if it was cut short: stopped by us, or lost with its keeper or the machine. Then it is run again when the
-    task goes on, which pays for that from the same budget as for one agent."""
+    """True if the member was not cut short: neither stopped by us, nor lost with its keeper or the machine. A member
+    that was cut short is run again when the task continues, paid from the same retry budget as a single agent."""
     return verdict.outcome not in _CUT_SHORT
 
 
@@ -110,7 +110,8 @@ def is_enough(stage: Stage, ends: Iterable[MemberEnd]) -> bool:
 
 
 def summary(stage: Stage, ends: Sequence[MemberEnd], lost: Sequence[str] = ()) -> Verdict:
-    """What the stage comes to. `lost`: who was lost with its keeper or the machine, and has no result."""
+    """Return the verdict on the stage. `lost`: members that were lost with their keepers or the machine and have no
+    result."""
     if lost:
         reason = f"{len(lost)} of {len(stage.members)} members ({', '.join(lost)}) were lost with their keepers"
         return Verdict(outcome=Outcome.LOST, reason=reason)
@@ -124,7 +125,7 @@ def summary(stage: Stage, ends: Sequence[MemberEnd], lost: Sequence[str] = ()) -
 
 
 def _waits(stage: Stage, ends: Sequence[MemberEnd], others: Sequence[MemberEnd]) -> Verdict:
-    """As for one agent that met it; with the earliest end that is known."""
+    """Return the verdict that a single agent with this trouble would get, with the earliest known reset."""
     outcome = min((end.outcome for end in others), key=WAITED_FOR.index)
     resets = [end.resets_at for end in others if end.outcome is outcome and end.resets_at is not None]
     last = next(end.reason for end in others if end.outcome is outcome)
@@ -133,14 +134,14 @@ def _waits(stage: Stage, ends: Sequence[MemberEnd], others: Sequence[MemberEnd])
 
 
 def by_outcome(ends: Iterable[MemberEnd]) -> dict[str, int]:
-    """The most frequent first; `completed` before all."""
+    """Count the outcomes: `completed` first, then the most frequent."""
     counted = Counter(str(end.outcome) for end in ends)
     ranked = sorted(counted.items(), key=lambda pair: (pair[0] != Outcome.COMPLETED, -pair[1], pair[0]))
     return dict(ranked)
 
 
 def in_words(stage: Stage, ends: Sequence[MemberEnd]) -> str:
-    """`1 of 5 completed: 2 timeout, 1 crashed, 1 failed`."""
+    """Describe the outcomes: `1 of 5 completed: 2 timeout, 1 crashed, 1 failed`."""
     counted = by_outcome(ends)
     done = counted.pop(str(Outcome.COMPLETED), 0)
     others = ", ".join(f"{count} {outcome}" for outcome, count in counted.items())
@@ -148,7 +149,7 @@ def in_words(stage: Stage, ends: Sequence[MemberEnd]) -> str:
 
 
 def joined(ends: Iterable[MemberEnd]) -> str:
-    """All answers, each below its member's name: the stage's own answer."""
+    """Return all answers, each below its member's name. This is the answer of the stage."""
     parts = []
     for end in ends:
         how = "" if end.outcome is Outcome.COMPLETED else f" ({end.outcome}: {end.reason})"

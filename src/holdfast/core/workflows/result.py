@@ -1,31 +1,31 @@
-"""What a stage left behind: shown, exported, and told to later stages."""
+"""The stored result of a stage: shown, exported, and given to later stages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 MOST_TEXT = 64 * 1024  # characters of an answer that are kept: its end, where the conclusion is
-MOST_GATE = 16 * 1024  # of what a gate printed: its end, where the failure is
+MOST_GATE = 16 * 1024  # characters of a gate's output that are kept: its end, where the failure is
 MOST_FILES = 500  # names of changed files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateResult:
-    """How a stage's gate ended."""
+    """The end of a stage's gate."""
 
     command: str
     passed: bool
-    how: str  # in words: "exited with 1", "timed out after 10 m"
-    output: str = ""  # the end of what it printed, both streams
+    how: str  # as text: "exited with 1", "timed out after 10 m"
+    output: str = ""  # the end of its output, both streams
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Touched:
-    """What is not as it was at the task's base."""
+    """The files that differ from the task's base."""
 
     files: tuple[str, ...] = ()
-    count: int = 0  # more than `files`, where there are too many
-    commit: str | None = None  # where the workspace's HEAD is; None: not known
+    count: int = 0  # larger than the length of `files`, if there are too many
+    commit: str | None = None  # the workspace's HEAD; None: unknown
 
 
 NOTHING_TOUCHED = Touched()
@@ -33,7 +33,7 @@ NOTHING_TOUCHED = Touched()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What one run of a stage (or of a member of one) came to."""
+    """The result of one run of a stage, or of one of its members."""
 
     stage: int
     name: str  # of the stage
@@ -45,10 +45,10 @@ class Result:
     outcome: str = ""
     reason: str = ""
     ruling: str = ""  # of a reviewing stage: approve | changes
-    passed: bool = True  # whether it counts as done: the outcome, its gate and its ruling together
+    passed: bool = True  # True: it counts as done, from the outcome, its gate and its ruling together
     text: str = ""  # its agent's last answer
-    files: tuple[str, ...] = ()  # that changed since the task's base
-    commit: str | None = None  # where the workspace's HEAD was
+    files: tuple[str, ...] = ()  # files that changed since the task's base
+    commit: str | None = None  # the workspace's HEAD when the run ended
     gate: GateResult | None = None
     started_at: float | None = None
     ended_at: float | None = None

@@ -1,7 +1,7 @@
-"""Prompts with places for what is known only later: `Look at {{ task.range }}`. Pure.
+"""Prompts with variables for values that are known only later: `Look at {{ task.range }}`. Pure.
 
-A template has variables and nothing else: no logic, no expressions, no way to run anything. `{{{{` and `}}}}` stand for
-two braces. Text is put in as it is, once: what an agent answered is never read as a template.
+A template has variables and nothing else: no logic, no expressions, no way to run anything. `{{{{` and `}}}}` produce
+two braces. Values are inserted as they are, once: an agent's answer is never read as a template.
 """
 
 from __future__ import annotations
@@ -12,32 +12,33 @@ from dataclasses import dataclass
 from itertools import islice
 
 LONGEST = 128 * 1024  # characters of a template
-MOST_PLACES = 500  # variables and doubled braces in one
-MOST_MISTAKES = 20  # that are told of at once
-LONGEST_NAME = 400  # characters between two braces and two braces
-LONGEST_RENDERED = 900 * 1024  # bytes: what an agent can be given at all is 1 MiB, and hand-overs add to it
+MOST_PLACES = 500  # variables and doubled braces in one template
+MOST_MISTAKES = 20  # reported at once
+LONGEST_NAME = 400  # characters between `{{` and `}}`
+LONGEST_RENDERED = 900 * 1024  # bytes: an agent can be given 1 MiB at most, and hand-overs add to the prompt
 CUT = "\n[… {count} characters were left out here …]\n"
 
-# Every variable and its meaning; KEY and NAME stand for any label and any stage. The reference page is made of this.
+# Every variable and its meaning. KEY and NAME stand for any label and any stage. The reference page is generated from
+# this table.
 VARIABLES: Mapping[str, str] = {
     "task.id": "The task's id.",
-    "task.prompt": "What was asked for: the prompt of `add`.",
-    "task.base": "Where the range begins (`--base`), as a commit; without a range: the commit that the work began at.",
-    "task.ref": "What the workspace began at (`--ref`, else `--base`), as it was named.",
+    "task.prompt": "The prompt of the task, as given to `add`.",
+    "task.base": "The commit at which the range begins (`--base`). Without a range: where the work began.",
+    "task.ref": "The ref from which the workspace was made (`--ref`, else `--base`), as it was given.",
     "task.range": "The commits that the task is about, `BASE..REF`. Such a workflow needs `--base` or `--ref`.",
     "task.branch": "The branch that the task works on.",
-    "task.labels.KEY": "The task's label KEY; empty where it has none.",
-    "turn": "How often this stage was sent back to, counted from 1: 1 the first time.",
-    "feedback": "Why the stage runs again: the reviewer's answer, what its gate printed, what a person said. Empty the "
-    "first time. A prompt that does not name it gets it at its end.",
-    "member": "The name of the member that is told this; in parallel stages only.",
-    "schedule.name": "The schedule that added the task; empty: none did.",
-    "schedule.fire_time": "The moment that the task was scheduled for, as RFC 3339 has it; empty: no schedule did.",
-    "stages.NAME.text": "What the agent of stage NAME answered in the end. Of a parallel stage: as `members`.",
-    "stages.NAME.outcome": "How it ended: `completed`, `failed`, `timeout`, …",
-    "stages.NAME.ruling": "What a reviewing stage ruled: `approve` or `changes`.",
-    "stages.NAME.gate": "What its gate printed, and how that ended.",
-    "stages.NAME.files": "The files that were changed when it ended, one on each line.",
+    "task.labels.KEY": "The task's label KEY. Empty: it has no such label.",
+    "turn": "The number of the turn, from 1. It rises when this stage sends back, or is sent back to.",
+    "feedback": "Why the stage runs again: the reviewer's answer, the output of its gate, or a person's request. Empty "
+    "the first time. A prompt that does not use this variable gets the feedback at its end.",
+    "member": "The name of the member that gets this prompt. In parallel stages only.",
+    "schedule.name": "The schedule that added the task. Empty: no schedule did.",
+    "schedule.fire_time": "The time that the task was scheduled for, in RFC 3339 form. Empty: no schedule added it.",
+    "stages.NAME.text": "The final answer of the agent of stage NAME. For a parallel stage: the same as `members`.",
+    "stages.NAME.outcome": "How the stage ended: `completed`, `failed`, `timeout`, …",
+    "stages.NAME.ruling": "The ruling of a reviewing stage: `approve` or `changes`.",
+    "stages.NAME.gate": "The output of the stage's gate, and how the gate ended.",
+    "stages.NAME.files": "The files that were changed when the stage ended, one per line.",
     "stages.NAME.members": "The answers of all members of a parallel stage, each under a heading with its name.",
 }
 _LABELS = "task.labels."
@@ -50,10 +51,10 @@ _NAME = re.compile(r"[A-Za-z_][^\s{}]*")
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong with a template, and where."""
+    """A mistake in a template, and its location."""
 
     line: int  # from 1
-    column: int  # likewise
+    column: int  # from 1
     text: str
 
     def __str__(self) -> str:
@@ -81,12 +82,12 @@ class Template:
 
     @property
     def names(self) -> frozenset[str]:
-        """What it wants to be told."""
+        """Return the names of its variables."""
         return frozenset(place.name for place in self.places)
 
 
 class TemplateError(ValueError):
-    """It is no template; with all of its mistakes, and what could be read of it."""
+    """A text that is not a valid template, with all of its mistakes and the part that could be read."""
 
     def __init__(self, mistakes: Sequence[Mistake], template: Template) -> None:
         self.mistakes = tuple(mistakes)
@@ -96,17 +97,18 @@ class TemplateError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """What a template may speak of, where it stands."""
+    """The names that a template may use at its position in the workflow."""
 
-    stages: Sequence[str] = ()  # the workflow's, in order
-    reachable: frozenset[str] = frozenset()  # those that may have run before it
+    stages: Sequence[str] = ()  # of the workflow, in order
+    reachable: frozenset[str] = frozenset()  # stages that may have run before this one
     parallel: frozenset[str] = frozenset()
     reviewing: frozenset[str] = frozenset()
-    is_member: bool = False  # it is told to members of a parallel stage
+    is_member: bool = False  # the template is a prompt for members of a parallel stage
 
 
 def parse(text: str) -> Template:
-    """TemplateError, with every mistake and its place, where it is none. Names are not looked at: `check` does that."""
+    """Parse a template. Raise TemplateError, with every mistake and its location, if it is not valid. `check` examines
+    the names."""
     if len(text) > LONGEST:
         raise TemplateError([Mistake(1, 1, f"it is longer than {LONGEST // 1024} KiB")], Template(()))
     parts: list[str | Place] = []
@@ -130,7 +132,7 @@ def parse(text: str) -> Template:
 
 
 def mistakes_of(text: str, here: Surroundings) -> list[Mistake]:
-    """All of them, in order; not more than anybody reads."""
+    """Return the mistakes of a template in order, at most MOST_MISTAKES."""
     try:
         return list(islice(check(parse(text), here), MOST_MISTAKES))
     except TemplateError as error:
@@ -139,7 +141,7 @@ def mistakes_of(text: str, here: Surroundings) -> list[Mistake]:
 
 
 def check(template: Template, here: Surroundings) -> Iterator[Mistake]:
-    """Every variable that nobody will ever fill in, where this template stands."""
+    """Yield a mistake for every variable that has no value at this position in the workflow."""
     for place in template.places:
         text = _wrong(place.name, here)
         if text:
@@ -147,8 +149,11 @@ def check(template: Template, here: Surroundings) -> Iterator[Mistake]:
 
 
 def render(template: Template, values: Mapping[str, str], most: int = LONGEST_RENDERED) -> str:
-    """With the values put in as they are; one that is not there is empty. Too much is cut in the middle of the longest
-    values, and says so: the result has at most `most` bytes, unless the template's own text has more."""
+    """Insert the values as they are. A missing value is empty.
+
+    Too much text is cut in the middle of the longest values, with a note. The result has at most `most` bytes, unless
+    the template's own text has more.
+    """
     told = [values.get(name, "") for name in (place.name for place in template.places)]
     own = sum(len(part.encode(errors="surrogatepass")) for part in template.parts if isinstance(part, str))
     filled = iter(_fitting(told, max(0, most - own)))
@@ -157,7 +162,7 @@ def render(template: Template, values: Mapping[str, str], most: int = LONGEST_RE
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Something that is not plain text: two braces, a variable, or a mistake."""
+    """A part that is not plain text: two braces, a variable, or a mistake."""
 
     start: int
     end: int
@@ -228,7 +233,7 @@ def _of_stages(here: Surroundings) -> list[str]:
 
 
 def _fitting(values: Sequence[str], room: int) -> list[str]:
-    """The values; where they are too much together, the longest are cut to a common size."""
+    """Return the values. If they are too long together, the longest are cut to a common size."""
     sizes = [len(value.encode(errors="surrogatepass")) for value in values]
     if sum(sizes) <= room:
         return list(values)
@@ -242,7 +247,7 @@ def _fitting(values: Sequence[str], room: int) -> list[str]:
 
 
 def _cut(value: str, most: int) -> str:
-    """Its beginning and its end, in at most `most` bytes."""
+    """Return the beginning and the end of the value, in at most `most` bytes."""
     note = CUT.format(count=len(value))
     half = (most - len(note.encode())) // 2
     if half <= 0:

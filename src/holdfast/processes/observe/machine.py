@@ -1,6 +1,7 @@
-"""Reading how much room the machine has: /proc, and the cgroup around us where its memory limit is the smaller one.
+"""The machine's free memory, load and disk: from /proc, and from the cgroups around us if their limit is smaller.
 
-`proc` and `cgroups` are arguments so that recorded files of other machines can be read. What cannot be read is None.
+`proc` and `cgroups` are arguments so that recorded files of other machines can be read. A value that cannot be read is
+None.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ class Machine:
         self._cores = cores or os.cpu_count() or 1
 
     def pressure(self) -> Pressure:
-        """A dozen small files: well under a millisecond."""
+        """Return the pressure on the machine now. Reads a dozen small files, in well under a millisecond."""
         return Pressure(memory=self._memory(), load=self._load(), stall=self._stall(), disk=self.disk())
 
     def disk(self) -> int | None:
-        """Bytes that an ordinary user may still write where the home is."""
+        """Return the bytes that an ordinary user may still write to the home's file system."""
         if self._home is None:
             return None
         try:
@@ -39,7 +40,7 @@ class Machine:
         return None if not words else float(words[0]) / self._cores
 
     def _stall(self) -> float | None:
-        """`some avg10` of pressure stall information; kernels may be built or booted without it."""
+        """Return `some avg10` of the pressure stall information. Kernels may be built or booted without it."""
         for line in _text(os.path.join(self._proc, "pressure", "memory")).splitlines():
             if line.startswith("some "):
                 return float(line.partition("avg10=")[2].split()[0])
@@ -54,7 +55,7 @@ class Machine:
         return min(rooms) if rooms else None
 
     def _cgroup_rooms(self) -> Iterator[tuple[int, int]]:
-        """(limit, what is left of it) of every cgroup around us that has one: a parent's limit holds for us too."""
+        """Yield (limit, bytes left) of every cgroup around us that has a limit: a parent's limit holds for us too."""
         for line in _text(os.path.join(self._proc, "self", "cgroup")).splitlines():
             number, controllers, path = [*line.split(":", 2), "", ""][:3]
             if number == "0":
@@ -69,19 +70,22 @@ _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def _rooms(root: str, path: str, names: tuple[str, str, str]) -> Iterator[tuple[int, int]]:
-    """From our own cgroup up to the root. In a container the path may be the host's; then only the root is there."""
+    """Yield (limit, bytes left) from our own cgroup up to the root.
+
+    In a container the path may be the host's. Then only the root exists.
+    """
     limit_name, used_name, cache_name = names
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for depth in range(len(parts), -1, -1):
         folder = os.path.join(root, *parts[:depth])
         limit, used = _text(os.path.join(folder, limit_name)).strip(), _text(os.path.join(folder, used_name)).strip()
         if limit.isdigit() and used.isdigit():
-            cache = _fields(_text(os.path.join(folder, "memory.stat"))).get(cache_name, 0)  # given up when needed
+            cache = _fields(_text(os.path.join(folder, "memory.stat"))).get(cache_name, 0)  # the kernel can reclaim it
             yield int(limit), max(0, int(limit) - max(0, int(used) - cache))
 
 
 def _fields(text: str) -> dict[str, int]:
-    """Lines of a name and a number, with or without a colon and a unit."""
+    """Parse lines of a name and a number, with or without a colon and a unit."""
     found = {}
     for line in text.splitlines():
         words = line.split()
@@ -94,5 +98,5 @@ def _text(path: str) -> str:
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.read()
-    except OSError:  # no such controller, no pressure information, no Linux
+    except OSError:  # this controller or the pressure information is missing, or this is not Linux
         return ""

@@ -1,7 +1,10 @@
-"""Which runs wrote something: one inotify queue for all of them, read at most twenty times a second.
+"""The Observer port: watches runs from outside, with inotify, run directories and /proc.
 
-Where inotify is missing (or has no room left), the runs that it cannot watch are simply called changed every POLL
-seconds: whoever listens looks for itself, and a false "changed" costs four stat calls.
+One inotify queue reports which runs wrote something. It serves all runs and is read at most twenty times a second.
+inotify is called through ctypes, because the standard library has no interface to it.
+
+Where inotify is missing (or has no watches left), the runs that it cannot watch are reported as changed every POLL
+seconds. The receiver checks for itself anyway, and a false "changed" costs only four stat calls.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ _BLOCK = 1 << 16
 
 
 class Inotify:
-    """One queue of changes. OSError where the system has none, or no room for another."""
+    """One inotify queue. OSError if the system has no inotify, or no room for another queue or watch."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -36,14 +39,14 @@ class Inotify:
         self.fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def add(self, path: str, mask: int) -> int:
-        """The watch's number: the same one for the same file."""
+        """Watch a file and return the watch's number: the same number for the same file."""
         return self._checked(self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask))
 
     def remove(self, watch: int) -> None:
-        self._libc.inotify_rm_watch(self.fd, watch)  # refused: it went with its file, which is as good
+        self._libc.inotify_rm_watch(self.fd, watch)  # an error is ignored: the watch was removed with its file
 
     def read(self) -> list[tuple[int, int]]:
-        """(watch, mask) of everything that happened since; the watch is -1 when the kernel had to drop some."""
+        """Return (watch, mask) of all new events. The watch is -1 when the kernel had to drop some."""
         found: list[tuple[int, int]] = []
         while True:
             try:
@@ -70,16 +73,19 @@ class Inotify:
 COALESCE = 0.05
 POLL = 2.0
 _LOGS = ("out.log", "err.log")
-# Not the directory itself for writes: our beats to the keeper's FIFO would wake us.
+# The run directory itself is not watched for writes: our heartbeats to the keeper's FIFO would wake us.
 _WATCHED = (
     *((name, IN_MODIFY) for name in _LOGS),
-    ("", IN_MOVED_TO),  # exit.json: the leader has ended
+    ("", IN_MOVED_TO),  # exit.json appears when the leader has ended
     (CHANNEL, IN_MODIFY | IN_ATTRIB | IN_CREATE | IN_MOVED_TO),
 )
 
 
 class Changes:
-    """Calls `on_change(run_id, is_output)` on the loop's thread; `is_output`: it only wrote to its logs."""
+    """The watched runs. `on_change(run_id, is_output)` is called on the loop's thread when a run wrote something.
+
+    `is_output`: the run wrote only to its logs.
+    """
 
     def __init__(self, on_change: Callable[[str, bool], None]) -> None:
         self._on_change = on_change
@@ -130,7 +136,7 @@ class Changes:
 
     def _read(self) -> None:
         assert self._inotify is not None
-        self._loop.remove_reader(self._inotify.fd)  # what comes meanwhile waits in the queue and is read in one go
+        self._loop.remove_reader(self._inotify.fd)  # events wait in the queue meanwhile, and are then read together
         self._pause = self._loop.call_later(COALESCE, self._listen)
         changed: set[tuple[str, bool]] = set()
         for watch, mask in self._inotify.read():
@@ -156,14 +162,14 @@ class Changes:
 
 
 class RunObserver:
-    """Made on the loop's thread. See the port for `on_change`."""
+    """The Observer port on inotify and /proc. Must be made on the loop's thread. See the port for `on_change`."""
 
     def __init__(self, root: str, on_change: Callable[[str, bool], None]) -> None:
         self._root = root
         self._changes = Changes(on_change)
 
     def watch(self, run_id: str, signs: SignReader | None, agent: Identity | None, now: float) -> RunView:
-        """`agent` is given for a run that somebody else launched: it tells since when it runs."""
+        """Begin to watch a run. `agent` is given for a run of an earlier supervisor: its start time is the run's."""
         path = os.path.join(self._root, run_id)
         view = RunView(path, signs, now if agent is None else started_moment(agent, now))
         if agent is not None:

@@ -1,4 +1,7 @@
-"""Reading an agent's output as it grows: in blocks, from where we stopped, across the holes that a cap has punched."""
+"""The reader of an agent's growing output. It reads in blocks, from where it stopped.
+
+It skips the holes that the keeper punched to limit the size on disk.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +11,35 @@ from collections.abc import Callable
 
 from holdfast.base import clock
 
-# A flood of one agent must not hold up the others. At most so much per look:
-BLOCK = 1 << 18  # bytes …
+# One agent's flood of output must not delay the others. These are the limits of one look:
+BLOCK = 1 << 18  # bytes
 MOST_LINES = 5000
-MOST_TIME = 0.01  # … and seconds of our CPU
+MOST_TIME = 0.01  # seconds of our CPU time
 PIECE = 1 << 15  # bytes read at a time
-_HANDFUL = 64  # lines between two looks at the clock
-LONGEST_LINE = 8 << 20  # a tool's answer may be a whole image
+_HANDFUL = 64  # lines between two checks of the CPU time
+LONGEST_LINE = 8 << 20  # bytes; a tool's result may be a whole image
 
 
 class OutputReader:
-    """Hands over each whole line once. `offset` is where the next one begins."""
+    """The reader of one log. It passes on each complete line once. `offset` is where the next line begins."""
 
     def __init__(self, path: str, offset: int = 0) -> None:
         self._path = path
-        self._at = offset  # up to here it was read …
-        self._rest: list[bytes] = []  # … and these are the pieces of the line that was not over yet
-        self._length = 0  # of them together
-        self._skipping = False  # in a line that is too long, or whose beginning is gone
+        self._at = offset  # the log was read up to here
+        self._rest: list[bytes] = []  # the pieces of the last line, which is not complete yet
+        self._length = 0  # bytes of those pieces together
+        self._skipping = False  # inside a line that is too long, or whose beginning is gone
 
     @property
     def offset(self) -> int:
         return self._at - self._length
 
     def read_on(self, hear: Callable[[str], None]) -> bool:
-        """As much as one look may cost. True: there is more."""
+        """Pass new lines to `hear`, as many as one look may cost. True: there is more."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
-            return False  # the agent can remove it; its silence says the rest
+            return False  # the agent can remove its log; it then counts as silent
         try:
             return self._read_pieces(fd, hear)
         finally:
@@ -48,7 +51,7 @@ class OutputReader:
             try:
                 piece = self._next_piece(fd)
             except OSError:
-                return False  # it put something else in its place
+                return False  # the agent put something else in its place
             lines = self._lines(piece)
             heard = 0
             while heard < len(lines):
@@ -65,21 +68,21 @@ class OutputReader:
         return True
 
     def _put_back(self, lines: list[bytes]) -> None:
-        """They are read again, and all that is behind them."""
+        """Move the offset back, so that these lines and all that follow are read again."""
         self._at -= sum(map(len, lines)) + self._length
         self._forget()
 
     def _next_piece(self, fd: int) -> bytes:
         size = os.fstat(fd).st_size
-        if size < self._at:  # cut off: what comes now is new
+        if size < self._at:  # truncated: what follows is new
             self._at, self._skipping = size, False
             self._forget()
         try:
             start = os.lseek(fd, self._at, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
-                return b""  # nothing but a hole, or nothing at all
-            start = self._at  # this file system knows no holes
+                return b""  # only a hole is left, or nothing
+            start = self._at  # this file system has no holes
         if start > self._at:
             self._at, self._skipping = start, True
             self._forget()
@@ -88,7 +91,7 @@ class OutputReader:
         return piece
 
     def _lines(self, piece: bytes) -> list[bytes]:
-        """Whole lines with their ends; a carriage return ends one as well, so that a spinner's frames are lines."""
+        """Return complete lines with their ends. A carriage return ends a line too, so a spinner's frames are lines."""
         if not piece:
             return []
         lines = piece.splitlines(keepends=True)

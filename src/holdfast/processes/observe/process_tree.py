@@ -1,4 +1,4 @@
-"""One snapshot of /proc for all runs: what each process tree has used so far, and who is in it."""
+"""Process trees: one snapshot of /proc for all runs, with the processes of each tree and the CPU time they used."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class _Process:
         self.pid = pid
         self.parent = int(fields[1])
         self.own_cpu = int(fields[11]) + int(fields[12])
-        self.children_cpu = int(fields[13]) + int(fields[14])  # of those that ended and were waited for
+        self.children_cpu = int(fields[13]) + int(fields[14])  # only of children that ended and were waited for
         self.start = int(fields[19])
         self.resident = int(fields[21])
 
 
 def trees(roots: Mapping[str, Identity]) -> dict[str, Tree]:
-    """The tree below each keeper, by run. A keeper that is gone, or whose pid is another's now, has none."""
+    """Return the tree below each keeper, by run. A keeper that is gone (or whose pid was reused) has none."""
     processes: dict[int, _Process] = {}
     children: dict[int, list[_Process]] = {}
     for process in _all():
@@ -47,7 +47,7 @@ def _tree(keeper: _Process, children: Mapping[int, list[_Process]]) -> Tree:
         process = waiting.pop()
         members.append(process)
         waiting.extend(children.get(process.pid, ()))
-    # The keeper's own time is ours, not the agent's; that of the children it collected is the agent's.
+    # The keeper's own CPU time is ours, not the agent's. The time of the children that it reaped is the agent's.
     ticks = keeper.children_cpu + sum(process.own_cpu + process.children_cpu for process in members)
     return Tree(
         cpu=ticks / _TICKS,
@@ -58,13 +58,16 @@ def _tree(keeper: _Process, children: Mapping[int, list[_Process]]) -> Tree:
 
 
 def activity(roots: Mapping[str, Identity]) -> dict[str, object]:
-    """A mark per run that is the same only if none of its processes has run at all meanwhile: to the nanosecond, since
-    a file is written in far less than a tick. One that came and went was started by another, which ran for that."""
+    """Return one value per run. Two values are equal only if no process of the run used the CPU in between.
+
+    The value counts nanoseconds, because a file is written in far less than a clock tick. A process that started and
+    ended in between is noticed too: its parent had to run to start it.
+    """
     return {run_id: (tree.pids, tree.cpu, _ran(tree.pids)) for run_id, tree in trees(roots).items()}
 
 
 def _ran(pids: Iterable[int]) -> object:
-    """Time on the processor of all their threads; never equal to itself where the kernel does not tell."""
+    """Return the CPU time of all threads. A value that equals no other if the kernel does not provide the time."""
     total = 0
     for pid in pids:
         try:

@@ -1,7 +1,7 @@
-"""What can be seen of one run from outside: its output, its heartbeat, and what its agent said so far.
+"""The view of one run from outside: its output, its heartbeat, and the signs that its agent printed so far.
 
-What was read is kept beside the run (`reading.json`), so that the next supervisor reads on instead of from the start.
-Lost, torn or tampered with it costs time, never truth: then everything is read again.
+The state of reading is saved in the run directory (`reading.json`), so that the next supervisor continues from there.
+If that file is lost, incomplete or tampered with, everything is read again. That costs time, but nothing is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTHING: Stamp = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look found to be new."""
+    """The kinds of change that one look found."""
 
     output: bool = False
     channel: bool = False
@@ -40,7 +40,10 @@ class Seen:
 
 
 class RunView:
-    """All moments are CLOCK_MONOTONIC. `signs` is the adapter's, or None where it reads no events."""
+    """One run as seen from outside. All times are CLOCK_MONOTONIC.
+
+    `signs` is the adapter's reader of events, or None if the adapter does not read events.
+    """
 
     def __init__(self, path: str, signs: SignReader | None, started_at: float) -> None:
         self.path = path
@@ -48,18 +51,19 @@ class RunView:
         self.output_at: float | None = None
         self.channel_at: float | None = None
         self.talk = Talk()
-        self.told = ""  # the condition that was told of and is not over; kept for the next supervisor
+        self.told = ""  # the condition that was reported and is not over yet; kept for the next supervisor
         self._signs = signs
         self._readers = self._reading_from({})
         self._stamps: dict[str, Stamp] = {}
-        self._behind = True  # nothing was read yet
-        self._errors_said = True  # a log that is read but says nothing (cleaning up, …) is no sign of an agent's life
+        self._behind = True  # because nothing was read yet
+        # Error output without a sign (clean-up messages, …) does not prove that the agent lives.
+        self._errors_said = True
         self._looked_at = started_at
-        self._slept = 0.0  # what the machine may have slept since the time of a file that nobody saw being written
+        self._slept = 0.0  # seconds the machine may have slept since a file changed that no supervisor was watching
         self._saved: tuple[object, ...] = ()
 
     def look(self, now: float) -> Seen:
-        """Stat what may have changed, and read on."""
+        """Stat the files that may have changed, and read on."""
         wall = clock.file_time()
         output_at, errors_at = (self._newest((name,), now, wall) for name in _OUTPUT)
         channel_at = self._newest(_CHANNEL, now, wall)
@@ -79,7 +83,10 @@ class RunView:
         return os.path.exists(os.path.join(self.path, "exit.json"))
 
     def _newest(self, names: tuple[str, ...], now: float, wall: float) -> float | None:
-        """When the newest change happened that we had not seen. Its wall time tells, within what the clocks allow."""
+        """Return when the newest unseen change happened, or None.
+
+        The time is the file's wall time, limited to what the clocks allow: after the last look and not in the future.
+        """
         newest: float | None = None
         for name in names:
             stamp = self._stamp(name)
@@ -88,7 +95,7 @@ class RunView:
             before = self._stamps.get(name, NOTHING)
             self._stamps[name] = stamp
             if name in _OUTPUT and stamp[0] <= before[0]:
-                continue  # it did not grow: the keeper freed its middle, or it was cut off
+                continue  # the log did not grow: the keeper punched a hole, or the log was truncated
             at = min(now, max(self._looked_at, now - (wall - stamp[1] / 1e9) + self._slept))
             newest = at if newest is None else max(newest, at)
         return newest
@@ -101,7 +108,10 @@ class RunView:
         return found.st_size, found.st_mtime_ns
 
     def _read_on(self, now: float) -> bool:
-        """Errors after the output: trouble that they tell of stands until the agent is heard to go on later."""
+        """Read on, first the output and then the errors. True: there is more to read.
+
+        In this order, trouble in the errors stays in effect until later output shows that the agent continues.
+        """
         behind = [reader.read_on(partial(self._hear, stream, now)) for stream, reader in self._readers.items()]
         return any(behind)
 
@@ -110,14 +120,14 @@ class RunView:
             return
         try:
             heard = self._signs.signs(line, stream)
-        except Exception:  # noqa: BLE001 - foreign output met a fault of ours: the line is not understood, that is all
+        except Exception:  # noqa: BLE001 - a defect of ours with foreign output: only this line is ignored
             return
         for sign in heard:
             self.talk.hear(sign, now, self._looked_at)
             self._errors_said |= stream is Stream.ERR
 
     def _reading_from(self, offsets: Mapping[Stream, int]) -> dict[Stream, OutputReader]:
-        """A reader for each log that is read at all, in the order of reading."""
+        """Return a reader for each log that is read, in the order of reading."""
         if self._signs is None:
             return {}
         streams = (Stream.OUT, Stream.ERR) if self._signs.reads_errors else (Stream.OUT,)
@@ -126,7 +136,7 @@ class RunView:
     # -- for the next supervisor -----------------------------------------------------------------------------------
 
     def take_over(self, now: float) -> None:
-        """Go on where an earlier supervisor stopped. The silence began when the output's time says, not now."""
+        """Continue where an earlier supervisor stopped. Silence counts from the output's own time, not from now."""
         for name in (*_OUTPUT, *_CHANNEL):
             self._stamps.pop(name, None)
         self._looked_at, self._slept = self.started_at, _slept()
@@ -138,7 +148,7 @@ class RunView:
 
     def _restore(self, kept: Mapping[str, Any], now: float) -> None:
         talk = Talk.load(kept["talk"])
-        # who wrote no second offset read no errors: they are still to be read
+        # A version that saved no second offset did not read the errors: they are still to be read.
         offsets = {Stream.OUT: int(kept["offset"]), Stream.ERR: int(kept.get("errors_offset", 0))}
         moments = [float(kept[name]) for name in ("started_at", "looked_at")]
         moments += [float(kept[name]) for name in ("output_at", "channel_at") if kept[name] is not None]
@@ -158,14 +168,17 @@ class RunView:
         return kept if kept is not None and kept.get("boot_id") == clock.boot_id() else None
 
     def save(self) -> None:
-        """Nothing to fsync: after a power cut the run is over, and a torn file is read as none."""
+        """Save the state for the next supervisor.
+
+        No fsync: after a power cut the run is over, and an incomplete file counts as missing.
+        """
         read, talk = self._offsets(), self.talk
         state = (*read.values(), self.output_at, self.channel_at, self.told, talk.steps, len(talk.tools))
         if state == self._saved:
             return
         path = os.path.join(self.path, STATE)
         faults.effect("reading.save")
-        # the agent can write here too: neither a link nor a pipe in its place may lead us astray or hold us up
+        # The agent can write here too: a link in its place must not redirect us, and a pipe must not block us.
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(os.open(f"{path}.new", flags, 0o600), "w", encoding="utf-8") as file:
             json.dump(self._dump(), file)
@@ -192,18 +205,21 @@ class RunView:
 
 
 def started_moment(agent: Identity, now: float) -> float:
-    """When a process started, by CLOCK_MONOTONIC (later than true if the machine slept before)."""
+    """Return when a process started, in CLOCK_MONOTONIC. Too late if the machine slept before the start."""
     age = clock.boottime() - agent.start_ticks / os.sysconf("SC_CLK_TCK")
     return now - max(0.0, age - _slept())
 
 
 def _slept() -> float:
-    """Since boot. Nobody knows how much of it was lately: the doubt is to the agent's good."""
+    """Return the seconds that the machine slept since boot. How much of it was recent is unknown.
+
+    Callers count all of it in favour of the agent.
+    """
     return max(0.0, clock.boottime() - clock.monotonic())
 
 
 def read_state(path: str) -> dict[str, Any] | None:
-    """The kept state of a run directory, or None without a valid one."""
+    """Return the saved state of a run directory, or None without a valid one."""
     try:
         with open(os.open(os.path.join(path, STATE), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
             kept = json.loads(file.read(LARGEST_STATE))

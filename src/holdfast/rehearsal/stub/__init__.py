@@ -1,7 +1,7 @@
 """A stub of the LLM providers, on loopback: real agent CLIs rehearse against it without a network, a login or a bill.
 
-`with StubServer() as stub: stub.url("usage-limit")` in a program, `python -m holdfast.rehearsal.stub --port-file F`
-beside one. docs/stub-llm.md lists the scenarios.
+In a program: `with StubServer() as stub: stub.url("usage-limit")`. As a process of its own:
+`python -m holdfast.rehearsal.stub --port-file F`. docs/stub-llm.md lists the scenarios.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["SCENARIOS", "Exchange", "StubServer", "refused_url"]
 
 
 def __getattr__(name: str) -> Any:
-    """The server is imported when it is wanted: a command that only names the scenarios has to start fast."""
+    """Import the server only when it is used: a command that only lists the scenarios must start fast."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{'log' if name == 'Exchange' else 'server'}"), name)

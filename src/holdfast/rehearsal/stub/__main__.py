@@ -1,4 +1,4 @@
-"""`python -m holdfast.rehearsal.stub`: the stub beside a program, until SIGINT or SIGTERM."""
+"""`python -m holdfast.rehearsal.stub`: the stub as a process of its own, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def main() -> int:
         epilog=f"scenarios:\n{scenarios}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any that is free)")
-    parser.add_argument("--port-file", metavar="FILE", help="file to write the port to, once it listens")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free port)")
+    parser.add_argument("--port-file", metavar="FILE", help="file to write the port to, once the stub listens")
     parser.add_argument("--log", metavar="FILE", help="file to append every request to, as JSON lines")
     arguments = parser.parse_args()
     ended = threading.Event()
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _write_whole(path: str, text: str) -> None:
-    """Whoever waits for the file finds the port in it."""
+    """Write a file atomically, so that a program that waits for the file finds the port in it."""
     with open(f"{path}.new", "w", encoding="ascii") as file:
         file.write(text)
     os.replace(f"{path}.new", path)

@@ -1,4 +1,7 @@
-"""Which scenario, which protocol and which of its calls an address means."""
+"""Addresses of the stub: the scenario, protocol and call that a URL means.
+
+`STANDS` holds, per agent CLI, the account settings with which a rehearsal or test points the CLI at the stub.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from holdfast.rehearsal.stub import anthropic, gemini, openai_chat, openai_respo
 from holdfast.rehearsal.stub.messages import Dialect
 
 _MODEL = r"(?P<model>[^/:]+)"
-# The provider's own path behind the scenario: dialect, what is asked, whether it streams (None: the body says).
+# The provider's own path after the scenario: dialect, kind of request, stream or not (None: the body decides).
 _ENDPOINTS: tuple[tuple[str, Dialect, str, bool | None], ...] = (
     (r"(/v1)?/messages/count_tokens", anthropic, "count", None),
     (r"(/v1)?/messages", anthropic, "answer", None),
@@ -26,7 +29,7 @@ _ENDPOINTS: tuple[tuple[str, Dialect, str, bool | None], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    path: str  # scenario and arguments as they stand in the URL
+    path: str  # scenario and arguments as in the URL
     scenario: str
     arguments: tuple[str, ...]
     dialect: Dialect
@@ -36,7 +39,7 @@ class Address:
 
 
 def parse(url: str) -> Address | None:
-    """None if no protocol has such a path."""
+    """Return the address of a URL, or None if no protocol has such a path."""
     path = urlsplit(url).path
     for pattern, dialect, asked, stream in _ENDPOINTS:
         if found := re.fullmatch(rf"/(?P<base>[^/]+(?:/.*?)??){pattern}/?", path):
@@ -53,26 +56,26 @@ def parse(url: str) -> Address | None:
     return None
 
 
-KEY = "stub-key"  # the stub takes any
+KEY = "stub-key"  # the stub accepts any key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stand:
-    """What an account needs beside its `base_url`, which is the URL of a scenario and `path`."""
+    """The settings that an account needs besides its `base_url`, which is the URL of a scenario plus `path`."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     plan: Mapping[str, str] = field(default_factory=dict)  # instead of `env`, for a login with a plan and its limits
     path: str = ""
     model: str = ""  # empty: the CLI's own choice
-    first: Sequence[str] = ()  # what has the CLI make its files; several first starts at once would disturb each other
+    first: Sequence[str] = ()  # arguments for a first start that makes the CLI's files; parallel first starts collide
 
 
 STANDS: dict[str, Stand] = {
     "claude": Stand(env={"ANTHROPIC_API_KEY": KEY}, plan={"CLAUDE_CODE_OAUTH_TOKEN": KEY}),
     "codex": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="gpt-5"),
-    "gemini": Stand(env={"GEMINI_API_KEY": KEY}, model="gemini-2.5-flash"),  # its own choice asks another model first
+    "gemini": Stand(env={"GEMINI_API_KEY": KEY}, model="gemini-2.5-flash"),  # without it, another model is asked first
     "qwen": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="stub-model"),
-    # of a model that it knows it also tells the price
+    # opencode also reports the cost if it knows the model.
     "opencode": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/gpt-5-mini", first=("session", "list")),
     "copilot": Stand(env={"COPILOT_PROVIDER_API_KEY": KEY}, path="/v1", model="gpt-5"),
     "aider": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/stub-model"),

@@ -1,4 +1,4 @@
-"""Anthropic Messages."""
+"""The Anthropic Messages protocol."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def headers(*, warning: bool, now: int) -> dict[str, str]:
 
 
 def _unified(status: str, reset: int) -> dict[str, str]:
-    """What a subscription's answers carry; an API key's do not, and the CLI ignores them there."""
+    """Return the limit headers of a subscription. Answers to an API key have none, and the CLI ignores them there."""
     rejected = status == "rejected"
     window = {"status": status, "reset": str(reset), "utilization": "1.0" if rejected else "0.93"}
     values = {"status": status, "reset": str(reset), "representative-claim": "five_hour"}

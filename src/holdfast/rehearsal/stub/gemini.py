@@ -1,4 +1,4 @@
-"""Gemini generateContent."""
+"""The Gemini generateContent protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection to the stub: reads requests, asks the scenario, and puts the answer on the wire in its manner."""
+"""One connection to the stub: reads requests, gets the scenario's answer, and sends it in the answer's manner."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from holdfast.rehearsal.stub.scenarios import unknown
 
 _LONGEST_HANG = 3600.0
 _LONGEST_BODY = 256 * 1024 * 1024
-_AT_ONCE = struct.pack("ii", 1, 0)  # linger: on, for no time: the close resets the connection
+_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER on, with 0 seconds: the close resets the connection
 
 
 class House(Protocol):
-    """What a connection needs of its server."""
+    """The part of the server that a connection uses."""
 
     log: Log
-    resets: set[socket.socket]  # connections that end without a good-bye
+    resets: set[socket.socket]  # connections that end with a reset
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -36,7 +36,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # frames must not wait for one another
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing on stderr: the log is `Log`."""
+        """Do not print to stderr: requests are recorded in `Log`."""
 
     def do_HEAD(self) -> None:
         self._send_json(200, {})
@@ -112,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
         elif answer.manner is Manner.STALLED:
             self._begin(200, {"Content-Type": "application/json", "Content-Length": "1000"})
             self._hang()
-        else:  # what happens to streams happens to streams only
+        else:  # the other manners apply to streams only
             self._send_json(200, at.dialect.whole(reply, conversation), headers)
 
     def _break_stream(self, frames: list[bytes], error: bytes, headers: Mapping[str, str], manner: Manner) -> None:
@@ -124,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
         elif manner is Manner.ERROR_EVENT:
             self._chunk(error)
             self._chunk(b"")
-        self.close_connection = True  # cut: without the end mark
+        self.close_connection = True  # Manner.CUT ends without the last chunk
 
     def _stream(self, frames: Iterable[bytes], headers: Mapping[str, str], pause: float = 0.0) -> None:
         self._begin_stream(headers)
@@ -155,7 +155,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _not_found(self) -> None:
-        self._send_json(404, _error(f"The stub knows no {self.command} {self.path}."))
+        self._send_json(404, _error(f"The stub does not serve {self.command} {self.path}."))
 
     def _reset(self) -> None:
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
@@ -166,13 +166,13 @@ class Handler(BaseHTTPRequestHandler):
         return cast(House, self.server)
 
     def _hang(self) -> None:
-        """Until the client goes away, the server ends and shuts the connection, or nobody can be waiting any more."""
+        """Wait until the client closes the connection, the server ends, or _LONGEST_HANG is over."""
         self._is_over_in(_LONGEST_HANG)
         self.close_connection = True
 
     def _is_over_in(self, seconds: float) -> bool:
-        """Waits; whether the client went away, or the server ended and shut the connection."""
-        ends = select.poll()  # select() cannot take descriptors beyond 1023
+        """Wait. True if meanwhile the client went away, or the server ended and closed the connection."""
+        ends = select.poll()  # select() cannot take descriptors above 1023
         ends.register(self.connection, select.POLLIN | select.POLLHUP)
         return bool(ends.poll(seconds * 1000))
 
@@ -216,6 +216,6 @@ def _error(message: str) -> Json:
 _MODELS: Json = {
     "object": "list",
     "data": [{"id": "stub-model", "object": "model", "type": "model", "display_name": "Stub", "owned_by": "holdfast"}],
-    "models": [],  # codex and Gemini read this one
+    "models": [],  # codex and Gemini read this key
     "has_more": False,
 }

@@ -1,4 +1,4 @@
-"""What was asked of the stub: in memory for tests, and as JSON lines for those who look from outside."""
+"""The log of the stub's requests: in memory for tests, and as JSON lines for other programs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _SHOWN = 2_000  # characters of each text
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """One request to a model, and what was answered."""
+    """One request to a model, and its answer."""
 
     path: str  # the scenario with its arguments, as in the base URL
     protocol: str
     model: str
     stream: bool
-    prompts: tuple[str, ...]  # what the user's side said; a resumed session sends its history again
+    prompts: tuple[str, ...]  # the texts of the user's side; a resumed session sends its history again
     calls: tuple[str, ...]  # tool calls in the history
     results: int  # tool results in the history
-    answer: str  # text, call TOOL, the failure's name, or what happens to the connection
+    answer: str  # text, call TOOL, the failure's name, or the manner if that is not WHOLE
     key_end: str  # the last characters of the key that was sent
     at: float  # seconds since the epoch
 
@@ -36,7 +36,7 @@ class Log:
         self._file = file
 
     def tries(self, path: str) -> int:
-        """How many requests came to `path` so far; this one is counted from now on."""
+        """Return how many requests came to `path` before this one, and count this one."""
         with self._lock:
             self._tries[path] += 1
             return self._tries[path] - 1

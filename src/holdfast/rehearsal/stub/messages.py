@@ -1,4 +1,4 @@
-"""What is asked and what is answered, in no provider's words: the dialects translate from and to these."""
+"""Requests and answers independent of a provider. The dialects translate between these and a provider's protocol."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class Tool:
 
     name: str
     schema: Json = field(default_factory=dict)
-    freeform: bool = False  # takes plain text, no JSON (codex's apply_patch)
+    freeform: bool = False  # takes plain text, not JSON (codex's apply_patch)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """One request, as far as an answer depends on it."""
+    """The parts of a request on which the answer depends."""
 
     model: str = "stub-model"
     stream: bool = False
     tools: tuple[Tool, ...] = ()
     system: str = ""
-    prompts: tuple[str, ...] = ()  # what the user's side said, in order
+    prompts: tuple[str, ...] = ()  # the texts of the user's side, in order
     calls: tuple[str, ...] = ()  # the tool calls in the history: the strings of their arguments
     results: int = 0  # how many tool results the history holds
-    client: str = ""  # who asks, as it calls itself
+    client: str = ""  # the client's User-Agent
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,20 @@ class Text:
 @dataclass(frozen=True, kw_only=True)
 class Call:
     tool: Tool
-    arguments: Json  # of a freeform tool: {"input": text}
-    number: int  # the how manieth call of the conversation: makes its id
+    arguments: Json  # for a freeform tool: {"input": text}
+    number: int  # counts the calls of the conversation from 1; the call's id is made of it
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The provider refuses: one of the names of `scenarios.FAILURES`."""
+    """A refusal by the provider. `kind` is one of the names of `scenarios.FAILURES`."""
 
     kind: str
-    seconds: int = 0  # until it is worth another try, where the kind says so
+    seconds: int = 0  # the time to wait before another try, for the kinds that have one
 
 
 class Manner(Enum):
-    """How the answer gets onto the wire."""
+    """The way in which an answer is sent."""
 
     WHOLE = "whole"
     RESET = "reset"
@@ -62,7 +62,7 @@ class Manner(Enum):
     STALLED = "stalled"  # headers and the beginning, then nothing
     CUT = "cut"  # closed midway
     ERROR_EVENT = "error event"  # an error inside the stream
-    SLOW = "slow"  # whole, but spread over a time
+    SLOW = "slow"  # complete, but spread over some time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +70,12 @@ class Answer:
     reply: Text | Call | Failure
     manner: Manner = Manner.WHOLE
     warning: bool = False  # the headers warn that the limit is near
-    seconds: float = 0.0  # that a slow one takes
+    seconds: float = 0.0  # the time that a slow answer takes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """An HTTP error as the provider words it; `frames` instead of a status if it says so inside a stream."""
+    """An HTTP error in the provider's own format. `frames` is used instead of a status for errors inside a stream."""
 
     status: int
     body: Json
@@ -102,7 +102,7 @@ class Dialect(Protocol):
 
 
 def texts_of(content: object) -> list[str]:
-    """The plain texts of a message's content, whatever its shape."""
+    """Return the plain texts of a message's content, whatever its shape."""
     if isinstance(content, str):
         return [content]
     if isinstance(content, Mapping):
@@ -114,7 +114,7 @@ def texts_of(content: object) -> list[str]:
 
 
 def strings_of(value: object) -> str:
-    """Every string inside `value`, one a line: enough to find a call again whatever its tool's schema."""
+    """Return every string inside `value`, one per line: enough to find a call again, whatever its tool's schema is."""
     if isinstance(value, str):
         return value
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
@@ -122,5 +122,5 @@ def strings_of(value: object) -> str:
 
 
 def dicts(value: object) -> list[Json]:
-    """The JSON objects in a list; nothing if it is none."""
+    """Return the JSON objects in a list, or an empty list if `value` is not a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions, which opencode, Qwen Code, Copilot and aider speak to any provider."""
+"""The OpenAI Chat Completions protocol, which opencode, Qwen Code, Copilot and aider use with any provider."""
 
 from __future__ import annotations
 

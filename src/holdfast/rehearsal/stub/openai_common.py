@@ -1,4 +1,4 @@
-"""What OpenAI's two protocols share: their errors and the usage headers of a ChatGPT plan."""
+"""The common part of OpenAI's two protocols: their errors and the usage headers of a ChatGPT plan."""
 
 from __future__ import annotations
 

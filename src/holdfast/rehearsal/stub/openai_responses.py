@@ -1,4 +1,4 @@
-"""OpenAI Responses, as the codex CLI speaks it."""
+"""The OpenAI Responses protocol, as the codex CLI uses it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
     too_long = "Your input exceeds the context window of this model. Please adjust your input and try again."
     answer = openai_common.problem(failure, too_long=too_long, now=now)
     if failure.kind == "credit" and conversation.stream and "codex" in conversation.client.lower():
-        # Its own endpoint tells it inside the stream; the public one answers with 429.
+        # Codex's own endpoint sends this error inside the stream. The public endpoint answers with 429.
         created = _frame({"type": "response.created", "response": _response(conversation, "in_progress")})
         return Problem(
             status=200, body={}, frames=(created, _failed(conversation, "insufficient_quota", openai_common.QUOTA))
@@ -109,7 +109,7 @@ def _tools(offered: list[Json]) -> list[Tool]:
             found.append(Tool(name=own, schema=tool.get("parameters") or {}))
         elif kind == "custom":
             found.append(Tool(name=own, freeform=True))
-        else:  # a namespace, or tools that came as part of the conversation
+        else:  # a namespace, or tools that are part of the conversation
             found += _tools(dicts(tool.get("tools")))
     return found
 
@@ -125,7 +125,7 @@ def _arguments(item: Json) -> str:
 
 
 def _literals(script: str) -> list[str]:
-    """The strings in a script, as they are meant."""
+    """Return the string literals of a script, with their escapes decoded."""
     found = []
     for literal in _LITERAL.findall(script):
         with suppress(ValueError):

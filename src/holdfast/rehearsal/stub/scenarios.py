@@ -1,4 +1,7 @@
-"""What each scenario answers to a request."""
+"""The scenarios by name, and the answer of each to a request.
+
+This module imports nothing of the server, because help and errors list the scenarios and must start fast.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from holdfast.rehearsal.stub.messages import Answer, Call, Conversation, Failure
 OUT_FILE, OUT_TEXT = "out.txt", "hello from agent"
 
 FAILURES = ("401", "429", "429-long", "usage-limit", "credit", "500", "503", "529", "context-too-long")
-# Every scenario with the sentence that help and docs show. What stands in capitals is an argument in the path.
+# Every scenario with the sentence that help and docs show. Words in capitals are arguments in the path.
 SCENARIOS = {
     "ok": "answers with a text",
     "tool": f"has the agent write {OUT_FILE}, then answers",
@@ -43,7 +46,7 @@ _WITH_NUMBER = ("flaky", "429", "usage-limit", "slow")
 
 
 def unknown(scenario: str, arguments: Sequence[str]) -> str:
-    """Why there is no such scenario; nothing if there is."""
+    """Return why there is no such scenario, or "" if there is one."""
     if scenario not in SCENARIOS:
         return f"There is no scenario {scenario!r}. There are: {', '.join(SCENARIOS)}."
     if scenario == "shell" and not arguments:
@@ -60,7 +63,7 @@ def unknown(scenario: str, arguments: Sequence[str]) -> str:
 
 DONE = "Hello, the task is done."
 NOHUP = "nohup sleep 1002 >/dev/null 2>&1 & echo $! > pid.txt"
-# Ends at once the second time: not every CLI (gemini) remembers the call in which it was killed.
+# The command ends at once the second time: not every CLI (gemini) remembers the call in which it was killed.
 SLOW = "test -e slow.txt || { echo started > slow.txt; sleep 1003; }"
 LIMIT_TEXT = "Claude AI usage limit reached|1794714959"
 RETRY_SOON, RETRY_LATE, RESET_IN = 2, 3600, 2 * 3600
@@ -76,14 +79,14 @@ _MANNERS = {
 
 @dataclass(frozen=True)
 class _Step:
-    """A tool call that a scenario wants; done as soon as the history holds a call with `mark` in its arguments."""
+    """A tool call that a scenario makes. It is done as soon as the history has a call with `mark` in its arguments."""
 
     mark: str
     make: Callable[[Conversation], Call | None]
 
 
 def answer_to(scenario: str, arguments: Sequence[str], conversation: Conversation, tries: int) -> Answer:
-    """What `scenario` answers; `tries` is how many requests came to the same address before this one."""
+    """Return the answer of `scenario`. `tries`: how many requests came to the same address before this one."""
     if scenario in ("flaky", "first"):
         kind, count = ("529", arguments[:1]) if scenario == "flaky" else (arguments[0], arguments[1:2])
         if tries < int("".join(count) or 1):
@@ -117,7 +120,7 @@ def _steps(scenario: str, arguments: Sequence[str]) -> list[_Step]:
         case "tool":
             return [write]
         case "shell":
-            return [_shell("/".join(arguments))]  # a client may have put the slashes back
+            return [_shell("/".join(arguments))]  # a client may have decoded the slashes
         case "nohup":
             return [_shell(NOHUP)]
         case "slowtool":
@@ -130,5 +133,5 @@ def _shell(command: str) -> _Step:
 
 
 def _wants_listings(conversation: Conversation) -> bool:
-    """An agent without tools that takes whole files out of the model's text (aider)."""
+    """True if the agent has no tools and takes whole files from the model's text (aider)."""
     return not conversation.tools and "*file listing*" in conversation.system

@@ -1,4 +1,4 @@
-"""The stub's HTTP server: loopback only, a thread per connection, every one of them ended with the server."""
+"""The stub's HTTP server: loopback only, one thread per connection, and all threads end with the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.rehearsal.stub.scenarios import unknown
 
 _HOST = "127.0.0.1"
 _JOIN = 5.0
-MAX_CONNECTIONS = 512  # what comes beyond them is closed at once
+MAX_CONNECTIONS = 512  # further connections are closed at once
 
 
 class _Listener(HTTPServer):
@@ -47,7 +47,7 @@ class _Listener(HTTPServer):
                 self._served.pop(request, None)
 
     def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]  # ours are stream sockets
-        if request in self.resets:  # a shutdown would say good-bye; the close alone sends the reset
+        if request in self.resets:  # a shutdown would send FIN; close alone sends the reset
             self.resets.discard(request)
             request.close()
         else:
@@ -60,13 +60,13 @@ class _Listener(HTTPServer):
             served = dict(self._served)
         for request in served:
             with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)  # wakes whoever reads from it, writes to it or hangs
+                request.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads, writes or hangs
         for thread in served.values():
             thread.join(_JOIN)
 
 
 class StubServer:
-    """The stub in this process. `url(scenario)` is the base URL that a CLI is given."""
+    """The stub in this process. `url(scenario)` is the base URL for a CLI."""
 
     def __init__(self, *, log_file: str | None = None, port: int = 0) -> None:
         self._log = Log(log_file)
@@ -80,7 +80,7 @@ class StubServer:
         return int(self._listener.server_address[1])
 
     def url(self, scenario: str, *arguments: object) -> str:
-        """The base URL of a scenario, without a protocol's own path (`/v1/…`) behind it."""
+        """Return the base URL of a scenario, without the protocol's own path (`/v1/…`)."""
         texts = [str(argument) for argument in arguments]
         if scenario == "refused":
             return refused_url()
@@ -89,7 +89,7 @@ class StubServer:
         return "/".join([f"http://{_HOST}:{self.port}", scenario, *(quote(text, safe="") for text in texts)])
 
     def requests(self, scenario: str | None = None, *arguments: object) -> list[Exchange]:
-        """What was asked of the models so far: all of it, or at the address of one scenario."""
+        """Return the requests to models so far: all, or those to the address of one scenario."""
         if scenario is None:
             return self._log.of(None)
         return self._log.of("/".join([scenario, *(quote(str(argument), safe="") for argument in arguments)]))
@@ -115,7 +115,7 @@ _refusing: list[socket.socket] = []
 
 
 def refused_url() -> str:
-    """An address where connections are refused: its port is taken, by a socket of this process that never listens."""
+    """Return an address that refuses connections. A socket of this process holds its port and never listens."""
     if not _refusing:
         taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         taken.bind((_HOST, 0))

@@ -1,4 +1,4 @@
-"""Choosing among the tools that a CLI offers, and filling in what its schema asks for."""
+"""Tool calls of the stub: a tool is chosen from those that a CLI offers, and its arguments are filled by its schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.rehearsal.stub.messages import Call, Conversation, Json, Tool
 
 WRITERS = ("Write", "write_file", "write", "create", "create_file", "apply_patch", "edit")
-SCRIPTS = "exec"  # codex, with models that it knows: takes JavaScript, in which the other tools are functions
+SCRIPTS = "exec"  # of codex with models that it knows: takes JavaScript, in which the other tools are functions
 SHELLS = ("Bash", "bash", "run_shell_command", "exec_command", "shell_command", "shell", "local_shell", SCRIPTS)
 _ROLES = {
     "path": "path",
@@ -28,7 +28,7 @@ _ROLES = {
     "command": "command",
     "cmd": "command",
 }
-# Values for what is not the point of a call. The waits are long, so that a slow command stays a tool call in progress.
+# Values for the unimportant arguments of a call. The waits are long, so that a slow command stays a call in progress.
 _OTHERS: dict[str, Any] = {
     "oldstring": "",
     "oldstr": "",
@@ -48,7 +48,7 @@ _WORKING_DIRECTORY = re.compile(
 
 
 def write_file(conversation: Conversation, name: str, content: str) -> Call | None:
-    """A call that writes `name`: by a tool for files if there is one, else by a shell; None if no tool can."""
+    """Return a call that writes `name`: with a tool for files, else with a shell. None if no offered tool can."""
     tool = _first(conversation.tools, WRITERS)
     if tool is None:
         return run_command(conversation, f"printf '%s\\n' {shlex.quote(content)} > {shlex.quote(name)}")
@@ -106,7 +106,10 @@ def _anything(schema: Json) -> object:
 
 
 def _absolute(conversation: Conversation, name: str) -> str:
-    """Some tools want absolute paths; every CLI tells the model its working directory, each in its own words."""
+    """Return the absolute path of `name`, because some tools want one.
+
+    Every CLI gives the model its working directory, each with different words.
+    """
     for text in (conversation.system, *conversation.prompts):
         if found := _WORKING_DIRECTORY.search(text):
             return os.path.join(found.group(1).strip().rstrip("."), name)

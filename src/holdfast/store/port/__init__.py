@@ -1,1 +1,2 @@
-"""Port."""
+"""The store's port: one protocol per noun, and the values that go in and come out. Imports core and base, never
+SQLite."""

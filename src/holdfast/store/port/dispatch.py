@@ -1,4 +1,4 @@
-"""What a store must do for money and tokens: what was used, by task, label and time."""
+"""The store's contract for dispatch: spending, holds, accounts and workers."""
 
 from __future__ import annotations
 
@@ -24,63 +24,64 @@ from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpentBudget:
-    """A shared budget of which nothing is left at present."""
+    """A shared spending cap of which nothing is left at present."""
 
     key: str
     label: str | None
     reason: str
-    until: float | None  # wall time at which it slides free; None: it does not
+    until: float | None  # wall time at which the sliding window frees some again. None: the cap has no window
     at: float
 
 
 def budget_alert(key: str) -> str:
-    """The key of the alert that a shared budget is spent; it is closed when there is some again."""
+    """Return the key of the alert that a shared spending cap is reached. The alert is closed when some is left
+    again."""
     return f"budget:{key}"
 
 
 class Spending(Protocol):
-    """Money and tokens: what was used, by task, label and time. What is recorded stays; only windows slide."""
+    """Money and tokens: what was used, by task, label and time. Records stay, and only windows slide."""
 
     def record(self, task: Task, run_id: str, told: RunUsage, session_id: str | None, now: Instant) -> bool:
-        """What a run took, in the transaction of its end. `session_id`: its agent tells the sum of that session, so
-        only what came on top counts. False: it was recorded before."""
+        """Record what a run used, in the transaction of its end. `session_id`: the agent reports the sum of that
+        session, so only the increase is counted. False if the run was recorded before."""
         ...
 
     def crosses(self, run_id: str, keys: Sequence[str]) -> None:
-        """With this run these shared budgets were used up."""
+        """Record that these shared spending caps were reached with this run."""
         ...
 
     def crossed(self, run_id: str) -> Sequence[str]: ...
     def of_task(self, task: Task) -> Used:
-        """In its present generation: an operator's retry starts afresh. Of the first task of a family, with all of its
-        subtasks."""
+        """Return what the task used in its present generation: an operator's retry starts from zero. For the first
+        task of a family, this includes all its subtasks."""
         ...
 
     def root_of(self, task: Task) -> str:
-        """The first task of its family: itself, if it is nobody's subtask."""
+        """Return the first task of the task's family: the task itself, if it is not a subtask."""
         ...
 
     def of_session(self, task_id: str, session_id: str) -> RunUsage:
-        """What it had told when its last run ended."""
+        """Return what the session had reported when its last run ended."""
         ...
 
     def lately(self, now: Instant) -> Sequence[Entry]:
-        """Every run of the last 24 hours."""
+        """Return the usage of every run of the last 24 hours."""
         ...
 
     def total_of(self, label: str) -> Used: ...
     def spent(self) -> Sequence[SpentBudget]: ...
     def begin(self, allowance: Allowance, used: Used, until: float | None, now: Instant) -> None:
-        """It is spent: one event and one alert per episode."""
+        """Record that a shared spending cap is reached, with one event and one alert per episode."""
         ...
 
     def end(self, key: str, why: str, now: Instant) -> None:
-        """There is some again."""
+        """Record that some of a shared spending cap is left again."""
         ...
 
     def allow(self, task_id: str, cap: Cap, by: str, now: Instant, *, is_root: bool = False) -> None:
-        """An operator gives a paused task another budget. None in `cap`: that part stays as it is. `is_root`: for a
-        subtask's sake, wherever the first task of its family stands."""
+        """Give a paused task another spending cap, for an operator. None in `cap` leaves that part as it is.
+        `is_root`: the first task of a family is changed for a subtask, in any state."""
         ...
 
 
@@ -89,8 +90,8 @@ def cap_of(task: Task) -> Cap:
 
 
 def purses_of(tx: Transaction, task: Task) -> list[Purse]:
-    """The budgets that bind it: its own, and, if it is a subtask, that of the first task above it, on which all of the
-    family draw: otherwise an agent that splits its work up would have as many budgets as subtasks."""
+    """Return the spending caps that bind a task: its own, and for a subtask also that of the first task of its
+    family. The whole family shares that one. Otherwise an agent that splits its work would have one cap per subtask."""
     if task.spec.parent_id is None and not cap_of(task):
         return []
     task, root_id = tx.tasks.get(task.id), tx.spending.root_of(task)
@@ -108,85 +109,96 @@ MASS_DEATH_ALERT = "mass-death"
 
 
 def provider_alert(provider: str) -> str:
-    """The key of the alert that a provider stayed away for too long; it is closed when it answers."""
+    """Return the key of the alert that a provider has been down for too long. It is closed when the provider
+    answers."""
     return f"provider:{provider}"
 
 
 class Holds(Protocol):
-    """Dispatch that is held back until a probe says otherwise. core/dispatch/holds.py decides; this keeps it."""
+    """Dispatch that is held back until a probe succeeds: for a provider, for an account, or after a mass death.
+
+    core/dispatch/holds.py decides. This facet records the decisions.
+    """
 
     def all(self) -> Sequence[Hold]:
-        """Each with where its probe stands now."""
+        """Return all holds, each with the present state of its probe."""
         ...
 
     def keep(self, hold: Hold, now: Instant) -> None:
-        """As it stands from now on. An event tells when it begins to hold back, or does so anew, or who goes first."""
+        """Record the hold as it is from now on. An event is emitted when it begins to hold back, holds back again,
+        or has a new probe."""
         ...
 
     def release(
         self, scope: Scope, name: str, why: str, now: Instant, *, tell: bool = True, forget: bool = False
     ) -> bool:
-        """Nothing is held back any more, and its alert is closed. False: nothing was. `tell` is false where something
-        else holds it back now, and tells so. `forget`: not even a mass death is remembered; an operator vouches."""
+        """Release a hold and close its alert. False if there was no hold. `tell` false: emit no event, because
+        something else holds dispatch back and has emitted one. `forget`: an operator vouches for it, so that not
+        even a mass death is remembered."""
         ...
 
     def free(self, task_id: str) -> None:
-        """It is nobody's probe any more."""
+        """Remove the task as a probe of any hold."""
         ...
 
     def crowd(self, account: str, since: Instant) -> int:
-        """How many agents work under it (agent/name) that began after that moment."""
+        """Return how many agents work under the account (agent/name) that began after that moment."""
         ...
 
     def account_of(self, task_id: str) -> str | None:
-        """The account of its newest run."""
+        """Return the account of the task's newest run."""
         ...
 
     def pause_waiting(self, provider: str, reason: str, now: Instant) -> Sequence[str]:
-        """Every task that waits for this provider and nothing else is an operator's now."""
+        """Pause every task that waits only for this provider, until an operator resumes it. Return their ids."""
         ...
 
     def paused_by_outage(self, provider: str) -> Sequence[str]:
-        """Tasks that are paused because it stayed away."""
+        """Return tasks that are paused because this provider was down for too long."""
         ...
 
     def died(self, run_id: str, task_id: str, at: float, now: Instant) -> None:
-        """An agent died, and nobody asked for it. Part of the transaction that records its end."""
+        """Record that an agent died without a stop request, in the transaction that records its end."""
         ...
 
     def death(self, run_id: str) -> tuple[Death, Instant] | None:
-        """With the moment at which we knew."""
+        """Return the recorded death of a run, with the moment at which it was recorded."""
         ...
 
     def deaths_around(self, at: float, window: float) -> Sequence[Death]: ...
     def ran(self, agents: Collection[str], since: float) -> tuple[frozenset[str], frozenset[str]]:
-        """The tasks whose agents live now; and those of which one ended since then, in whatever way."""
+        """Return the tasks whose agents live now, and the tasks of which an agent ended since then, in any way."""
         ...
 
     def of_many(self, run_ids: Sequence[str], now: Instant) -> None:
-        """These deaths are one trouble of the machine: what they had cost their tasks is given back."""
+        """Mark these deaths as part of a mass death, and give back what they cost their tasks."""
         ...
 
 
 def account_alert(full_name: str) -> str:
-    """The key of the alert that an account does not work; it is closed when a run under it completes."""
+    """Return the key of the alert that an account does not work. It is closed when a run under the account
+    completes."""
     return f"account:{full_name}"
 
 
 class Accounts(Protocol):
-    """Accounts that are not used for a while; they are shut by `tasks.settle`."""
+    """Accounts that are parked or stopped. `tasks.settle` parks or stops them."""
 
-    def shut(self, now: Instant) -> Sequence[ShutAccount]: ...
+    def shut(self, now: Instant) -> Sequence[ShutAccount]:
+        """Return the accounts that are parked or stopped now."""
+        ...
+
     def open_due(self, now: Instant) -> Sequence[str]:
-        """Those whose time has come are open again; their full names."""
+        """Open the parked accounts whose time is over. Return their full names."""
         ...
 
     def resume(self, agent: str, name: str, by: str, now: Instant) -> Sequence[str]:
-        """An operator opens one. The tasks that were paused because of it and wait for a person."""
+        """Open a parked or stopped account for an operator. Return the tasks that were paused because of it and wait
+        for a person."""
         ...
 
     def keeping_back(self, task: Task, now: Instant) -> ShutAccount | None:
-        """The shut account because of which a paused task waits."""
+        """Return the parked or stopped account because of which a paused task waits."""
         ...
 
 
@@ -199,44 +211,50 @@ class WorkerCrash:
     run_id: str
     decision: CrashDecision
     why: str  # how the run ended
-    recovered: str  # what became of its task
+    recovered: str  # what became of the task
     error_tail: str = ""
-    window: float = 0.0  # in which its crashes were counted
+    window: float = 0.0  # seconds in which the worker's crashes were counted
 
 
 class Workers(Protocol):
-    """Every move is a compare-and-set with its event."""
+    """Named long-lived workers: their states, their crashes, and the tasks that wait for one.
+
+    Every move is a compare-and-set with its event.
+    """
 
     def get(self, name: str) -> WorkerRecord | None: ...
     def all(self) -> Sequence[WorkerRecord]: ...
     def crashes(self, name: str) -> Sequence[Instant]:
-        """Since an operator started it last, in the order in which they happened."""
+        """Return the crashes since an operator last started the worker, oldest first."""
         ...
 
     def enrol(self, names: Sequence[str], now: Instant) -> None:
-        """The settings have exactly these: new ones are ready, those that came back too, the others are retired."""
+        """Record that the settings have exactly these workers. New and returning ones become ready, the others are
+        retired."""
         ...
 
     def start(self, name: str, by: str, now: Instant) -> WorkerRecord:
-        """An operator's word: stopped or benched → ready, its crashes forgiven. Conflict when it is ready."""
+        """Start a stopped or benched worker for an operator and forgive its crashes. Raise Conflict if it is ready."""
         ...
 
     def restart(self, name: str, by: str, now: Instant) -> WorkerRecord:
-        """The same, and no conflict when it is ready: then only its crashes are forgiven."""
+        """Start a worker like `start`. If it is ready, only forgive its crashes instead of raising Conflict."""
         ...
 
     def stop(self, name: str, by: str, now: Instant, *, at_once: bool = False) -> WorkerRecord:
-        """It takes no task any more, and those that were kept for it are free. `at_once`: its present one is ended."""
+        """Stop a worker: it claims no more tasks, and tasks that were kept for it are released. `at_once`: its
+        present task is ended."""
         ...
 
     def crashed(self, crash: WorkerCrash, now: Instant) -> None:
-        """In the transaction that settles the run. A run that was told of before changes nothing."""
+        """Record a crash, in the transaction that settles the run. A run that was recorded before changes nothing."""
         ...
 
     def quiet(self, record: WorkerRecord, now: Instant) -> None:
-        """A benched worker was quiet for a whole window: ready again."""
+        """Make a benched worker ready again after a whole crash window without a crash."""
         ...
 
     def pardon(self, run_ids: Sequence[str], now: Instant) -> None:
-        """These crashes were nobody's fault (a mass death): they count no more, and whom they stopped goes on."""
+        """Forgive crashes that were part of a mass death. They no longer count, and workers that they stopped are
+        ready again."""
         ...

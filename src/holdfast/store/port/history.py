@@ -1,4 +1,4 @@
-"""What a store must do to forget what is old."""
+"""The store's contract for retention, for the history of crashes, and for deliveries of alerts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.core.tasks.alerts import Delivery, Notice, Plan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventWindow:
-    """A piece of the history that was looked at. `last` is None when nothing from here on is old enough."""
+    """A piece of the history that was examined. `last` is None if no event from here on is old enough."""
 
     last: int | None
     dropped: int
@@ -21,7 +21,7 @@ class EventWindow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OldTask:
-    """A task that may be forgotten, and its runs, whose directories go first."""
+    """A task that may be forgotten, and its runs. The directories of the runs are removed first."""
 
     id: str
     seq: int
@@ -30,70 +30,85 @@ class OldTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepoRecords:
-    """What a repository's tasks have outside the store."""
+    """The things that a repository's tasks have outside the store."""
 
     runs: tuple[str, ...]
     workspaces: tuple[str, ...]
 
 
 class History(Protocol):
-    """Forgetting what is old. Every call is bounded by `limit`; `before` is a moment on the wall clock."""
+    """Forgetting old records. Every call is bounded by `limit`. `before` is a moment on the wall clock."""
 
     def drop_events(self, after: int, before: float, limit: int) -> EventWindow: ...
     def finished_runs(self, run_ids: Sequence[str], before: float) -> Sequence[str]:
-        """Those of `run_ids` that were settled before that moment and whose task has ended."""
+        """Return those of `run_ids` that were settled before that moment and whose task has ended."""
         ...
 
     def forgettable(self, below: int, before: float, limit: int) -> tuple[Sequence[OldTask], int | None]:
-        """Old tasks among the next `limit` below that place in the queue, and where to go on; None at the end."""
+        """Return old tasks among the next `limit` below that position in the queue, and where to go on (None at the
+        end)."""
         ...
 
-    def forget_task(self, task: OldTask, before: float) -> bool: ...
+    def forget_task(self, task: OldTask, before: float) -> bool:
+        """Delete the task and all that belongs to it. False if the task may no longer be forgotten."""
+        ...
+
     def things_of(self, repo_id: str) -> RepoRecords: ...
     def refuse_unfinished(self, repo: Repo) -> None:
-        """Conflict while a task of that repository, or one that needs one of them, is unfinished."""
+        """Raise Conflict while a task of that repository, or a task that needs one of them, is unfinished."""
         ...
 
     def forget_repo(self, repo: Repo, now: Instant) -> None:
-        """A repository with all its tasks, none of which is unfinished, and whatever belongs to them."""
+        """Delete a repository with all its tasks and everything that belongs to them. None of the tasks may be
+        unfinished."""
         ...
 
     def drop_answered(self, before: float, limit: int) -> int:
-        """Answered requests, acknowledged alerts, supervisors that are gone."""
+        """Delete old answered requests, acknowledged alerts, stopped supervisors and usage. Return how many rows
+        were deleted."""
         ...
 
 
 class Crashes(Protocol):
-    """The history of crashes: kept for longer than runs and tasks, and bounded in number."""
+    """The history of crashes: kept for longer than runs and tasks, and bounded in number.
+
+    Its rows are written by `tasks.settle`, in the same transaction.
+    """
 
     def forget(self, before: float, most: int, limit: int) -> int:
-        """Those that were recorded before that moment, and the oldest beyond `most`; `limit` at a time."""
+        """Delete at most `limit` crashes that were recorded before that moment or are the oldest beyond `most`."""
         ...
 
 
 class Notices(Protocol):
-    """Alerts on their way to people: an outbox."""
+    """The outbox of alerts: deliveries to people.
+
+    A notice is written in the transaction that raises, acknowledges or closes its alert. The events facet does that.
+    Then the supervisor plans the notice (which targets), counts an attempt before it is made, and records the result.
+    Every write is a compare-and-set on the number of attempts: two senders cannot both record the same attempt.
+    """
 
     def unplanned(self, limit: int) -> Sequence[Notice]:
-        """What nobody has looked at yet, oldest first."""
+        """Return notices that have no targets yet, oldest first."""
         ...
 
     def plan(self, notice: Notice, plan: Plan) -> None: ...
     def heads(self) -> Sequence[Delivery]:
-        """For each target the oldest that waits: in order, so the others wait behind it."""
+        """Return the oldest waiting delivery of each target. Deliveries go out in order, so later ones wait for it."""
         ...
 
     def begin(self, delivery: Delivery, delay: float, now: Instant) -> Delivery:
-        """Count an attempt, before it is made; if we die in it, the next may begin after `delay`."""
+        """Count an attempt before it is made. If the supervisor dies during the attempt, the next may begin after
+        `delay`."""
         ...
 
     def sent(self, delivery: Delivery, told: str, now: Instant) -> None: ...
     def failed(self, delivery: Delivery, told: str, delay: float, now: Instant) -> None: ...
     def give_up(self, delivery: Delivery, told: str, now: Instant) -> None: ...
     def waiting(self) -> int:
-        """How many are still to be planned or sent."""
+        """Return how many notices or deliveries still have to be planned or sent."""
         ...
 
     def forget(self, before: float, limit: int) -> int:
-        """Those of before that moment that nobody waits for."""
+        """Delete notices from before that moment that have no waiting delivery."""
         ...

@@ -1,4 +1,8 @@
-"""What a store must do for tasks in several stages: moving from one to the next, under the fence."""
+"""The store's contract for workflows (stages and their results) and for task lists.
+
+Moving from one stage to the next is written under the fence. Each key of a task list becomes a task once per
+repository.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from holdfast.core.workflows.workflow import Progress
 from holdfast.store.port.values import Grip
 from holdfast.store.port.workspaces import Checkpoint
 
-if TYPE_CHECKING:  # every command knows what a store is; few have to do with stages
+if TYPE_CHECKING:  # every command imports the store's port, and few of them deal with stages
     from holdfast.core.workflows.next_stage import Following
 from collections.abc import Mapping, Sequence
 
@@ -19,58 +23,62 @@ from holdfast.core.workflows.result import Result
 
 
 def approval_alert(task_id: str) -> str:
-    """The key of the alert that a person has to approve what a stage did; it is closed like all of the task."""
+    """Return the key of the alert that a person has to approve what a stage did. It is closed like all alerts of the
+    task."""
     return f"task:{task_id}:approval"
 
 
 class Staging(Protocol):
-    """Where tasks stand in their workflows."""
+    """Positions of tasks in their workflows."""
 
     def keep(self, grip: Grip, progress: Progress, now: Instant) -> None:
-        """Of a stage that is under way, or was cut short: it stays the task's stage."""
+        """Record the progress of a stage that is under way or was cut short. The task stays in this stage."""
         ...
 
     def move(self, grip: Grip, following: Following, now: Instant, *, resets_resumes: bool = False) -> None:
-        """A stage ended. In the transaction that settles its run, and before `tasks.settle`: from here on the task's
-        row names the agent, the options, the timeout and the provider of the stage that comes next. `resets_resumes`:
-        one that is done gives back what was resumed before it."""
+        """Move a task on after a stage has ended. Call it in the transaction that settles the run, before
+        `tasks.settle`. Afterwards the task's row names the agent, the options, the timeout and the provider of the
+        next stage. `resets_resumes`: a stage that is done resets the count of resumes."""
         ...
 
     def approve(self, task_id: str, by: str, now: Instant, changes: str | None = None) -> str:
-        """A person approves what the last stage did, and the next one begins; or wants `changes`, and it goes again.
-        What follows, in words: the task may have moved on since, when this is told.
-        Conflict, with what to type instead, if nobody waits for that."""
+        """Approve what the last stage did, so that the next one begins. With `changes`, the same stage runs again.
+        Return what follows, as text: the task may have moved on before the caller shows it. Raise Conflict, with the
+        command to type instead, if the task does not wait for approval."""
         ...
 
     def return_to(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
-        """Part of the transaction that resumes a task from a checkpoint: it goes on in the stage of that checkpoint,
-        with its session; of one at a stage's end, with the stage after it. Nothing happens where that is so already."""
+        """Move a task to the stage of a checkpoint, with that checkpoint's session. After a checkpoint at a stage's
+        end, move it to the following stage. This is part of the transaction that resumes the task from the
+        checkpoint. Do nothing if the task is in that stage already."""
         ...
 
     def retried(self, task: Task, *, fresh: bool) -> None:
-        """Part of `tasks.retry`: at the stage that failed, or, `fresh`, at the first one."""
+        """Set the stage of a retried task: the one that failed, or with `fresh` the first one. Part of
+        `tasks.retry`."""
         ...
 
 
 class Results(Protocol):
-    """Results of stages, in order; they go with their task."""
+    """Results of stages, in order. They are deleted together with their task."""
 
     def record(self, grip: Grip, result: Result) -> Result:
-        """Under the fence. The result of a run that was recorded before is not recorded twice."""
+        """Record a result under the fence. A second result of the same run is not recorded."""
         ...
 
     def of_task(self, task_id: str) -> Sequence[Result]:
-        """Of its present generation, in order."""
+        """Return the results of the task's present generation, in order."""
         ...
 
 
 class Intake(Protocol):
-    """Kept for as long as the repository is known, also when the task is forgotten."""
+    """Keys of task lists. They are kept for as long as the repository is known, also when the task is forgotten."""
 
     def known(self, repo_id: str, keys: Sequence[str]) -> Mapping[str, Known]:
-        """Those of them that were taken in before."""
+        """Return those of `keys` that were taken in before."""
         ...
 
     def take(self, repo_id: str, key: str, task_id: str, now: Instant) -> None:
-        """In the transaction that adds the task. Conflict: the key was taken in before."""
+        """Record that the key became this task, in the transaction that adds the task. Raise Conflict if the key was
+        taken in before."""
         ...

@@ -1,4 +1,4 @@
-"""What a store must do for which task belongs to which issue of an outside tracker."""
+"""The store's contract for outside trackers: which task belongs to which issue."""
 
 from __future__ import annotations
 
@@ -12,68 +12,72 @@ from holdfast.core.tasks.trackers import Link, LinkState
 
 
 def overwritten_alert(repo_id: str, issue: str) -> str:
-    """The key of the alert that our word went over somebody else's; a person acknowledges it."""
+    """Return the key of the alert that our claim replaced another claim on an issue. A person acknowledges it."""
     return f"issue:{repo_id}:{issue}"
 
 
 class Links(Protocol):
-    """Which task belongs to which issue of an outside tracker."""
+    """Links between tasks and issues of an outside tracker."""
 
     def our_name(self, suggested: str) -> str:
-        """Who this home is to trackers: the first suggestion stays for ever."""
+        """Return the name of this home in trackers. The first suggestion is kept for ever."""
         ...
 
     def intend(self, repo_id: str, issue: str, assignee: str, now: Instant) -> Link | None:
-        """Before the tracker is asked. None: this home has it, has an unfinished task for it, or gave it up."""
+        """Record a link before the tracker is asked for the issue. Return None if this home has the issue, has an
+        unfinished task for it, or gave it up."""
         ...
 
     def intend_again(self, link: Link, assignee: str, now: Instant) -> Link | None:
-        """For a task that waits for its issue. None: another task of ours has it, or nothing is to be done any more."""
+        """Record that a task that waits for its issue asks for it again. Return None if another task of this home
+        has the issue, or if the task does not wait any more."""
         ...
 
     def belongs_to(self, link: Link, task_id: str, now: Instant) -> None:
-        """It is ours, and this is its task: in the transaction that adds the task."""
+        """Record that the issue is ours and that this is its task, in the transaction that adds the task."""
         ...
 
     def move(
         self, link: Link, state: LinkState, reason: str, now: Instant, data: Mapping[str, object] | None = None
     ) -> Link | None:
-        """One compare-and-set with its event. None: it stands elsewhere by now."""
+        """Move a link by one compare-and-set, with its event. Return None if the link has moved since it was read."""
         ...
 
     def drop(self, link: Link, reason: str, now: Instant) -> None:
-        """An intent of which nothing came: no task, and no claim of ours."""
+        """Delete an intent that led to nothing: it has no task, and we have no claim on the issue."""
         ...
 
     def stand_back(self, link: Link, reason: str, now: Instant) -> bool:
-        """Lost while its task waits: the task is cancelled in this transaction. False: it does not wait any more."""
+        """Mark the link as lost. True if its task still waits: then the caller cancels the task in this transaction."""
         ...
 
     def after_settle(self, task_id: str, state: TaskState, outcome: Outcome, now: Instant) -> None:
-        """R-CRASH-03, in the transaction of the settle: a crashed task's claim goes back at once."""
+        """Release the claim on a crashed task's issue at once (R-CRASH-03), in the transaction that settles the
+        task."""
         ...
 
     def of_task(self, task_id: str) -> Link | None: ...
     def unsettled(self) -> Sequence[Link]:
-        """All that something may be due for."""
+        """Return all links for which something may be due."""
         ...
 
     def room(self, agents: int) -> int:
-        """How many more tasks could start soon."""
+        """Return how many more tasks could start soon."""
         ...
 
     def answered(self, repo_id: str, kind: str, now: Instant) -> None:
-        """The tracker answered; an episode of trouble is over."""
+        """Record that the tracker answered. This ends an episode of trouble."""
         ...
 
     def troubled(self, repo_id: str, kind: str, why: str, now: Instant) -> None:
-        """It did not: told once per episode; asked again after a back-off."""
+        """Record that the tracker did not answer. One event is emitted per episode. The tracker is asked again after
+        a back-off."""
         ...
 
     def waiting_trackers(self, now: Instant) -> Mapping[str, float]:
-        """Those that are not asked now: repository → seconds until they are."""
+        """Return the trackers that are not asked now, as a mapping from repository to seconds until they are."""
         ...
 
     def ask_at_once(self) -> None:
-        """An operator wants every tracker looked at: back-offs are over."""
+        """End all back-offs, because an operator wants every tracker to be asked."""
         ...

@@ -1,8 +1,8 @@
-"""What a store must do. `tests/contracts/store_contract.py` is the same promise as code; every adapter passes it.
+"""The contract of a store. `tests/contracts/store_contract.py` is the same contract as code. Every adapter passes it.
 
-A transaction has one facet per noun. Every write that a supervisor makes about a running task carries the task's
-fence and its own incarnation; when no row matches, the answer is `NotOwner` and nothing is written.
-Events are part of the transaction: a change and its event commit together or not at all.
+A transaction has one facet per noun. Every write that a supervisor makes about a running task carries the task's fence
+and the supervisor's own incarnation. When no row matches, `NotOwner` is raised and nothing is written. Events are part
+of the transaction: a change and its event commit together or not at all.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from holdfast.core.runs.preserve import Disposition
 from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.runs.retry_budgets import Spend
 from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.core.tasks.requests import RequestAnswer
 from holdfast.store.port.values import ALONE as ALONE
 from holdfast.store.port.values import AgentNews as AgentNews
 from holdfast.store.port.values import Grip as Grip
@@ -29,7 +30,7 @@ from holdfast.store.port.values import Salvaged as Salvaged
 from holdfast.store.port.values import stuck_alert as stuck_alert
 from holdfast.store.port.values import unended_alert as unended_alert
 
-if TYPE_CHECKING:  # whoever adds one task needs few of them, and has to start fast
+if TYPE_CHECKING:  # a command that adds one task needs few of these facets, and has to start fast
     from holdfast.store.port.dispatch import Accounts, Holds, Spending, Workers
     from holdfast.store.port.history import Crashes, History, Notices
     from holdfast.store.port.schedules import Schedules
@@ -39,21 +40,31 @@ if TYPE_CHECKING:  # whoever adds one task needs few of them, and has to start f
 
 
 class Pausing(Protocol):
-    """A running task is paused by `Tasks.settle`. `auto` false: only what an operator paused for a time is ever due."""
+    """The part of `Tasks` about paused tasks. A running task is paused by `Tasks.settle`.
+
+    `auto` false: only tasks that an operator paused for a limited time are ever due.
+    """
 
     def pause_waiting(self, task_id: str, by: str, why: str, until: float | None, now: Instant) -> None:
-        """Pause a queued task, or make the pause of a limit the operator's. `until`: when it goes on by itself."""
+        """Pause a queued task, or turn a limit's pause into an operator's. `until`: when the task resumes without an
+        operator."""
         ...
 
     def resume(
         self, task_id: str, by: str, now: Instant, *, operator: bool = True, force: bool = False
     ) -> ResumeDecision:
-        """R-RES-02: one compare-and-set, whoever asks. `operator` false: nobody's word, only its time has come.
-        `force`: beyond the limit, and past a shut account."""
+        """Resume a paused task by one compare-and-set (R-RES-02), no matter who asks. `operator` false: no operator
+        asked, the pause is over. `force`: resume beyond the resume limit, and although the account is parked or
+        stopped."""
         ...
 
-    def due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]: ...
-    def next_due(self, now: Instant, *, auto: bool = True) -> float | None: ...
+    def due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]:
+        """Return the ids of paused tasks whose pause is over."""
+        ...
+
+    def next_due(self, now: Instant, *, auto: bool = True) -> float | None:
+        """Return the wall time at which the next wait of a task or the next parking of an account ends, or None."""
+        ...
 
 
 Row = dict[str, object]
@@ -61,17 +72,23 @@ T = TypeVar("T")
 
 
 class Tasks(Pausing, Protocol):
+    """Tasks: adding, claiming, settling, cancelling and retrying them."""
+
     def add(self, spec: TaskSpec, now: Instant) -> Task: ...
     def get(self, task_id: str) -> Task: ...
     def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
-        """The next task that may start on these terms."""
+        """Claim the next task that may start on these terms, or return None."""
         ...
 
-    def adopt(self, task: Task, host_id: str, now: Instant) -> Task: ...
+    def adopt(self, task: Task, host_id: str, now: Instant) -> Task:
+        """Take a running task over from a supervisor that is gone: this raises the fence."""
+        ...
+
     def set_base(
         self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant, base_ref: str | None = None
     ) -> None:
-        """`base_ref`: where that commit was found, if it is not what was asked for."""
+        """Record the base commit and the branch. `base_ref`: where the commit was found, if not at the ref that was
+        asked for."""
         ...
 
     def settle(
@@ -83,41 +100,50 @@ class Tasks(Pausing, Protocol):
         disposition: Disposition | None,
         now: Instant,
     ) -> TaskState:
-        """End the attempt: spends, run settled, task moved, dependents cancelled, workspace's fate: at once."""
+        """End the attempt. One transaction records the spends, settles the run, moves the task, cancels its
+        dependents and decides what happens to its workspace."""
         ...
 
     def settle_member(self, grip: Grip, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
-        """Of a parallel stage: its run is settled, with what its end means for its account and for the record of
-        crashes. The task goes on, and pays nothing."""
+        """Settle the run of one member of a parallel stage, with its effects on its account and on the record of
+        crashes. The task goes on and spends nothing."""
         ...
 
     def forget_branch(self, task_id: str, now: Instant) -> None:
-        """Its branch had no commit of its own and was deleted: nobody is to be sent there."""
+        """Clear the task's branch: it had no commit of its own and was deleted, so no message may point people to
+        it."""
         ...
 
     def cancel_waiting(self, task_id: str, by: str, why: str, now: Instant, *, subtasks: bool = True) -> None:
-        """With what waits for it, and with its subtasks, unless they are to go on: those that run are asked to end."""
+        """Cancel a waiting task and the tasks that need it. With `subtasks`, also cancel its subtasks. Subtasks that
+        are running are asked to end."""
         ...
 
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None: ...
     def leave_session(self, grip: Grip, account: str, now: Instant) -> None:
-        """Its session was of an account that is gone: the next run begins anew, in the same workspace."""
+        """Start the next run with a new session in the same workspace: the session's account is no longer in the
+        settings."""
         ...
 
     def something_waits(self, now: Instant, terms: Terms = ANY) -> bool:
-        """Whether `claim` would find a task."""
+        """True if `claim` would find a task."""
         ...
 
     def running_elsewhere(self, host_id: str) -> Sequence[Task]: ...
     def running_here(self, host_id: str) -> Sequence[Task]: ...
     def unfinished_count(self, lasting: ForOperators = NO_OPERATORS) -> int:
-        """What runs, or will go on by itself: not who waits for what only an operator can mend."""
+        """Count the tasks that run or will go on without an operator. Tasks that only an operator can let start are
+        left out."""
         ...
 
-    def ledger(self, task: Task) -> Sequence[Spend]: ...
+    def ledger(self, task: Task) -> Sequence[Spend]:
+        """Return what the task has spent of its retry budgets in its present generation."""
+        ...
 
 
 class Runs(Protocol):
+    """Runs of agents. Every write about a run is checked against the fence of its task."""
+
     def intend(
         self,
         grip: Grip,
@@ -127,50 +153,55 @@ class Runs(Protocol):
         account: str | None = None,
         role: Role = ALONE,
     ) -> Run:
-        """`allotted` is a timeout of its own; without it the task's holds. `account` is the login of its agent."""
+        """Record a run before its process starts. `allotted`: a timeout for this run, instead of the task's.
+        `account`: the login that the agent of this run uses."""
         ...
 
     def recent_durations(self, repo_id: str, agent: str, limit: int) -> Sequence[float]:
-        """Seconds that the latest completed runs of completed tasks took, newest first."""
+        """Return how many seconds the latest completed runs of completed tasks took, newest first."""
         ...
 
     def open_run(self, task_id: str, member: str = "") -> Run | None: ...
     def open_runs(self, task_id: str) -> Sequence[Run]:
-        """All that are not settled: the task's own, or those of the members of a parallel stage."""
+        """Return all runs that are not settled: the task's own, or those of the members of a parallel stage."""
         ...
 
     def has_had(self, task_id: str, stage: str, member: str, since: int) -> bool:
-        """Whether this member of the stage has had a run after that number, and since the last fresh start."""
+        """True if this member of the stage has had a run after number `since`, and after the last fresh start."""
         ...
 
     def open_ids(self) -> list[str]:
-        """Every run that is not settled yet."""
+        """Return the ids of all runs that are not settled yet."""
         ...
 
     def started(self, grip: Grip, run_id: str, pid: int, now: Instant, note: str = "") -> None:
-        """`note`: what could not be done for it (a cgroup that could not be made, say)."""
+        """Record that the process runs. `note`: what could not be set up for the run, for example its cgroup."""
         ...
 
     def stopping(self, grip: Grip, run_id: str, why: StopWhy, now: Instant, reason: str = "") -> None:
-        """Durable before the signal. `reason` is the evidence, for people."""
+        """Record why the run is stopped, before the signal is sent. `reason` is the evidence, for people."""
         ...
 
     def reported(self, grip: Grip, run_id: str, news: AgentNews, now: Instant) -> Run:
-        """Take an agent's reports in, with their events, and how far they were read. The first claim stands."""
+        """Record an agent's reports with their events, and the offset up to which the channel was read. The first
+        claimed result counts."""
         ...
 
     def ended(self, grip: Grip, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
-        """`at`: when its leader ended, if its keeper knew; a supervisor may learn of it hours later."""
+        """Record the end of a run. `at`: when the agent's main process ended, if the keeper recorded that. A
+        supervisor may learn of the end hours later."""
         ...
 
     def under(self, run_id: str) -> tuple[str, str] | None:
-        """Its agent and the account that it runs under, if it has one."""
+        """Return the agent and the account of a run, or None if the run has no account."""
         ...
 
     def verdict(self, run_id: str) -> Verdict: ...
 
 
 class Workspaces(Protocol):
+    """The ledger of repositories, workspaces and what was salvaged from them."""
+
     def register_repo(self, path: str, common_dir: str, now: Instant) -> Repo: ...
     def move_repo(self, old: str, path: str, common_dir: str) -> Repo: ...
     def repo(self, repo_id: str) -> Repo: ...
@@ -179,22 +210,23 @@ class Workspaces(Protocol):
     def get(self, workspace_id: str) -> Workspace: ...
     def current(self, task_id: str, member: str = "") -> Workspace | None: ...
     def all_current(self, task_id: str) -> Sequence[Workspace]:
-        """The task's own, and those of the members of a parallel stage."""
+        """Return the task's own workspace and those of the members of a parallel stage."""
         ...
 
     def branches_of(self, task_id: str, member: str) -> Sequence[str | None]:
-        """Of all workspaces that it has had, the oldest first."""
+        """Return the branches of all workspaces that the task or the member has had, oldest first."""
         ...
 
     def open_ones(self) -> Sequence[Workspace]: ...
     def to_clean(self, now: Instant) -> Sequence[Workspace]: ...
     def next_retry(self, now: Instant) -> float | None: ...
     def retry_at_once(self) -> None:
-        """A fresh start: clean-ups that failed before do not wait for their time."""
+        """Make clean-ups that failed before due at once, for example when a supervisor starts."""
         ...
 
     def take_in(self, workspace: Workspace, reason: str, now: Instant) -> Workspace:
-        """A tree that the ledger had lost: `ready` again. Its id is fresh if the ledger has used it up."""
+        """Record a tree that was found on disk but not in the ledger, as `ready`. It gets a new id if the ledger has
+        used its id before."""
         ...
 
     def move(
@@ -205,12 +237,12 @@ class Workspaces(Protocol):
         now: Instant,
         details: Mapping[str, object] | None = None,
     ) -> Workspace:
-        """`details` (how, how long it took) go into the event."""
+        """Move a workspace to another state. `details` (how, how long it took) are added to the event."""
         ...
 
     def ready(self, grip: Grip, workspace: Workspace, reason: str, now: Instant) -> Workspace: ...
     def enclosed(self, grip: Grip, workspace: Workspace, container: str) -> None:
-        """The container that its newest run was given."""
+        """Record the container that the newest run in this workspace was given."""
         ...
 
     def dispose(self, workspace: Workspace, disposition: str, reason: str, now: Instant) -> None: ...
@@ -220,24 +252,30 @@ class Workspaces(Protocol):
 
 
 class Hosts(Protocol):
+    """Leases of supervisors, and what keeps a supervisor from starting new runs."""
+
     def open(self, host: Host, ttl: float, now: Instant) -> Sequence[str]:
-        """Register this incarnation and mark all others lost (the caller holds the home's lock); returns the lost."""
+        """Register this incarnation and mark all others lost. Return the lost ones. The caller holds the home's
+        lock."""
         ...
 
     def beat(self, host_id: str, ttl: float, now: Instant) -> None: ...
     def require(self, host_id: str) -> None:
-        """LeaseLost when this incarnation was declared lost, or has signed off."""
+        """Raise LeaseLost if this incarnation was declared lost or has signed off."""
         ...
 
     def close(self, host_id: str, now: Instant) -> None: ...
     def hold(self, host_id: str, reason: str, data: Mapping[str, object], now: Instant, *, tell: bool) -> None:
-        """This host starts nothing new, and why. `tell` is false when only the reason of an episode changed."""
+        """Record why this host starts nothing new. `tell` false: emit no event, because only the reason of a hold
+        changed."""
         ...
 
     def release(self, host_id: str, why: str, now: Instant) -> None: ...
 
 
 class Requests(Protocol):
+    """Requests of operators to the supervisor, and the answers."""
+
     def ask(
         self,
         kind: RequestKind,
@@ -248,10 +286,14 @@ class Requests(Protocol):
         now: Instant,
     ) -> int: ...
     def pending(self) -> Sequence[Request]: ...
-    def answer(self, request_id: int, answer: str, now: Instant) -> None: ...
+    def answer(self, request_id: int, answer: RequestAnswer, now: Instant) -> None:
+        """Record the answer to a request. The first answer stands."""
+        ...
 
 
 class Events(Protocol):
+    """Events and alerts."""
+
     def emit(self, event: Event, now: Instant) -> None: ...
     def raise_alert(
         self,
@@ -263,18 +305,19 @@ class Events(Protocol):
         level: Level = Level.CRITICAL,
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """One open alert per key: a second one only counts. A key that begins with `crash:` is about crashes."""
+        """Raise an alert. One alert is open per key: raising it again only counts. A key that starts with `crash:`
+        is about crashes."""
         ...
 
     def ack_alert(self, alert_id: int, by: str, now: Instant, why: str = "") -> None: ...
     def open_alerts(self) -> Sequence[tuple[int, Level]]: ...
     def close_alert(self, key: str, by: str, now: Instant) -> None:
-        """Its cause is over: nobody has to look any more. Nothing happens where none is open."""
+        """Close the alert with this key, because its cause is over. Do nothing if no such alert is open."""
         ...
 
 
 class Transaction(Protocol):
-    """All facets over one snapshot; commits as a whole."""
+    """All facets over one snapshot. They commit together."""
 
     @property
     def tasks(self) -> Tasks: ...
@@ -324,7 +367,7 @@ Operation = Callable[[Transaction], T]
 
 
 class Store(Protocol):
-    """For short-lived processes: one transaction at a time, durable when `write` returns."""
+    """The store for short-lived processes: one transaction at a time, durable when `write` returns."""
 
     def write(self, operation: Operation[T], operation_id: str | None = None) -> T: ...
     def was_done(self, operation_id: str) -> bool: ...
@@ -336,10 +379,10 @@ class Store(Protocol):
 
 
 class Writer(Protocol):
-    """For the supervisor: many callers, one thread, group commit. An awaited write is durable.
+    """The store's writer for the supervisor: many callers, one thread, group commit. An awaited write is durable.
 
-    An operation may run a second time (nothing is left of the first) when another of its batch was refused: it changes
-    nothing but the transaction.
+    An operation may run a second time when another operation of its batch was refused. Nothing is left of the first
+    time. So an operation must change nothing but the transaction.
     """
 
     def write(self, operation: Operation[T], operation_id: str | None = None) -> Awaitable[T]: ...

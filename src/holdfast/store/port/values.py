@@ -1,4 +1,4 @@
-"""What goes into a store and comes out of it, besides the nouns of core/model.py."""
+"""Values that go into a store and come out of it, in addition to the nouns of core/model.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.model import Report
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """One supervisor incarnation."""
+    """One incarnation of a supervisor."""
 
     id: str
     boot_id: str
@@ -30,51 +30,51 @@ class Salvaged:
     base: str | None
     files: int
     reason: str
-    partial: bool = False  # something could not be read: what could is here, the workspace stays
+    partial: bool = False  # some files could not be read: the others are here, and the workspace stays
     details: Mapping[str, object] = field(default_factory=dict)  # size, staged, unmerged, operation, …: for people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """What a run is for, within its task."""
+    """The part that a run plays within its task."""
 
     stage: str | None = None  # None: the task has no workflow
-    member: str = ""  # of a parallel stage
-    agent: str | None = None  # None: the task's
+    member: str = ""  # name of a member of a parallel stage
+    agent: str | None = None  # None: the task's agent
 
 
 ALONE = Role()
 
 
 def unsaved_alert(workspace_id: str) -> str:
-    """The key of the alert that what is in a workspace could not be saved, so that it stays."""
+    """Return the key of the alert that the work in a workspace could not be saved, so that the workspace stays."""
     return f"unsaved:{workspace_id}"
 
 
 def stuck_alert(run_id: str) -> str:
-    """The key of the alert that a run is stuck or loops; it is closed when the run ends."""
+    """Return the key of the alert that a run is stuck or loops. The alert is closed when the run ends."""
     return f"stuck:{run_id}"
 
 
 def unended_alert(run_id: str) -> str:
-    """The key of the alert that a run outlives its end; it is closed when the run ends."""
+    """Return the key of the alert that a run outlives its end. The alert is closed when the run ends."""
     return f"unended:{run_id}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentNews:
-    """What an agent reported since the last time: how far its channel was read, and what was in it."""
+    """Reports of an agent since the last reading, and the offset up to which its channel was read."""
 
     offset: int
-    refused: int = 0  # lines that were no reports of this run
-    refused_why: str = ""  # of the first of them
+    refused: int = 0  # lines that are not reports of this run
+    refused_why: str = ""  # why the first of them was refused
     progress: Report | None = None  # only the newest
     claims: tuple[Report, ...] = ()  # in order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grip:
-    """The right to write about a running task: whose, and under which fence."""
+    """The right to write about a running task: the owner, and the fence that it holds."""
 
     task_id: str
     fence: int

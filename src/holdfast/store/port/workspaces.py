@@ -1,4 +1,4 @@
-"""What a store must do for whole trees of running and paused tasks, recorded under the fence."""
+"""The store's contract for checkpoints, preserved workspaces and salvaged work, and the ledger that a sweep reads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Checkpoint:
 
     @property
     def goes_to(self) -> int:
-        """The stage that a task goes on with from here: of one that had ended, the one that followed."""
+        """Return the stage that a task goes on with from here. If the checkpoint's stage had ended, that is the
+        following one."""
         follows = self.details.get("next_stage")
         return follows if isinstance(follows, int) else self.stage
 
@@ -54,8 +55,8 @@ class GoingBack:
 
     checkpoint: Checkpoint
     by: str
-    automatic: bool  # its workspace was lost; nobody named that checkpoint
-    saved: bool  # what lies in its workspace now was saved for it
+    automatic: bool  # true: the workspace was lost, and no operator named this checkpoint
+    saved: bool  # true: the present content of the workspace was saved before going back
 
 
 class Checkpoints(Protocol):
@@ -64,53 +65,56 @@ class Checkpoints(Protocol):
     def next_number(self, task_id: str) -> int: ...
     def last(self, task_id: str) -> Checkpoint | None: ...
     def get(self, task_id: str, number: int) -> Checkpoint:
-        """NotFound, with those that there are, if it is not kept."""
+        """Return one checkpoint. Raise NotFound, with the numbers of those that are kept, if it is not kept."""
         ...
 
     def save(self, grip: Grip, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
-        """With its event; those beyond the newest `keep` are dropped, but for one that is about to be gone back to."""
+        """Record a checkpoint with its event. Checkpoints beyond the newest `keep` are dropped, except one that the
+        task is about to go back to."""
         ...
 
     def failed(self, grip: Grip, run_id: str | None, taken_for: str, reason: str, now: Instant) -> None:
-        """Tell that none could be taken. Once per episode is the caller's business."""
+        """Emit an event that no checkpoint could be taken. The caller calls this once per episode."""
         ...
 
     # -- going back --------------------------------------------------------------------------------------------------
 
     def choose(self, task_id: str, number: int, by: str, now: Instant, *, automatic: bool = False) -> Checkpoint:
-        """The next attempt begins with it: part of the transaction that resumes the task. An operator's word stands
-        before what we choose ourselves. Its session comes back with it. `automatic`: until it is carried out, whatever
-        fails meanwhile, or until a fresh start; a choice of an operator's is forgotten by any retry."""
+        """Choose the checkpoint that the next attempt begins with, in the transaction that resumes the task. The
+        session of the checkpoint comes back with it. An operator's choice takes precedence over an automatic one.
+        `automatic`: the choice stays until it is carried out or until a fresh start, although attempts fail
+        meanwhile. Any retry forgets an operator's choice."""
         ...
 
     def chosen(self, task_id: str) -> GoingBack | None: ...
     def set_aside(self, grip: Grip) -> None:
-        """What lay in the workspace was saved: going back may begin."""
+        """Record that the content of the workspace was saved, so that going back may begin."""
         ...
 
     def went_back(self, grip: Grip, number: int, how: str, now: Instant) -> None: ...
     def gave_up(self, grip: Grip, number: int, why: str, now: Instant) -> None:
-        """It is not gone back to; the task starts without it."""
+        """Record that the task does not go back to the checkpoint and starts without it."""
         ...
 
     def stays_paused(self, task_id: str, number: int, why: str, now: Instant) -> None:
-        """R-RES-06: the choice cannot be carried out. Nothing is spent; the choice is withdrawn, and the paused task
-        waits for an operator."""
+        """Withdraw a choice that cannot be carried out (R-RES-06). Nothing is spent. The paused task waits for an
+        operator."""
         ...
 
     # -- letting go --------------------------------------------------------------------------------------------------
 
     def expire(self, ended_before: float, failed_before: float) -> int:
-        """Drop those of tasks that completed or were cancelled, or failed, before then; how many."""
+        """Drop checkpoints of tasks that completed or were cancelled before `ended_before`, or failed before
+        `failed_before`. Return how many were dropped."""
         ...
 
     def strangers(self, repo_id: str, refs: Sequence[str]) -> Sequence[str]:
-        """Those of a repository's checkpoint refs that no row names, of tasks that are over or forgotten."""
+        """Return those of a repository's checkpoint refs that have no row and whose task has ended or was forgotten."""
         ...
 
     def dropped(self) -> Sequence[Checkpoint]: ...
     def forget(self, gone: Sequence[Checkpoint]) -> None:
-        """Their commits are gone."""
+        """Delete the rows of checkpoints whose commits are gone."""
         ...
 
 
@@ -120,36 +124,40 @@ class Keeps(Protocol):
     def preserve(
         self, workspace: Workspace, decided: Disposition, ending: TaskState, ttl: float, now: Instant
     ) -> Workspace:
-        """R-CLEAN-04: nothing is removed; the event says why, and which tier decided. `ttl` is `inf` for ever."""
+        """Preserve a workspace and remove nothing (R-CLEAN-04). The event states the reason and which tier decided.
+        `ttl` is `inf` to preserve it for ever."""
         ...
 
     def stays(self, workspace: Workspace, why: str, now: Instant) -> None:
-        """It was to go, but its work cannot be saved: it stays until somebody looks."""
+        """Keep a workspace that was to be removed until a person looks at it, because its work cannot be saved."""
         ...
 
     def keep(self, task_id: str, ttl: float, by: str, now: Instant) -> Workspace | None:
-        """An operator's pin: from now on for a preserved workspace, from its task's end on for one in use."""
+        """Pin a workspace for an operator. `ttl` starts now for a preserved workspace, and at its task's end for one
+        in use."""
         ...
 
     def expired(self, now: Instant, shown: Callable[[float], float]) -> Sequence[Workspace]:
-        """`shown`: what the clock would show if nobody had set it forward since the moment when one was preserved."""
+        """Return preserved workspaces whose time is over. `shown`: what the clock would show if it had not been set
+        forward since a workspace was preserved."""
         ...
 
     def expire_from_now(self, now: Instant) -> None:
-        """The clock was set back: what was preserved in its future stays from now on for as long as it was to stay."""
+        """Restart the expiry timer of workspaces with a timestamp in the future, after the clock was set back."""
         ...
 
     def expire(self, workspace: Workspace, now: Instant) -> bool:
-        """Its time is over: the clean-up salvages and removes it. False: that is no longer so."""
+        """Mark a workspace as expired, so that the clean-up salvages and removes it. False if it is no longer
+        expired."""
         ...
 
     def next_expiry(self) -> float | None: ...
     def postpone(self, workspace: Workspace, why: str, retry_at: float, now: Instant, *, tell: bool) -> None:
-        """Somebody still uses it: its removal waits, and it is salvaged (again) when it goes."""
+        """Postpone the removal of a workspace that is still in use. It is salvaged (again) when it is removed."""
         ...
 
     def freed(self, task_id: str) -> None:
-        """Somebody left it: whatever waits for that need not wait for its time."""
+        """Make postponed removals of a task's workspaces due at once, because a user has left `holdfast shell`."""
         ...
 
     def running_subtasks(self, task_id: str) -> Sequence[str]: ...
@@ -157,7 +165,7 @@ class Keeps(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dropped:
-    """Saved work that nobody may ask for any more; its commit goes next, and then this row."""
+    """Saved work that was dropped: no longer available. Its commit is deleted next, and then this row."""
 
     id: str
     repo_id: str
@@ -166,17 +174,20 @@ class Dropped:
 
 
 class Salvages(Protocol):
+    """Salvaged work that expires or is dropped."""
+
     def expire(self, before: float, limit: int, now: Instant) -> int:
-        """Drop what was saved before then, but nothing that an unfinished task may go on with; how many."""
+        """Drop work that was saved before that moment. Return how many were dropped. Work that an unfinished task
+        may go on with is kept."""
         ...
 
     def drop(self, ids: Sequence[str], by: str, now: Instant) -> None:
-        """An operator's word: all of them or none."""
+        """Drop salvages for an operator: all of `ids` or none."""
         ...
 
     def dropped(self) -> Sequence[Dropped]: ...
     def forget(self, gone: Sequence[Dropped]) -> None:
-        """Their commits are gone. A row that was written anew meanwhile stays."""
+        """Delete rows whose commits are gone. A row that was written again meanwhile stays."""
         ...
 
 
@@ -185,7 +196,9 @@ View = Callable[..., list[dict[str, Any]]]
 
 @understood
 def read_ledger(view: View, scene: Scene) -> Ledger:
-    """After the look: whoever finished something in between has said so here by now."""
+    """Read the ledger for a sweep. Call this after `scene` was observed: changes that finished in between are
+    recorded by then. A supervisor and a command that only reads get the same answer, because both read through
+    views."""
     known = view("sweep_tasks", ids=json.dumps(sorted(scene.tasks())))
     return Ledger(
         holdings=tuple(
@@ -201,13 +214,13 @@ def read_ledger(view: View, scene: Scene) -> Ledger:
 
 
 def fates(view: View, workspaces: Iterable[str]) -> list[dict[str, Any]]:
-    """What has become of them: id, state, failures, reason, path."""
+    """Return what has become of workspaces: id, state, failures, reason, path."""
     return view("sweep_fates", ids=json.dumps(sorted(workspaces)))
 
 
 @understood
 def workspace_of(row: dict[str, Any]) -> Workspace:
-    """A row of `workspaces`, whoever read it."""
+    """Return a row of `workspaces` as a value, for every reader."""
     return Workspace(
         id=row["id"],
         task_id=row["task_id"],

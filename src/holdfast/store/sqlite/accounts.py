@@ -1,4 +1,5 @@
-"""Accounts that are not used for a while: shut by the settle of a run, opened by time, by an operator, by success."""
+"""Accounts that are parked or stopped. The settle of a run parks or stops one. Time, an operator or a success opens
+it."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from holdfast.store.port.dispatch import account_alert
 from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 
-_WORTH_TELLING = 60.0  # seconds by which a reset time has to move
+_WORTH_TELLING = 60.0  # seconds by which a reset time has to move for another event
 _KEPT_BACK = frozenset({PauseReason.USAGE_LIMIT, PauseReason.RATE_LIMIT, PauseReason.AUTH, PauseReason.BILLING})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Under:
-    """The account that a run had."""
+    """The account of a run."""
 
     agent: str
     account: str
@@ -33,6 +34,8 @@ class Under:
 
 
 class SqliteAccounts:
+    """The SQLite adapter of `Accounts`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "accounts")
         self._events = events
@@ -42,7 +45,7 @@ class SqliteAccounts:
         return [account for account in map(_account, found) if account.holds(now)] if found else ()
 
     def after_run(self, under: Under, task_id: str, outcome: Outcome, parking: Parking | None, now: Instant) -> None:
-        """Part of `tasks.settle`."""
+        """Park, stop or open the account after a run of it. Part of `tasks.settle`."""
         if parking is not None:
             news = ShutAccount(
                 agent=under.agent,
@@ -66,7 +69,7 @@ class SqliteAccounts:
     def resume(self, agent: str, name: str, by: str, now: Instant) -> Sequence[str]:
         account = self._get(agent, name)
         if account is None:
-            raise Conflict(f"The account {full_name(agent, name)} is not shut; nothing was changed.")
+            raise Conflict(f"The account {full_name(agent, name)} is neither parked nor stopped; nothing was changed.")
         self._open(account, f"opened by {by}", now)
         for_people = []
         for row in self._sql.rows("paused_under", agent=agent, account=name):
@@ -129,12 +132,13 @@ class SqliteAccounts:
         self._events.raise_alert(
             account_alert(account.full_name),
             f"The account {account.full_name} is stopped: {account.reason}. No task gets it.",
-            f"Put {what} right, then `holdfast accounts resume {account.full_name}`: its tasks go on.",
+            f"Fix {what}, then type `holdfast accounts resume {account.full_name}`: its tasks go on.",
             now,
         )
 
     def _works(self, under: Under, now: Instant) -> None:
-        """A run that began before the account was shut says nothing about it."""
+        """Open the account after a completed run. A run that began before the account was parked or stopped does not
+        open it: such a run proves nothing about the account now."""
         account = self._get(under.agent, under.account)
         if account is not None and (under.started_at is None or under.started_at <= account.at):
             return

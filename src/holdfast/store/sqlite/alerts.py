@@ -1,4 +1,4 @@
-"""The SQLite side of store/port/history.py: alerts on their way to people: an outbox."""
+"""The SQLite side of `Notices` in store/port/history.py: the outbox of alerts on their way to people."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from holdfast.store.sqlite.rows import encode
 
 
 class SqliteNotices:
+    """The SQLite adapter of `Notices`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "notices")
         self._events = events
@@ -82,7 +84,7 @@ class SqliteNotices:
             statement, id=delivery.notice.id, target=delivery.target, attempts=delivery.attempts, **values
         )
         if changed == 0:
-            raise Conflict(f"Notice {delivery.notice.key} is not where it was; somebody else sends it.")
+            raise Conflict(f"Notice {delivery.notice.key} was changed meanwhile; another sender has it.")
 
     def _emit(self, kind: str, delivery: Delivery, message: str, told: str, level: Level, now: Instant) -> None:
         data = {

@@ -1,4 +1,5 @@
-"""The SQLite side of store/port/workspaces.py: whole trees of running and paused tasks, recorded under the fence."""
+"""The SQLite side of `Checkpoints` in store/port/workspaces.py: whole trees of running and paused tasks, under the
+fence."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ from holdfast.store.sqlite.fence import refusing_duplicates, require_owner
 
 
 class SqliteCheckpoints:
+    """The SQLite adapter of `Checkpoints`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "checkpoints")
         self._tasks = Cursor(connection, "tasks")
@@ -42,8 +45,7 @@ class SqliteCheckpoints:
         raise NotFound(f"Task {task_id} has no checkpoint {number}: {kept} (`holdfast show {task_id}`).")
 
     def save(self, grip: Grip, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
-        if not faults.skips("checkpoint-fence"):
-            require_owner(self._tasks, grip)
+        require_owner(self._tasks, grip)
         with refusing_duplicates(f"Task {grip.task_id} has a checkpoint {checkpoint.number} already."):
             self._sql.change(
                 "add",
@@ -143,7 +145,7 @@ class SqliteCheckpoints:
     def stays_paused(self, task_id: str, number: int, why: str, now: Instant) -> None:
         message = f"Task {task_id} stays paused: it was to go back to checkpoint {number}, and {why}."
         if self._sql.change("wait_for_operator", task_id=task_id, reason=message, now=now.wall) == 0:
-            return  # somebody resumed or cancelled it at the same moment
+            return  # the task was resumed or cancelled at the same moment
         self._sql.change("unchoose", task_id=task_id, number=number)
         faults.tx("checkpoint.stays_paused")
         self._emit("checkpoint.not-restored", task_id, None, message, why, {"number": number}, now, Level.WARNING)

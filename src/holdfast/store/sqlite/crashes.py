@@ -1,4 +1,7 @@
-"""The SQLite side of store/port/history.py: the history of crashes, and the alert of a task that crashed out."""
+"""The SQLite side of `Crashes` in store/port/history.py: the history of crashes.
+
+Also the alert about a task that crashed too often.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,15 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 
 class SqliteCrashes:
+    """The SQLite adapter of `Crashes`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "crashes")
         self._events = events
 
     def after_settle(self, task_id: str, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
-        """Part of `tasks.settle`: its claim is given up and its work is saved, so that the record can say so."""
+        """Record a crash as part of `tasks.settle`. By then the claim is released and the work is saved, so that the
+        record can include both."""
         answer = answer_to(verdict.outcome, goes_on=decision.action is Action.REQUEUE)
         if answer is Answer.IGNORE:
             return
@@ -40,7 +46,8 @@ class SqliteCrashes:
             self._tell(task_id, run_id, verdict, decision, answer, row, now)
 
     def alert(self, task_id: str, verdict: Verdict, decision: Decision, is_preserved: bool, now: Instant) -> None:
-        """R-CRASH-06: one per episode. An operator's retry ends it. `is_preserved`: its workspace stays."""
+        """Raise one alert per episode (R-CRASH-06). An operator's retry closes it. `is_preserved`: the workspace
+        stays."""
         row = self._sql.row("of_task", task_id=task_id) or {}
         recovered = Recovered(
             branch=row.get("branch"),

@@ -1,4 +1,4 @@
-"""Events and alerts: appended in the transaction of the change that they tell of."""
+"""Events and alerts, appended in the transaction of the change that they are about."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from holdfast.store.sqlite.rows import encode_words
 
 
 class SqliteEvents:
+    """The SQLite adapter of `Events`, and the start of every delivery."""
+
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Cursor(connection, "hosts")
         self._outbox = Cursor(connection, "notices")
@@ -91,7 +93,7 @@ class SqliteEvents:
             self._over(row, by, now)
 
     def close_alerts_of_run(self, run_id: str, now: Instant) -> None:
-        """Whether it is stuck, or does not end: that is over with the run itself."""
+        """Close the alerts that a run is stuck or does not end: both are over with the run."""
         by = "the run's end"
         stuck, unended = stuck_alert(run_id), unended_alert(run_id)
         closed = self._sql.rows("close_alerts_of_run", stuck=stuck, unended=unended, by=by, now=now.wall)
@@ -100,7 +102,7 @@ class SqliteEvents:
             self._over(row, by, now)
 
     def close_alerts_of_task(self, task_id: str, by: str, now: Instant) -> None:
-        """That it stopped and needs somebody: over when it goes on, or is done with."""
+        """Close the alerts that a task stopped and needs a person: over when the task goes on or has ended."""
         closed = self._sql.rows(
             "close_alerts_of_task",
             task_id=task_id,
@@ -114,8 +116,8 @@ class SqliteEvents:
             self._over(row, by, now)
 
     def _notice(self, alert: Row, what: str, now: Instant, by: str = "", why: str = "") -> None:
-        """It goes on its way in the transaction that it tells of."""
-        from holdfast.core.tasks.alerts import Transition, body_of, key_of  # few who write have to do with alerts
+        """Put a notice into the outbox, in the transaction of the change that it is about."""
+        from holdfast.core.tasks.alerts import Transition, body_of, key_of  # few writers deal with alerts
 
         transition = Transition(what)
         key = key_of(alert["id"], transition, now.wall)

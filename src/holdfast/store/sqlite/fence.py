@@ -1,4 +1,4 @@
-"""The fence: a write about a running task happens only for its present owner."""
+"""The fence: only the present owner of a running task may write about it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from holdfast.store.sqlite.engine.statements import Cursor
 
 
 def require_owner(tasks: Cursor, grip: Grip) -> None:
-    """Raise NotOwner unless `grip` still holds. Same transaction as the write, so nothing can come between."""
+    """Raise NotOwner unless the ownership `grip` is still valid. The write is in the same transaction, so nothing
+    can happen in between."""
     if tasks.row("check_owner", id=grip.task_id, fence=grip.fence, owner=grip.owner) is None:
         raise refused(grip)
 
 
 @contextmanager
 def refusing_duplicates(message: str) -> Iterator[None]:
-    """A constraint that the database holds is a conflict for the caller, not the driver's own error."""
+    """Turn a violated constraint of the database into Conflict, so that callers do not see the driver's error."""
     try:
         yield
     except apsw.ConstraintError as error:

@@ -1,4 +1,4 @@
-"""The SQLite side of store/port/dispatch.py: dispatch that is held back until a probe says otherwise."""
+"""The SQLite side of `Holds` in store/port/dispatch.py: dispatch that is held back until a probe succeeds."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import decode, encode
 
-_REMEMBERED = 86400.0  # seconds; a death counts for half a minute
+_REMEMBERED = 86400.0  # seconds. Ample: a death counts towards a mass death for half a minute
 
 
 class SqliteHolds:
+    """The SQLite adapter of `Holds`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "holds")
         self._events = events
@@ -153,8 +155,8 @@ class SqliteHolds:
         elif hold.scope is Scope.ACCOUNT:
             message = f"One task under the account {hold.name} goes first, the others follow: {hold.reason}."
         else:
-            then = "Only an operator lets it start again" if hold.for_operator else "Then one task goes first"
-            message = f"{_what(hold)} is held back{again}: {hold.reason}. {then}."
+            then = "Only an operator can release them" if hold.for_operator else "Then one task goes first, as a probe"
+            message = f"{_what(hold)} are held back{again}: {hold.reason}. {then}."
         self._events.emit(
             Event(
                 kind="dispatch.held",
@@ -189,8 +191,8 @@ class SqliteHolds:
 
 def _what(hold: Hold) -> str:
     if hold.scope is Scope.FLEET:
-        return "Whatever waits"
-    return f"What waits for the {'provider' if hold.scope is Scope.PROVIDER else 'account'} {hold.name}"
+        return "All waiting tasks"
+    return f"Tasks that wait for the {'provider' if hold.scope is Scope.PROVIDER else 'account'} {hold.name}"
 
 
 @understood

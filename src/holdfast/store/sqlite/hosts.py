@@ -1,4 +1,4 @@
-"""Host leases and operators' requests."""
+"""Leases of supervisors, and requests of operators."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from holdfast.base import faults
 from holdfast.base.errors import LeaseLost, NotFound
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Level, Request, RequestKind
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.engine.statements import Cursor
@@ -18,14 +19,14 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 
 class SqliteHosts:
-    """One lease per supervisor, not per task: renewing it costs one row a beat, however many agents run."""
+    """Leases: one per supervisor, not per task. Renewing it costs one row per beat, however many agents run."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "hosts")
         self._events = events
 
     def open(self, host: Host, ttl: float, now: Instant) -> Sequence[str]:
-        self._sql.change("drop_old_downs", now=now.wall)
+        self._sql.change("drop_old_downs", answer=RequestAnswer(RequestResult.SUPERVISOR_GONE).text, now=now.wall)
         lost = self._sql.rows("lose_others", id=host.id, now=now.wall)
         for row in lost:
             self._events.emit(
@@ -92,6 +93,8 @@ class SqliteHosts:
 
 
 class SqliteRequests:
+    """The SQLite adapter of `Requests`."""
+
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Cursor(connection, "hosts")
 
@@ -122,6 +125,6 @@ class SqliteRequests:
     def pending(self) -> Sequence[Request]:
         return [rows.request(row) for row in self._sql.rows("pending")]
 
-    def answer(self, request_id: int, answer: str, now: Instant) -> None:
-        self._sql.change("answer", id=request_id, answer=answer, now=now.wall)
+    def answer(self, request_id: int, answer: RequestAnswer, now: Instant) -> None:
+        self._sql.change("answer", id=request_id, answer=answer.text, now=now.wall)
         faults.tx("request.answer")

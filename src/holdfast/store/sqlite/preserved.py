@@ -25,7 +25,7 @@ COMPONENT = "workspace-cleanup"
 
 
 class SqliteKeeps:
-    """`get` reads a task."""
+    """The SQLite adapter of `Keeps`. `get` reads a task."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class SqliteKeeps:
             faults.tx("task.keep")
             self._tell_kept(task_id, None, ttl, by, now)
             return self._workspaces.current(task_id)
-        there = self._workspaces.all_current(task_id)  # its own first, then those of members
+        there = self._workspaces.all_current(task_id)  # the task's own first, then those of members
         if not there:
             raise Conflict(
                 f"Task {task_id} has no workspace any more; `holdfast why {task_id}` says where its work is."
@@ -111,7 +111,7 @@ class SqliteKeeps:
     def expire(self, workspace: Workspace, now: Instant) -> bool:
         reason = "it was preserved for as long as its task's `workspace.preserve_ttl` says, or `holdfast keep` did"
         if self._sql.change("expire", id=workspace.id, reason=f"{reason} (expiry)", now=now.wall) == 0:
-            return False  # kept, retried or dropped since
+            return False  # the workspace was kept, retried or dropped since
         faults.tx("workspace.expire")
         self._tell(
             "workspace.expired",
@@ -185,7 +185,7 @@ class SqliteKeeps:
 
 
 def _sentence(workspace: Workspace, decided: Disposition, ending: TaskState) -> str:
-    """R-CLEAN-04, word for word."""
+    """Return the sentence that R-CLEAN-04 prescribes, word for word."""
     container = f", container {workspace.container[:12]}" if workspace.container else ""
     return (
         f"Preserving workspace of {ending} task {workspace.task_id}: strategy {workspace.strategy}{container}, "

@@ -1,4 +1,4 @@
-"""Forgetting old history, a bounded piece per transaction; what may go is decided in the transaction it goes in."""
+"""Deletion of old history, a bounded piece per transaction. Each piece is chosen in the transaction that deletes it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ _OF_A_TASK = (
     "results",
     "runs",
     "workspaces",
-)  # in an order that keys allow
+)  # in an order that the foreign keys allow
 _SMALL = ("drop_requests", "drop_alerts", "drop_hosts", "drop_usage")
 
 
 class SqliteHistory:
+    """The SQLite adapter of `History`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "history")
         self._events = events
@@ -63,7 +65,8 @@ class SqliteHistory:
         return found, None if lowest is None else int(lowest)
 
     def forget_task(self, task: OldTask, before: float) -> bool:
-        """Looked at again: since it was found, somebody may have asked for it to run again."""
+        """Delete the task if it may still be forgotten. It is checked again: since it was found, an operator may
+        have retried it."""
         found = self._sql.rows("forgettable", below=task.seq + 1, before=before, limit=1)
         if [row["id"] for row in found] != [task.id]:
             return False

@@ -1,4 +1,4 @@
-"""Rows to model values and back."""
+"""Conversion of rows to model values and back."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _IN_SETTINGS = (
 )
 
 
-_RULES: dict[str, Any] = {  # the fields of a specification that are rules: only what is not the default is kept
+_RULES: dict[str, Any] = {  # fields of a specification that hold rules: only values other than the default are stored
     "health": DEFAULT_HEALTH,
     "limits": DEFAULT_LIMITS,
     "workspace": DEFAULT_WORKSPACE,
@@ -72,9 +72,9 @@ _RULES: dict[str, Any] = {  # the fields of a specification that are rules: only
 }
 
 _OF_USAGE = ("input", "output", "cached", "reasoning", "turns", "model")
-MOST_SHARED = 4096  # characters; longer settings (a scenario, say) are hardly ever those of another task
+MOST_SHARED = 4096  # characters. Longer settings (for example a scenario) are hardly ever those of another task
 _settings = attrgetter(*_IN_SETTINGS)
-_STRATEGIES = {str(strategy): strategy for strategy in Strategy}  # a look into a dict is six times as fast as the call
+_STRATEGIES = {str(strategy): strategy for strategy in Strategy}  # a dict lookup is six times as fast as the call
 _STATES = {str(state): state for state in TaskState}
 
 encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes a new encoder at every call
@@ -82,12 +82,14 @@ decode = json.JSONDecoder().decode
 
 
 def encode_words(value: Any) -> str:
-    """What happened, as JSON, without the secrets that may be in it: for whatever agents and tools have a word in."""
+    """Return a record of what happened as JSON, with secrets redacted. Use it for all text that agents and tools
+    contribute to."""
     return encode(redacted_in(value))
 
 
 def settings_of(spec: TaskSpec) -> str:
-    """The part of a task's specification that no query looks into, but for labels while something holds back."""
+    """Return the part of a task's specification that queries do not read, except labels while something is held
+    back."""
     kept = dict(zip(_IN_SETTINGS, _settings(spec), strict=True))
     for name, default in _RULES.items():
         rules = getattr(spec, name)
@@ -110,7 +112,7 @@ def settings_of(spec: TaskSpec) -> str:
 
 @lru_cache(maxsize=64)
 def _settings_from(text: str) -> dict[str, Any]:
-    """Tasks of one fleet mostly have the same settings. Read only: all of them share what this returns."""
+    """Return parsed settings. Tasks of one fleet mostly have the same ones. Read only: all callers share the value."""
     return _read_settings(text)
 
 
@@ -126,7 +128,7 @@ def _read_settings(text: str) -> dict[str, Any]:
 
 @understood
 def task(row: tuple[Any, ...]) -> Task:
-    """From the columns that queries/tasks.sql calls `task_columns`, in their order."""
+    """Return a task from the columns that queries/tasks.sql calls `task_columns`, in their order."""
     (
         task_id,
         repo_id,
@@ -187,20 +189,21 @@ def task(row: tuple[Any, ...]) -> Task:
 
 
 def written_progress(progress: Progress) -> str | None:
-    """Only what is told to the next run are words: by the rest (stages by name) a task finds its way."""
+    """Return the column `progress`. Only the feedback for the next run is redacted, because it is free text. The
+    task needs the rest (stages by name) unchanged."""
     return (
         None if progress == START else encode(plain_progress(replace(progress, feedback=redacted(progress.feedback))))
     )
 
 
 def bound_account(spec: TaskSpec) -> str | None:
-    """The account that a task names."""
+    """Return the account that a task names."""
     named = spec.agent_options.get("account")
     return named if isinstance(named, str) and named else None
 
 
 def added_task(spec: TaskSpec) -> Task:
-    """A task as it stands right after it was added: the schema's defaults."""
+    """Return a task as it is right after it was added, with the schema's defaults."""
     return Task(
         spec=spec,
         state=TaskState.QUEUED,
@@ -218,7 +221,7 @@ def added_task(spec: TaskSpec) -> Task:
 
 
 def written_usage(usage: RunUsage | None) -> str | None:
-    """Without the cost, which has a column of its own."""
+    """Return the column `usage`, without the cost, which has its own column."""
     if usage is None:
         return None
     return encode({name: getattr(usage, name) for name in _OF_USAGE if getattr(usage, name)})

@@ -1,4 +1,5 @@
-"""Runs: every write is under the task's fence."""
+"""The runs facet: every write is under the task's fence. Also the part of a run's row that comes from its agent's
+reports."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _SAID = {ReportKind.COMPLETE: "it is complete", ReportKind.FAIL: "it failed"}
 
 
 def claim_that_stands(run: Run, news: AgentNews, now: Instant) -> Claim | None:
-    """The first one, for ever."""
+    """Return the claimed result that counts: the first one, for ever."""
     if run.claim is not None or not news.claims:
         return run.claim
     first = news.claims[0]
@@ -36,11 +37,12 @@ def claim_that_stands(run: Run, news: AgentNews, now: Instant) -> Claim | None:
 
 
 def contradiction(claim: Claim | None, news: AgentNews) -> Report | None:
-    """A result that says something else than the one that stands. The same word again is no news."""
+    """Return a claimed result that differs from the one that counts. A repeated result is not a contradiction."""
     return next((other for other in news.claims if claim is not None and other.kind is not claim.kind), None)
 
 
 def heard(run: Run, claim: Claim | None, news: AgentNews) -> Heard:
+    """Return what the run has received from its agent, with these reports added."""
     return replace(
         run.heard,
         offset=news.offset,
@@ -50,7 +52,7 @@ def heard(run: Run, claim: Claim | None, news: AgentNews) -> Heard:
 
 
 def written(heard: Heard, news: AgentNews, before: str | None, now: Instant) -> str:
-    """The column `reports`: how far we are, and the newest progress for `show` and `why`."""
+    """Return the text of the column `reports`: the offset, and the newest progress for `show` and `why`."""
     progress = decode(before).get("progress") if before else None
     if news.progress is not None:
         progress = {"message": news.progress.message, "percent": news.progress.percent, "at": now.wall}
@@ -79,7 +81,7 @@ def written_claim(claim: Claim | None) -> str | None:
 
 
 def reason_for_people(run: Run, claim: Claim | None, news: AgentNews) -> str | None:
-    """What the running task's row says from now on; None: nothing new."""
+    """Return the new reason for the running task's row, or None if nothing changed."""
     if claim is not None:
         return said(claim) if run.claim is None else None
     return f"its agent is at {news.progress}" if news.progress is not None else None
@@ -90,6 +92,8 @@ def said(claim: Claim | Report) -> str:
 
 
 def events_of(run: Run, claim: Claim | None, news: AgentNews) -> Iterator[Event]:
+    """Yield the events about an agent's reports."""
+
     def told(kind: str, message: str, level: Level = Level.INFO, **more: Any) -> Event:
         message = f"Run {run.id}: {message}."
         return Event(
@@ -99,7 +103,7 @@ def events_of(run: Run, claim: Claim | None, news: AgentNews) -> Iterator[Event]
     if news.refused and not run.heard.refused:
         yield told(
             "agent.reports-refused",
-            f"something in its channel is no report of this run and is ignored ({news.refused_why})",
+            f"a line in its channel is not a report of this run and was ignored ({news.refused_why})",
             Level.WARNING,
             reason=news.refused_why,
             data={"refused": news.refused},
@@ -113,11 +117,13 @@ def events_of(run: Run, claim: Claim | None, news: AgentNews) -> Iterator[Event]
     other = contradiction(claim, news)
     if claim is not None and other is not None and not run.heard.contradicted:
         data = {"kind": str(other.kind), "message": other.message, "counts": False}
-        words = f"{said(other)}, after it had reported that {_SAID[claim.kind]}; the first word counts"
+        words = f"{said(other)}, after it had reported that {_SAID[claim.kind]}; the first report counts"
         yield told("agent.claimed", words, Level.WARNING, reason=str(other.kind), data=data)
 
 
 class SqliteRuns:
+    """The SQLite adapter of `Runs`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "runs")
         self._tasks = Cursor(connection, "tasks")
@@ -190,14 +196,14 @@ class SqliteRuns:
         if changed == 0:
             changed = self._sql.change("escalate", id=run_id, task_id=grip.task_id, why=str(why), reason=reason or None)
         if changed == 0:
-            return  # it ended meanwhile, or the stronger reason stands
+            return  # the run ended meanwhile, or a stronger reason is recorded already
         faults.tx("run.stopping")
         self._events.emit(
             Event(
                 kind="run.stopping",
                 task_id=grip.task_id,
                 run_id=run_id,
-                message=f"Run {run_id} is told to stop ({why}){': ' if reason else ''}{reason}.",
+                message=f"Run {run_id} is being stopped ({why}){': ' if reason else ''}{reason}.",
                 reason=str(why),
             ),
             now,
@@ -303,7 +309,8 @@ class SqliteRuns:
         )
 
     def settle(self, grip: Grip, run_id: str, now: Instant) -> Under | None:
-        """Part of `tasks.settle`; the ownership is checked there. The account that it ran under, if it had one."""
+        """Settle a run as part of `tasks.settle`, which checks the ownership. Return the account of the run, if it
+        had one."""
         found = self._sql.tuples("settled", id=run_id, task_id=grip.task_id, now=now.wall)
         if not found:
             raise Conflict(f"Run {run_id} cannot be settled: it has not ended, or was settled before.")

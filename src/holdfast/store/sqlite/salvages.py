@@ -1,4 +1,4 @@
-"""Saved work that goes: marked first, with its event; the row goes when its commit is gone."""
+"""Salvaged work that is dropped: marked first, with its event. The row is deleted when its commit is gone."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 
 class SqliteSalvages:
+    """The SQLite adapter of `Salvages`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "salvages")
         self._events = events
@@ -25,7 +27,7 @@ class SqliteSalvages:
     def expire(self, before: float, limit: int, now: Instant) -> int:
         found = self._sql.rows("expired", before=before, limit=limit)
         for row in found:
-            self._drop(row, "it was kept for as long as `salvage.keep` says", now)
+            self._drop(row, "it was kept for as long as `salvage.keep` requires", now)
         return len(found)
 
     def drop(self, ids: Sequence[str], by: str, now: Instant) -> None:
@@ -48,7 +50,7 @@ class SqliteSalvages:
                 kind="salvage.dropped",
                 component="retention",
                 task_id=row["task_id"],
-                message=f"Salvage {row['id']} ({row['files']} file(s) of task {row['task_id']}) goes: {reason}.",
+                message=f"Salvage {row['id']} ({row['files']} file(s) of task {row['task_id']}) is dropped: {reason}.",
                 reason=reason,
                 data={"salvage": row["id"], "commit": row["commit_id"], "ref": row["ref"], "files": row["files"]},
             ),

@@ -23,6 +23,8 @@ from holdfast.store.sqlite.rows import decode, encode
 
 
 class SqliteSchedules:
+    """The SQLite adapter of `Schedules`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "schedules")
         self._events = events
@@ -58,7 +60,7 @@ class SqliteSchedules:
             return
         self._sql.change("define", **at, file=file, definition=_written(schedule))
         if before.schedule.enabled != schedule.enabled:
-            self._sql.change("say", **at, word=None, by=None)  # the file's word is the newer one
+            self._sql.change("say", **at, word=None, by=None)  # the file's change is newer than the operator's
         after = self._record(schedule.repo, schedule.name)
         assert after is not None
         has_new_time = (before.schedule.cron, before.schedule.zone) != (schedule.cron, schedule.zone)
@@ -97,12 +99,12 @@ class SqliteSchedules:
         if before.enabled == word:
             return False
         self._begin(before, f"{'enabled' if word else 'disabled'} by {by}", now)
-        how = ("enabled", "goes on from now") if word else ("disabled", "fires no more until it is enabled")
+        how = ("enabled", "goes on from now") if word else ("disabled", "does not fire until it is enabled")
         self._tell_change(before.schedule, how[0], f"was {how[0]} by {by}; it {how[1]}", now)
         return True
 
     def _begin(self, record: ScheduleRecord, why: str, now: Instant) -> None:
-        """Nothing of the past is due, nothing waits, nothing is wrong."""
+        """Start over from now: no past occurrence is due, none waits, and no trouble is recorded."""
         self._sql.change("begin", **_at(record.schedule), now=now.wall)
         self._sql.change("drop_waiting", **_at(record.schedule), why=why, now=now.wall)
         faults.tx("schedule.begin")
@@ -116,7 +118,7 @@ class SqliteSchedules:
     ) -> Sequence[float]:
         at = _at(record.schedule)
         if not self._sql.change("move", **at, before=record.cursor, cursor=cursor):
-            raise Conflict(f"Schedule '{record.schedule.name}' was looked after by somebody else meanwhile.")
+            raise Conflict(f"Schedule '{record.schedule.name}' was moved on by another process meanwhile.")
         faults.tx("schedule.move")
         for occurrence in occurrences:
             self._sql.change("admit", **at, fire_time=occurrence, state="waiting", why="", now=now.wall)
@@ -132,19 +134,12 @@ class SqliteSchedules:
             faults.tx("schedule.rewind")
 
     def fire(self, record: ScheduleRecord, occurrence: float, task_id: str, now: Instant) -> None:
-        if faults.skips("cursor"):
-            self._sql.change(
-                "unfire", **_at(record.schedule), cursor=record.cursor
-            )  # as if it had never fired: a storm
-            self._sql.change("unadmit", **_at(record.schedule), fire_time=occurrence)
-            faults.tx("schedule.unfire")
-            return
         self._decide(record, occurrence, "fired", task_id, "", now)
         late = now.wall - occurrence
         self._fired(record, occurrence, task_id, now, {"scheduled": True, "late": round(late, 3)}, "")
 
     def fire_by_hand(self, key: str, task_id: str, by: str, now: Instant) -> None:
-        record = self.get(key)  # its last task may well go on: then both have to end before the next one
+        record = self.get(key)  # the last task may still run: then both tasks have to end before the next one
         self._sql.change("by_hand", **_at(record.schedule), task=task_id, why=f"by {by}", now=now.wall)
         faults.tx("schedule.by_hand")
         self._fired(record, now.wall, task_id, now, {"scheduled": False, "by": by}, f" by {by}, out of turn")
@@ -166,20 +161,20 @@ class SqliteSchedules:
         if not self._sql.change("admit", **at, fire_time=occurrence, state="skipped", why=why, now=now.wall):
             return
         faults.tx("schedule.skip")
-        message = f"Schedule '{record.schedule.name}' leaves this occurrence out: {why}."
+        message = f"Schedule '{record.schedule.name}' skips this occurrence: {why}."
         self._tell("schedule.skipped", record.schedule, message, now, reason=why, data={"fire_time": occurrence})
 
     def left_out(self, record: ScheduleRecord, occurrences: Sequence[float], now: Instant) -> None:
         count = len(occurrences)
         many = f"{count} occurrences or more" if count >= COUNTED else f"{count} occurrence(s)"
-        why = "nobody was there when they were due, or the clock was set forward"
-        message = f"Schedule '{record.schedule.name}' leaves out {many} before its latest: {why}."
+        why = "no supervisor was active when they were due, or the clock was set forward"
+        message = f"Schedule '{record.schedule.name}' skips {many} before its latest: {why}."
         data = {"fire_time": occurrences[-1], "first": occurrences[0], "count": count}
         self._tell("schedule.skipped", record.schedule, message, now, reason=why, data=data)
 
     def missed(self, record: ScheduleRecord, latest: float, now: Instant) -> None:
-        why = "nobody was there when it was due, and its `misfire` is skip"
-        message = f"Schedule '{record.schedule.name}' leaves out what was missed: {why}."
+        why = "no supervisor was active when it was due, and its `misfire` is skip"
+        message = f"Schedule '{record.schedule.name}' skips what was missed: {why}."
         self._tell("schedule.skipped", record.schedule, message, now, reason=why, data={"fire_time": latest})
 
     def replacing(self, record: ScheduleRecord, task_id: str) -> None:
@@ -201,7 +196,7 @@ class SqliteSchedules:
     ) -> None:
         at = _at(record.schedule)
         if not self._sql.change("decide", **at, fire_time=occurrence, state=state, task=task_id, why=why, now=now.wall):
-            raise Conflict(f"This occurrence of schedule '{record.schedule.name}' was decided by somebody else.")
+            raise Conflict(f"This occurrence of schedule '{record.schedule.name}' was decided by another process.")
         faults.tx("schedule.decide")
 
     def owed(self) -> int:
@@ -294,10 +289,11 @@ def _written(schedule: Schedule) -> str:
 @understood
 @functools.lru_cache(maxsize=512)
 def _read(definition: str) -> Schedule:
-    """As it was written; a version to come may know more of it. They are looked at often, and rarely change."""
+    """Return a schedule as it was written. Fields that only a later version knows are ignored. Cached: definitions
+    are read often and rarely change."""
     found: dict[str, object] = decode(definition)
     known = {item.name for item in dataclasses.fields(Schedule)}
     fields: dict[str, object] = {name: value for name, value in found.items() if name in known}
     fields["overlap"] = Overlap(str(fields.get("overlap", Overlap.SKIP)))
     fields["misfire"] = Misfire(str(fields.get("misfire", Misfire.LAST)))
-    return Schedule(**fields)  # type: ignore[arg-type]  # checked before it was written
+    return Schedule(**fields)  # type: ignore[arg-type]  # checked before the definition was written

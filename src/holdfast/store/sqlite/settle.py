@@ -1,4 +1,5 @@
-"""How a task's attempt, or the task itself, ends: the fenced settle, what it costs, and who waited for it in vain."""
+"""The end of an attempt or of a task: the fenced settle, its costs, and the cancelling of tasks that now wait in
+vain."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.runs.preserve import Disposition, resolve
 from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import TASK_TERMINAL, TaskState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Grip
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
@@ -43,7 +45,7 @@ _EVENT_OF = {
 
 
 class Endings:
-    """Part of the tasks facet. `get` reads a task."""
+    """The part of the tasks facet about endings. `get` reads a task."""
 
     def __init__(
         self,
@@ -78,12 +80,11 @@ class Endings:
             raise Conflict(
                 f"Task {grip.task_id} cannot be settled: '{decision.action}' means that nothing proves its end."
             )
-        held = self._present(grip) if faults.skips("fence") else grip
         changed = self._sql.change(
             "settle",
             id=grip.task_id,
-            fence=held.fence,
-            owner=held.owner,
+            fence=grip.fence,
+            owner=grip.owner,
             run_id=run_id,
             state=str(state),
             reason=decision.reason,
@@ -107,7 +108,8 @@ class Endings:
         faults.tx("task.settle")
         self._tell_settled(grip, run_id, state, verdict, decision, now)
         if decision.pause is PauseReason.OPERATOR:
-            self.answer_pauses(grip.task_id, "the task is paused", now)  # at once: none of it may come after a resume
+            # In this transaction: a pause request must not be carried out after a later resume.
+            self.answer_pauses(grip.task_id, RequestAnswer(RequestResult.PAUSED), now)
         if run_id is not None:
             self._crashes.after_settle(grip.task_id, run_id, verdict, decision, now)
         if under is not None:
@@ -131,18 +133,14 @@ class Endings:
             self._accounts.after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
 
     def _kept_since(self, grip: Grip, state: TaskState, disposition: Disposition) -> Disposition:
-        """`holdfast keep` may have come after the decision: its word counts until this very transaction."""
+        """Return the disposition, or one that preserves if `holdfast keep` came after the decision. The command
+        counts until this very transaction."""
         spec = self._get(grip.task_id).spec
         return disposition if disposition.preserve or not spec.keep_workspace else resolve(spec, state)
 
-    def _present(self, grip: Grip) -> Grip:
-        """Whoever holds the task now: what a settle without its fence check would amount to."""
-        task = self._get(grip.task_id)
-        return grip if task.owner is None else Grip(task_id=task.id, fence=task.fence, owner=task.owner)
-
     def tell_kin(self, task_id: str, how: TaskState, now: Instant, *, spare_children: bool = False) -> None:
-        """Whom the end of a task concerns: its parent is told; what waited for one that will not complete is cancelled,
-        and so are the subtasks of one that was cancelled; and in turn those whom that concerns."""
+        """Settle the tasks that depend on an ended task, and in turn those that depend on them. The parent gets an
+        event. Tasks that need one that will not complete are cancelled. So are the subtasks of a cancelled task."""
         ended = [(task_id, how)]
         while ended:
             over, how = ended.pop()
@@ -161,18 +159,19 @@ class Endings:
                     ended.append((waiting, TaskState.CANCELLED))
 
     def _in_vain(self, over: str, how: TaskState) -> list[tuple[str, str]]:
-        """(what waits for a task that has ended, why it waits in vain)."""
+        """Return pairs of a task that needs the ended one, and why it waits in vain."""
         if how is TaskState.COMPLETED:
             return []
         reason = f"it needs task {over}, which {'was' if how is TaskState.CANCELLED else 'has'} {how}"
         return [(str(row["id"]), reason) for row in self._sql.rows("waiting_dependents", id=over)]
 
-    def answer_pauses(self, task_id: str, answer: str, now: Instant) -> None:
-        if self._sql.change("answer_pauses", id=task_id, answer=answer, now=now.wall):
+    def answer_pauses(self, task_id: str, answer: RequestAnswer, now: Instant) -> None:
+        """Answer every pending pause request of the task."""
+        if self._sql.change("answer_pauses", id=task_id, answer=answer.text, now=now.wall):
             faults.tx("task.answer_pauses")
 
     def spend(self, task_id: str, budgets: Sequence[Budget], run_id: str | None, now: Instant) -> None:
-        """Paid within the task's present generation."""
+        """Record spends within the task's present generation."""
         for budget in budgets:
             self._sql.change(
                 "spend",

@@ -1,4 +1,4 @@
-"""The SQLite side of store/port/dispatch.py: money and tokens: what was used, by task, label and time."""
+"""The SQLite side of `Spending` in store/port/dispatch.py: money and tokens that were used, by task, label and time."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 
 class SqliteSpending:
+    """The SQLite adapter of `Spending`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "spending")
         self._families = Cursor(connection, "families")

@@ -1,4 +1,7 @@
-"""Subtasks in the store: whether one may be added, and who goes with a task that was cancelled ."""
+"""Subtasks in the store: limits on adding one, and what happens to the subtasks of a cancelled task.
+
+core/tasks/subtasks.py decides. This module reads and writes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ BY = "holdfast"
 
 
 class Families:
-    """Part of the tasks facet. `get` reads a task."""
+    """The part of the tasks facet about subtasks. `get` reads a task."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents, get: Callable[[str], Task]) -> None:
         self._sql = Cursor(connection, "families")
@@ -29,7 +32,8 @@ class Families:
         self._get = get
 
     def refuse_too_many(self, parent_id: str) -> None:
-        """The first task of a family says how large it may grow: whoever adds cannot have it otherwise."""
+        """Raise Conflict if the parent may not have another subtask. The first task of a family sets the limits, so
+        the process that adds a subtask cannot raise them."""
         parent = self._get(parent_id)
         [line] = self._sql.rows("line", id=parent_id)
         root = self._get(str(line["id"]))
@@ -43,7 +47,7 @@ class Families:
         self._events.emit(Event(kind="subtask.added", task_id=parent_id, message=message, data={"child": task_id}), now)
 
     def ended(self, task_id: str, how: TaskState, now: Instant) -> None:
-        """Its parent's history says so; that is all that reaches the parent."""
+        """Emit an event in the parent's history. Nothing else about the ended subtask reaches the parent."""
         parent = self._sql.value("parent_of", id=task_id)
         if parent is not None:
             message = f"Subtask {task_id} of {parent} {'was cancelled' if how is TaskState.CANCELLED else how}."
@@ -51,11 +55,12 @@ class Families:
             self._events.emit(Event(kind="subtask.ended", task_id=str(parent), message=message, data=data), now)
 
     def spares_children(self, task_id: str) -> bool:
-        """Whether who had a running task cancelled wants its subtasks to go on."""
+        """True if everyone who asked to cancel the running task asked to leave its subtasks alone."""
         return bool(self._sql.value("spares", id=task_id))
 
     def going_with(self, task_id: str, how: TaskState, now: Instant) -> Iterator[tuple[str, str]]:
-        """(waiting subtask, why it is cancelled now); those that run are asked to end. The caller cancels."""
+        """Yield (waiting subtask, why it is cancelled now). The caller cancels them. Running subtasks are asked to
+        end here."""
         if not reaches_children(how):
             return
         for row in self._sql.rows("living", id=task_id):

@@ -1,4 +1,4 @@
-"""The SQLite side of store/port/tasks.py."""
+"""Task lists in the store: each key of a repository becomes a task once. The SQLite side of `Intake`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from holdfast.store.sqlite.rows import encode
 
 
 class SqliteIntake:
+    """The SQLite adapter of `Intake`."""
+
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Cursor(connection, "intake")
 

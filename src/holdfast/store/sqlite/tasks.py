@@ -1,4 +1,4 @@
-"""Tasks: the atomic claim, the fenced settle, resumes and retries."""
+"""The tasks facet: the atomic claim, adoption, pauses, resumes and retries. `settle.py` has the end of an attempt."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from holdfast.core.runs.preserve import Disposition
 from holdfast.core.runs.resume import ResumeDecision, decide_resume
 from holdfast.core.runs.retry_budgets import Budget, Spend
 from holdfast.core.states import TaskState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Grip
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.accounts import SqliteAccounts
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
 
 
 class Pauses:
-    """`get` reads a task."""
+    """The part of the tasks facet about pauses: those that an operator asks for, and the one way out of every pause.
+
+    `get` reads a task.
+    """
 
     def __init__(
         self,
@@ -75,8 +79,8 @@ class Pauses:
             raise Conflict(f"Task {task_id} is {task.state}, not paused; nothing was changed.")
         if task.progress.awaits:
             raise Conflict(
-                f"Task {task_id} waits for your approval of what its last stage did; nothing was changed. Go on with "
-                f"`holdfast approve {task_id}`, or let it go again with `holdfast approve {task_id} --changes TEXT`."
+                f"Task {task_id} waits for your approval of what its last stage did; nothing was changed. Approve it: "
+                f"`holdfast approve {task_id}`. Or run it again: `holdfast approve {task_id} --changes TEXT`."
             )
         maximum = task.spec.max_resumes
         decision = decide_resume(task.resume_attempts, maximum, task_id, task.pause_reason, force=force)
@@ -84,13 +88,14 @@ class Pauses:
         if decision.allowed:
             self._go_on(task, decision, by, data | {"forced": force}, now, force=force)
             if operator:
-                self.withdraw_requests(task_id, f"resumed by {by}", now)
+                self.withdraw_requests(task_id, RequestAnswer(RequestResult.RESUMED, by), now)
         else:
             self._refuse(task, decision, data, now)
         return decision
 
-    def withdraw_requests(self, task_id: str, answer: str, now: Instant) -> None:
-        """An operator's later word: a pause that nobody carried out yet is not to come after it."""
+    def withdraw_requests(self, task_id: str, answer: RequestAnswer, now: Instant) -> None:
+        """Answer pause requests that were not carried out yet: an operator's later command must not be followed by
+        an old pause."""
         self._endings.answer_pauses(task_id, answer, now)
 
     # -- pieces --------------------------------------------------------------------------------------------------
@@ -115,7 +120,8 @@ class Pauses:
         self._events.emit(Event(kind="task.resumed", task_id=task.id, message=message, reason=by, data=data), now)
 
     def _refuse(self, task: Task, decision: ResumeDecision, data: dict[str, object], now: Instant) -> None:
-        """R-RES-04: the event of the refusal, the state, then `task.failed`; the pause fields stay as they were."""
+        """Fail the task because its resumes are used up (R-RES-04). The refusal's event comes first, then the state,
+        then `task.failed`. The pause fields stay as they were."""
         data["failure_reason"] = "max_resume_attempts_exceeded"
         self._tell("task.resume-refused", task.id, decision, data, now)
         _require_moved(self._sql.change("resume_refused", **_move(task, decision, now)), task)
@@ -143,7 +149,7 @@ def _move(task: Task, decision: ResumeDecision, now: Instant) -> dict[str, objec
         "id": task.id,
         "reason": decision.message,
         "earlier": task.resume_attempts,
-        "attempt": task.resume_attempts if faults.skips("resume-count") else decision.attempt,
+        "attempt": decision.attempt,
         "now": now.wall,
     }
 
@@ -154,6 +160,8 @@ def _require_moved(changed: int, task: Task) -> None:
 
 
 class SqliteTasks:
+    """The SQLite adapter of `Tasks`."""
+
     def __init__(
         self,
         connection: apsw.Connection,
@@ -195,7 +203,7 @@ class SqliteTasks:
                 now=now.wall,
             )
         except apsw.ConstraintError as error:
-            self._workspaces.repo(spec.repo_id)  # an unknown repository is told as such
+            self._workspaces.repo(spec.repo_id)  # raises NotFound for an unknown repository
             raise Conflict(f"There is a task {spec.id} already; nothing was added.") from error
         for needed in spec.needs:
             self._sql.change("add_need", task_id=spec.id, needs_id=needed)
@@ -206,7 +214,7 @@ class SqliteTasks:
         return self.get(spec.id) if spec.needs else rows.added_task(spec)
 
     def _refuse_hopeless(self, needs: Sequence[str]) -> None:
-        """A task after one that will not complete would wait for ever, in silence."""
+        """Raise Conflict if a needed task will not complete: a task after it would wait for ever, in silence."""
         for needed in needs:
             state = self.get(needed).state
             if state in (TaskState.FAILED, TaskState.CANCELLED):
@@ -241,7 +249,7 @@ class SqliteTasks:
             self._sql.change("forget_choice", id=task_id)
         if task.spec.stages:
             self._staging.retried(task, fresh=fresh)
-        self._pauses.withdraw_requests(task_id, f"retried by {by}", now)
+        self._pauses.withdraw_requests(task_id, RequestAnswer(RequestResult.RETRIED, by), now)
         faults.tx("task.retry")
         self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.queued", task_id, f"Task {task_id} {reason}.", now, reason=reason, data={"by": by})
@@ -257,8 +265,7 @@ class SqliteTasks:
     # -- supervisor ----------------------------------------------------------------------------------------------
 
     def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
-        unleased = int(faults.skips("claim-lease"))
-        lease = {"host": host_id, "boottime": now.boottime, "boot_id": now.boot_id, "unleased": unleased}
+        lease = {"host": host_id, "boottime": now.boottime, "boot_id": now.boot_id}
         if terms.held:
             return None
         if terms:
@@ -286,7 +293,6 @@ class SqliteTasks:
             from_host=task.owner,
             fence=task.fence,
             now=now.wall,
-            **{"raise": 0 if faults.skips("adopt-fence") else 1},
         )
         if not found:
             raise NotOwner(f"Task {task.id} was taken by someone else while we adopted it.")

@@ -16,7 +16,7 @@ from holdfast.core.tasks.trackers import CRASHES, Link, LinkState, backoff
 from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 
-_TOLD = {  # what a move is called, and how loud it is; others are steps on the way
+_TOLD = {  # the event kind and level of a move. Moves to other states are steps on the way and have no event
     LinkState.CLAIMED: ("issue.claimed", Level.INFO),
     LinkState.RELEASED: ("issue.released", Level.INFO),
     LinkState.CLOSED: ("issue.closed", Level.INFO),
@@ -33,6 +33,8 @@ _IN_WORDS = {
 
 
 class SqliteLinks:
+    """The SQLite adapter of `Links`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "links")
         self._events = events
@@ -81,7 +83,7 @@ class SqliteLinks:
         return self._get(link.id)
 
     def drop(self, link: Link, reason: str, now: Instant) -> None:
-        del reason, now  # nothing was ours, and nothing happened: the tracker's own record is the one to read
+        del reason, now  # nothing was ours and nothing happened, so there is no event: the tracker has its own record
         if self._sql.change("drop", id=link.id):
             faults.tx("link.drop")
 
@@ -139,7 +141,8 @@ class SqliteLinks:
             )
 
     def waiting_trackers(self, now: Instant) -> Mapping[str, float]:
-        """A wait that was decided in the future (the clock was set back since) is over."""
+        """Return the trackers that are not asked now. A wait that was decided in the future is over: the clock was
+        set back since."""
         return {
             str(row["repo_id"]): row["next_at"] - now.wall
             for row in self._sql.rows("waiting")

@@ -50,10 +50,10 @@ _LATER = (
 
 
 class SqliteTransaction:
-    """Made once per connection; what begins and commits is its owner's business (store or writer).
+    """All facets over one connection, made once per connection. The owner (store or writer) begins and commits.
 
-    Facets that few commands need are loaded when one does. A supervisor takes all of them at once (`whole`): what is
-    installed may change under it.
+    Facets that few commands need are imported on first use. A supervisor imports all of them at once (`whole`), because
+    the installed package may be upgraded while it runs.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:

@@ -1,4 +1,5 @@
-"""The SQLite side of store/port/dispatch.py: named workers, their crashes, and the tasks that wait for one."""
+"""The SQLite side of `Workers` in store/port/dispatch.py: named workers, their crashes, and the tasks that wait for
+one."""
 
 from __future__ import annotations
 
@@ -27,6 +28,8 @@ _EVENT_OF = {
 
 
 class SqliteWorkers:
+    """The SQLite adapter of `Workers`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "workers")
         self._events = events
@@ -130,7 +133,7 @@ class SqliteWorkers:
         self._sql.change("pardon", run_ids=runs)
         faults.tx("worker.pardon")
         for row in self._sql.rows("pardoned", run_ids=runs):
-            self._move(_record(row), WorkerState.READY, "its crash was part of a mass death, nobody's fault", now)
+            self._move(_record(row), WorkerState.READY, "its crash was part of a mass death", now)
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
@@ -152,8 +155,9 @@ class SqliteWorkers:
         by_run: str | None = None,
         data: dict[str, object] | None = None,
     ) -> WorkerRecord:
-        """Only from the state that was read; stopped → stopped makes an operator's word of it, or a more urgent one.
-        After a crash (`by_run`) the task stays as it was settled, and an alert is about to be raised."""
+        """Move a worker, only from the state that was read. Stopped → stopped is allowed: it makes an operator the
+        one who stopped it, or makes the stop more urgent. After a crash (`by_run`) the task stays as it was settled,
+        and the caller raises an alert."""
         legal = state in WORKER_MOVES[record.state] or (state is record.state and state is WorkerState.STOPPED)
         changed = legal and self._sql.change(
             "move",
@@ -180,7 +184,7 @@ class SqliteWorkers:
         return moved
 
     def _forgive(self, name: str) -> None:
-        """Earlier crashes stay in the history, but count no more."""
+        """Start a new generation of crashes. Earlier ones stay in the history but no longer count."""
         self._sql.change("forgive", worker=name)
         faults.tx("worker.forgive")
 
@@ -204,7 +208,7 @@ class SqliteWorkers:
         )
 
     def _alert(self, crash: WorkerCrash, now: Instant) -> None:
-        """R-CRASH-06: one per episode; whatever lets the worker go on ends it."""
+        """Raise one alert per episode (R-CRASH-06). Any move that lets the worker go on closes it."""
         decision, by_hand = crash.decision, f"holdfast worker restart {crash.worker}"
         by_itself = " It goes on by itself after a whole window without a crash."
         self._events.raise_alert(

@@ -1,4 +1,4 @@
-"""The SQLite side of store/port/tasks.py."""
+"""The SQLite side of `Staging` and `Results` in store/port/tasks.py: positions in workflows, and results of stages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
 from holdfast.core.model import Event, Level, Task, TaskSpec
 from holdfast.core.states import TaskState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.core.workflows.next_stage import Following, Step, approved, is_over, place, retried, sent_back
 from holdfast.core.workflows.result import GateResult, Result
 from holdfast.core.workflows.workflow import START, Progress, entered, stage_of
@@ -27,6 +28,8 @@ from holdfast.store.sqlite.rows import decode, encode_words
 
 
 class SqliteStaging:
+    """The SQLite adapter of `Staging`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "staging")
         self._tasks = Cursor(connection, "tasks")
@@ -102,7 +105,8 @@ class SqliteStaging:
         )
         if moved == 0:
             raise Conflict(f"Task {task_id} was changed by someone else at the same moment; nothing was changed.")
-        self._tasks.change("answer_pauses", id=task_id, answer=f"approved by {by}", now=now.wall)
+        answer = RequestAnswer(RequestResult.APPROVED, by)
+        self._tasks.change("answer_pauses", id=task_id, answer=answer.text, now=now.wall)
         faults.tx("stage.approve")
         self._events.close_alerts_of_task(task_id, by, now)
         self._events.emit(
@@ -123,7 +127,7 @@ class SqliteStaging:
         if not 0 <= stage < len(task.spec.stages) or (is_there and not task.progress.checks):
             return
         session_id = checkpoint.session_id if checkpoint.is_within_stage else None
-        # What its agent did after the checkpoint is not there any more: to ask only the gate would say nothing of it.
+        # What the agent did after the checkpoint is gone. Running only the gate would prove nothing about it.
         after = replace(task.progress, checks="") if is_there else self._entered(task, stage)
         standing = self._standing(task.spec, after)
         bound = rows.bound_account(_spec_at(task.spec, after))
@@ -154,12 +158,13 @@ class SqliteStaging:
     # -- pieces ------------------------------------------------------------------------------------------------------
 
     def _standing(self, spec: TaskSpec, progress: Progress) -> dict[str, str | None]:
-        """What a task's row says while it stands there."""
+        """Return the columns of a task's row for this position in its workflow."""
         at = _spec_at(spec, progress)
         return {"progress": rows.written_progress(progress), "agent": at.agent, "settings": rows.settings_of(at)}
 
     def _entered(self, task: Task, stage: int) -> Progress:
-        """Its agent is told of no run before: those were of other stages, or are undone."""
+        """Return the progress of a task that enters a stage. `since` hides earlier runs from the stage's agent: they
+        were of other stages, or are undone."""
         return replace(entered(task.progress, stage), since=int(self._sql.value("runs_so_far", id=task.id)))
 
     def _get(self, task_id: str) -> Task:
@@ -173,7 +178,7 @@ def _spec_at(spec: TaskSpec, progress: Progress) -> TaskSpec:
     stage = stage_of(spec.stages, progress)
     if stage is None:
         return spec
-    provider = "" if is_over(spec.stages, progress) else stage.provider  # nobody is asked any more
+    provider = "" if is_over(spec.stages, progress) else stage.provider  # no agent runs any more
     return replace(spec, agent=stage.agent, agent_options=stage.agent_options, timeout=stage.timeout, provider=provider)
 
 
@@ -182,13 +187,14 @@ def _held(grip: Grip) -> dict[str, object]:
 
 
 class SqliteResults:
+    """The SQLite adapter of `Results`."""
+
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Cursor(connection, "results")
         self._tasks = Cursor(connection, "tasks")
 
     def record(self, grip: Grip, result: Result) -> Result:
-        if not faults.skips("fence"):
-            require_owner(self._tasks, grip)
+        require_owner(self._tasks, grip)
         gate = result.gate
         changed = self._sql.change(
             "record",
@@ -215,7 +221,7 @@ class SqliteResults:
         )
         faults.tx("result.record")
         row = self._sql.row("last", task_id=grip.task_id) if changed else self._sql.row("of_run", run_id=result.run_id)
-        assert row is not None  # just written, or in the way of writing it
+        assert row is not None  # just written, or the earlier result of this run, which prevented it
         return _result(row)
 
     def of_task(self, task_id: str) -> Sequence[Result]:

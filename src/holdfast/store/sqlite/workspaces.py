@@ -1,4 +1,4 @@
-"""The workspace ledger, the repos, and what was salvaged."""
+"""The workspaces facet: the ledger of workspaces, the repositories, and what was salvaged."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ _EVENT_OF = {
 
 
 class SqliteWorkspaces:
+    """The SQLite adapter of `Workspaces`."""
+
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "workspaces")
         self._tasks = Cursor(connection, "tasks")
@@ -47,9 +49,9 @@ class SqliteWorkspaces:
         return rows.repo(row)
 
     def move_repo(self, old: str, path: str, common_dir: str) -> Repo:
-        """The repository known at `old` is now at `path`, with all that belongs to it."""
+        """Record that the repository known at `old` is now at `path`, with everything that belongs to it."""
         with refusing_duplicates(f"The repository {path} is known already; its tasks and those of {old} stay apart."):
-            self._sql.change("forget_unused_repo", path=path)  # a plain `init` in the new place came first
+            self._sql.change("forget_unused_repo", path=path)  # `holdfast init` was run in the new place first
             if self._sql.change("move_repo", old=old, path=path, common_dir=common_dir) == 0:
                 raise NotFound(f"No repository is known at {old}. `holdfast doctor` lists those that are.")
         self._sql.change("move_words", old=old, path=path)
@@ -71,8 +73,7 @@ class SqliteWorkspaces:
 
     def intend(self, grip: Grip, workspace: Workspace, now: Instant) -> None:
         self._require_owner(grip, workspace)
-        if not faults.skips("intent"):
-            self._record_intent(workspace, now)
+        self._record_intent(workspace, now)
 
     def _record_intent(self, workspace: Workspace, now: Instant) -> None:
         with refusing_duplicates(f"Task {workspace.task_id} has a workspace already; a second one is refused."):
@@ -158,7 +159,7 @@ class SqliteWorkspaces:
             ),
             now,
         )
-        if state is WorkspaceState.GONE:  # whatever could not be saved of it once
+        if state is WorkspaceState.GONE:  # an alert may be open that its work could not be saved
             self._events.close_alert(unsaved_alert(workspace.id), "its workspace: it was put away", now)
         return self.get(workspace.id)
 
@@ -172,8 +173,6 @@ class SqliteWorkspaces:
         self._require_owner(grip, workspace)
         self._tasks.change("fresh_start_made", id=grip.task_id)
         faults.tx("workspace.ready")
-        if faults.skips("intent") and self._sql.row("get", id=workspace.id) is None:
-            self._record_intent(workspace, now)
         return self.move(workspace, WorkspaceState.READY, reason, now)
 
     def enclosed(self, grip: Grip, workspace: Workspace, container: str) -> None:
@@ -191,7 +190,7 @@ class SqliteWorkspaces:
         faults.tx("workspace.dispose")
 
     def dispose_of_task(self, task_id: str, disposition: Disposition, now: Instant) -> None:
-        """Decide the fate of a finished task's workspace; the clean-up service carries it out."""
+        """Decide what happens to a finished task's workspaces. The clean-up service carries it out."""
         word = "preserve" if disposition.preserve else "clean"
         if self._sql.change(
             "dispose_of_task", task_id=task_id, disposition=word, reason=str(disposition), now=now.wall
@@ -199,14 +198,16 @@ class SqliteWorkspaces:
             faults.tx("workspace.dispose_of_task")
 
     def dispose_by_setting(self, spec: TaskSpec, ending: TaskState, now: Instant) -> None:
-        """For a task that ended while it waited: nobody has saved its work yet, so the clean-up does that first."""
+        """Decide what happens to the workspaces of a task that ended while it waited. Its work is not saved yet, so
+        the clean-up salvages it first."""
         disposition = resolve(spec, ending)
         word = "preserve" if disposition.preserve else "salvage"
         for workspace in self.all_current(spec.id):
             self.dispose(workspace, word, str(disposition), now)
 
     def refuse_while_cleaning(self, task_id: str) -> None:
-        """A retry waits until the last ending is carried out: its path and branch must be free, its work saved."""
+        """Raise Conflict until the last ending is carried out. For a retry the path and branch must be free and the
+        work saved."""
         for workspace in self.all_current(task_id):
             if workspace.state is WorkspaceState.PRESERVED and workspace.disposition != "salvage":
                 continue

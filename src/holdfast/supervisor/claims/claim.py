@@ -1,21 +1,27 @@
-"""Taking tasks while there is room: each named worker one, and anonymous agents up to their number.
+"""The claim: take waiting tasks while there are slots, one for each named worker and `agents` for all others.
 
-The claim is one atomic statement; everything after it is the attempt's.
+The claim is one atomic statement. Everything after it belongs to the attempt (runs/attempt.py).
 """
 
 from __future__ import annotations
 
 from holdfast.base import faults
+from holdfast.base.errors import LaunchError
+from holdfast.core.dispatch.holds import Scope
+from holdfast.core.dispatch.terms import Lane
 from holdfast.core.model import Task
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.claims.pressure_gate import Gate
 from holdfast.supervisor.claims.worker_lanes import Roll
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.dispatch.probes import claim_next
+from holdfast.supervisor.dispatch.accounts import NoAccountNow, account_for
+from holdfast.supervisor.dispatch.probes import take_account
+from holdfast.supervisor.dispatch.terms import terms_now
 from holdfast.supervisor.runs.attempts import Attempts
+from holdfast.supervisor.service import Service
 
 
-class Claims:
+class Claims(Service):
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
         self._attempts = attempts
@@ -28,7 +34,7 @@ class Claims:
         while not self.closed and self._roll.may_have_room:
             if not await self._gate.lets_in():
                 return
-            with self._context.places.claiming():
+            with self._context.shared.places.claiming():
                 faults.passed("claim.ask")  # who comes to a halt here may be declared lost before it asks
                 task = await self._context.writer.write(self._take)
                 if task is None:
@@ -36,9 +42,30 @@ class Claims:
                 self._attempts.start(task)
 
     def _take(self, tx: Transaction) -> Task | None:
-        """For the first idle lane that finds something."""
+        """Claim a task for the first idle lane that finds one."""
         for lane in self._roll.lanes(tx):
             task = claim_next(self._context, tx, lane)
             if task is not None:
                 return task
+        return None
+
+
+def claim_next(context: Context, tx: Transaction, lane: Lane | None = None) -> Task | None:
+    """Claim the next task that may start. If it is the probe of a hold, record that in the same transaction."""
+    now = context.clock()
+    task = tx.tasks.claim(context.host_id, now, terms_now(context, tx, lane))
+    if task is not None:
+        free = [hold for hold in tx.holds.all() if hold.lets_one_go(now)]
+        for hold in free:
+            if hold.scope is Scope.FLEET or (hold.scope is Scope.PROVIDER and hold.name == task.spec.provider):
+                tx.holds.keep(hold.with_probe(task.id, now), now)
+        if any(hold.scope is Scope.ACCOUNT for hold in free):
+            take_account(context, tx, task, _account_of(context, tx, task))
+    return task
+
+
+def _account_of(context: Context, tx: Transaction, task: Task) -> str | None:
+    try:
+        return account_for(context, tx, task).account
+    except (NoAccountNow, LaunchError):  # found again, and reported, when the run begins
         return None

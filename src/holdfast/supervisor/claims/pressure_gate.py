@@ -32,10 +32,10 @@ class Gate:
         if not await context.writer.write(self._something_waits):
             await self._release(NOTHING_WAITS)
             if self._disk_alert:  # somebody may have made room meanwhile
-                now = context.pressure()
+                now = context.ports.pressure()
                 await self._alert_of_disk(hold(limits, now, ("disk",)), now)
             return False
-        now = context.pressure()
+        now = context.ports.pressure()
         found = hold(limits, now, self._hold.over if self._hold else ())
         await self._alert_of_disk(found, now)
         if found is None:

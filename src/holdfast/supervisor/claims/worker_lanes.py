@@ -58,7 +58,7 @@ class Roll:
 
     def _has_place(self) -> bool:
         """For one more that no named worker has, beside those of parallel stages."""
-        return self._attempts.anonymous + self._context.places.for_groups < self._context.settings.agents
+        return self._attempts.anonymous + self._context.shared.places.for_groups < self._context.settings.agents
 
     async def _introduce(self) -> None:
         records = await self._context.writer.write(lambda tx: tx.workers.all())

@@ -20,7 +20,7 @@ class NoAccountNow(Exception):
 def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
     """In the transaction of the run's intent: what another run has just found out counts."""
     agent, options = task.spec.agent, task.spec.agent_options
-    names, choosable = context.accounts.names(agent), context.accounts.choosable(agent)
+    names, choosable = context.ports.accounts.names(agent), context.ports.accounts.choosable(agent)
     named = options.get("account")
     bound = task.account or (DEFAULT_ACCOUNT if task.session_id else None)  # a session from before there were accounts
     if bound is None:
@@ -58,13 +58,13 @@ def closed_accounts(
 def shut_out_now(context: Context, tx: Transaction, holds: Sequence[Hold]) -> ShutOut:
     """Who cannot start at the moment."""
     shut = closed_accounts(context, tx, None, holds)
-    return shut_out(shut, context.accounts.names, context.accounts.choosable)
+    return shut_out(shut, context.ports.accounts.names, context.ports.accounts.choosable)
 
 
 def stopped_accounts(context: Context, tx: Transaction) -> ShutOut:
     """Whom only an operator can help, as far as accounts go."""
     shut = [account for account in tx.accounts.shut(context.clock()) if account.until is None]
-    return shut_out(shut, context.accounts.names, context.accounts.choosable)
+    return shut_out(shut, context.ports.accounts.names, context.ports.accounts.choosable)
 
 
 def _crowded(context: Context, tx: Transaction, holds: Sequence[Hold]) -> list[str]:

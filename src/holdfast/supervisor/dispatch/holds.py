@@ -74,8 +74,7 @@ class Holding:
 
     def _sight(self, tx: Transaction, task_id: str) -> Sight:
         run = tx.runs.open_run(task_id)
-        watch = self._context.health
-        return Sight() if run is None or watch is None else watch.sight(run.id)
+        return Sight() if run is None else self._context.services.health.sight(run.id)
 
     def _slow(self, tx: Transaction, run_id: str, warning: NearLimit) -> None:
         """Once per episode. A later warning that knows of a later end prolongs it."""

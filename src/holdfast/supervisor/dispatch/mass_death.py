@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from holdfast.core.dispatch.holds import Scope
 from holdfast.core.dispatch.mass_death import DEATHS, Death, after_mass, among, is_mass, may_become_mass
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import REBOOTED, Cause, Outcome, ProcessEnd, Verdict
-from holdfast.core.runs.policy import Action, Decision, decide
+from holdfast.core.runs.policy import Action, decide
 from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
@@ -40,7 +39,7 @@ def note_death(context: Context, tx: Transaction, task: Task, run_id: str, at: f
 def _who(context: Context, tx: Transaction, deaths: Sequence[Death]) -> tuple[int, int, int]:
     """Whose agents died, live, and ran at all meanwhile: tasks, for one that was started again is no second one."""
     dead = {death.task_id for death in deaths}
-    alive, ended = tx.holds.ran(list(context.agents), deaths[0].at)
+    alive, ended = tx.holds.ran(list(context.ports.agents), deaths[0].at)
     return len(dead), len(alive - dead), len(alive | ended | dead)
 
 
@@ -69,21 +68,6 @@ def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], a
             else "In a while one task goes first by itself; `holdfast dispatch release` lets all start now."
         ),
         now,
-    )
-
-
-def spared(decision: Decision, death: Death) -> Decision:
-    """One of many: it goes on, and it cost nothing."""
-    if not death.is_mass or decision.action not in (Action.REQUEUE, Action.FAIL):
-        return decision
-    return replace(
-        decision,
-        action=Action.REQUEUE,
-        reason=f"{decision.reason} (one of many agents that died at once; its budgets are untouched)",
-        spends=(),
-        failure=None,
-        alert=False,
-        delay=0.0,
     )
 
 

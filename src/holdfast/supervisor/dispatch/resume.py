@@ -13,12 +13,13 @@ from holdfast.core.states import TaskState
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.holds import Holding
-from holdfast.supervisor.workspaces.restore_checkpoint import can_go_on
+from holdfast.supervisor.service import Service, seconds_until
+from holdfast.supervisor.workspaces.checkpoint_restore import can_go_on
 
 _OF_AN_ACCOUNT = frozenset({PauseReason.USAGE_LIMIT, PauseReason.RATE_LIMIT})
 
 
-class Resumes:
+class Resumes(Service):
     def __init__(self, context: Context, holding: Holding) -> None:
         self._context = context
         self._holding = holding
@@ -74,9 +75,12 @@ class Resumes:
             return  # an operator was faster
         self._context.bell.ring()
 
-    async def next_due(self) -> float | None:
-        """Not what was due at the last look already: that waits for somebody who goes first."""
-        return await self._context.writer.write(self._next_due)
+    async def next_wake(self) -> float:
+        """Return the seconds until the next task or account is due.
+
+        What was due at the last look already does not count: it waits for a probe.
+        """
+        return seconds_until(await self._context.writer.write(self._next_due), self._context.clock())
 
     def _next_due(self, tx: Transaction) -> float | None:
         auto = self._context.limits.auto_resume

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.spending import Meter, Till, held_to, since, used_of
+from holdfast.core.dispatch.spending import Meter, Till, since, used_of
 from holdfast.core.dispatch.spending_caps import Allowance, Entry, Used, free_in, in_window, labels_of, sum_of
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import RunUsage, Verdict
-from holdfast.core.runs.policy import Decision
 from holdfast.store.port.dispatch import SpentBudget, purses_of
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.service import Service
 
 WORTH_WRITING = 5.0  # seconds by which the end of an episode has to move
 
@@ -52,10 +52,10 @@ def refuse_spent(tx: Transaction, task: Task) -> None:
         raise NothingLeft
 
 
-def held_to_budgets(context: Context, decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
-    """What the policy decided, within what the task may use (`spent`: what of that is) and what it shares."""
+def names_of_caps(context: Context, keys: Sequence[str]) -> list[str]:
+    """Return the names of shared caps, for people."""
     names = {one.key: one.name for one in context.limits.caps.all()}
-    return held_to(decision, spent, [names.get(key, f"the budget '{key}'") for key in crossed])
+    return [names.get(key, f"the budget '{key}'") for key in keys]
 
 
 def spent_now(tx: Transaction) -> tuple[bool, frozenset[str]]:
@@ -79,7 +79,7 @@ def at_work(context: Context, meter: Meter | None, run_id: str) -> Meter | None:
     """While it runs it sees what others of its family use beside it."""
     if meter is None or meter.family is None:
         return meter
-    till = context.tills.setdefault(meter.family, Till())
+    till = context.shared.tills.setdefault(meter.family, Till())
     till.at_work[run_id] = Used()
     return replace(meter, run_id=run_id, till=till, mark=till.ended)
 
@@ -89,16 +89,16 @@ def at_rest(context: Context, meter: Meter | None, told: RunUsage | None = None)
     if meter is None or meter.till is None or meter.family is None:
         return
     meter.till.over(meter.run_id, None if told is None else used_of(since(told, meter.before)))
-    if not meter.till.at_work and context.tills.get(meter.family) is meter.till:
-        del context.tills[meter.family]
+    if not meter.till.at_work and context.shared.tills.get(meter.family) is meter.till:
+        del context.shared.tills[meter.family]
 
 
 def _summed_session(context: Context, task: Task, session_id: str | None) -> str | None:
     """The session whose sum its agent tells; None: it tells what one run took."""
-    return session_id if context.agents[task.spec.agent].capabilities.session_usage else None
+    return session_id if context.ports.agents[task.spec.agent].capabilities.session_usage else None
 
 
-class Allowances:
+class Allowances(Service):
     """A service: shared budgets that are spent come back when their window slides on, or when they are raised."""
 
     def __init__(self, context: Context) -> None:

@@ -8,7 +8,8 @@ from holdfast.base.instant import Instant
 from holdfast.core.health.diagnosis import Condition, Diagnosis
 from holdfast.core.model import Event, Level
 from holdfast.store.port.transaction import Transaction, stuck_alert, unended_alert
-from holdfast.supervisor.context import Context, Patient
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.ports import Patient
 
 HEADLINES = {
     Condition.STUCK: "is stuck",

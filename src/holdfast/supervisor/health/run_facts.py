@@ -14,7 +14,8 @@ from holdfast.core.model import Run, StopWhy, Task
 from holdfast.core.runs.liveness import Identity
 from holdfast.core.states import RunState
 from holdfast.processes.port import LiveRun, Tree, View
-from holdfast.supervisor.context import Context, Patient
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.ports import Patient
 
 UNENDED_AFTER = 2.0  # seconds after its grace that a run which is being ended may still live (R-TERM-06)
 
@@ -138,7 +139,7 @@ def patient_of(
         run_id=run.id,
         task_id=task.id,
         rules=spec.health,
-        signs=sign_reader(context.agents[spec.agent]),
+        signs=sign_reader(context.ports.agents[spec.agent]),
         timeout=spec.timeout if run.timeout is None else run.timeout,
         grace=spec.grace,
         keeper=root or live.keeper,
@@ -152,16 +153,12 @@ def patient_of(
 
 
 def told_to_stop(context: Context, run_id: str, grace: float, *, fast: bool) -> None:
-    if context.checkpoints is not None:
-        context.checkpoints.over(run_id)  # one that is under way must not hold the end up
-        if fast:
-            context.checkpoints.hasten(run_id)
-    if context.health is not None:
-        context.health.ending(run_id, grace)
+    context.services.checkpoints.over(run_id)  # one that is under way must not hold the end up
+    if fast:
+        context.services.checkpoints.hasten(run_id)
+    context.services.health.ending(run_id, grace)
 
 
 def look_away(context: Context, run_id: str) -> None:
-    if context.health is not None:
-        context.health.over(run_id)
-    if context.checkpoints is not None:
-        context.checkpoints.over(run_id)
+    context.services.health.over(run_id)
+    context.services.checkpoints.over(run_id)

@@ -86,8 +86,7 @@ class Listener:
 
     def _wants_checkpoint(self, note: str) -> None:
         """That it was heard is recorded with the next news: heard again after a crash, it does no harm."""
-        if self._context.checkpoints is not None:
-            self._context.checkpoints.asked(self.run_id, note)
+        self._context.services.checkpoints.asked(self.run_id, note)
 
     def _is_new(self, claim: Report) -> bool:
         """The first claim, and the first that says something else: all the others change nothing."""

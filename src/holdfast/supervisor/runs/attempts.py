@@ -21,6 +21,7 @@ from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.runs.launch import agents_word
 from holdfast.supervisor.runs.member import with_agent_of
 from holdfast.supervisor.runs.settle import settle
+from holdfast.supervisor.service import Service
 
 LONGEST_PAUSE = 30.0
 ALERT_FROM = 4.0  # the fourth failure in a row is no passing trouble any more
@@ -31,7 +32,7 @@ def _beats_wanted(task: Task) -> float:
     return task.spec.orphan_grace / 3
 
 
-class Attempts:
+class Attempts(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._attempts: dict[str, Attempt] = {}
@@ -40,7 +41,7 @@ class Attempts:
         self._leaving = asyncio.Event()  # the supervisor goes
         self._impatient = Bell()  # somebody came whose keeper would not wait for the next beat
         self._beat_in = math.inf
-        context.places.room = lambda: context.settings.agents - self.anonymous
+        context.shared.places.room = lambda: context.settings.agents - self.anonymous
 
     def start(self, task: Task) -> None:
         driving = asyncio.create_task(self._keep_driving(task), name=f"attempt {task.id}")
@@ -52,7 +53,7 @@ class Attempts:
         """As a callback, because a task that is cancelled before its first step runs no `finally` of its own."""
         if self._tasks.get(task_id) is driving:
             self._forget(task_id)
-        self._context.places.changed()
+        self._context.shared.places.changed()
         self._context.bell.ring()
 
     def _forget(self, task_id: str) -> None:
@@ -62,6 +63,10 @@ class Attempts:
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
         return list(self._tasks.values())
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._tasks)
 
     @property
     def running(self) -> int:
@@ -97,8 +102,8 @@ class Attempts:
     async def stop_all(self, why: StopWhy, *, fast: bool) -> None:
         if why is StopWhy.DOWN:
             self._leaving.set()
-            if fast and self._context.checkpoints is not None:
-                self._context.checkpoints.hurry()
+            if fast:
+                self._context.services.checkpoints.hurry()
         results = await asyncio.gather(
             *(attempt.stop(why, fast=fast) for attempt in self.living), return_exceptions=True
         )
@@ -127,7 +132,7 @@ class Attempts:
         """An operator vouches that nothing of a frozen run lives: end it as cancelled. Not while its keeper lives."""
         verdict = Verdict(outcome=Outcome.CANCELLED, reason="an operator vouched that nothing of it lives")
         open_runs = await self._context.writer.write(lambda tx: tx.runs.open_runs(attempt.task.id))
-        if any(self._context.processes.is_held(run.id) for run in open_runs):
+        if any(self._context.ports.processes.is_held(run.id) for run in open_runs):
             return False
         own: Run | None = None
         for run in open_runs:
@@ -155,7 +160,7 @@ class Attempts:
 
     async def _with_what_it_took(self, task: Task, run: Run, verdict: Verdict) -> Verdict:
         """Nobody saw its end, but what it said that it used was used."""
-        live = self._context.processes.find(run.id)
+        live = self._context.ports.processes.find(run.id)
         try:
             end = ProcessEnd(cause=Cause.UNPROVEN)
             said = await in_thread(agents_word, self._context, task, run, live, end)
@@ -268,5 +273,5 @@ async def _adopt(context: Context, attempts: Attempts, task: Task) -> None:
     except NotOwner:
         return
     with contextlib.suppress(Unavailable):  # their file is being edited, say: its agent runs on all the same
-        context.environment(adopted.spec.environment)  # its secrets are known to us now, as if we had started it
+        context.ports.environment(adopted.spec.environment)  # its secrets are known to us now, as if we had started it
     attempts.start(adopted)

@@ -9,7 +9,7 @@ from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.base.concurrency import in_thread
 from holdfast.base.files import last_lines
 from holdfast.core.model import Event, Run, Task, Workspace
-from holdfast.core.workflows.handover import MOST_RUNS, Changes, EarlierRun, Recollection, hand_over
+from holdfast.core.workflows.handover import MOST_RUNS, EarlierRun, Recollection, hand_over
 from holdfast.secrets.redact import redacted
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.workspaces.save import litter_of
@@ -21,7 +21,7 @@ MOST_EARLIER = 20  # runs whose ends are told
 async def handed_over(context: Context, task: Task, run: Run, workspace: Workspace) -> str | None:
     """What the agent of this run is told; None: nothing but its task, for nobody worked on it before, or it goes on in
     its own conversation, or is a command, which takes a prompt for what it is."""
-    adapter = context.agents[task.spec.agent]
+    adapter = context.ports.agents[task.spec.agent]
     if task.session_id is not None or run.number == 1 or not adapter.reads_events:
         return None
     rows = context.store.view(
@@ -32,7 +32,7 @@ async def handed_over(context: Context, task: Task, run: Run, workspace: Workspa
     said = await in_thread(_recollections, context.home, adapter, [str(row["id"]) for row in rows[-MOST_RUNS:]])
     earlier = [_earlier(row, said.get(str(row["id"]))) for row in rows]
     leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
-    changes = await context.so_far(workspace, leave) if context.so_far is not None else Changes()
+    changes = await context.ports.so_far(workspace, leave)
     text = _without_secrets(hand_over(task.spec.prompt, earlier, changes, f"holdfast {run.id}"), task.spec.prompt)
     why = earlier[-1].reason
     await context.writer.write(

@@ -34,12 +34,12 @@ def launch_spec(
     meter: Meter | None = None,
 ) -> LaunchSpec:
     """Raises LaunchError when the agent cannot be started here as it was asked for."""
-    spec, adapter = task.spec, context.agents[task.spec.agent]
-    surroundings = context.surroundings(spec)
+    spec, adapter = task.spec, context.ports.agents[task.spec.agent]
+    surroundings = context.ports.surroundings(spec)
     problem = adapter.problem(spec.agent_options, surroundings)
     if problem is not None:
         raise LaunchError(f"The agent cannot be started: {problem}.")
-    account = USERS_OWN if run.account is None else context.accounts.look_up(spec.agent, run.account)
+    account = USERS_OWN if run.account is None else context.ports.accounts.look_up(spec.agent, run.account)
     if spec.strategy is Strategy.CONTAINER:
         account = replace(account, config_dir=None)  # a directory of this machine, which is not there
     run_dir = os.path.join(context.home, "runs", run.id)
@@ -47,7 +47,7 @@ def launch_spec(
     # Another account must not find the keys of the user's own login.
     own = adapter.passes if account.is_default else ()
     wanted = {**spec.environment, "pass": [*_words(spec.environment.get("pass")), *own]}
-    inherited = context.environment(wanted)
+    inherited = context.ports.environment(wanted)
     _refuse_without_secrets(task, inherited)
     command = adapter.build(
         WorkOrder(
@@ -130,7 +130,7 @@ def _options(spec: TaskSpec, adapter: AgentAdapter, meter: Meter | None) -> Mapp
 
 def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: ProcessEnd) -> Verdict:
     """What the agent's output says of how it ended."""
-    adapter = context.agents[task.spec.agent]
+    adapter = context.ports.agents[task.spec.agent]
     return adapter.judge(
         Ended(
             end=end,
@@ -151,9 +151,9 @@ def _zone(context: Context, task: Task, run: Run) -> str | None:
     own: Mapping[str, str] = {}
     if run.account is not None:
         with contextlib.suppress(LaunchError):  # its account has changed since
-            own = context.accounts.look_up(task.spec.agent, run.account).env
+            own = context.ports.accounts.look_up(task.spec.agent, run.account).env
     with contextlib.suppress(Unavailable):
-        return own.get("TZ") or context.environment(task.spec.environment).get("TZ")
+        return own.get("TZ") or context.ports.environment(task.spec.environment).get("TZ")
     return own.get("TZ")
 
 

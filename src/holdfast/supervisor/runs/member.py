@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Level, Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.runs.outcome import Outcome, ProcessEnd, Verdict
-from holdfast.core.runs.policy import Action, Decision, decide
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.settle import SettleFacts, settle_member
 from holdfast.core.workflows.parallel_stage import (
     Gathering,
     MemberEnd,
@@ -27,7 +28,7 @@ from holdfast.core.workflows.workflow import Member, Stage
 from holdfast.store.port.transaction import Grip, Role, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.mass_death import is_of_many
-from holdfast.supervisor.dispatch.probes import after_end
+from holdfast.supervisor.dispatch.probes import read_holds, record_holds
 from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.runs.result import result_of
 from holdfast.supervisor.runs.run import RunDriver
@@ -144,11 +145,25 @@ class MemberRun(RunDriver):
                 workspace=workspace, agent=self._member.agent, member=self._member.name,
             )  # fmt: skip
             result = _naming_its_branch(result, workspace)
-        ledger = await self._write(lambda tx: tx.tasks.ledger(self.task))
-        decision = decide(verdict, ledger, self._context.limits, self._context.clock(), self._context.jitter())
+        decided, jitter = self._context.clock(), self._context.jitter()
 
         def record(tx: Transaction) -> None:
-            after = _for_a_member(after_end(self._context, tx, self.task, run.id, verdict, decision), self.task)
+            holds = read_holds(self._context, tx, self.task, run.id, verdict)
+            death = tx.holds.death(run.id)
+            facts = SettleFacts(
+                task=self.task,
+                verdict=verdict,
+                ledger=tx.tasks.ledger(self.task),
+                limits=self._context.limits,
+                decided=decided,
+                recorded=self._context.clock(),
+                jitter=jitter,
+                death=None if death is None else death[0],
+                provider=holds.provider_hold,
+            )
+            decision = settle_member(facts).decision
+            record_holds(self._context, tx, self.task, run.id, verdict, decision, holds)
+            after = _for_a_member(decision, self.task)
             tx.tasks.settle_member(self.grip, run.id, verdict, after, self._context.clock())
             if result is not None:
                 self._tell(tx, run.id, verdict, result)
@@ -182,7 +197,7 @@ class MemberRun(RunDriver):
     async def _commit_leftovers(self, workspace: Workspace) -> None:
         """Of a tree of its own: what comes after finds its work on its branch."""
         repo = await self._write(lambda tx: tx.workspaces.repo(workspace.repo_id))
-        await self._context.strategy_of(self.task.spec).tidy(repo, workspace)
+        await self._context.ports.strategy_of(self.task.spec).tidy(repo, workspace)
         await commit_leftovers(self._context, self.task, repo, workspace)
 
     # -- pieces --------------------------------------------------------------------------------------------------------
@@ -236,7 +251,7 @@ class MemberRun(RunDriver):
     def _forget(self, run_id: str) -> None:
         """Its records, once it is settled; what stays of them is in nobody's way."""
         try:
-            self._context.processes.forget(run_id)
+            self._context.ports.processes.forget(run_id)
         except OSError as trouble:
             say_trouble(f"something of run {run_id} could not be removed: ", trouble)
 

@@ -71,7 +71,7 @@ class Group:
 
     async def until_ended(self) -> tuple[str | None, Verdict]:
         """What the stage came to; with a run: of that one nothing proves that it is over."""
-        with self._context.places.watched(self._bell.ring):
+        with self._context.shared.places.watched(self._bell.ring):
             try:
                 return await self._gather()
             except LaunchError as error:
@@ -83,13 +83,13 @@ class Group:
                 await end_all(self._driving)
                 self._driving.clear()
                 self._want(0)
-                self._context.places.give_back(self._extra)
+                self._context.shared.places.give_back(self._extra)
                 self._extra = 0
 
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
         self.wish.add(why, reason, fast=fast)
-        if fast and why is StopWhy.DOWN and self._context.furnishing is not None:
-            self._context.furnishing.cut_short(self.task.id)
+        if fast and why is StopWhy.DOWN and self._context.ports.furnishing is not None:
+            self._context.ports.furnishing.cut_short(self.task.id)
         self._bell.ring()
         told = await asyncio.gather(
             *(run.stop(why, fast=fast, reason=reason) for run in self.runs), return_exceptions=True
@@ -179,10 +179,10 @@ class Group:
             member = next(one for one in self._stage.members if one.name == run.member)
             self._waiting = [one for one in self._waiting if one is not member]
             if self._driving:
-                self._context.places.take_anyway()
+                self._context.shared.places.take_anyway()
                 self._extra += 1
             driving = self._drive(part, member)
-            if not self._context.processes.is_held(run.id):
+            if not self._context.ports.processes.is_held(run.id):
                 over.append(driving)
         if over:
             await asyncio.wait(over)
@@ -201,7 +201,7 @@ class Group:
     def _has_place(self) -> bool:
         if len(self._driving) <= self._extra:
             return True  # the claim's own, or one that another member has left
-        if not self._context.places.take():
+        if not self._context.shared.places.take():
             return False
         self._extra += 1
         return True
@@ -226,7 +226,7 @@ class Group:
         idle = self._extra + 1 - max(1, len(self._driving))
         if idle and not self._waiting:
             self._extra -= idle
-            self._context.places.give_back(idle)
+            self._context.shared.places.give_back(idle)
 
     async def _end_the_rest(self, part: Part) -> None:
         """Its time is up: what it has is its result. Who never had a place has none."""
@@ -297,7 +297,7 @@ class Group:
         return None
 
     def _want(self, count: int) -> None:
-        self._context.places.want(count - self._wanted)
+        self._context.shared.places.want(count - self._wanted)
         self._wanted = count
 
 

@@ -18,6 +18,7 @@ from holdfast.core.model import Event, Level, Repo, Strategy, Task
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say
+from holdfast.supervisor.service import Service
 from holdfast.workspaces.git.fingerprint import Changes, shared_locks
 
 SHOWN, TOLD = 8, 200  # names in a message, names in an event
@@ -39,7 +40,7 @@ async def note_before(context: Context, task: Task, run_id: str) -> None:
     if task.spec.strategy is Strategy.WORKTREE:
         repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
         with contextlib.suppress(OSError):
-            await in_thread(context.fingerprints.note, repo.common_dir, _folder(context, run_id))
+            await in_thread(context.ports.fingerprints.note, repo.common_dir, _folder(context, run_id))
 
 
 async def look_after(context: Context, task: Task, run_id: str) -> Findings | None:
@@ -55,7 +56,7 @@ async def look_after(context: Context, task: Task, run_id: str) -> Findings | No
 
 
 def _look(context: Context, repo: Repo, run_id: str) -> Findings | None:
-    changes = context.fingerprints.compare(repo.common_dir, _folder(context, run_id))
+    changes = context.ports.fingerprints.compare(repo.common_dir, _folder(context, run_id))
     folders = (repo.path, repo.common_dir, os.path.join(context.home, "workspaces", repo.id))
     locks = _lying_around(repo.common_dir, folders, context)
     return Findings(repo=repo, changes=changes, locks=locks) if changes or locks else None
@@ -64,10 +65,10 @@ def _look(context: Context, repo: Repo, run_id: str) -> Findings | None:
 def _lying_around(common_dir: str, folders: tuple[str, ...], context: Context) -> tuple[str, ...]:
     """Locks that nobody holds, and that are the same a moment later."""
     seen = [(lock, _stamp(lock)) for lock in shared_locks(common_dir)]
-    free = [(lock, stamp) for lock, stamp in seen if stamp and not context.may_be_held(lock, folders)]
+    free = [(lock, stamp) for lock, stamp in seen if stamp and not context.ports.may_be_held(lock, folders)]
     if free:
         time.sleep(SETTLING)
-    return tuple(lock for lock, stamp in free if _stamp(lock) == stamp and not context.may_be_held(lock, folders))
+    return tuple(lock for lock, stamp in free if _stamp(lock) == stamp and not context.ports.may_be_held(lock, folders))
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
@@ -128,7 +129,7 @@ def _folder(context: Context, run_id: str) -> str:
     return os.path.join(context.home, "runs", run_id)
 
 
-class LockAlerts:
+class LockAlerts(Service):
     """Closes the alert of a lock when the lock is gone."""
 
     def __init__(self, context: Context) -> None:

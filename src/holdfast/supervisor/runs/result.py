@@ -46,7 +46,7 @@ async def result_of(
     ended is filled in from its run when it is recorded.
     """
     name = agent or task.spec.agent
-    text = "" if run_id is None else await in_thread(answer, context.home, run_id, context.agents.get(name))
+    text = "" if run_id is None else await in_thread(answer, context.home, run_id, context.ports.agents.get(name))
     touched = await _touched(context, task, workspace, is_committed=is_committed)
     progress = task.progress
     return Result(
@@ -96,7 +96,7 @@ def _said(adapter: AgentAdapter, lines: Iterable[str]) -> str:
 
 
 async def _touched(context: Context, task: Task, workspace: Workspace | None, *, is_committed: bool) -> Touched:
-    if workspace is None or context.touched is None or workspace.state not in _THERE:
+    if workspace is None or workspace.state not in _THERE:
         return NOTHING_TOUCHED
     leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
-    return await context.touched(workspace, leave, is_committed=is_committed)
+    return await context.ports.touched(workspace, leave, is_committed=is_committed)

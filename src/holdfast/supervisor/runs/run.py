@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from holdfast.base import faults
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import LaunchError, NotOwner
 from holdfast.base.ids import new_id
@@ -26,12 +25,13 @@ from holdfast.core.states import RunState
 from holdfast.core.workflows.workflow import name_of
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port.transaction import ALONE, Grip, Role, Transaction
-from holdfast.supervisor.context import Context, Enclosure, Subject
+from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.accounts import NoAccountNow, account_for
 from holdfast.supervisor.dispatch.mass_death import is_death, note_death
 from holdfast.supervisor.dispatch.probes import take_account
 from holdfast.supervisor.dispatch.spending import NothingLeft, at_rest, at_work, meter_of, record_usage, refuse_spent
 from holdfast.supervisor.health.run_facts import look_away, patient_of, told_to_stop
+from holdfast.supervisor.ports import Enclosure, Subject
 from holdfast.supervisor.runs.agent_reports import Listener
 from holdfast.supervisor.runs.handover import handed_over
 from holdfast.supervisor.runs.launch import agents_word, launch_spec
@@ -101,8 +101,8 @@ class RunDriver:
             return  # it has reported its result and has its grace to exit: its silence says nothing any more
         before = self.wish.why, self.wish.reason
         self.wish.add(why, reason, fast=fast)
-        if fast and why is StopWhy.DOWN and self._context.furnishing is not None:
-            self._context.furnishing.cut_short(self.task.id)
+        if fast and why is StopWhy.DOWN and self._context.ports.furnishing is not None:
+            self._context.ports.furnishing.cut_short(self.task.id)
         try:
             await self._send_stop()
         except Exception:
@@ -134,7 +134,7 @@ class RunDriver:
             if run is None:
                 run = await self._begin()
             else:
-                self.run, self._live = run, self._context.processes.find(run.id)
+                self.run, self._live = run, self._context.ports.processes.find(run.id)
                 if self.wish.why is None and run.stop_why is not None:  # recorded, but perhaps never sent
                     self.wish.why, self.wish.reason = run.stop_why, run.stop_reason or ""
             return run.id, await self._watch(run)
@@ -154,13 +154,13 @@ class RunDriver:
         self.wish.heed()
         if self._enclosure is not None:
             await self._enclosure.check(self.task.spec)
-        self._context.environment(self.task.spec.environment)  # while its secrets cannot be read, no run is begun
+        self._context.ports.environment(self.task.spec.environment)  # while its secrets cannot be read, no run is begun
         run_id, was = new_id(12), self.task
         self.task, run = await self._write(lambda tx: intend(self._context, tx, was, self.grip, run_id, self.role))
         self.run = run
         launching = await self._launch_spec(run)
         await note_before(self._context, self.task, run.id)
-        self._live = self._context.processes.launch(launching)
+        self._live = self._context.ports.processes.launch(launching)
         return run
 
     async def _watch(self, run: Run) -> Verdict:
@@ -214,7 +214,7 @@ class RunDriver:
 
         await self._write(record)
         at_rest(self._context, self._meter, final.usage)
-        self._context.fingerprints.forget(os.path.join(self._context.home, "runs", run.id))
+        self._context.ports.fingerprints.forget(os.path.join(self._context.home, "runs", run.id))
         return final
 
     async def _could_not_start(self, why: str) -> tuple[str | None, Verdict]:
@@ -286,20 +286,19 @@ class RunDriver:
         root = None
         if self._enclosure is not None and self.wish.why is None:
             root = await self._enclosure.root(self.task.spec, await self._workspace())
-        if self._context.checkpoints is not None and self.wish.why is None and self.is_kept:
+        if self.wish.why is None and self.is_kept:
             seen = root if self._enclosure is not None else self._live.keeper
-            self._context.checkpoints.began(Subject(run_id=run.id, task=self.task, grip=self.grip, root=seen))
-        if self._context.health is not None:
-            meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
-            meter = self._meter = at_work(self._context, meter, run.id)
-            self._context.health.began(
-                patient_of(
-                    self._context, self.task, run, self._live, root, meter,
-                    stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
-                    claimed=lambda: self.listener is not None and self.listener.claim is not None,
-                    place_of=self.place_of,
-                )
-            )  # fmt: skip
+            self._context.services.checkpoints.began(Subject(run_id=run.id, task=self.task, grip=self.grip, root=seen))
+        meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
+        meter = self._meter = at_work(self._context, meter, run.id)
+        self._context.services.health.began(
+            patient_of(
+                self._context, self.task, run, self._live, root, meter,
+                stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
+                claimed=lambda: self.listener is not None and self.listener.claim is not None,
+                place_of=self.place_of,
+            )
+        )  # fmt: skip
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         workspace = await self._workspace()
@@ -320,7 +319,7 @@ class RunDriver:
 
     @property
     def _enclosure(self) -> Enclosure | None:
-        return self._context.enclosure if self.task.spec.strategy is Strategy.CONTAINER else None
+        return self._context.ports.enclosure if self.task.spec.strategy is Strategy.CONTAINER else None
 
     async def let_go(self) -> None:
         """Another incarnation owns the task: write nothing. If this very run is still open, its agent is that one's too
@@ -328,7 +327,7 @@ class RunDriver:
         if self._live is None or self.run is None:
             return
         still = await self._write(lambda tx: tx.runs.open_run(self.task.id, self.role.member))
-        if still is None or still.id != self.run.id or faults.skips("stale-stop"):
+        if still is None or still.id != self.run.id:
             self._live.stop(fast=True)
 
     def close(self) -> None:

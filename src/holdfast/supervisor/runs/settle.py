@@ -1,28 +1,30 @@
-"""The one tail of every ending: save work, decide, settle. Crashed and normal runs share it."""
+"""The end of every run, crashed or not: save work, decide by core/settle.py, record the settlement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.base import faults
+from holdfast.core.dispatch.mass_death import Death
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import Action, Decision, decide, with_the_clock
+from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.runs.preserve import Disposition, resolve
+from holdfast.core.settle import SettleFacts, Settlement
+from holdfast.core.settle import settle as decide_settlement
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
-from holdfast.core.workflows.next_stage import Following, place
+from holdfast.core.workflows.advance import StageOutcome
+from holdfast.core.workflows.next_stage import place
 from holdfast.core.workflows.result import Result
 from holdfast.core.workflows.workflow import stage_of
 from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.store.port.values import unsaved_alert
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.dispatch.mass_death import spared
-from holdfast.supervisor.dispatch.probes import after_end
-from holdfast.supervisor.dispatch.spending import held_to_budgets, spent_of
-from holdfast.supervisor.dispatch.workers import for_worker, keeps_worker, tell_worker
+from holdfast.supervisor.dispatch.probes import read_holds, record_holds
+from holdfast.supervisor.dispatch.spending import names_of_caps, spent_of
+from holdfast.supervisor.dispatch.workers import record_worker_crash, worker_facts
 from holdfast.supervisor.runs.result import result_at_end
-from holdfast.supervisor.runs.stages import Ended, advance, move
+from holdfast.supervisor.runs.stages import move
 from holdfast.supervisor.workspaces.save import deliver_work, litter_of, save_work
 
 _TERMINAL = {
@@ -33,122 +35,112 @@ _TERMINAL = {
 
 
 async def settle(
-    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, ended: Ended | None = None
+    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, stage: StageOutcome | None = None
 ) -> bool:
-    """The tree is proven empty. Work is saved before the task moves; what becomes of its workspace is decided here.
-    `ended`: what the stage of its workflow came to.
+    """Save work, decide what becomes of the task, and record it. The run's process tree is proven empty.
 
-    True: the task has ended. Otherwise it goes on later, in the same place.
+    `stage`: what the stage of the task's workflow came to. Return True if the task has ended. Otherwise it goes on
+    later in the same workspace.
     """
-    ledger, spent, crossed, death = await context.writer.write(
-        lambda tx: (
-            tx.tasks.ledger(task),
-            spent_of(tx, task),
-            tx.spending.crossed(run_id or ""),
-            None if run_id is None else tx.holds.death(run_id),
-        )
-    )
-    decided = context.clock()
-    decision = decide(verdict, ledger, context.limits, decided, context.jitter())
-    if death is not None:
-        decision = spared(decision, death[0])
-    decision, following = advance(task, decision, ended, verdict, ledger, context.limits)
-    decision = held_to_budgets(context, decision, spent, crossed)
-    if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
-        decision = _after_container(decision)
-    disposition = await _save(context, task, decision)
+    facts = await context.writer.write(lambda tx: _read_facts(context, tx, task, run_id, verdict, stage))
+    expected = decide_settlement(facts)
+    disposition = await _save(context, task, expected.decision)
     result = None
-    if decision.action in _TERMINAL and not task.spec.stages:
+    if expected.decision.action in _TERMINAL and not task.spec.stages:
         result = await result_at_end(context, task, run_id, verdict)
-    stage = stage_of(task.spec.stages, task.progress)
-    has_run = run_id is not None or following is not None or (stage is not None and stage.is_parallel)
-    if has_run and decision.action not in _TERMINAL:
-        await _checkpoint(context, task, grip, run_id, verdict, decision, following)
+    await _checkpoint(context, task, grip, run_id, verdict, expected)
     if run_id is not None:
-        context.processes.forget(run_id)  # before: nothing may fail after the task is settled
-    faults.passed("settle.ask")  # who comes to a halt here may be declared lost before it settles
-    state = await context.writer.write(
-        lambda tx: _settle(
-            context,
-            tx,
-            task,
-            grip,
-            run_id,
-            verdict,
-            with_the_clock(decision, decided, context.clock()),
-            disposition,
-            _telling(context, task, grip, result, ended, following),
-        )
-    )
+        context.ports.processes.forget(run_id)  # before: nothing may fail after the task is settled
+    faults.passed("settle.ask")  # a supervisor that stops here may be declared lost before it settles
+
+    def record(tx: Transaction) -> TaskState:
+        return _record(context, tx, grip, run_id, facts, disposition, result)
+
+    state = await context.writer.write(record)
     context.bell.ring()
-    if context.checkpoints is not None and state in TASK_TERMINAL:
-        context.checkpoints.ended(task.id)
+    if state in TASK_TERMINAL:
+        context.services.checkpoints.ended(task.id)
     return state in TASK_TERMINAL
 
 
-def _settle(
+def _read_facts(
+    context: Context, tx: Transaction, task: Task, run_id: str | None, verdict: Verdict, stage: StageOutcome | None
+) -> SettleFacts:
+    """Read everything that the settlement depends on, in one transaction."""
+    now = context.clock()
+    return SettleFacts(
+        task=task,
+        verdict=verdict,
+        ledger=tx.tasks.ledger(task),
+        limits=context.limits,
+        decided=now,
+        recorded=now,
+        jitter=context.jitter(),
+        stage=stage,
+        spent=spent_of(tx, task),
+        crossed=names_of_caps(context, tx.spending.crossed(run_id or "")),
+        death=_death(tx, run_id),
+        loses_session=task.spec.strategy is Strategy.CONTAINER and bool(context.ports.accounts.names(task.spec.agent)),
+    )
+
+
+def _death(tx: Transaction, run_id: str | None) -> Death | None:
+    found = None if run_id is None else tx.holds.death(run_id)
+    return None if found is None else found[0]
+
+
+def _record(
     context: Context,
     tx: Transaction,
-    task: Task,
     grip: Grip,
     run_id: str | None,
-    verdict: Verdict,
-    decision: Decision,
+    facts: SettleFacts,
     disposition: Disposition | None,
-    also: Callable[[Transaction, Decision], None],
+    result: Result | None,
 ) -> TaskState:
-    """The task, the named worker that had it, and the claim of the issue that it came from: at once."""
-    decision = after_end(context, tx, task, run_id, verdict, decision)
-    crash = for_worker(context, tx, task, verdict, decision)
-    decision = keeps_worker(context, task, decision, crash)
-    also(tx, decision)
+    """Settle the task, the named worker that had it and the claim of its tracker issue in one transaction.
+
+    Holds, deaths and workers may have changed while work was saved, so their facts are read again here.
+    """
+    task, verdict = facts.task, facts.verdict
+    holds = read_holds(context, tx, task, run_id, verdict)
+    facts = replace(
+        facts,
+        recorded=context.clock(),
+        death=_death(tx, run_id),
+        provider=holds.provider_hold,
+        worker=worker_facts(context, tx, task),
+    )
+    settlement = decide_settlement(facts)
+    decision = settlement.decision
+    record_holds(context, tx, task, run_id, verdict, decision, holds)
+    if result is not None:
+        tx.results.record(grip, result)
+    move(context, tx, task, grip, decision, facts.stage, settlement.following)
     state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
-    tell_worker(context, tx, task, run_id, verdict, decision, crash)
+    record_worker_crash(context, tx, run_id, facts, settlement)
     if context.settings.staff.release_claims:
         tx.links.after_settle(task.id, state, verdict.outcome, context.clock())
     return state
 
 
-def _telling(
-    context: Context, task: Task, grip: Grip, result: Result | None, ended: Ended | None, following: Following | None
-) -> Callable[[Transaction, Decision], None]:
-    """What is recorded besides, while the task is still ours: its result, or its stage's and where it stands then."""
-
-    def record(tx: Transaction, decision: Decision) -> None:
-        if result is not None:
-            tx.results.record(grip, result)
-        move(context, tx, task, grip, decision, ended, following)
-
-    return record
-
-
 async def _checkpoint(
-    context: Context,
-    task: Task,
-    grip: Grip,
-    run_id: str | None,
-    verdict: Verdict,
-    decision: Decision,
-    following: Following | None,
+    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, expected: Settlement
 ) -> None:
-    """R-RES-11: at every stage's end, and whenever a run ends that goes on later."""
-    if context.checkpoints is None:
+    """Keep the tree at the end of every stage, and when a run ends that goes on later (R-RES-11)."""
+    decision, following = expected.decision, expected.following
+    stage = stage_of(task.spec.stages, task.progress)
+    has_run = run_id is not None or following is not None or (stage is not None and stage.is_parallel)
+    if not has_run or decision.action in _TERMINAL:
         return
     session_id = (verdict.session_id or task.session_id) if decision.keeps_session else None
     if following is None:
         word = "paused" if decision.action is Action.PAUSE else "requeued"
-        await context.checkpoints.at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
+        await context.services.checkpoints.at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
         return
     why = f"at the end of {place(task.spec.stages, task.progress.stage)}"
     follows = None if following.keeps_session else following.progress.stage
-    await context.checkpoints.at_end(task, grip, run_id, session_id, why, always=True, next_stage=follows)
-
-
-def _after_container(decision: Decision) -> Decision:
-    """Each run has a container of its own, with which its session goes. And a login or a bill that failed in there may
-    be fine outside: the account's own directory was not there."""
-    is_stopped = decision.parking is not None and decision.parking.until is None
-    return replace(decision, keeps_session=False, parking=None if is_stopped else decision.parking)
+    await context.services.checkpoints.at_end(task, grip, run_id, session_id, why, always=True, next_stage=follows)
 
 
 async def _save(context: Context, task: Task, decision: Decision) -> Disposition | None:
@@ -168,7 +160,7 @@ async def _save_one(
     context: Context, task: Task, repo: Repo, workspace: Workspace, ending: TaskState, disposition: Disposition
 ) -> Disposition:
     """Its own, or that of a member of a parallel stage. What cannot be saved of one preserves all of them."""
-    await context.strategy_of(task.spec).tidy(repo, workspace)
+    await context.ports.strategy_of(task.spec).tidy(repo, workspace)
     if ending is TaskState.COMPLETED and not workspace.member:  # a member's are committed when it completes
         await commit_leftovers(context, task, repo, workspace)
     problem = await deliver_work(context, task.spec, repo, workspace)
@@ -186,7 +178,7 @@ async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: 
     title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
     message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
     leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
-    commit = await context.strategy_of(task.spec).commit_leftovers(
+    commit = await context.ports.strategy_of(task.spec).commit_leftovers(
         repo, workspace, task.spec.commit_leftovers, message, leave
     )
     if commit is not None:

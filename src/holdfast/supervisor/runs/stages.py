@@ -7,20 +7,20 @@ gathers it again. What follows is decided by core/workflows/next_stage.py, and i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from holdfast.base.errors import LaunchError
 from holdfast.base.text import one_line
 from holdfast.core.agents.final_answer import storable
-from holdfast.core.model import PauseReason, Task, Workspace
+from holdfast.core.model import Task, Workspace
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
-from holdfast.core.runs.retry_budgets import Budget, Limits, Spend, spent
-from holdfast.core.workflows.next_stage import Following, StageEnd, Step, follow, is_over, ruling_of
+from holdfast.core.workflows.advance import StageOutcome, gives_resumes_back, turn_of
+from holdfast.core.workflows.next_stage import Following, Step, is_over, ruling_of
 from holdfast.core.workflows.result import MOST_TEXT, GateResult, Result
 from holdfast.core.workflows.template import TemplateError, parse, render
-from holdfast.core.workflows.workflow import Member, Ruling, Stage, stage_of
+from holdfast.core.workflows.workflow import Member, Stage, stage_of
 from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.runs.result import result_of
@@ -33,7 +33,7 @@ MOST_BEGINNINGS = 5  # as often as a run may be lost
 
 async def ask_gate(context: Context, task: Task, grip: Grip, stage: Stage, workspace: Workspace | None) -> GateResult:
     """Ended at once when its caller is cancelled."""
-    if workspace is None or context.furnishing is None:
+    if workspace is None or context.ports.furnishing is None:
         how = "could not be run: there is no workspace"
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
     begun = task.progress.asked
@@ -43,7 +43,7 @@ async def ask_gate(context: Context, task: Task, grip: Grip, stage: Stage, works
     await context.writer.write(lambda tx: _count(context, tx, grip, begun + 1))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     env = commands_environment(context, task, repo, workspace) | {"HOLDFAST_STAGE": stage.name}
-    return await context.furnishing.gate(workspace, gate_kind(task, stage), stage.gate, env, stage.gate_timeout)
+    return await context.ports.furnishing.gate(workspace, gate_kind(task, stage), stage.gate, env, stage.gate_timeout)
 
 
 def _count(context: Context, tx: Transaction, grip: Grip, begun: int) -> None:
@@ -59,17 +59,7 @@ def gate_kind(task: Task, stage: Stage) -> str:
     return f"gate-{plain}-{task.progress.visit}-{task.progress.tries + 1}"
 
 
-OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_disabled"})
-"""Failures that end the task whatever its stage says of failing: its own budgets are spent."""
 _NOT_ITS_END = frozenset({Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED, Outcome.LOST})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
-    """What a stage came to. With `cut_short`, only that its gate is still to be asked."""
-
-    result: Result | None = None
-    cut_short: str = ""  # the run whose gate was ended by a stop
 
 
 async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> Verdict | None:
@@ -92,7 +82,7 @@ async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> 
 
 async def stage_ended(
     context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, wish: Wish, answer: str = ""
-) -> tuple[Verdict, Ended | None]:
+) -> tuple[Verdict, StageOutcome | None]:
     """What the stage came to. A stop (a cancel, a pause, `down`) ends its gate at once: then that is how it ends for
     now, and only the gate is left to do afterwards."""
     stage = stage_of(task.spec.stages, task.progress)
@@ -106,13 +96,13 @@ async def stage_ended(
         if verdict.outcome is not Outcome.COMPLETED:
             return verdict, await gather(context, task, grip, run_id, verdict, answer)  # nothing in it takes long
         asked = await stopped_before(context, task, stopped.why, "its gate had passed")
-        cut_short = Ended(cut_short=task.progress.checks or run_id or "")
+        cut_short = StageOutcome(cut_short=task.progress.checks or run_id or "")
         return replace(verdict, outcome=asked.outcome, reason=asked.reason, resets_at=asked.resets_at), cut_short
 
 
 async def gather(
     context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, answer: str = ""
-) -> Ended:
+) -> StageOutcome:
     """Of the run that has ended; `answer`: of the members of a parallel stage. Ended at once when its caller is
     cancelled, the gate with it."""
     stage = task.spec.stages[task.progress.stage]
@@ -122,85 +112,12 @@ async def gather(
     if stage.is_parallel:
         result = replace(result, text=storable(answer)[-MOST_TEXT:])
     if verdict.outcome is not Outcome.COMPLETED:
-        return Ended(result=result)
+        return StageOutcome(result=result)
     if stage.gate:
         result = replace(result, gate=await ask_gate(context, task, grip, stage, workspace))
     if stage.reviews:
         result = replace(result, ruling=str(ruling_of(result.text) or ""))
-    return Ended(result=result)
-
-
-def advance(
-    task: Task, decision: Decision, ended: Ended | None, verdict: Verdict, ledger: Sequence[Spend], limits: Limits
-) -> tuple[Decision, Following | None]:
-    """What follows for the task, where the policy says that its run is over for good. Within a stage (a crash, a limit,
-    an operator's wish) the policy's word stands."""
-    if is_over(task.spec.stages, task.progress):
-        return replace(decision, spends=()), None  # nothing ran: a person approved the last stage
-    if ended is None or ended.result is None or decision.action not in (Action.COMPLETE, Action.FAIL):
-        return decision, None
-    failure = decision.failure or str(verdict.outcome)
-    following = follow(
-        task.spec.stages,
-        task.progress,
-        StageEnd(
-            completed=decision.action is Action.COMPLETE,
-            reason=verdict.reason if failure == str(verdict.outcome) else decision.reason,
-            failure=failure,
-            text=ended.result.text,
-            gate=ended.result.gate,
-            ruling=Ruling(ended.result.ruling) if ended.result.ruling else None,
-            is_final=failure in OF_THE_TASK,
-            may_try=verdict.outcome in (Outcome.COMPLETED, Outcome.FAILED),
-            runs_left=spent(ledger, Budget.RUNS) + 1 < limits.runs,
-        ),
-    )
-    decided = _decided(task, decision, following)
-    if decided.stage is not None and _gives_back(limits, following):
-        decided = replace(decided, stage={**decided.stage, "gives_resumes_back": True})
-    return decided, following
-
-
-def _decided(task: Task, decision: Decision, following: Following) -> Decision:
-    stages, progress = task.spec.stages, following.progress
-    spends = (Budget.STAGE,) if following.failure is None else (Budget.RUNS,)
-    if following.step is Step.FAIL:
-        if decision.action is Action.FAIL and decision.failure == following.failure:
-            return replace(decision, reason=following.reason)
-        return Decision(action=Action.FAIL, reason=following.reason, failure=following.failure, spends=spends)
-    if following.step is Step.COMPLETE:
-        return Decision(action=Action.COMPLETE, reason=following.reason, spends=spends)
-    at = stages[progress.stage]
-    told = {
-        "step": str(following.step),
-        "stage": progress.stage,
-        "name": at.name,
-        "try": progress.tries + 1,
-        "turn": turn_of(task, progress.stage, progress.turns) - 1,
-        "from": stages[task.progress.stage].name,
-        "passed": following.passed,
-        "failure": following.failure,
-    }
-    waits = following.step is Step.WAIT
-    return Decision(
-        action=Action.PAUSE if waits else Action.REQUEUE,
-        reason=following.reason,
-        pause=PauseReason.APPROVAL if waits else None,
-        spends=spends,
-        keeps_session=following.keeps_session,
-        stage=told,
-    )
-
-
-def turn_of(task: Task, index: int, turns: Mapping[str, int]) -> int:
-    """How often it was sent back to that stage (or by it), counted from 1."""
-    name = task.spec.stages[index].name
-    return 1 + sum(turns.get(stage.name, 0) for stage in task.spec.stages if name in (stage.name, stage.back_to))
-
-
-def _gives_back(limits: Limits, following: Following) -> bool:
-    """R-RES-05: what was resumed before a stage that is done."""
-    return limits.reset_on_progress and following.passed
+    return StageOutcome(result=result)
 
 
 def move(
@@ -209,7 +126,7 @@ def move(
     task: Task,
     grip: Grip,
     decision: Decision,
-    ended: Ended | None,
+    ended: StageOutcome | None,
     following: Following | None,
 ) -> None:
     """In the transaction of the settlement, and before it."""
@@ -221,7 +138,7 @@ def move(
     if following.step is Step.FAIL and decision.action is not Action.FAIL:
         return  # it was one of many deaths, and is spared
     tx.results.record(grip, replace(ended.result, passed=following.passed))
-    tx.staging.move(grip, following, now, resets_resumes=_gives_back(context.limits, following))
+    tx.staging.move(grip, following, now, resets_resumes=gives_resumes_back(context.limits, following))
 
 
 FEEDBACK = "This is not the first try. What was found out about the one before:\n\n{feedback}\n\nMend that."

@@ -7,6 +7,7 @@ sending and recording, the next supervisor sends again, with the same key, after
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 
 from holdfast.alerts.port import Answer, Target
@@ -16,11 +17,12 @@ from holdfast.core.tasks.alerts import Delivery, NoticeRules, due_in, is_spent, 
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say
+from holdfast.supervisor.service import Service
 
 PIECE = 100  # notices planned per look
 
 
-class Notifying:
+class Notifying(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._sending: dict[str, asyncio.Task[None]] = {}  # by target
@@ -36,13 +38,13 @@ class Notifying:
         """Whether something is on its way, or waits for its next attempt. Each has few, so this ends."""
         return self._waits or any(not task.done() for task in self._sending.values())
 
-    def next_in(self) -> float | None:
-        """Seconds until somebody has to look."""
-        return None if self._next is None else max(0.01, self._next - asyncio.get_running_loop().time())
+    async def next_wake(self) -> float:
+        """Return the seconds until the next attempt of a delivery."""
+        return math.inf if self._next is None else max(0.01, self._next - asyncio.get_running_loop().time())
 
     async def tick(self) -> None:
         """Plan what is new, and begin one attempt for every target that is free and has one due."""
-        outlets = self._context.outlets
+        outlets = self._context.ports.outlets
         rules, names = outlets.rules(), outlets.names()
         heads = await self._context.writer.write(lambda tx: self._look(tx, rules, names))
         now = self._context.clock()

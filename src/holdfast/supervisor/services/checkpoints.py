@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.base import clock
 from holdfast.base.concurrency import in_thread
@@ -23,9 +24,11 @@ from holdfast.core.runs.intervals import next_interval
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.store.port.workspaces import Checkpoint
-from holdfast.supervisor.context import Bell, Context, Subject
+from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.log import debug, say_trouble
-from holdfast.supervisor.workspaces.restore_checkpoint import rules_for
+from holdfast.supervisor.ports import Subject
+from holdfast.supervisor.service import Service
+from holdfast.supervisor.workspaces.checkpoint_restore import rules_for
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import NO_CHECKPOINTS
 from holdfast.workspaces.snapshots.change_detection import stamp
@@ -36,10 +39,10 @@ OVER = 60.0  # seconds since a task's end: what has just ended may be looked at
 
 async def prune_checkpoints(context: Context) -> int:
     """How many rows went. Killed anywhere, or refused because somebody saves just now, it is done the next time."""
-    now, ago = context.clock(), context.timekeeper.ago
+    now, ago = context.clock(), context.services.timekeeper.ago
     over, old = ago(OVER, now), ago(context.settings.keeping.runs, now)
     await context.writer.write(lambda tx: tx.checkpoints.expire(over, old))
-    if context.reclaimer is None:
+    if context.ports.reclaimer is None:
         return 0
     by_repo: dict[str, list[Checkpoint]] = {}
     for one in await context.writer.write(lambda tx: tx.checkpoints.dropped()):
@@ -52,14 +55,14 @@ async def prune_checkpoints(context: Context) -> int:
 
 async def _prune(context: Context, repo: Repo, gone: Sequence[Checkpoint]) -> int:
     """With refs that a crash left between the ref and its row, of tasks that are over."""
-    assert context.reclaimer is not None
-    there = context.reclaimer.checkpoint_refs(repo)
+    assert context.ports.reclaimer is not None
+    there = context.ports.reclaimer.checkpoint_refs(repo)
     known = {one.ref: one.commit for one in gone}
     strangers = await context.writer.write(
         lambda tx: tx.checkpoints.strangers(repo.id, sorted(set(there) - set(known)))
     )
     going = known | {ref: there[ref] for ref in strangers}
-    if not going or not await context.reclaimer.reclaim(repo, going):
+    if not going or not await context.ports.reclaimer.reclaim(repo, going):
         return 0
     await context.writer.write(lambda tx: tx.checkpoints.forget(gone))
     await asyncio.sleep(PAUSE)
@@ -91,7 +94,7 @@ class _Watch:
         return self.asked is not None and self.rested <= now
 
 
-class Checkpoints:
+class Checkpoints(Service):
     """A service of the supervisor. Attempts tell which runs begin and are over."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
@@ -183,12 +186,9 @@ class Checkpoints:
     # -- now and then ------------------------------------------------------------------------------------------------
 
     @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        return [] if self._current is None else [self._current[1]]
-
-    @property
-    def pruning(self) -> list[asyncio.Task[int]]:
-        return [] if self._pruning is None else [self._pruning]
+    def tasks(self) -> Sequence[asyncio.Task[Any]]:
+        current = None if self._current is None else self._current[1]
+        return [task for task in (current, self._pruning) if task is not None]
 
     async def run(self) -> None:
         while True:
@@ -230,7 +230,7 @@ class Checkpoints:
         now = self._now()
         due = [watch for watch in self._watches.values() if watch.due <= now or watch.wants(now)]
         roots = {run.run_id: run.root for run in (watch.subject for watch in due) if run.root is not None}
-        marks = self._context.activity(roots) if roots else {}
+        marks = self._context.ports.activity(roots) if roots else {}
         for watch in due:
             if watch.subject.run_id in self._watches:
                 await self._one(watch, marks.get(watch.subject.run_id))
@@ -297,7 +297,7 @@ class Checkpoints:
         before = await self._stamp(workspace)  # what is written while it is taken is seen the next time
         same = last.key if last is not None and last.workspace_id == workspace.id and not always else None
         try:
-            kept = await self._context.strategy_of(task.spec).checkpoint(
+            kept = await self._context.ports.strategy_of(task.spec).checkpoint(
                 repo,
                 workspace,
                 checkpoint_ref(task.id, number, subject.grip.fence),

@@ -13,12 +13,13 @@ from holdfast.core.model import Event, Level
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say
+from holdfast.supervisor.service import Service
 
 NAME = "clock.json"  # in the home
 EVERY = 3600.0  # seconds between two notes of what the clocks show
 
 
-class Timekeeping:
+class Timekeeping(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._passing = _read(context.home)

@@ -12,13 +12,14 @@ from holdfast.core.model import Strategy, TaskSpec
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.runs.attempts import Attempts
+from holdfast.supervisor.service import Service
 
 ALERT = "engine:"
 EVERY = 5.0
 TWICE = 2  # looks: one that is just being replaced is back at the second
 
 
-class EngineAlerts:
+class EngineAlerts(Service):
     """One alert per engine; it closes when that answers."""
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
@@ -32,7 +33,7 @@ class EngineAlerts:
     def tasks(self) -> list[asyncio.Task[None]]:
         return [] if self._looking is None else [self._looking]
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
         """Beside the loop: an engine that hangs takes its time to say nothing."""
         now = asyncio.get_running_loop().time()
         if now < self._next or (self._looking is not None and not self._looking.done()):
@@ -48,11 +49,11 @@ class EngineAlerts:
         return [spec for spec in specs if spec.strategy is Strategy.CONTAINER]
 
     async def _look(self, told: list[str]) -> None:
-        if self._context.enclosure is None:
+        if self._context.ports.enclosure is None:
             return
         try:
             named = [key.removeprefix(ALERT) for key in told]
-            silent = await self._context.enclosure.silent(self._waiting(), named)
+            silent = await self._context.ports.enclosure.silent(self._waiting(), named)
             self._missed = {socket: self._missed.get(socket, 0) + 1 for socket in silent}
             for socket, why in silent.items():
                 if self._missed[socket] >= TWICE and ALERT + socket not in told:

@@ -10,7 +10,9 @@ import os
 
 from holdfast.base.errors import HoldfastError
 from holdfast.core.model import Event, Level
-from holdfast.supervisor.context import Context, Tuning
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.ports import Tuning
+from holdfast.supervisor.service import Service
 
 _NEVER = object()
 SETTLE = 0.3  # a file that is just being written is read when it has kept still for this long
@@ -37,7 +39,7 @@ class Stillness:
         return left
 
 
-class Reloading:
+class Reloading(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._seen: object = _NEVER  # so the first look reads: they may have changed while we started
@@ -50,13 +52,11 @@ class Reloading:
         self._context.bell.ring()
 
     async def tick(self) -> None:
-        if self._context.source is None:
-            return
-        stamp = self._context.source.stamp()
+        stamp = self._context.ports.source.stamp()
         if not self._asked and (stamp == self._seen or not self._has_settled(stamp)):
             return
         try:
-            tuning = self._context.source.read()
+            tuning = self._context.ports.source.read()
         except HoldfastError as error:
             await self._reject(error)
         else:
@@ -94,8 +94,7 @@ class Reloading:
             )
         self._context.limits = tuning.limits
         self._context.settings = tuning.settings
-        assert self._context.source is not None
-        self._context.source.accept(tuning)
+        self._context.ports.source.accept(tuning)
 
     async def _emit(self, event: Event) -> None:
         await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))

@@ -1,26 +1,29 @@
-"""Operators' durable requests: carried out in order, answered when they are done."""
+"""Requests of operators: carried out in their order, answered when they are done."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
 
-from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.core.model import Request, RequestKind, StopWhy
 from holdfast.core.runs.resume import end_of_pause
 from holdfast.core.states import TaskState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.runs.attempts import Attempts
+from holdfast.supervisor.service import Service
 
 
-class Requests:
+class Requests(Service):
+    """Reads the pending requests, carries each out, and records its answer."""
+
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
         self._attempts = attempts
-        self.down: Request | None = None  # the supervisor's loop looks here
-        self.on_sweep: Callable[[Request], None] = lambda _request: None  # who carries a sweep out, and answers it
+        self.down: Request | None = None  # read by the loop of the supervisor
+        self.on_sweep: Callable[[Request], None] = lambda _request: None  # the sweep carries it out and answers it
 
     async def tick(self) -> None:
         for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
@@ -40,39 +43,37 @@ class Requests:
             return
         attempt = self._attempts.get(task_id)
         if attempt is None:
-            return  # being started or finished at this moment: the next look finds it
+            return  # the attempt starts or ends at this moment: the next tick finds it
         if attempt.frozen:
             if request.data.get("assume_dead"):
                 if await self._attempts.assume_dead(attempt):
-                    await self.answer(request, "cancelled on the operator's word")
+                    await self._answer(request, RequestResult.ASSUMED_DEAD)
                 else:
-                    await self.answer(request, "refused: a keeper of it still lives; end that first")
+                    await self._answer(request, RequestResult.KEEPER_LIVES)
             else:
-                await self.answer(request, "refused: it is frozen; see `holdfast why`")
+                await self._answer(request, RequestResult.FROZEN)
             return
         await attempt.stop(StopWhy.CANCEL, fast=True)
-        if faults.skips("death-first"):
-            await self.answer(request, "the task is cancelled")
 
     async def _cancel_waiting(self, request: Request, task_id: str, state: TaskState) -> None:
         if state in (TaskState.QUEUED, TaskState.PAUSED):
             try:
                 await self._context.writer.write(lambda tx: self._cancel_now(tx, request, task_id))
             except Conflict:
-                self._context.bell.ring()  # it moved on between the two looks: look again
+                self._context.bell.ring()  # the task changed between the two transactions: try again
                 return
             state = TaskState.CANCELLED
             self._context.bell.ring()
-        await self.answer(request, f"the task is {state}")
+        await self._record(request, RequestAnswer.from_state(state))
 
     def _cancel_now(self, tx: Transaction, request: Request, task_id: str) -> None:
-        """Its subtasks go with it, unless all who asked want them to go on (as store/sqlite/tasks.py has it)."""
-        asked = [one for one in tx.requests.pending() if one.kind is RequestKind.CANCEL and one.task_id == task_id]
-        subtasks = any(one.data.get("subtasks", True) for one in (asked or [request]))
+        """Cancel the task and its subtasks. Subtasks are spared only if every pending request spares them."""
+        pending = [one for one in tx.requests.pending() if one.kind is RequestKind.CANCEL and one.task_id == task_id]
+        subtasks = any(one.data.get("subtasks", True) for one in (pending or [request]))
         tx.tasks.cancel_waiting(task_id, request.by, request.why, self._context.clock(), subtasks=subtasks)
 
     async def _pause(self, request: Request, task_id: str) -> None:
-        """Answered by the settle that pauses it (store/sqlite/settle.py), or here."""
+        """Stop the running task. The settle that pauses the task answers (store/sqlite/settle.py)."""
         now = self._context.clock()
         until = end_of_pause(request, now)
         attempt = self._attempts.get(task_id)
@@ -84,36 +85,45 @@ class Requests:
         if task.state is not TaskState.RUNNING:
             await self._pause_waiting(request, task_id, until)
         elif attempt is None:
-            return  # being started or finished at this moment: the next look finds it
+            return  # the attempt starts or ends at this moment: the next tick finds it
         elif attempt.frozen:
-            await self.answer(request, "refused: it is frozen; see `holdfast why`")
+            await self._answer(request, RequestResult.FROZEN)
         else:
             await attempt.stop(StopWhy.PAUSE, fast=bool(request.data.get("force")))
 
     async def _refuse_late(self, request: Request, task_id: str) -> None:
-        """Unless its agent was told to end for it, by an earlier supervisor perhaps: then the settle that follows needs
-        the request, or it would not know that the pause has an end."""
+        """Refuse a pause whose time is over.
+
+        Not if a run was stopped for this pause, perhaps by an earlier supervisor. The settle that follows then reads
+        the end of the pause from the request.
+        """
 
         def refuse(tx: Transaction) -> None:
             if not any(run.stop_why is StopWhy.PAUSE for run in tx.runs.open_runs(task_id)):
-                over = "refused: the time for which it was to be paused is over"
-                tx.requests.answer(request.id, over, self._context.clock())
+                tx.requests.answer(request.id, RequestAnswer(RequestResult.PAUSE_IS_OVER), self._context.clock())
 
         await self._context.writer.write(refuse)
 
     async def _pause_waiting(self, request: Request, task_id: str, until: float | None) -> None:
         def pause(tx: Transaction) -> bool:
-            """What goes on by itself is paused, everything else told as it is; False: it runs again."""
+            """Pause the task if it would go on by itself, and answer with its state. False: the task runs again."""
             now, task = self._context.clock(), tx.tasks.get(task_id)
             if task.state is TaskState.RUNNING:
                 return False
             with contextlib.suppress(Conflict):
                 tx.tasks.pause_waiting(task_id, request.by, request.why, until, now)
-            tx.requests.answer(request.id, f"the task is {tx.tasks.get(task_id).state}", now)
+            tx.requests.answer(request.id, RequestAnswer.from_state(tx.tasks.get(task_id).state), now)
             return True
 
         if not await self._context.writer.write(pause):
-            self._context.bell.ring()  # it moved on between the two looks: look again
+            self._context.bell.ring()  # the task changed between the two transactions: try again
 
-    async def answer(self, request: Request, text: str) -> None:
-        await self._context.writer.write(lambda tx: tx.requests.answer(request.id, text, self._context.clock()))
+    async def answer_down(self, request: Request, mode: str | None) -> None:
+        """Answer a request to stop the supervisor, which stops in this mode."""
+        await self._record(request, RequestAnswer(RequestResult.STOPPED, str(mode)))
+
+    async def _answer(self, request: Request, result: RequestResult) -> None:
+        await self._record(request, RequestAnswer(result))
+
+    async def _record(self, request: Request, answer: RequestAnswer) -> None:
+        await self._context.writer.write(lambda tx: tx.requests.answer(request.id, answer, self._context.clock()))

@@ -23,8 +23,10 @@ from holdfast.core.model import Event
 from holdfast.store.port.history import EventWindow, OldTask
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.port.workspaces import Dropped
-from holdfast.supervisor.context import Context, SalvageReclaimer
+from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import rotate, say
+from holdfast.supervisor.ports import SalvageReclaimer
+from holdfast.supervisor.service import Service
 from holdfast.supervisor.services.checkpoints import prune_checkpoints
 from holdfast.workspaces.names import setup_logs
 from holdfast.workspaces.removal.trash import delete_tree
@@ -36,7 +38,7 @@ async def expire_salvages(context: Context) -> int:
     """How many were dropped. What an earlier pass, or `holdfast salvage prune`, left half done is finished too."""
     count = 0
     while True:
-        before = context.timekeeper.ago(context.settings.keeping.salvages, context.clock())
+        before = context.services.timekeeper.ago(context.settings.keeping.salvages, context.clock())
 
         def mark(tx: Transaction, before: float = before) -> int:
             return tx.salvages.expire(before, SALVAGES_PIECE, context.clock())
@@ -51,13 +53,13 @@ async def expire_salvages(context: Context) -> int:
 
 
 async def _finish(context: Context) -> None:
-    if context.reclaimer is None:
+    if context.ports.reclaimer is None:
         return
     by_repo: dict[str, list[Dropped]] = {}
     for one in await context.writer.write(lambda tx: tx.salvages.dropped()):
         by_repo.setdefault(one.repo_id, []).append(one)
     for repo_id, gone in by_repo.items():
-        await _reclaim(context, context.reclaimer, repo_id, gone)
+        await _reclaim(context, context.ports.reclaimer, repo_id, gone)
         await asyncio.sleep(PAUSE)
 
 
@@ -89,7 +91,7 @@ class _Removed:
         return bool(self.events or self.runs or self.tasks or self.salvages or self.records)
 
 
-class Retention:
+class Retention(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._next = -1.0  # on the loop's clock: the first tick is due
@@ -99,7 +101,7 @@ class Retention:
     def busy(self) -> bool:
         return self._work is not None and not self._work.done()
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
         """Start a pass if one is due; at most one at a time."""
         rotate(self._context.home, self._context.settings.keeping.log_size)
         now = asyncio.get_running_loop().time()
@@ -158,7 +160,7 @@ class Retention:
         """The records stay: `show` still tells how each run ended. A directory that resists is left for next time."""
         deleted = 0
         for run_id in run_ids:
-            if self._context.processes.is_held(run_id):
+            if self._context.ports.processes.is_held(run_id):
                 continue  # it cannot be: its run is settled. But a living keeper outranks what we believe
             path = os.path.join(self._context.home, "runs", run_id)
             if os.path.lexists(path):
@@ -234,7 +236,7 @@ class Retention:
         return await self._context.writer.write(operation)
 
     def _moment(self, age: float) -> float:
-        return self._context.timekeeper.ago(age, self._context.clock())
+        return self._context.services.timekeeper.ago(age, self._context.clock())
 
 
 def _drop_events(after: int, before: float, tx: Transaction) -> EventWindow:

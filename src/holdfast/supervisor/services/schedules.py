@@ -18,8 +18,10 @@ from holdfast.core.schedules.due import Due, Step, back_off, due, leaves_out, le
 from holdfast.core.schedules.schedule import Overlap, Schedule, ScheduleRecord
 from holdfast.store.port.schedules import file_alert
 from holdfast.store.port.transaction import Transaction
-from holdfast.supervisor.context import Context, Timetable, Timetables
+from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.ports import Timetable, Timetables
+from holdfast.supervisor.service import Service, seconds_until
 from holdfast.supervisor.services.reload import Stillness
 
 HASTE = 0.2  # seconds that everything else waits for what a fire needs; whatever takes longer is finished beside it
@@ -50,7 +52,7 @@ class UnderWay:
     prepared: asyncio.Task[Prepared]
 
 
-class Scheduling:
+class Scheduling(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._seen: object = _NEVER
@@ -59,10 +61,13 @@ class Scheduling:
         self._decided: dict[str, int] = {}  # occurrences by schedule, since its rows were last counted
         self._quiet: dict[str, Quiet] = {}  # by schedule: looked at often, computed with rarely
         self._under_way: dict[str, UnderWay] = {}  # by schedule
-        self.due: float | None = None  # when something is due by itself, in wall time
+        self._due: float | None = None  # wall time of the next occurrence or retry
+
+    async def next_wake(self) -> float:
+        return seconds_until(self._due, self._context.clock())
 
     async def tick(self) -> None:
-        timetables = self._context.timetables
+        timetables = self._context.ports.timetables
         if timetables is None:
             return
         repos, records = await self._context.writer.write(lambda tx: (tx.workspaces.repos(), tx.schedules.all()))
@@ -70,7 +75,7 @@ class Scheduling:
             records = await self._context.writer.write(lambda tx: tx.schedules.all())
         if self._seen is _NEVER:
             return  # what was stored last may be out of date: nothing fires before the files are read
-        self.due = None
+        self._due = None
         for key in self._under_way.keys() - {record.schedule.key for record in records if record.enabled}:
             self._under_way.pop(key).prepared.cancel()  # nobody wants it any more
         for record in records:
@@ -98,7 +103,7 @@ class Scheduling:
 
     def owed(self, tx: Transaction) -> int:
         """Occurrences that wait for nothing but us: not the time to leave."""
-        return tx.schedules.owed() if self._context.timetables is not None else 0
+        return 0 if self._context.ports.timetables is None else tx.schedules.owed()
 
     # -- the files -----------------------------------------------------------------------------------------------
 
@@ -293,4 +298,4 @@ class Scheduling:
 
     def _again_at(self, moment: float | None) -> None:
         if moment is not None:
-            self.due = moment if self.due is None else min(self.due, moment)
+            self._due = moment if self._due is None else min(self._due, moment)

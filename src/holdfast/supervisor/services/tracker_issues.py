@@ -13,7 +13,8 @@ from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.core.tasks.trackers import Issue, Link, LinkState, Step
 from holdfast.store.port.trackers import overwritten_alert
 from holdfast.store.port.transaction import Transaction
-from holdfast.supervisor.context import Context, TrackerSetup
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.ports import TrackerSetup
 from holdfast.trackers.port import Done, Found, Missing, Overwrote, Refused, Unknown
 
 T = TypeVar("T")
@@ -229,8 +230,8 @@ class Linking:
         )
 
     def _resolve_task(self, issue: Issue) -> Callable[[Transaction], Task]:
-        assert self._context.trackers is not None
-        return self._context.trackers.resolve_task(self._repo, issue)
+        assert self._context.ports.trackers is not None
+        return self._context.ports.trackers.resolve_task(self._repo, issue)
 
     def _now(self) -> Instant:
         return self._context.clock()

@@ -15,8 +15,10 @@ from holdfast.core.model import Repo
 from holdfast.core.states import TASK_TERMINAL
 from holdfast.core.tasks.trackers import Link, LinkState, Step, next_step
 from holdfast.store.port.transaction import Transaction
-from holdfast.supervisor.context import Context, TrackerSetup
+from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.ports import TrackerSetup
+from holdfast.supervisor.service import Service
 from holdfast.supervisor.services.tracker_issues import Linking
 from holdfast.trackers.port import Unknown
 
@@ -38,7 +40,7 @@ class Errand:
     room: int
 
 
-class Tracking:
+class Tracking(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._work: dict[str, asyncio.Task[None]] = {}
@@ -60,13 +62,12 @@ class Tracking:
         look is. A claim that is under way is `owed`."""
         return bool(self._more or self._matters & self._work.keys())
 
-    def until_next(self) -> float:
-        """Seconds until something is due by itself."""
+    async def next_wake(self) -> float:
         return self._wait
 
     async def tick(self) -> None:
         """Only looks into the store, and sends somebody where something is due."""
-        if self._context.trackers is None or self.closed:
+        if self._context.ports.trackers is None or self.closed:
             return
         for errand in await self._plan():
             self._matters.discard(errand.repo.id)
@@ -85,7 +86,7 @@ class Tracking:
     def owed(self, tx: Transaction) -> int:
         """Claims that have to go back, or issues to be closed, where the tracker answers, or soon may: not the time to
         leave."""
-        if self._context.trackers is None:
+        if self._context.ports.trackers is None:
             return 0
         now = self._context.clock()
         waiting = tx.links.waiting_trackers(now)
@@ -100,7 +101,7 @@ class Tracking:
 
     async def _plan(self) -> list[Errand]:
         context = self._context
-        assert context.trackers is not None
+        assert context.ports.trackers is not None
 
         def read(tx: Transaction) -> tuple[Sequence[Repo], Sequence[Link], dict[str, float], int]:
             now = context.clock()
@@ -118,7 +119,7 @@ class Tracking:
                 self._wait = min(self._wait, waiting[repo.id])
                 continue
             held = [link for link in links if link.repo_id == repo.id]
-            errand = self._errand(repo, context.trackers.of(repo), held, room)
+            errand = self._errand(repo, context.ports.trackers.of(repo), held, room)
             if errand is not None:
                 found.append(errand)
         return found

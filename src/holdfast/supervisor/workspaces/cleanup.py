@@ -13,6 +13,7 @@ from holdfast.core.states import WorkspaceState
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.service import Service, seconds_until
 from holdfast.supervisor.workspaces.remove import carry_out, note_failure
 
 LOOK_AGAIN = 0.25  # seconds of deleting after which it is seen whether something is to be renamed
@@ -20,7 +21,7 @@ LOOK_AGAIN = 0.25  # seconds of deleting after which it is seen whether somethin
 TROUBLE_PAUSE = 1.0  # seconds after trouble that could not even be recorded
 
 
-class Cleanup:
+class Cleanup(Service):
     """Renames first (instant), deletes afterwards, so that a path is free as soon as possible."""
 
     def __init__(self, context: Context) -> None:
@@ -48,13 +49,15 @@ class Cleanup:
         if self._work is not None:
             self._work.cancel()
 
-    async def next_retry(self) -> float | None:
-        return await self._context.writer.write(lambda tx: tx.workspaces.next_retry(self._context.clock()))
+    async def next_wake(self) -> float:
+        """Return the seconds until a failed clean-up is tried again."""
+        retry_at = await self._context.writer.write(lambda tx: tx.workspaces.next_retry(self._context.clock()))
+        return seconds_until(retry_at, self._context.clock())
 
     async def _waiting(self) -> Sequence[Workspace]:
         # What a guard has in hand is put away by it. Asked before the reading: one that was left before has done its
         # part, and that is read; one that is entered later settles its task after this reading.
-        in_hand = frozenset(self._context.in_hand)
+        in_hand = frozenset(self._context.shared.in_hand)
         waiting = await self._context.writer.write(lambda tx: tx.workspaces.to_clean(self._context.clock()))
         return [one for one in waiting if one.state is WorkspaceState.TRASHED or one.task_id not in in_hand]
 
@@ -79,7 +82,7 @@ class Cleanup:
                     break
 
     def _is_short_of_disk(self) -> bool:
-        return short_of_disk(self._context.settings.pressure, self._context.pressure(), ("disk",))
+        return short_of_disk(self._context.settings.pressure, self._context.ports.pressure(), ("disk",))
 
     async def _one(self, workspace: Workspace) -> None:
         try:
@@ -93,7 +96,7 @@ class Cleanup:
 
     async def _delete(self, task: Task, workspace: Workspace) -> None:
         began = time.monotonic()
-        await self._context.strategy_of(task.spec).delete_trash(workspace)
+        await self._context.ports.strategy_of(task.spec).delete_trash(workspace)
         details = {"method": "delete", "duration_ms": round((time.monotonic() - began) * 1000, 1)}
         await self._context.writer.write(
             lambda tx: tx.workspaces.move(workspace, WorkspaceState.GONE, "deleted", self._context.clock(), details)
@@ -104,26 +107,29 @@ def _owners(tx: Transaction, workspace: Workspace) -> tuple[Task, Repo]:
     return tx.tasks.get(workspace.task_id), tx.workspaces.repo(workspace.repo_id)
 
 
-class Expiry:
+class Expiry(Service):
     """Decides only; the clean-up service then salvages and removes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.due: float | None = None  # wall time of the next one; None: nothing will expire
+        self._due: float | None = None  # wall time of the next one; None: nothing will expire
+
+    async def next_wake(self) -> float:
+        return seconds_until(self._due, self._context.clock())
 
     async def tick(self) -> None:
         """One look into an index; more only when something is due."""
         context = self._context
-        self.due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
-        if self.due is None or self.due > context.clock().wall:
+        self._due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
+        if self._due is None or self._due > context.clock().wall:
             return
         now = context.clock()
-        shown = partial(context.timekeeper.shown, now=now)
+        shown = partial(context.services.timekeeper.shown, now=now)
         for workspace in await context.writer.write(lambda tx: tx.keeps.expired(now, shown)):
             await self._expire(workspace)
-        self.due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
-        if self.due is not None and self.due <= context.clock().wall:
-            self.due = None  # only because the clock was set forward: the slow poll is often enough for it
+        self._due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
+        if self._due is not None and self._due <= context.clock().wall:
+            self._due = None  # only because the clock was set forward: the slow poll is often enough for it
 
     async def _expire(self, workspace: Workspace) -> None:
         await self._context.writer.write(lambda tx: tx.keeps.expire(workspace, self._context.clock()))

@@ -36,7 +36,7 @@ class WorkspaceGuard:
         self._kept = True
 
     async def __aenter__(self) -> WorkspaceGuard:
-        self._context.in_hand.add(self._task_id)
+        self._context.shared.in_hand.add(self._task_id)
         return self
 
     async def __aexit__(
@@ -48,7 +48,7 @@ class WorkspaceGuard:
             if not self._kept:
                 await self._to_its_end(self._put_away(error))
         finally:
-            self._context.in_hand.discard(self._task_id)
+            self._context.shared.in_hand.discard(self._task_id)
 
     async def _put_away(self, error: BaseException | None) -> None:
         """Errors go no further: the ledger holds what is left to do, and the clean-up service tries again."""
@@ -86,8 +86,8 @@ class WorkspaceGuard:
 
     def hurry(self) -> None:
         """Do not wait for teardown commands."""
-        if self._context.furnishing is not None:
-            self._context.furnishing.cut_short(self._task_id)
+        if self._context.ports.furnishing is not None:
+            self._context.ports.furnishing.cut_short(self._task_id)
 
 
 def _words(error: BaseException | None) -> str | None:

@@ -13,8 +13,8 @@ from holdfast.core.states import WorkspaceState
 from holdfast.core.workflows.workflow import name_of
 from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.workspaces.checkpoint_restore import choose_last, chosen_for, go_back_anew, go_back_in_place
 from holdfast.supervisor.workspaces.remove import put_away
-from holdfast.supervisor.workspaces.restore_checkpoint import choose_last, chosen_for, go_back_anew, go_back_in_place
 from holdfast.supervisor.workspaces.save import deliver_work, save_work
 from holdfast.supervisor.workspaces.setup import furnish
 from holdfast.workspaces import names
@@ -25,7 +25,7 @@ async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspac
     """A workspace in state `ready`. Every step may be repeated after a crash; the ledger row comes first."""
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
-    strategy = context.strategy_of(task.spec)
+    strategy = context.ports.strategy_of(task.spec)
     if task.fresh:
         for old in await context.writer.write(lambda tx: tx.workspaces.all_current(task.id)):
             await _give_up(context, task, repo, old)
@@ -55,7 +55,7 @@ async def ensure_member_workspace(context: Context, task: Task, grip: Grip, memb
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id, member))
     goes_on = await context.writer.write(lambda tx: tx.runs.has_had(task.id, stage, member, since))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
-    strategy = context.strategy_of(task.spec)
+    strategy = context.ports.strategy_of(task.spec)
     if workspace is not None and not goes_on:  # of another stage, or of this one before its task went on
         await deliver_work(context, task.spec, repo, workspace)
         await _give_up(context, task, repo, workspace)
@@ -101,7 +101,7 @@ async def _intend_member(
 
 async def _member_plan(context: Context, task: Task, repo: Repo, name: str, branch: str | None) -> Plan:
     """From what the task has committed; if there is nothing, from its base. A clone's commits are brought in first."""
-    strategy, now = context.strategy_of(task.spec), await context.writer.write(lambda tx: tx.tasks.get(task.id))
+    strategy, now = context.ports.strategy_of(task.spec), await context.writer.write(lambda tx: tx.tasks.get(task.id))
     own = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     problem = None if own is None else await deliver_work(context, task.spec, repo, own)
     if problem is not None:
@@ -140,7 +140,7 @@ async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Works
 async def _plan(context: Context, task: Task, repo: Repo) -> tuple[Plan, str | None]:
     """And where its base was found, if that is its parent's branch."""
     fresh_name = task.generation if task.fresh else 0
-    strategy = context.strategy_of(task.spec)
+    strategy = context.ports.strategy_of(task.spec)
     parent_id = task.spec.parent_id if task.spec.base_from_parent else None
     if parent_id is not None and (task.fresh or task.base_commit is None):
         parent = await context.writer.write(lambda tx: tx.tasks.get(parent_id))
@@ -161,7 +161,7 @@ async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace:
     if not task.fresh and chosen is None:
         salvaged = await context.writer.write(lambda tx: tx.workspaces.last_salvage(task.id))
     async with _failing_the_task():
-        await context.strategy_of(task.spec).prepare(repo, workspace, salvaged.commit if salvaged else None)
+        await context.ports.strategy_of(task.spec).prepare(repo, workspace, salvaged.commit if salvaged else None)
         told = None if chosen is None else await go_back_anew(context, task, grip, repo, workspace, chosen)
     await furnish(context, task, repo, workspace)  # before `ready`: a crash in between makes it anew
     how = f"with the work saved as {salvaged.commit[:12]}" if salvaged else "from its base"

@@ -34,13 +34,13 @@ async def for_removal(context: Context, task: Task, workspace: Workspace) -> Asy
         if why:
             await _wait(context, workspace, why)
         else:
-            context.in_use.pop(workspace.id, None)
+            context.shared.in_use.pop(workspace.id, None)
         yield not why
 
 
 async def _in_use(context: Context, task: Task, workspace: Workspace, *, alone: bool) -> str:
     users = [] if alone else ["a `holdfast shell` (or `diff`)"]
-    users += await in_thread(context.users.of, workspace.path)
+    users += await in_thread(context.ports.users.of, workspace.path)
     subtasks = await context.writer.write(lambda tx: tx.keeps.running_subtasks(task.id))
     users += [f"its subtask {subtask}" for subtask in subtasks]
     return ", ".join(users)
@@ -48,8 +48,8 @@ async def _in_use(context: Context, task: Task, workspace: Workspace, *, alone: 
 
 async def _wait(context: Context, workspace: Workspace, why: str) -> None:
     """What is done in it meanwhile is saved too, when it goes."""
-    looks = context.in_use.get(workspace.id, 0)
-    context.in_use[workspace.id] = looks + 1
+    looks = context.shared.in_use.get(workspace.id, 0)
+    context.shared.in_use[workspace.id] = looks + 1
     now = context.clock()
     retry_at = now.wall + min(LATER, SOON * 1.5**looks)
     await context.writer.write(lambda tx: tx.keeps.postpone(workspace, why, retry_at, now, tell=looks == 0))
@@ -105,7 +105,7 @@ async def put_away(
     R-TREE-03: what is not there is no trouble; the event says how, how long it took, and what cut the work short.
     """
     began = time.monotonic()
-    strategy = context.strategy_of(task.spec)
+    strategy = context.ports.strategy_of(task.spec)
     await tear_down(context, task, repo, workspace)
     there = await strategy.put_away(repo, workspace)
     method = "rename" if there else "nothing was there"

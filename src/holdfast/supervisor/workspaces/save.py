@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.base import faults
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, TaskSpec, Workspace
 from holdfast.core.states import WorkspaceState
@@ -17,14 +16,14 @@ def litter_of(context: Context, spec: TaskSpec) -> tuple[str, ...]:
     names = [spec.agent]
     for stage in spec.stages:
         names += [stage.agent, *(member.agent for member in stage.members)]
-    known = (context.agents.get(name) for name in dict.fromkeys(names))
+    known = (context.ports.agents.get(name) for name in dict.fromkeys(names))
     return tuple(pattern for agent in known if agent is not None for pattern in agent.litter)
 
 
 async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace) -> str | None:
     """Bring the task's commits into the user's repository. None: they are there. A text: why they are not."""
     try:
-        await context.strategy_of(spec).deliver(repo, workspace)
+        await context.ports.strategy_of(spec).deliver(repo, workspace)
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
         return f"its commits could not be brought into the repository: {error}"
     return None
@@ -37,11 +36,9 @@ async def save_work(
     go. A text: why it must be preserved instead."""
     if workspace.state is WorkspaceState.INTENDED and over is None:
         return None  # never finished, so no agent has worked in it
-    if faults.skips("salvage"):
-        return None
     try:
         rules = replace(spec.salvage, litter=litter_of(context, spec))
-        saved = await context.strategy_of(spec).salvage(repo, workspace, reason, rules, over=over)
+        saved = await context.ports.strategy_of(spec).salvage(repo, workspace, reason, rules, over=over)
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
         return f"its work could not be saved: {error}"
     if saved is not None:

@@ -22,14 +22,14 @@ TOLD = 200  # names in an event
 async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
     """Copy what the checkout has and git does not carry, then run the set-up. A failure is a launch error."""
     rules = task.spec.workspace
-    if context.furnishing is None or workspace.strategy is Strategy.NONE or not (rules.copy or rules.setup):
+    if context.ports.furnishing is None or workspace.strategy is Strategy.NONE or not (rules.copy or rules.setup):
         return
     began = time.monotonic()
     data: dict[str, object] = {"workspace": workspace.id, "commands": len(rules.setup)}
     words = []
     if rules.copy:
         try:
-            came = await context.furnishing.copy(repo, workspace, rules.copy)
+            came = await context.ports.furnishing.copy(repo, workspace, rules.copy)
         except WorkspaceProblem as error:
             if is_passing(error):
                 raise
@@ -41,7 +41,7 @@ async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace
             words.append("not copied: " + ", ".join(f"{name} ({why})" for name, why in list(left.items())[:5]))
     if rules.setup:
         env = commands_environment(context, task, repo, workspace)
-        failed = await context.furnishing.set_up(workspace, rules.setup, env, rules.setup_timeout)
+        failed = await context.ports.furnishing.set_up(workspace, rules.setup, env, rules.setup_timeout)
         if failed is not None:
             shown = f"The end of its output: {failed.tail} — the whole" if failed.tail else "Its"
             raise LaunchError(
@@ -63,13 +63,13 @@ async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace
 async def tear_down(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
     """Before it is put away; its work is saved. Whatever fails is a warning on the task, and changes nothing."""
     rules = task.spec.workspace
-    if context.furnishing is None or not rules.teardown or workspace.strategy is Strategy.NONE:
+    if context.ports.furnishing is None or not rules.teardown or workspace.strategy is Strategy.NONE:
         return
     if workspace.state not in (WorkspaceState.READY, WorkspaceState.PRESERVED):
         return  # it was never set up
     try:
         env = commands_environment(context, task, repo, workspace)
-        failed = await context.furnishing.tear_down(workspace, rules.teardown, env, rules.setup_timeout)
+        failed = await context.ports.furnishing.tear_down(workspace, rules.teardown, env, rules.setup_timeout)
     except (WorkspaceProblem, Unavailable, OSError) as error:
         why = f"The teardown of task {task.id} could not be run: {error}."
     else:
@@ -90,7 +90,7 @@ async def tear_down(context: Context, task: Task, repo: Repo, workspace: Workspa
 
 def commands_environment(context: Context, task: Task, repo: Repo, workspace: Workspace) -> dict[str, str]:
     """What the task's agents see, and where they will work."""
-    return context.environment(task.spec.environment) | {
+    return context.ports.environment(task.spec.environment) | {
         "HOLDFAST_TASK_ID": task.id,
         "HOLDFAST_WORKSPACE_PATH": workspace.path,
         "HOLDFAST_CHECKOUT": os.path.realpath(repo.path),

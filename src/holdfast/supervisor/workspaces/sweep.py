@@ -22,10 +22,12 @@ from holdfast.core.cleanup.sweep_report import MANY, Swept, warning
 from holdfast.core.model import Event, Level, Repo, Request, Workspace
 from holdfast.core.runs.preserve import resolve
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.port.workspaces import fates, read_ledger
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.service import Service
 from holdfast.supervisor.workspaces.cleanup import Cleanup
 
 
@@ -101,7 +103,7 @@ class Begun:
     late: asyncio.Task[Sequence[Container]] | None  # an engine that has not told its containers yet
 
 
-class Sweep:
+class Sweep(Service):
     """One at a time. Made once per supervisor, or alone for a sweep without one."""
 
     def __init__(self, context: Context, cleanup: Cleanup) -> None:
@@ -132,7 +134,7 @@ class Sweep:
         """An operator wants one. Heard again and again until it is answered."""
         self._asked[request.id] = request
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
         if self._asked and (self._work is None or self._work.done()):
             self._work = asyncio.create_task(_told(self._on_demand()), name="sweep")
 
@@ -146,7 +148,7 @@ class Sweep:
         self._context.bell.ring()
 
     async def _finish_and_tell(self, begun: Begun, requests: Sequence[Request]) -> None:
-        answer = json.dumps((await self.finish(begun)).data())
+        answer = RequestAnswer(RequestResult.SWEPT, json.dumps((await self.finish(begun)).data()))
 
         def reply(tx: Transaction) -> None:
             for request in requests:
@@ -162,19 +164,19 @@ class Sweep:
     async def begin(self) -> Begun:
         began = time.monotonic()
         context = self._context
-        assert context.sweeper is not None
+        assert context.ports.sweeper is not None
         await context.writer.write(lambda tx: tx.workspaces.retry_at_once())
         repos = await context.writer.write(lambda tx: tx.workspaces.repos())
         asked = asyncio.create_task(self._containers(), name="sweep-containers")
         self._asking = asked
-        seen = await context.sweeper.look(repos)
+        seen = await context.ports.sweeper.look(repos)
         await asyncio.wait([asked], timeout=ENGINE_PATIENCE)
         containers = asked.result() if asked.done() else ()
-        scene = replace(seen, strays=context.processes.strays(), containers=containers)
+        scene = replace(seen, strays=context.ports.processes.strays(), containers=containers)
         ledger = read_ledger(context.store.view, scene)
         findings = compare(scene, ledger)
         swept = Swept(odd=len(scene.odd), failed=[f"{where}: {why}" for where, why in scene.unseen])
-        swept.cgroups_removed = context.processes.sweep(ledger.open_runs)
+        swept.cgroups_removed = context.ports.processes.sweep(ledger.open_runs)
         swept.prune_succeeded = not scene.unseen
         await self._end_strays(findings, swept)
         undecided = await self._put_right(findings, swept)
@@ -193,14 +195,14 @@ class Sweep:
 
     async def _containers(self) -> Sequence[Container]:
         try:
-            return await self._context.containers.find()
+            return await self._context.ports.containers.find()
         except Exception:  # noqa: BLE001 - an engine's trouble must not stop the sweep of everything else
             return ()
 
     async def _end_strays(self, findings: Sequence[Finding], swept: Swept) -> None:
         """Before anything is adopted or removed: what they work on has to keep still."""
         strays = [f.stray for f in findings if f.action is Action.END_PROCESS and f.stray is not None]
-        ended = await asyncio.gather(*(self._context.processes.end_stray(stray) for stray in strays))
+        ended = await asyncio.gather(*(self._context.ports.processes.end_stray(stray) for stray in strays))
         swept.processes_ended = sum(ended)
         swept.failed += [
             f"pid {stray.pid} of run {stray.run} outlives SIGKILL"
@@ -211,11 +213,11 @@ class Sweep:
     async def _put_right(self, findings: Sequence[Finding], swept: Swept) -> list[Undecided]:
         """What somebody could build on: the ledger, in one transaction, and the markers of what goes on or goes now.
         Returns the workspaces of finished tasks about which nobody has decided: that can wait for the background."""
-        assert self._context.sweeper is not None
+        assert self._context.ports.sweeper is not None
         wrong = [
             finding
             for finding in findings
-            if finding.action in (Action.LET_GO, Action.TAKE_IN) and self._context.sweeper.is_still_so(finding)
+            if finding.action in (Action.LET_GO, Action.TAKE_IN) and self._context.ports.sweeper.is_still_so(finding)
         ]
         taken = await self._context.writer.write(lambda tx: correct(tx, wrong, self._context.clock())) if wrong else []
         swept.healed += len(wrong)
@@ -281,12 +283,12 @@ class Sweep:
             findings = compare(scene, read_ledger(self._context.store.view, scene))
         gone = [finding.where for finding in findings if finding.action is Action.DROP_CONTAINER]
         if gone:
-            swept.containers_removed = await self._context.containers.remove(gone)
+            swept.containers_removed = await self._context.ports.containers.remove(gone)
 
     async def _try(self, finding: Finding, repo: Repo | None, swept: Swept) -> bool:
-        assert self._context.sweeper is not None
+        assert self._context.ports.sweeper is not None
         try:
-            return await self._context.sweeper.carry_out(finding, repo)
+            return await self._context.ports.sweeper.carry_out(finding, repo)
         except (NoPermission, PermissionError) as error:
             swept.skipped.append(f"{finding.where}: {error}")
         except Exception as error:  # noqa: BLE001 - one leftover must never stop the sweep of all others
@@ -314,7 +316,7 @@ class Sweep:
                 swept.swept_count += 1
             elif any(denied in words for denied in _DENIED):
                 swept.skipped.append(words)
-            elif row["id"] in self._context.in_use:
+            elif row["id"] in self._context.shared.in_use:
                 swept.in_use.append(str(row["path"]))
             elif row["state"] != WorkspaceState.PRESERVED:
                 swept.failed.append(words)

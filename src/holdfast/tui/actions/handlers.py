@@ -1,7 +1,9 @@
-"""What actions do: api commands, and the words to tell afterwards. No widgets here.
+"""What each action asks first and what it does, by subject. No widgets here.
 
-Each runs in a thread of its own, with the home and the row that the cursor was on. What a supervisor has to carry out
-is `Asked`: its answer comes later. What is refused is raised, with the reason and the remedy.
+Every function runs in a thread, with the home and the row under the cursor. A handler calls the api and returns the
+message to show, or `Asked` if a supervisor has to carry the request out. `confirm_…` returns the question to ask before
+an action destroys something or changes the user's branch. None: there is nothing to ask. Refusals are raised, with the
+reason and the remedy.
 """
 
 from __future__ import annotations
@@ -9,8 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Refused, UsageError
+from holdfast.base.text import one_line
+from holdfast.core.model import RequestKind
 
 if TYPE_CHECKING:
     from holdfast.api.commands import Commands
@@ -18,35 +23,47 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 WHY = "from holdfast top"
-ASLEEP = "No supervisor is running; `holdfast up` starts one."
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A durable request: the supervisor says what became of it."""
+    """A recorded request. The supervisor answers it later."""
 
     number: int
     task: str
-    doing: str  # pause, cancel
-    words: str  # told at once
+    kind: RequestKind  # pause or cancel
+    message: str  # shown at once
 
 
 Told = str | Asked
 
 
 def commands(home: str) -> Commands:
-    """Imported at the first key that needs it: the first picture does not wait for it."""
+    """Return the commands of the home. Imported at the first key that needs them: the first picture does not wait."""
     from holdfast.api.commands import Commands
 
     return Commands(home, create=False)
 
 
 def task_of(row: Row) -> str:
-    """Whose workspace it is, whom the alert is about; or the task itself."""
+    """Return the id of the task that the row is, or that its workspace or alert belongs to."""
     task = row["task"] if "task" in row else row["id"]
     if task is None:
         raise Refused("It belongs to no task of this home.")
     return str(task)
+
+
+def _ask(home: str, number: int, task_id: str, kind: RequestKind) -> Asked:
+    message = f"Asked the supervisor to {kind} {task_id}."
+    if Queries(home).supervisor() is None:
+        message = f"The request to {kind} {task_id} is recorded. {no_supervisor()}"
+    return Asked(number, task_id, kind, message)
+
+
+def _with_note(home: str, message: str) -> str:
+    """Return the message, and a note if no supervisor is running to act on it."""
+    note = "" if Queries(home).supervisor() else no_supervisor()
+    return ActionOutcome(message=message, note=note).text
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
@@ -58,41 +75,74 @@ def pause(home: str, task: Row) -> Told:
     number = pause(home, task_of(task), WHY)
     if number is None:
         return f"Paused {task_of(task)}; Resume lets it go on."
-    return _asked(home, number, task_of(task), "pause")
+    return _ask(home, number, task_of(task), RequestKind.PAUSE)
 
 
 def resume(home: str, task: Row) -> Told:
-    told = commands(home).resume(task_of(task))
-    return _awake(home, f"{task_of(task)}: {told}.")
+    return _with_note(home, f"{task_of(task)}: {commands(home).resume(task_of(task))}.")
+
+
+def confirm_cancel(home: str, task: Row) -> str | None:
+    queries, task_id = Queries(home), task_of(task)
+    found = queries.state(task_id)
+    if found["state"] not in ("queued", "running", "paused"):
+        return None  # the command refuses it
+    below = len(queries.view("living_below", id=task_id))
+    with_it = f" With it {below} unfinished subtask{'s are' if below > 1 else ' is'} cancelled." if below else ""
+    end = "Its agent is ended; its work is saved." if found["state"] == "running" else "Its work so far is saved."
+    return f"Cancel task {task_id}? {end}{with_it}\n\n{one_line(found['prompt'], 200)}"
 
 
 def cancel(home: str, task: Row) -> Told:
     number = commands(home).cancel(task_of(task), WHY)
-    return f"Cancelled {task_of(task)}." if number is None else _asked(home, number, task_of(task), "cancel")
+    if number is None:
+        return f"Cancelled {task_of(task)}."
+    return _ask(home, number, task_of(task), RequestKind.CANCEL)
 
 
 def retry(home: str, task: Row) -> Told:
     commands(home).retry(task_of(task), fresh=False)
-    return _awake(home, f"Queued {task_of(task)} again, where it stopped.")
+    return _with_note(home, f"Queued {task_of(task)} again, where it stopped.")
+
+
+def confirm_retry_fresh(home: str, task: Row) -> str | None:
+    found = Queries(home).state(task_of(task))
+    if found["state"] not in ("failed", "cancelled"):
+        return None  # the command refuses it
+    return (
+        f"Start task {found['id']} again from its base? Its workspace and session go; what it did so far is saved, "
+        f"but its new agent does not have it. (Retry goes on where it stopped.)\n\n{one_line(found['prompt'], 200)}"
+    )
 
 
 def retry_fresh(home: str, task: Row) -> Told:
     commands(home).retry(task_of(task), fresh=True)
-    return _awake(home, f"Queued {task_of(task)} again, from its base.")
+    return _with_note(home, f"Queued {task_of(task)} again, from its base.")
 
 
 def approve(home: str, task: Row) -> Told:
     from holdfast.api.tasks.stages import approve
 
-    return _awake(home, f"{task_of(task)}: {approve(home, task_of(task))}.")
+    return _with_note(home, f"{task_of(task)}: {approve(home, task_of(task))}.")
 
 
 def ask_changes(home: str, task: Row) -> Told:
     from holdfast.api.tasks.stages import approve
 
     if not task["answer"].strip():
-        raise UsageError(f"You said nothing, so task {task_of(task)} still waits for your word.")
-    return _awake(home, f"{task_of(task)}: {approve(home, task_of(task), task['answer'])}.")
+        raise UsageError(f"You wrote nothing. Task {task_of(task)} still waits for your approval.")
+    return _with_note(home, f"{task_of(task)}: {approve(home, task_of(task), task['answer'])}.")
+
+
+def confirm_merge(home: str, task: Row) -> str | None:
+    from holdfast.api.work.merge import preview
+
+    plan = preview(Queries(home).task(task_of(task)), None)
+    if not plan.commits:
+        return None  # everything is merged already
+    commits = f"{plan.commits} commit{'s' if plan.commits > 1 else ''}"
+    where = f" Your checkout {plan.checkout} moves along." if plan.checkout else ""
+    return f"Merge {plan.source} ({commits}) into {plan.target}?{where}"
 
 
 def merge(home: str, task: Row) -> Told:
@@ -105,14 +155,26 @@ def merge(home: str, task: Row) -> Told:
     return f"{done.source} is merged into {done.target} ({done.how}, {done.commit[:12]}){where}."
 
 
-# -- their workspaces --------------------------------------------------------------------------------------------------
+# -- workspaces --------------------------------------------------------------------------------------------------------
+
+
+def confirm_clean(home: str, row: Row) -> str | None:
+    """Return the question with the paths, but without sizes: measuring them may take seconds."""
+    task_id = task_of(row)
+    preserved = [
+        found for found in Queries(home).workspaces() if found["task"] == task_id and found["state"] == "preserved"
+    ]
+    if not preserved:
+        return None
+    paths = "\n".join(found["path"] for found in preserved)
+    return f"Drop the preserved workspace of task {task_id}? It is salvaged first, then removed:\n\n{paths}"
 
 
 def clean(home: str, row: Row) -> Told:
     from holdfast.api.work.workspaces import clean
 
     clean(home, [task_of(row)])
-    return _awake(home, f"The workspace of {task_of(row)} will be salvaged and removed.")
+    return _with_note(home, f"The workspace of {task_of(row)} will be salvaged and removed.")
 
 
 def keep(home: str, row: Row) -> Told:
@@ -125,8 +187,16 @@ def keep(home: str, row: Row) -> Told:
     return f"The workspace of {task_of(row)} is kept until you drop it{since}."
 
 
+def check_shell(home: str, row: Row) -> None:
+    """Raise Refused if there is no workspace for a shell: then the app keeps the terminal. There is no question."""
+    from holdfast.api.work.shell import refuse_missing
+
+    task = Queries(home).task(task_of(row))
+    refuse_missing(task, task["workspace"])
+
+
 def shell(home: str, row: Row) -> Told:
-    """In the terminal's own screen: the app has stepped aside."""
+    """Run a shell in the workspace. The app has handed the terminal over."""
     import sys
 
     from holdfast.api.work.shell import open_shell
@@ -139,55 +209,53 @@ def shell(home: str, row: Row) -> Told:
     return f"The shell in the workspace of {task['id']} ended" + (f" with code {code}." if code else ".")
 
 
-# -- pieces ------------------------------------------------------------------------------------------------------------
-
-
-def _asked(home: str, number: int, task_id: str, doing: str) -> Asked:
-    words = f"Asked the supervisor to {doing} {task_id}."
-    if Queries(home).supervisor() is None:
-        words = f"The request to {doing} {task_id} is recorded. {ASLEEP}"
-    return Asked(number, task_id, doing, words)
-
-
-def _awake(home: str, words: str) -> str:
-    return words if Queries(home).supervisor() is not None else f"{words} {ASLEEP}"
-
-
-LATER = " No supervisor is running: the wish is recorded, and holds from the next `holdfast up` on."
-UNHEARD = " No supervisor is running, so nothing fires until `holdfast up`."
-
-
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
 def start_worker(home: str, worker: Row) -> str:
-    return _steered(home, worker, "start", "started")
+    return _steer(home, worker, "start")
+
+
+def confirm_stop_worker(home: str, worker: Row) -> str | None:
+    task = _task_of_worker(home, worker)
+    if task is None:
+        return None
+    return f"Stop worker {worker['name']}? It finishes its task {task} first, then takes no other."
 
 
 def stop_worker(home: str, worker: Row) -> str:
-    return _steered(home, worker, "stop", "stopped")
+    return _steer(home, worker, "stop")
+
+
+def confirm_stop_worker_now(home: str, worker: Row) -> str | None:
+    task = _task_of_worker(home, worker)
+    if task is None:
+        return None
+    return (
+        f"Stop worker {worker['name']} now? The agent of its task {task} is ended; the task stays queued, "
+        "and any other may take it."
+    )
 
 
 def stop_worker_now(home: str, worker: Row) -> str:
-    return _steered(home, worker, "stop", "stopped", at_once=True)
+    return _steer(home, worker, "stop", at_once=True)
 
 
 def restart_worker(home: str, worker: Row) -> str:
-    return _steered(home, worker, "restart", "restarted")
+    return _steer(home, worker, "restart")
 
 
-def _steered(home: str, worker: Row, action: str, done: str, *, at_once: bool = False) -> str:
-    from holdfast.api.fleet.workers import steer
+def _steer(home: str, worker: Row, action: str, *, at_once: bool = False) -> str:
+    from holdfast.api.fleet.workers import steer_worker
 
-    after = steer(home, action, worker["name"], at_once=at_once)
-    words, task = f"Worker {after['name']} is {done}.", after["task"]
-    if task is not None and at_once:
-        words += f" The agent of its task {task} is told to end; the task stays queued, and any other may take it."
-    elif task is not None and action == "stop":
-        words += f" It finishes its task {task} first."
-    elif task is not None:
-        words += f" It goes on with its task {task}."
-    return words if after["supervisor"] else words + LATER
+    return steer_worker(home, action, worker["name"], at_once=at_once).text
+
+
+def _task_of_worker(home: str, worker: Row) -> str | None:
+    """Return the present task of the worker, which may have taken one since the screen was drawn."""
+    from holdfast.api.fleet.workers import workers
+
+    return next((row["task"] for row in workers(home) if row["name"] == worker["name"]), None)
 
 
 # -- alerts ------------------------------------------------------------------------------------------------------------
@@ -196,6 +264,13 @@ def _steered(home: str, worker: Row, action: str, done: str, *, at_once: bool = 
 def ack(home: str, alert: Row) -> str:
     commands(home).ack_alert(alert["id"], WHY)
     return f"Acknowledged alert {alert['id']}."
+
+
+def confirm_ack_all(home: str, _alert: Row) -> str | None:
+    number, worst = Queries(home).open_alerts()
+    if not number:
+        return None
+    return f"Acknowledge {'all ' if number > 1 else ''}{number} open alert{'s' if number > 1 else ''} (worst: {worst})?"
 
 
 def ack_all(home: str, _alert: Row) -> str:
@@ -212,36 +287,32 @@ def mend(home: str, alert: Row) -> str:
 # -- schedules ---------------------------------------------------------------------------------------------------------
 
 
-def fire(home: str, schedule: Row) -> str:
-    from holdfast.api.fleet.schedules import fire
+def confirm_fire(_home: str, schedule: Row) -> str | None:
+    return f"Fire the schedule {schedule['name']} now? Its task is queued at once; its times stay as they are."
 
-    fired, is_heard = fire(home, _whole(home, schedule))
-    then = "" if is_heard else " No supervisor is running: it waits in the queue for the next `holdfast up`."
-    return f"{fired['task']} is queued by the schedule {fired['schedule']}; its times stay as they are.{then}"
+
+def fire(home: str, schedule: Row) -> str:
+    from holdfast.api.fleet.schedules import fire_schedule
+
+    return fire_schedule(home, _reread(home, schedule)).text
 
 
 def enable(home: str, schedule: Row) -> str:
-    return _switched(home, schedule, on=True)
+    return _switch(home, schedule, on=True)
 
 
 def disable(home: str, schedule: Row) -> str:
-    return _switched(home, schedule, on=False)
+    return _switch(home, schedule, on=False)
 
 
-def _switched(home: str, schedule: Row, *, on: bool) -> str:
-    from holdfast.api.fleet.schedules import switch
+def _switch(home: str, schedule: Row, *, on: bool) -> str:
+    from holdfast.api.fleet.schedules import switch_schedule
 
-    changed, is_heard = switch(home, _whole(home, schedule), on=on)
-    word = "enabled" if on else "disabled"
-    if not changed:
-        return f"Schedule {schedule['name']} was {word} already."
-    if on:
-        return f"Schedule {schedule['name']} is enabled. It goes on from now." + ("" if is_heard else UNHEARD)
-    return f"Schedule {schedule['name']} is disabled. Nothing of it fires until it is enabled."
+    return switch_schedule(home, _reread(home, schedule), on=on).text
 
 
-def _whole(home: str, schedule: Row) -> Row:
-    """As its file has it now: what is on screen may be older."""
+def _reread(home: str, schedule: Row) -> Row:
+    """Return the schedule as its file has it now. The row on the screen may be older."""
     from holdfast.api.fleet.schedules import schedules
     from holdfast.base.errors import NotFound
 
@@ -251,19 +322,13 @@ def _whole(home: str, schedule: Row) -> Row:
     raise NotFound(f"The schedule {schedule['name']} is not in its file any more.")
 
 
-# -- what is held back -------------------------------------------------------------------------------------------------
+# -- the whole home ----------------------------------------------------------------------------------------------------
 
 
 def release(home: str, _nothing: Row) -> str:
-    from holdfast.api.fleet.dispatch import release
+    from holdfast.api.fleet.dispatch import describe_release, release
 
-    released, resumed = release(home, None)
-    if not released:
-        return "Nothing is held back."
-    return f"Released: {', '.join(released)}." + (f" Resumed: {', '.join(resumed[:5])}." if resumed else "")
-
-
-# -- the supervisor ----------------------------------------------------------------------------------------------------
+    return describe_release(*release(home, None))
 
 
 def start_supervisor(home: str, _nothing: Row) -> str:

@@ -1,4 +1,4 @@
-"""The palette (Ctrl+P): everything that a key does here, found by its words. Made of the same bindings and actions."""
+"""The palette (Ctrl+P): finds everything that a key does by its words. Made of the same bindings and actions."""
 
 from __future__ import annotations
 
@@ -15,29 +15,27 @@ from holdfast.tui.widgets.screen import View
 
 class Palette(CommandPalette):
     def _action_command_list(self, action: str) -> None:
-        """A key for a list that has no room, or none yet (ssh brings several keys at once), is for nothing: Textual
-        would fail of it."""
+        """Ignore a key for a list that is not drawn (yet): Textual would fail. Over ssh several keys arrive at once."""
         with contextlib.suppress(KeyError):
             super()._action_command_list(action)
 
 
-class Doings(Provider):
-    """What can be done on the screen below, to what its cursor is on."""
+class ActionProvider(Provider):
+    """The commands of the palette: all actions of the screen below it, on the row under the cursor."""
 
     async def discover(self) -> Hits:
-        for title, words, run in self._found():
-            yield DiscoveryHit(Text(title), run, text=title, help=words)
+        for title, text, run in self._find():
+            yield DiscoveryHit(Text(title), run, text=title, help=text)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        for title, words, run in self._found():
-            score = max(matcher.match(title), 0.9 * matcher.match(words))
+        for title, text, run in self._find():
+            score = max(matcher.match(title), 0.9 * matcher.match(text))
             if score > 0:
-                yield Hit(score, Text(title), run, text=title, help=words)
+                yield Hit(score, Text(title), run, text=title, help=text)
 
-    def _found(self) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-        """Title, what it does, and how; what makes sense now comes first. A dialog below has no commands: it waits for
-        its own answer."""
+    def _find(self) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+        """Yield title, help and function of each action, those that make sense now first. A dialog has no commands."""
         screen = self.screen
         if not isinstance(screen, View):
             return

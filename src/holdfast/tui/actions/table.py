@@ -1,7 +1,7 @@
-"""What keys do. Each action is one api command on one subject; help, key line, palette and docs are made of this table.
+"""The table of actions: one api command on one subject each. Help, key line, palette and docs are made of this table.
 
-`do` runs in a thread of its own and returns what to tell; what it refuses it raises, with the reason and the remedy.
-The same word has the same key on every screen: p holds, u lets go on, r starts again, a says yes, x removes.
+handlers.py has what each action asks and does, runner.py carries it out.
+The same meaning has the same key on every screen: p holds, u lets go on, r starts again, a approves, x removes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from textual.binding import Binding
 
-from holdfast.tui.actions import confirmations, handlers
+from holdfast.tui.actions import handlers
 from holdfast.tui.actions.handlers import Told
 
 Row = dict[str, Any]
-ANYWHERE = "anywhere"  # the subject of what is done to the whole home: on every screen, whatever the cursor is on
+ANYWHERE = "anywhere"  # the subject of actions on the whole home: on every screen, whatever is under the cursor
 
 
 def _always(_row: Row) -> bool:
@@ -29,12 +29,12 @@ class Action:
     key: str
     label: str  # in the line of keys
     help: str  # in `?`, in the palette and in docs/reference/top.md; no brackets, Textual reads it as markup
-    about: frozenset[str]  # subjects that it can be done to: task, worker, alert, schedule, workspace, or ANYWHERE
+    about: frozenset[str]  # the subjects: task, worker, alert, schedule, workspace, or ANYWHERE
     do: Callable[[str, Row], Told]  # home, subject
-    question: Callable[[str, Row], str | None] | None = None  # asked first, where it destroys; None: nothing to ask
-    asks: str = ""  # a text that the action needs first; given as subject["answer"], empty if it may be
-    in_terminal: bool = False  # needs the terminal for itself (a shell): the app steps aside
-    when: Callable[[Row], bool] = _always  # whether the line of keys has it; the key works anyway, and says why not
+    question: Callable[[str, Row], str | None] | None = None  # returns what to ask first; None: nothing to ask
+    asks: str = ""  # prompt for a text that the action needs; handed over as subject["answer"]
+    in_terminal: bool = False  # needs the terminal (a shell): the app hands it over
+    when: Callable[[Row], bool] = _always  # true: the line of keys has it. The key always works, and says why not
 
     @property
     def binding(self) -> Binding:
@@ -46,7 +46,7 @@ def _about(*subjects: str) -> frozenset[str]:
 
 
 def _task_is(*states: str) -> Callable[[Row], bool]:
-    """Of a task, or of the task of a workspace."""
+    """Return a predicate: the row is a task in one of the states, or the workspace of such a task."""
     return lambda row: row.get("task_state", row.get("state")) in states
 
 
@@ -87,7 +87,7 @@ _TASKS = (
     ),
     Action(
         "cancel", "c", "Cancel", "end the task; its work is saved",
-        _about("task"), handlers.cancel, question=confirmations.cancel, when=_task_is("queued", "running", "paused"),
+        _about("task"), handlers.cancel, question=handlers.confirm_cancel, when=_task_is("queued", "running", "paused"),
     ),
     Action(
         "retry", "r", "Retry", "queue an ended task again, where it stopped",
@@ -95,19 +95,20 @@ _TASKS = (
     ),
     Action(
         "retry_fresh", "R", "Retry fresh", "queue an ended task again, from its base",
-        _about("task"), handlers.retry_fresh, question=confirmations.retry_fresh, when=_task_is("failed", "cancelled"),
+        _about("task"), handlers.retry_fresh, question=handlers.confirm_retry_fresh,
+        when=_task_is("failed", "cancelled"),
     ),
     Action(
         "merge", "m", "Merge", "bring its work into the branch that it started from",
-        _about("task", "workspace"), handlers.merge, question=confirmations.merge, when=_ended,
+        _about("task", "workspace"), handlers.merge, question=handlers.confirm_merge, when=_ended,
     ),
     Action(
         "shell", "w", "Shell", "a shell in its workspace, which stays meanwhile",
-        _about("task", "workspace"), handlers.shell, question=confirmations.shell, in_terminal=True,
+        _about("task", "workspace"), handlers.shell, question=handlers.check_shell, in_terminal=True,
     ),
     Action(
         "clean", "x", "Clean", "drop its preserved workspace, salvaged first",
-        _about("task", "workspace"), handlers.clean, question=confirmations.clean, when=_ended,
+        _about("task", "workspace"), handlers.clean, question=handlers.confirm_clean, when=_ended,
     ),
     Action(
         "keep", "K", "Keep", "keep its workspace until you drop it",
@@ -121,7 +122,7 @@ _WORKERS = (
     ),
     Action(
         "stop", "p", "Stop", "let the worker finish its task and take no other",
-        _about("worker"), handlers.stop_worker, question=confirmations.stop_worker,
+        _about("worker"), handlers.stop_worker, question=handlers.confirm_stop_worker,
         when=_worker_is("working", "waiting", "benched", "new"),
     ),
     Action(
@@ -130,7 +131,7 @@ _WORKERS = (
     ),
     Action(
         "stop_now", "c", "Stop now", "stop the worker without waiting for its task, which stays queued",
-        _about("worker"), handlers.stop_worker_now, question=confirmations.stop_worker_now,
+        _about("worker"), handlers.stop_worker_now, question=handlers.confirm_stop_worker_now,
         when=_worker_is("working", "stopping"),
     ),
 )  # fmt: skip
@@ -141,7 +142,7 @@ _ALERTS = (
     ),
     Action(
         "ack_all", "A", "Acknowledge all", "acknowledge every open alert",
-        _about("alert"), handlers.ack_all, question=confirmations.ack_all,
+        _about("alert"), handlers.ack_all, question=handlers.confirm_ack_all,
     ),
     Action(
         "mend", "r", "Restart", "restart what the alert is about: its worker, its task, its account, what is held back",
@@ -151,7 +152,7 @@ _ALERTS = (
 _SCHEDULES = (
     Action(
         "fire", "f", "Fire", "queue the schedule's task now, out of turn",
-        _about("schedule"), handlers.fire, question=confirmations.fire,
+        _about("schedule"), handlers.fire, question=handlers.confirm_fire,
     ),
     Action(
         "disable", "p", "Disable", "let the schedule fire no more, whatever its file says",
@@ -178,5 +179,5 @@ ACTIONS: dict[str, Action] = {
 
 
 def about(subject: str) -> list[Action]:
-    """What can be done to it, and what can be done anywhere."""
+    """Return the actions for the subject, and those for the whole home."""
     return [action for action in ACTIONS.values() if {subject, ANYWHERE} & action.about]

@@ -147,11 +147,11 @@ class View(Screen[None]):
     def action_act(self, name: str) -> None:
         action, subject = ACTIONS[name], self.subject()
         if ANYWHERE in action.about:
-            self.top.act(action, {})
+            self.top.actions.act(action, {})
         elif subject is None:
             self.notify("There is nothing under the cursor.", severity="warning")
         else:
-            self.top.act(action, subject)
+            self.top.actions.act(action, subject)
 
     def action_diff(self) -> None:
         task_id = self._task_under_cursor()

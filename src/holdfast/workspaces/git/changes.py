@@ -1,7 +1,8 @@
-"""What a task changed so far, read for its next agent: commits, uncommitted and new files alike, and never much of it.
+"""The changes of a workspace since its base: file names for a result, and a short extract for the next agent.
 
-Nothing is written to the repository: new files are entered, by name only, into a copy of the index. An agent may have
-written the work tree and, in a clone, the repository itself: git is hardened, and given up after a while.
+The extract covers commits, uncommitted files and new files. Nothing is written to the repository: new files are entered
+by name only, into a copy of the index. An agent may have written the work tree, the git directory and, in a clone, the
+repository itself. So git runs hardened and with a deadline.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ _STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames
 
 
 class _WhatChanged:
+    """Names of the changed files of a workspace, for the result of a task."""
+
     def __init__(self, git: Git) -> None:
         self._git = git
 
     async def __call__(self, workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> Touched:
-        """Never raises for what lies there. `leave`: patterns of files that are not the agent's work. `is_committed`:
-        what was left uncommitted is a commit by now, so nobody has to look for it."""
+        """Return the files that differ from the base, and the commit of HEAD. Never raises for the workspace's content.
+
+        `leave`: patterns of files that are not the agent's work. `is_committed`: the leftovers are already committed,
+        so uncommitted files are not listed.
+        """
         path, base = workspace.path, workspace.base_commit
         if not os.path.lexists(os.path.join(path, ".git")):
             return Touched()
@@ -50,7 +56,7 @@ class _WhatChanged:
         return Touched(files=tuple(files[:MOST_FILES]), count=len(files), commit=head)
 
     async def _head(self, path: str) -> str | None:
-        """Of a branch that has no commit yet it says nothing."""
+        """Return the commit of HEAD, or None on a branch without a commit."""
         asked = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         code, out, _err = await self._git.ask(*asked, cwd=path, env=LOOKING, timeout=PATIENCE)
         return out.strip() if code == 0 else None
@@ -69,28 +75,33 @@ touched_by = _WhatChanged
 
 
 MOST_COMMITS = 30
-MOST_SHOWN_FILES = 100  # named; how many more there are is said
-MOST_LINES = 2000  # added and removed ones of the files whose diff is read
-PATIENCE = 20.0  # seconds for one git
-# A larger file counts as binary: its diff would be all there is room for.
+MOST_SHOWN_FILES = 100  # named one by one; further files are only counted
+MOST_LINES = 2000  # added and removed lines of all files whose diff is read
+PATIENCE = 20.0  # seconds for one git call
+# A larger file counts as binary, because its diff would use up all the space.
 _SETTINGS = ("core.bigFileThreshold=64k", "log.showSignature=false")
 
 
 class SoFar:
+    """The changes of a task so far, as a short extract for its next agent."""
+
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git
 
     async def read(self, workspace: Workspace, leave: Sequence[str] = ()) -> Changes:
-        """Never raises for what lies there: the next agent can look for itself. `leave`: patterns of files that are not
-        looked at, those that we brought: a secret that git ignores nowhere would be told."""
+        """Return the changes. Never raises for the workspace's content, because the next agent can look at it directly.
+
+        `leave`: patterns of files that we copied in and that are not read. Otherwise a secret that git does not ignore
+        would be shown to the next agent.
+        """
         if not os.path.lexists(os.path.join(workspace.path, ".git")):
-            return Changes(note="Its directory is no git repository, so what is new in it is not known.")
-        folder = scratch.make(self._home, "sofar")  # no await between this and the `try` that gives it back
+            return Changes(note="The workspace is not a git repository, so its changes are not known.")
+        folder = scratch.make(self._home, "sofar")  # no await before the `try` that deletes it
         try:
             return await self._read(workspace, folder, leave)
         except (WorkspaceProblem, OSError) as error:
-            return Changes(note=f"What was changed could not be read: {error}")
+            return Changes(note=f"The changes could not be read: {error}")
         finally:
             await in_thread(scratch.drop, folder)
 
@@ -112,7 +123,7 @@ class SoFar:
             files=_named(counted),
             diff=as_text(diff),
             left_out=len(counted) - len(small),
-            note="The directory is the user's own checkout: not all of this need be the agent's." if is_users else "",
+            note="The directory is the user's own checkout: some changes may not be the agent's." if is_users else "",
         )
 
     async def _environment(self, path: str, folder: str) -> dict[str, str]:
@@ -140,7 +151,7 @@ class SoFar:
 
 
 def _counted(numstat: str) -> list[tuple[str, int | None, int]]:
-    """(path, lines added, lines removed); None: it is no text, or too large."""
+    """Return (path, lines added, lines removed). None for the lines added: the file is binary or too large."""
     found = []
     for entry in numstat.split("\0"):
         added, _, rest = entry.partition("\t")
@@ -151,7 +162,7 @@ def _counted(numstat: str) -> list[tuple[str, int | None, int]]:
 
 
 def _small(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
-    """Those whose diff is read: in order, as long as there is room."""
+    """Return the files whose diff is read: in the given order, until the line limit is used up."""
     chosen: list[str] = []
     left = MOST_LINES
     for path, added, removed in counted:

@@ -1,8 +1,9 @@
-"""Deleting a branch of ours so that a kill leaves no lock in anybody's way.
+"""Deletion of our branches, so that a kill leaves no lock behind that blocks other programs.
 
-`git update-ref -d` locks all packed refs of the repository, also for a branch that is not packed. Killed, it leaves
-that lock, and from then on nobody can delete a branch there or collect garbage. A branch that is a file of its own goes
-under its own lock, as git would do it; a packed one needs git, under a note that says whose lock it is if one is left.
+`git update-ref -d` locks all packed refs of the repository, even for a branch that is not packed. If git is killed, the
+lock stays, and from then on no branch can be deleted there and no garbage collected. So a branch that is only a file is
+deleted under its own lock, as git would do it. A packed branch needs git. Before that call we write a note, which
+shows that a lock left behind is ours.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from holdfast.workspaces.names import DELETING_NOTE
 
 
 async def delete_branch(git: Git, common_dir: str, ref: str, tip: str) -> None:
-    """Delete it if it still stands at `tip`; else git says what is wrong."""
+    """Delete the branch if it is still at `tip`. Otherwise git fails with the reason."""
     async with repo_lock(common_dir):
         await heal(git, common_dir)
-        await drop_branch_lock(git, common_dir, ref.removeprefix("refs/heads/"))  # of an earlier try that was killed
+        await drop_branch_lock(git, common_dir, ref.removeprefix("refs/heads/"))  # left by an earlier, killed deletion
         if _delete_file(common_dir, ref, tip):
             return
         note = os.path.join(common_dir, DELETING_NOTE)
@@ -33,16 +34,16 @@ async def delete_branch(git: Git, common_dir: str, ref: str, tip: str) -> None:
             await git.run("update-ref", "-d", ref, tip, cwd=common_dir)
         except GitFailed as error:
             if error.answered:
-                os.unlink(note)  # it came to its end: a lock that is there now is somebody else's
+                os.unlink(note)  # git ended by itself, so a lock that exists now is not ours
             raise
         os.unlink(note)
 
 
 async def heal(git: Git, common_dir: str) -> None:
-    """Remove what a deletion of ours that was killed left locked. The caller holds the repo lock: none is under way."""
+    """Remove the locks that a killed deletion of ours left. The caller holds the repo lock, so no deletion runs."""
     note = os.path.join(common_dir, DELETING_NOTE)
     if os.path.lexists(note):
-        for name in ("packed-refs.new", "packed-refs.lock"):  # under the second, git writes the first
+        for name in ("packed-refs.new", "packed-refs.lock"):  # git writes the first while it holds the second
             if _is_younger(os.path.join(common_dir, name), note):
                 await drop_stale_lock(git, common_dir, os.path.join(common_dir, name))
         faults.effect("branch.heal")
@@ -51,14 +52,14 @@ async def heal(git: Git, common_dir: str) -> None:
 
 
 def _is_younger(lock: str, note: str) -> bool:
-    """One that was there before our deletion began is not ours."""
+    """True if the lock is not older than our note. An older lock is not ours."""
     with contextlib.suppress(FileNotFoundError):
         return os.lstat(lock).st_mtime_ns >= os.lstat(note).st_mtime_ns
     return False
 
 
 def _delete_file(common_dir: str, ref: str, tip: str) -> bool:
-    """False: that is not all there is to it."""
+    """Delete a branch that is only a file. False: the file is locked, or the branch is (also) packed or elsewhere."""
     path = os.path.join(common_dir, ref)
     faults.effect("branch.lock")
     try:
@@ -75,8 +76,8 @@ def _delete_file(common_dir: str, ref: str, tip: str) -> bool:
         os.unlink(f"{path}.lock")
     for folder in (os.path.dirname(path), os.path.dirname(os.path.join(common_dir, "logs", ref))):
         with contextlib.suppress(OSError):
-            os.rmdir(folder)  # as git does, when it was the last
-    return not refs.is_packed(common_dir, ref)  # somebody may have packed it meanwhile
+            os.rmdir(folder)  # git also removes a folder that has become empty
+    return not refs.is_packed(common_dir, ref)  # the user's git may have packed the branch meanwhile
 
 
 def _drop_reflog(common_dir: str, ref: str) -> None:

@@ -1,8 +1,8 @@
-"""What a repository looks like outside our prefix: configuration, hooks, refs; and locks that lie around in it.
+"""Fingerprints of a repository outside our branch prefix: configuration, hooks and refs. Also a list of its locks.
 
-An agent in a worktree reaches the shared `.git` (R-TREE-16). Read as files, without a git process: a second or two of
-10,000 loose refs would be too much for each run, so values are read once and then looked at only when a file changed.
-Refs in tables (git's other storage) are not looked at.
+An agent in a worktree can write to the shared `.git` (R-TREE-16). The files are read without a git process. Reading
+10,000 loose refs takes a second or two, which is too long for each run. So values are cached, and a ref is read again
+only when its file changed. Refs in reftables (git's other storage) are not examined.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.workspaces.names import BRANCH_PREFIX, REPO_LOCK
 
 RECORD = "repo-before.json"  # in the run's directory
 PACKED = "packed-refs-before"
-MOST = 64 * 1024 * 1024  # bytes of one file that are looked at
+MOST = 64 * 1024 * 1024  # the maximal number of bytes read from one file
 _FILES = ("config", "config.worktree", "HEAD", "info/attributes", "info/exclude", "objects/info/alternates")
 _OURS = re.compile(rf"refs/(heads|remotes/[^/]+)/{re.escape(BRANCH_PREFIX)}")
 _SECTION = re.compile(rb"\s*\[")
@@ -31,6 +31,8 @@ _OUR_SECTION = re.compile(rb'\s*\[branch "' + re.escape(BRANCH_PREFIX.encode()))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fingerprint:
+    """The state of a repository outside our branch prefix."""
+
     files: Mapping[str, str]  # name → digest, of configuration and hooks
     loose: Mapping[str, str]  # ref → value
     packed: str  # digest of packed-refs
@@ -38,7 +40,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """What is different, by name, with what it is now ("" when it is gone)."""
+    """The differences: name → present value. The value is "" if the file or ref is gone."""
 
     files: Mapping[str, str]
     refs: Mapping[str, str]
@@ -49,18 +51,18 @@ class Changes:
 
     @property
     def digest(self) -> str:
-        """The same for all who saw the same change."""
+        """Return an id that is equal for equal changes, whichever run found them."""
         return _digest(json.dumps([sorted(self.files.items()), sorted(self.refs.items())]).encode())
 
 
 class Fingerprints:
-    """Takes and compares. One for all repositories: it remembers the values of loose refs."""
+    """Takes and compares fingerprints. One instance serves all repositories, because it caches the loose refs."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[tuple[int, ...], str]] = {}  # path → (inode, size, times), value
 
     def note(self, common_dir: str, folder: str) -> None:
-        """Take it and keep it in the run's directory, so that whoever is there at the run's end can compare."""
+        """Save a fingerprint in the run's directory, so that any supervisor can compare at the run's end."""
         taken = self.take(common_dir)
         faults.effect("fingerprint.note")
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -74,7 +76,7 @@ class Fingerprints:
             json.dump(record, text)
 
     def compare(self, common_dir: str, folder: str) -> Changes | None:
-        """What changed since `note`; None when nothing did, or when nobody can tell."""
+        """Return the changes since `note`. None: nothing changed, or the earlier fingerprint cannot be read."""
         try:
             record = json.loads(_content(os.path.join(folder, RECORD)) or b"null")
             before = Fingerprint(files=dict(record["files"]), loose=dict(record["loose"]), packed=str(record["packed"]))
@@ -93,7 +95,7 @@ class Fingerprints:
         return Changes(files=files, refs=refs) if files or refs else None
 
     def forget(self, folder: str) -> None:
-        """They were compared: they need no room any more."""
+        """Delete a saved fingerprint after the comparison, to free its disk space."""
         for name in (RECORD, PACKED):
             with contextlib.suppress(OSError):
                 faults.effect("fingerprint.forget")
@@ -125,7 +127,7 @@ class Fingerprints:
 
 
 def shared_locks(common_dir: str) -> list[str]:
-    """Lock files of git in the shared directory, outside our prefix. Whether somebody holds them is not known here."""
+    """Return git's lock files in the shared directory, outside our prefix. They may be in use or left over."""
     found = []
     with contextlib.suppress(OSError):
         found = [name for name in os.listdir(common_dir) if name.endswith(".lock") and name != REPO_LOCK]
@@ -141,7 +143,7 @@ def _settings(common_dir: str) -> Iterator[tuple[str, bytes]]:
     hooks = os.path.join(common_dir, "hooks")
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(hooks)):
-            if not name.endswith(".sample"):  # git runs none of these
+            if not name.endswith(".sample"):  # git does not run these
                 yield f"hooks/{name}", _hook(os.path.join(hooks, name))
 
 
@@ -155,7 +157,7 @@ def _hook(path: str) -> bytes:
 
 
 def _ours_left_out(name: str, content: bytes) -> bytes:
-    """`git push -u` of an agent notes its own branch in the configuration: that is inside our prefix."""
+    """Remove the sections of our branches from the config. An agent's `git push -u` writes one for its own branch."""
     if name != "config":
         return content
     kept, skipping = [], False
@@ -168,7 +170,7 @@ def _ours_left_out(name: str, content: bytes) -> bytes:
 
 
 def _refs(common_dir: str) -> Iterator[tuple[str, str]]:
-    """(ref, path) of every file below `refs`; links are not followed."""
+    """Yield (ref, path) of every file below `refs`. Links are not followed."""
     waiting = ["refs"]
     while waiting:
         folder = waiting.pop()
@@ -198,7 +200,7 @@ def _different(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, s
 
 
 def _content(path: str) -> bytes | None:
-    """A plain file's, without waiting for a FIFO that an agent put there."""
+    """Return the content of a regular file. Never waits for a FIFO that an agent put there."""
     try:
         fd = open_plain(path)
     except OSError:

@@ -1,7 +1,8 @@
 """The only module that runs git.
 
-An agent may have written anything into a work tree or a shared `.git`: every call neutralises what would make git run
-other programs (`hardening.py`; filters, which have names, here) and drops inherited GIT_*.
+An agent may have written anything into a work tree or a shared `.git`. So every call disables the settings that make
+git run other programs, and drops inherited GIT_* variables. `hardening.py` disables all settings with a fixed name.
+Filters have names of their own and are disabled here.
 """
 
 from __future__ import annotations
@@ -24,49 +25,52 @@ from holdfast.workspaces.port import CommandRunner
 MayBeHeld = Callable[[str, Sequence[str]], bool]
 
 OLDEST = (2, 31)
-TIMED_OUT = 124  # what a CommandRunner returns for a helper that it gave up
+TIMED_OUT = 124  # the exit code that a CommandRunner returns for a helper that passed its deadline
 _KILLED = (TIMED_OUT, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 
 def patience(usual: float) -> float:
-    """How long one git may take: HOLDFAST_GIT_TIMEOUT, in seconds, where a repository needs more, or a test less."""
+    """Return the deadline of one git call: HOLDFAST_GIT_TIMEOUT, in seconds, or `usual` if that is not set.
+
+    A large repository may need more time than usual, and a test less.
+    """
     try:
         return max(0.01, float(os.environ["HOLDFAST_GIT_TIMEOUT"]))
     except (KeyError, ValueError):
         return usual
 
 
-_OF_THE_USER = ("system", "global")  # where an agent's settings are not
+_OF_THE_USER = ("system", "global")  # the configuration scopes that an agent cannot write
 
 
-# Content filters, and what runs where a checkout fetches what it lacks; and who the user is.
+# Content filters, commands that run when a checkout fetches missing objects, and the identity of the user.
 _ASKED = r"^(filter\..*|core\.sshcommand|remote\..*\.uploadpack|user\.(name|email))$"
 
 
 def _instead(key: str) -> str:
-    """What a command becomes that the user's own settings do not have."""
+    """Return the harmless value for a command that the user's own settings do not define."""
     if key.startswith("filter."):
         return "false" if key.endswith(".required") else ""
     return "ssh" if key == "core.sshcommand" else "git-upload-pack"
 
 
 class GitFailed(WorkspaceProblem):
-    """A git command that should have worked did not. Its words are kept."""
+    """A git command that should have worked failed. Its error output is kept."""
 
     def __init__(self, arguments: Sequence[str], code: int, err: str) -> None:
         super().__init__(f"git {' '.join(arguments[:3])} failed ({code}): {err.strip() or 'no message'}")
         self.code = code
         self.err = err
-        # Killed or given up, it has said nothing about its question; what it does by itself it does every time.
+        # A killed git gave no answer to the question. A git that ended by itself would end the same way every time.
         self.answered = code >= 0 and code != TIMED_OUT
         self.passing = code in _KILLED
 
 
 class Git:
-    """Git for the supervisor: every call in its own process group, with a deadline, killed when cancelled."""
+    """Git for the supervisor: each call has its own process group and a deadline, and is killed when cancelled."""
 
     def __init__(self, runner: CommandRunner, may_be_held: MayBeHeld = lambda _lock, _folders: False) -> None:
-        """`may_be_held`: whether somebody else's git could be the holder of a lock in one of those folders."""
+        """`may_be_held(lock, folders)`: True if a git of another user or program in `folders` could hold `lock`."""
         self._runner = runner
         self.may_be_held = may_be_held
 
@@ -93,7 +97,7 @@ class Git:
         stdin: bytes = b"",
         timeout: float = 300.0,
     ) -> tuple[int, str, str]:
-        """Exit code, output and complaints, for a command whose failure says something too."""
+        """Return exit code, output and error output, for a command whose failure is an answer too."""
         code, out, err = await self._runner(
             command(arguments, settings),
             cwd=cwd,
@@ -104,7 +108,7 @@ class Git:
         return code, out.decode(errors="surrogateescape"), err.decode(errors="replace")
 
     async def ok(self, *arguments: str, cwd: str, env: Mapping[str, str] | None = None) -> bool:
-        """Whether the command says yes. One that was killed has not said no."""
+        """True if the command exits with 0. A command that was killed gave no answer, so its error is raised."""
         try:
             await self.run(*arguments, cwd=cwd, env=env)
         except GitFailed as error:
@@ -114,7 +118,7 @@ class Git:
         return True
 
     async def is_true(self, *arguments: str, cwd: str) -> bool:
-        """For questions that git answers with 0 or 1: whatever else it returns is no answer, and raises."""
+        """Return the answer of a command that exits with 0 for yes and 1 for no. Any other exit code raises."""
         try:
             await self.run(*arguments, cwd=cwd)
         except GitFailed as error:
@@ -124,17 +128,17 @@ class Git:
         return True
 
     async def filters_off(self, worktree: str, *, all_of_them: bool = False) -> dict[str, str]:
-        """Environment that replaces every content filter by the user's own definition of it, or by nothing, and names
-        the work tree: `core.worktree` in a shared config would have git write to another one.
+        """Return an environment that disables every content filter which the user has not defined.
 
-        A filter is a command, and an agent can define one in the shared config, in its worktree's, or in a file that
-        either includes. The user's global config (git-lfs) is out of its reach. Passed by environment, because a name
-        may contain '='.
+        It also names the work tree, because `core.worktree` in a shared config would make git write to another one.
+        A filter is a command. An agent can define one in the shared config, in the config of its worktree, or in a file
+        that either includes. It cannot write to the user's global config (git-lfs). The settings are passed by
+        environment, because a filter name may contain '='. `all_of_them`: disable the user's filters too.
         """
         return (await self.surroundings(worktree, all_of_them=all_of_them))[0]
 
     async def surroundings(self, worktree: str, *, all_of_them: bool = False) -> tuple[dict[str, str], set[str]]:
-        """(what `filters_off` says, which of user.name and user.email are set), with one question to git."""
+        """Return the environment of `filters_off`, and which of user.name and user.email are set, with one git call."""
         effective: dict[str, str] = {}  # the command lines of filters, and of transports
         trusted: dict[str, str] = {}
         identity: set[str] = set()
@@ -145,20 +149,18 @@ class Git:
             effective[key] = value
             if scope in _OF_THE_USER and not all_of_them:
                 trusted[key] = value
-        # Only what is set: an empty `process` would switch the user's own `clean` and `smudge` off.
+        # Replace only keys that are set: an empty `process` would disable the user's own `clean` and `smudge`.
         settings = [(key, trusted.get(key, _instead(key))) for key in sorted(effective)]
-        if faults.skips("git-filters"):
-            settings = []
         return {"GIT_WORK_TREE": worktree, **by_environment(settings)}, identity
 
     async def _settings(self, worktree: str, pattern: str) -> list[tuple[str, str, str]]:
-        """(scope, key, value), from the weakest to the strongest."""
+        """Return (scope, key, value) of all matching settings, from the weakest scope to the strongest."""
         words = ("config", "--show-scope", "--includes", "-z", "--get-regexp", pattern)
         try:
             listed = (await self.run(*words, cwd=worktree)).split("\0")
         except GitFailed as error:
             if not error.answered:
-                raise  # filters that we do not know of would run
+                raise  # unknown filters would run
             return []
         pairs = zip(listed[::2], listed[1::2], strict=False)
         return [(scope, *entry.partition("\n")[::2]) for scope, entry in pairs]
@@ -172,8 +174,11 @@ def call(
     alone: bool = False,
     most: int | None = None,
 ) -> tuple[int, str, str]:
-    """Git for the CLI: one short synchronous call. `alone`: in a session of its own, so that it comes to its end
-    whatever happens to us. `most`: bytes of what it prints; one that prints more is ended there, and has done well."""
+    """Run git for the CLI, as one short synchronous call.
+
+    `alone`: run git in its own session, so that it completes even if our process is ended. `most`: the maximal number
+    of output bytes. A git that prints more is killed at that point and counts as successful.
+    """
     faults.effect("git.call")
     line, surroundings = command(arguments), environment(env, arguments)
     try:
@@ -203,7 +208,7 @@ def call(
 
 
 def _beginning(line: list[str], cwd: str, env: Mapping[str, str], timeout: float, most: int) -> tuple[int, str, str]:
-    """For those who show it: a diff can be larger than our memory."""
+    """Return the beginning of the output. It is meant for display: a whole diff can be larger than our memory."""
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
@@ -236,7 +241,7 @@ _OF_A_PUSH = (
 
 
 def commands_of_a_push(cwd: str) -> list[str]:
-    """Settings of the repository's own config that name a command which a push could run."""
+    """Return the settings in the repository's own config that name a command which a push could run."""
     code, out, err = call("config", "--show-scope", "--includes", "-z", "--get-regexp", _OF_A_PUSH, cwd=cwd)
     if code not in (0, 1):
         raise Refused(f"git could not read its settings: {err.strip()} Nothing was pushed.")
@@ -246,7 +251,7 @@ def commands_of_a_push(cwd: str) -> list[str]:
 
 
 def submodules_of(cwd: str) -> list[str]:
-    """Names that a checkout's config and its `.gitmodules` have for repositories inside."""
+    """Return the submodule names from the checkout's config and from its `.gitmodules`."""
     places: list[tuple[str, ...]] = [()]
     if os.path.isfile(os.path.join(cwd, ".gitmodules")):
         places.append(("--file", ".gitmodules"))
@@ -259,8 +264,11 @@ _OF_A_LOOK = r"^(filter\..*|diff\..*\.(command|textconv)|gpg\.(.*\.)?(program|de
 
 
 def replaced_for_looking(cwd: str) -> list[tuple[str, str]]:
-    """Settings for who looks at a checkout (status, diff, log): commands as the user's own settings have them, or
-    something harmless. An agent could have named the others in the shared config."""
+    """Return settings for commands that only read a checkout (status, diff, log).
+
+    Every setting that names a command gets the value from the user's own settings, or a harmless value. An agent could
+    have written other values into the shared config.
+    """
     code, out, err = call("config", "--show-scope", "--includes", "-z", "--get-regexp", _OF_A_LOOK, cwd=cwd)
     if code not in (0, 1):
         raise Refused(f"git could not read its settings: {err.strip()}")
@@ -277,8 +285,11 @@ def _harmless(key: str) -> str:
 
 
 def push(remote: str, branch: str, *, cwd: str) -> int:
-    """Push as the user would: their environment, credentials and terminal. A repository on this machine runs no hook of
-    its own: an agent can turn a remote into a directory, and hooks in there would be its commands."""
+    """Push as the user would, with the user's environment, credentials and terminal.
+
+    A push to a repository on this machine runs no hooks there. An agent can replace a remote by a directory, and the
+    hooks in that directory would be the agent's commands.
+    """
     faults.effect("git.push")
     refspec = f"refs/heads/{branch}:refs/heads/{branch}"
     urls = call("remote", "get-url", "--push", "--all", "--", remote, cwd=cwd)[1].splitlines()
@@ -288,7 +299,7 @@ def push(remote: str, branch: str, *, cwd: str) -> int:
 
 
 def _is_here(url: str) -> bool:
-    """As git tells it: a path, unless a colon comes before its first slash."""
+    """True if the URL is a local path by git's rule: no colon before the first slash."""
     return url.startswith("file://") or ("://" not in url and ":" not in url.partition("/")[0])
 
 
@@ -300,9 +311,9 @@ def version() -> tuple[int, ...]:
 
 
 def refuse_unusable() -> None:
-    """A clear refusal before anything is queued or started that git could not carry out."""
+    """Raise UsageError if git is too old, before work is queued or started that git could not carry out."""
     found = version()
     if found < OLDEST:
-        shown = f"is {'.'.join(map(str, found))}" if found else "does not tell its version"
+        shown = f"is {'.'.join(map(str, found))}" if found else "does not report its version"
         needed = ".".join(map(str, OLDEST))
         raise UsageError(f"The git in PATH {shown}; Holdfast needs {needed} or newer. Upgrade it, then try again.")

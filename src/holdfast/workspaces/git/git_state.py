@@ -1,5 +1,7 @@
-"""What a worktree's git directory holds beside its index: a merge or rebase under way, and commits that nothing else
-remembers. It goes with the worktree, so this is saved too."""
+"""State of a git directory besides the index: an operation under way, and commits that no ref reaches.
+
+An operation is a merge, a rebase or the like. This state is removed together with the worktree, so it is saved too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.workspaces.git.git import Git, GitFailed
 
-# What is under way, by the file or directory that says so.
+# The operation under way, by the file or directory that shows it.
 OPERATIONS: Mapping[str, str] = {
     "rebase-merge": "rebase",
     "rebase-apply": "rebase",
@@ -19,7 +21,7 @@ OPERATIONS: Mapping[str, str] = {
     "sequencer": "sequence of commits",
     "BISECT_START": "bisect",
 }
-# What belongs to an operation, and goes and comes with it: names in a git directory, with all that is below them.
+# Files and directories of a git directory that belong to an operation, with everything below them.
 OF_AN_OPERATION = frozenset(
     [
         *OPERATIONS,
@@ -41,7 +43,7 @@ OF_AN_OPERATION = frozenset(
         "refs/rewritten",
     ]
 )
-# What is no state, or is saved elsewhere: the content of a repository, where the git directory is that of a clone.
+# Not state, or saved elsewhere: the content of a repository, if the git directory is the one of a clone.
 _NOT_STATE = frozenset(
     [
         "index",
@@ -66,14 +68,14 @@ _NOT_STATE = frozenset(
         "info",
     ]
 )
-# For questions to a git directory that an agent may have written to: it answers from what is there, and calls nobody.
+# For reading a git directory that an agent may have written to: git uses only local objects and contacts no server.
 LOOKING: Mapping[str, str] = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
 _ID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
-LARGEST = 8 * 1024 * 1024  # no file of git's state is as large; what is was put there
+LARGEST = 8 * 1024 * 1024  # a larger file is not git's own state: an agent put it there
 
 
 def operation(git_dir: str) -> str | None:
-    """What was under way when the agent ended."""
+    """Return the name of the operation that was under way when the agent ended, or None."""
     for name, word in OPERATIONS.items():
         if os.path.lexists(os.path.join(git_dir, name)):
             return word
@@ -81,7 +83,7 @@ def operation(git_dir: str) -> str | None:
 
 
 def state_files(git_dir: str) -> Iterator[str]:
-    """Small plain files of a worktree's own git directory, relative to it, without the index."""
+    """Yield the small regular files of a git directory, as relative paths, without the index."""
     waiting = [""]
     while waiting:
         folder = waiting.pop()
@@ -100,7 +102,7 @@ def state_files(git_dir: str) -> Iterator[str]:
 
 
 def _is_small(entry: os.DirEntry[str]) -> bool:
-    """Not what is gone meanwhile: a lock of a git that is at work."""
+    """True for a file up to `LARGEST`. False for a file that vanished, such as the lock of a running git."""
     try:
         return entry.stat(follow_symlinks=False).st_size <= LARGEST
     except FileNotFoundError:
@@ -108,13 +110,13 @@ def _is_small(entry: os.DirEntry[str]) -> bool:
 
 
 def of_operation(name: str) -> bool:
-    """Whether a file of a git directory belongs to an operation under way."""
+    """True if the file of a git directory belongs to an operation under way."""
     words = name.split("/")
     return any("/".join(words[:count]) in OF_AN_OPERATION for count in range(1, len(words) + 1))
 
 
 def mentioned(git_dir: str) -> set[str]:
-    """Every object id in those files: HEAD and its reflog, ORIG_HEAD, an autostash, the steps of a rebase, …"""
+    """Return every object id in the state files: HEAD, its reflog, ORIG_HEAD, an autostash, rebase steps and more."""
     found: set[str] = set()
     for name in state_files(git_dir):
         try:
@@ -128,8 +130,10 @@ def mentioned(git_dir: str) -> set[str]:
 async def unheld_commits(
     git: Git, common_dir: str, candidates: set[str], known: set[str], held: frozenset[str] | None = None
 ) -> list[str]:
-    """The newest of those candidates that no ref of the repository reaches, nor anything known. `held`: commits that
-    count in the place of its refs."""
+    """Return the newest candidates that neither a ref of the repository nor a known commit reaches.
+
+    `held`: commits that are used instead of the repository's refs.
+    """
     if not candidates - known:
         return []
     beyond = "".join(f"{oid}\n" for oid in sorted(candidates))
@@ -142,7 +146,7 @@ async def unheld_commits(
     except GitFailed as error:
         if not error.answered:
             raise
-        # One that cannot be read spoils the question: ask for each, and leave out what is broken.
+        # One unreadable candidate makes the whole call fail. So check each one alone, and leave out the broken ones.
         if len(candidates) == 1:
             return []
         each = [await unheld_commits(git, common_dir, {oid}, known, held) for oid in sorted(candidates)]

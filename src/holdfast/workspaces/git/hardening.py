@@ -1,14 +1,13 @@
-"""What keeps git from running other programs: an agent may have written anything into a work tree or a shared `.git`.
+"""Settings and environment that keep git from running other programs.
 
-docs/security.md says what is promised; the campaign's family `hostile-repo` sets the traps.
+An agent may have written anything into a work tree or a shared `.git`. docs/security.md lists the guarantees. The
+fault campaign's family `hostile-repo` tests them with traps.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-
-from holdfast.base import faults
 
 HARDENED = (
     "core.fsmonitor=false",
@@ -19,9 +18,9 @@ HARDENED = (
     "protocol.ext.allow=never",
     "credential.helper=",
     "commit.gpgsign=false",
-    "log.showSignature=false",  # it would ask a program that the repository names
-    "core.alternateRefsCommand=true",  # asked in every fetch, if objects are borrowed
-    "diff.submodule=short",  # else a diff goes into repositories inside, and uses the drivers that they name
+    "log.showSignature=false",  # git would run a program that the repository names
+    "core.alternateRefsCommand=true",  # run in every fetch if objects are borrowed
+    "diff.submodule=short",  # otherwise a diff enters nested repositories and uses the drivers that they name
     "status.submoduleSummary=false",
     "submodule.recurse=false",
     "fetch.recurseSubmodules=false",
@@ -34,24 +33,25 @@ HARDENED = (
 )
 _TRANSPORTS = frozenset(["fetch", "clone", "ls-remote"])
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH")
-# What a checkout in a partial clone may use to fetch what it has not got yet. Not git://, whose proxy is a command, and
-# of several the first one counts, so that it cannot be replaced.
+# The protocols that a checkout in a partial clone may use to fetch missing objects. git:// is not allowed, because its
+# proxy is a command, and the first of several proxies counts, so ours could not replace it.
 ANY_PROTOCOL = "file:ssh:http:https"
 
 
 def environment(extra: Mapping[str, str] | None = None, arguments: Sequence[str] = ()) -> dict[str, str]:
-    """A small environment without any inherited GIT_* variable. Missing objects are not fetched: by whose command would
-    be up to whoever wrote the shared config. An older git does not know how to leave that, so it may not talk to
-    anybody; where it copies from one place to another (`arguments` say so), only to places on this machine, since a
-    path can be rewritten into an address. No program is looked for where we happen to be."""
+    """Return a small environment without inherited GIT_* variables.
+
+    Missing objects are not fetched, because the shared config could name any command for that. An older git ignores
+    GIT_NO_LAZY_FETCH, so no protocol is allowed. A command that copies between repositories (see `arguments`) may use
+    local paths only. A path alone proves nothing: a setting can rewrite it into an address. PATH has absolute entries
+    only, so no program is taken from the current directory.
+    """
     env = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     env |= {"PATH": search_path()} if "PATH" in env else {}
     env.update(LC_ALL="C", GIT_TERMINAL_PROMPT="0", GIT_OPTIONAL_LOCKS="0", GIT_ASKPASS="/bin/false")
     env.update(GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none")
     if _subcommand(arguments) in _TRANSPORTS:
         env.update(GIT_ALLOW_PROTOCOL="file")
-    if faults.skips("git-protocols"):
-        del env["GIT_ALLOW_PROTOCOL"]
     env.update(extra or {})
     return env
 
@@ -64,18 +64,17 @@ def _subcommand(arguments: Sequence[str]) -> str:
 
 
 def search_path() -> str:
-    """Where programs are looked for; not in the directory that we happen to be in, whose files are another's."""
+    """Return PATH without relative entries: the files in the current directory may belong to another user."""
     return os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep)))
 
 
 def command(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
-    hardened = () if faults.skips("git-settings") else HARDENED
-    options = [word for setting in (*hardened, *settings) for word in ("-c", setting)]
+    options = [word for setting in (*HARDENED, *settings) for word in ("-c", setting)]
     return ["git", *options, *arguments]
 
 
 def by_environment(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Settings as an environment: on a command line a name could not contain '='."""
+    """Return settings as an environment, because a setting on a command line cannot have '=' in its name."""
     env = {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
     for number, (key, value) in enumerate(settings):
         env[f"GIT_CONFIG_KEY_{number}"] = key
@@ -83,7 +82,7 @@ def by_environment(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
     return env
 
 
-# What a push, or a tool of the user's that calls git, may run is the user's own; not what a repository names.
+# A push, or a tool of the user that calls git, may run the user's own commands, but not those that a repository names.
 _FOR_USERS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -100,9 +99,11 @@ RECEIVER = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand=true -c
 
 
 def of_the_users(submodules: Sequence[str] = (), more: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
-    """The user's own environment, for what runs in their name: no inherited GIT_* variable but how they log in, and
-    settings for every git below it. `submodules` are not looked into: their own config names filters.
-    `more`: further settings."""
+    """Return the user's own environment, for programs that run on the user's behalf.
+
+    Inherited GIT_* variables are dropped, except those for logging in. Our settings apply to every git below. git does
+    not enter `submodules`, because their own config names filters. `more`: further settings.
+    """
     kept = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS")
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in kept}
     words = (*_FOR_USERS, "diff.ignoreSubmodules=all")

@@ -1,4 +1,4 @@
-"""What git knows of the files in an index, read from `ls-files`."""
+"""Entries of a git index, parsed from the output of `git ls-files`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-LARGEST = 1024 * 1024  # bytes that we read ourselves
+LARGEST = 1024 * 1024  # bytes; we do not read and hash larger files ourselves
 QUESTION = ("ls-files", "-v", "--stage", "--debug", "-z")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of an index."""
+    """One entry of an index."""
 
     mode: str
     oid: str
     stage: int
     path: str
-    hidden: bool  # assume-unchanged: git does not look at it
-    absent: bool  # skip-worktree: not expected on disk
-    times: tuple[int, int] = (0, 0)  # ctime and mtime, in ns, when git last looked
+    hidden: bool  # assume-unchanged: git does not examine the file
+    absent: bool  # skip-worktree: the file is not expected on disk
+    times: tuple[int, int] = (0, 0)  # ctime and mtime, in ns, when git last examined the file
 
     @property
     def is_plain(self) -> bool:
-        """A file or symlink, merged, that git looks at. A link to a repository is not: it would be gone into."""
+        """True for a merged file or symlink that git examines. False for a submodule, because git would enter it."""
         return self.mode.startswith(("100", "120")) and not (self.hidden or self.absent or self.stage)
 
 
-# `H 100644 <id> 0<tab>path<nul>`, then what git knows of the file. The tag is small for assume-unchanged, S for
+# `H 100644 <id> 0<tab>path<nul>`, then the file's data. The tag is lower case for assume-unchanged, and S for
 # skip-worktree.
 _LINE = re.compile(
     r"(?P<tag>\w) (?P<mode>\d+) (?P<oid>[0-9a-f]+) (?P<stage>\d)\t(?P<path>[^\0]*)\0"
@@ -56,8 +56,11 @@ def parse(out: str) -> list[Entry]:
 
 
 def touched(tree: str, entries: Iterable[Entry]) -> list[Entry]:
-    """Files whose times are not exactly those that git noted, nor their content. git itself compares whole
-    seconds: a file that was written twice in one, with the first time restored, counts as unchanged for it."""
+    """Return the entries whose file differs from the recorded times, in nanoseconds, and from the recorded content.
+
+    git itself compares whole seconds. It would miss a file that was written twice within one second, if the time of the
+    first write was restored.
+    """
     found = []
     for entry in entries:
         path = os.path.join(tree, entry.path)
@@ -72,7 +75,7 @@ def touched(tree: str, entries: Iterable[Entry]) -> list[Entry]:
 
 def _has_content(path: str, seen: os.stat_result, entry: Entry) -> bool:
     if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST:
-        return False  # for git to look at
+        return False  # git reads the file instead
     with open(path, "rb") as file:
         content = file.read()
     kind = hashlib.sha256 if len(entry.oid) == 64 else hashlib.sha1

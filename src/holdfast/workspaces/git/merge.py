@@ -1,8 +1,8 @@
-"""Merging one branch into another without touching any checkout, then moving the target there in one step.
+"""Merge of one branch into another: computed without touching a checkout, then applied to the target in one step.
 
-The merge is computed first, in the object store. Only then the target moves: by compare-and-set of the ref, or, where
-it is checked out, by git's own fast-forward of that checkout. Killed at any moment, the target is at its old or its
-new commit, and what is left over are objects that nothing points at.
+The merge is computed in the object store. Then the target branch moves: by compare-and-set of its ref or, if it is
+checked out, by git's own fast-forward of that checkout. If we are killed, the target is at its old or its new commit.
+Only unreferenced objects can be left over.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from holdfast.base.files import listed, plainly
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git
 
-MERGE_TREE = (2, 38)  # the first git that merges without a work tree
+MERGE_TREE = (2, 38)  # the first git version that merges without a work tree
 _COMMANDS = r"^(merge\..*\.driver|filter\..*|gpg\.(.*\.)?program)$"
 _IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Merge:
-    """What is to be merged where; commits as they are now."""
+    """The source and the target of a merge, with their present commits."""
 
     repo: str  # the checkout
     source: str  # a branch
@@ -34,7 +34,7 @@ class Merge:
 
 
 class MergeConflict(Refused):
-    """The two sides changed the same places."""
+    """Both branches changed the same lines or files."""
 
 
 def tip_of(repo: str, branch: str) -> str | None:
@@ -43,19 +43,21 @@ def tip_of(repo: str, branch: str) -> str | None:
 
 
 def real_name(repo: str, branch: str) -> str:
-    """The branch that it stands for, if it is another name of one (`git symbolic-ref refs/heads/master …`): a checkout
-    has only that one."""
+    """Return the branch to which a symbolic ref points (`git symbolic-ref refs/heads/master …`), else `branch`.
+
+    A checkout shows only the real branch.
+    """
     code, out, _err = git.call("rev-parse", "--symbolic-full-name", f"refs/heads/{branch}", cwd=repo)
     return out.strip().removeprefix("refs/heads/") if code == 0 and out.startswith("refs/heads/") else branch
 
 
 def contains(repo: str, commit: str, other: str) -> bool:
-    """Whether `commit` has `other` in its history."""
+    """True if `other` is in the history of `commit`."""
     return git.call("merge-base", "--is-ancestor", other, commit, cwd=repo)[0] == 0
 
 
 def ahead_of(repo: str, target: str, source: str) -> int:
-    """How many commits of `source` the other branch has not."""
+    """Return how many commits of `source` are missing in `target`."""
     code, out, err = git.call("rev-list", "--count", f"refs/heads/{target}..refs/heads/{source}", cwd=repo)
     if code != 0:
         raise Refused(f"git could not compare {source} with {target}: {err.strip()} Nothing was changed.")
@@ -63,7 +65,7 @@ def ahead_of(repo: str, target: str, source: str) -> int:
 
 
 def compute(merge: Merge, home: str, message: str, *, always_commit: bool) -> str:
-    """The commit that the target is to become. Nothing points at it yet."""
+    """Return the commit to which the target will move. No ref points at it yet."""
     if contains(merge.repo, merge.source_tip, merge.target_tip) and not always_commit:
         return merge.source_tip
     modern = git.version() >= MERGE_TREE
@@ -87,7 +89,7 @@ def _merged_tree(merge: Merge) -> str:
 
 
 def _merged_tree_in(merge: Merge, home: str) -> str:
-    """For an older git: the merge is made in a scratch clone that borrows the objects, and only its result is taken."""
+    """Merge with an older git, in a scratch clone that borrows the objects. Only the resulting tree is fetched."""
     folder = scratch.make(home, "merge")
     clone = os.path.join(folder, "clone")
     try:
@@ -124,10 +126,10 @@ def _conflict(merge: Merge, names: list[str]) -> MergeConflict:
 
 
 def checkout_of(repo: str, branch: str) -> str | None:
-    """The work tree that has `branch` checked out, if one has."""
+    """Return the work tree that has `branch` checked out, or None."""
     code, out, err = git.call("worktree", "list", "--porcelain", cwd=repo)
     if code != 0:
-        raise Refused(f"git could not say whether {branch} is checked out: {err.strip()} Nothing was changed.")
+        raise Refused(f"git could not determine whether {branch} is checked out: {err.strip()} Nothing was changed.")
     found, path = [], ""
     for line in out.split("\n"):
         if line.startswith("worktree "):
@@ -140,7 +142,7 @@ def checkout_of(repo: str, branch: str) -> str | None:
 
 
 def refuse_dirty(checkout: str, branch: str) -> None:
-    """A checkout with changes of its own, or in the middle of something, is not ours to move."""
+    """Raise Refused if the checkout has uncommitted changes or an operation under way: then we must not move it."""
     code, out, _err = git.call(
         *("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"),
         cwd=checkout,
@@ -154,11 +156,11 @@ def refuse_dirty(checkout: str, branch: str) -> None:
     folder = git.call("rev-parse", "--absolute-git-dir", cwd=checkout)[1].strip()
     for name in _IN_PROGRESS:
         if os.path.lexists(os.path.join(folder, name)):
-            raise Refused(f"{checkout} is in the middle of something ({name}). Finish that first. Nothing was changed.")
+            raise Refused(f"{checkout} has an unfinished operation ({name}). Finish it first. Nothing was changed.")
 
 
 def refuse_rebased(repo: str, branch: str) -> None:
-    """A branch that is being rebased is checked out nowhere, but the rebase wants to find it where it was."""
+    """Raise Refused if the branch is being rebased. No checkout is on it, but the rebase needs it at its old commit."""
     common = git.call("rev-parse", "--path-format=absolute", "--git-common-dir", cwd=repo)[1].rstrip("\n")
     entries = os.path.join(common, "worktrees")
     for folder in (common, *(os.path.join(entries, name) for name in listed(entries))):
@@ -170,7 +172,7 @@ def refuse_rebased(repo: str, branch: str) -> None:
 
 
 def move(merge: Merge, commit: str, checkout: str | None) -> None:
-    """The target becomes `commit`, if it is still where it was."""
+    """Move the target to `commit`, if the target has not moved since the merge was computed."""
     if checkout is None:
         faults.effect("merge.ref")
         code, _out, err = git.call(
@@ -180,8 +182,8 @@ def move(merge: Merge, commit: str, checkout: str | None) -> None:
         )
     else:
         faults.effect("merge.checkout")
-        # In a session of its own: whoever ends us does not end git in the middle of the user's files.
-        # Ignored files are the user's too: without that option git takes them for expendable.
+        # In its own session: if our process is ended, git still completes its work on the user's files.
+        # Without --no-overwrite-ignore, git would overwrite ignored files, which belong to the user too.
         words = ("merge", "--quiet", "--ff-only", "--no-overwrite-ignore", commit)
         code, _out, err = git.call(*words, cwd=checkout, env=_here(checkout), alone=True, timeout=3600)
     faults.passed("merge.moved")
@@ -193,7 +195,7 @@ def move(merge: Merge, commit: str, checkout: str | None) -> None:
 
 
 def _identity(repo: str) -> dict[str, str]:
-    """The user's own; ours where there is none, so that the merge is not refused for that."""
+    """Return nothing if the user has an identity. Otherwise return ours, so that git does not refuse the merge."""
     if git.call("config", "user.email", cwd=repo)[0] == 0:
         return {}
     ours = {"NAME": "Holdfast", "EMAIL": "holdfast@localhost"}
@@ -201,15 +203,20 @@ def _identity(repo: str) -> dict[str, str]:
 
 
 def _others_off(repo: str) -> dict[str, str]:
-    """A merge driver, a content filter, a checker of signatures is a command, and an agent can define one in the
-    shared config: only the user's global ones run; where another driver is wanted, that file is a conflict."""
+    """Return settings that disable merge drivers, content filters and signature programs of the repository.
+
+    They are commands, and an agent can define them in the shared config. Only the user's global ones run. A file that
+    needs another merge driver becomes a conflict.
+    """
     effective, allowed = _commands(repo), _allowed(repo)
     return git.by_environment([(key, allowed.get(key, _instead(key))) for key in sorted(effective)])
 
 
 def _here(checkout: str) -> dict[str, str]:
-    """The same for a command that reads or writes the files of a checkout: `core.worktree` in a shared config would
-    have git use another directory's."""
+    """Return the settings of `_others_off`, and name the work tree, for commands that use the files of a checkout.
+
+    Otherwise `core.worktree` in a shared config would make git use another directory.
+    """
     return {**_others_off(checkout), "GIT_WORK_TREE": checkout}
 
 
@@ -229,8 +236,11 @@ def _commands(repo: str, *scope: str) -> dict[str, str]:
 
 
 def refuse_filtered(merge: Merge, commit: str, home: str) -> None:
-    """What only a filter of the repository's own config writes (git-crypt, `git lfs install --local`) is not ours to
-    check out: without the filter the user's files would hold something else."""
+    """Raise Refused if a changed file needs a filter that only the repository's own config defines.
+
+    Examples are git-crypt and `git lfs install --local`. We do not run such a filter, and without it the user's files
+    would get wrong content.
+    """
     allowed = _allowed(merge.repo)
     unknown = {key for key, value in _commands(merge.repo).items() if allowed.get(key) != value}
     filters = sorted({key[len("filter.") :].rpartition(".")[0] for key in unknown if key.startswith("filter.")})
@@ -240,7 +250,7 @@ def refuse_filtered(merge: Merge, commit: str, home: str) -> None:
     changed = {*git.call(*differ, cwd=merge.repo)[1].split("\0")}
     git_dir = _git(merge, "rev-parse", "--absolute-git-dir")
     folder = scratch.make(home, "attributes")
-    # A work tree without files: the attributes are those of `commit`.
+    # The work tree has no files, so the attributes come from `commit`.
     env = {"GIT_DIR": git_dir, "GIT_WORK_TREE": folder, "GIT_INDEX_FILE": os.path.join(folder, "index")}
     try:
         _git(merge, "read-tree", commit, env=env)

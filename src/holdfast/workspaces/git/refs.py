@@ -1,6 +1,6 @@
-"""Reading refs as git keeps them, in files: asking git for one costs a process each time.
+"""Refs, read from git's files, because each call of git costs a process.
 
-Only plain cases are answered here; whatever looks unusual (another storage, a strange content) is git's to answer.
+Only simple cases are read here. Unusual cases (another ref storage, unexpected content) are left to git.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from holdfast.base.files import NotPlain, plainly
 from holdfast.workspaces.git.git import Git
 
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[A-Za-z0-9][\w.+-]*)*")  # a plain branch name: nothing to be computed
-DEEPEST = 5  # symbolic refs to symbolic refs
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[A-Za-z0-9][\w.+-]*)*")  # a plain branch name, without revision syntax
+DEEPEST = 5  # the maximal chain of symbolic refs
 
 
 class Unusual(Exception):
-    """Not to be answered by reading files."""
+    """The ref cannot be resolved by reading files. git has to resolve it."""
 
 
 def stored(git_dir: str, common_dir: str, ref: str) -> str | None:
-    """The commit that a ref stands for, or None without it. `git_dir` differs from `common_dir` in a worktree."""
+    """Return the commit of a ref, or None if the ref does not exist. A worktree has its own `git_dir`."""
     if os.path.exists(os.path.join(common_dir, "reftable")):
         raise Unusual("its refs are in tables")
     for _ in range(DEEPEST):
         where = common_dir if ref.startswith("refs/") else git_dir
         content = _loose(os.path.join(where, ref))
-        if content is None:  # after the loose one: packing writes the packed one before it removes that
+        if content is None:  # read packed refs second: packing writes them before it removes the loose ref
             return _packed(common_dir, ref)
         if not content.startswith("ref: "):
             return _id(content)
@@ -38,7 +38,7 @@ def stored(git_dir: str, common_dir: str, ref: str) -> str | None:
 
 
 def is_packed(common_dir: str, ref: str) -> bool:
-    """Whether it is (also) in the file of packed refs, or cannot be told by reading."""
+    """True if the ref is (also) in the packed-refs file, or if reading files cannot answer that."""
     try:
         return os.path.exists(os.path.join(common_dir, "reftable")) or _packed(common_dir, ref) is not None
     except Unusual:
@@ -46,7 +46,7 @@ def is_packed(common_dir: str, ref: str) -> bool:
 
 
 def is_only_a_file(common_dir: str, ref: str, commit: str) -> bool:
-    """Whether a ref stands for that commit by its own file alone."""
+    """True if the ref's own file, and no packed ref, holds that commit."""
     return not is_packed(common_dir, ref) and _loose(os.path.join(common_dir, ref)) == commit
 
 
@@ -86,7 +86,7 @@ def _said(path: str) -> str | None:
 
 
 def git_dir_at(path: str) -> str | None:
-    """The git directory of a checkout, as its `.git` says; None without one."""
+    """Return the git directory that a checkout's `.git` names, or None."""
     link = os.path.join(path, ".git")
     if os.path.isdir(link) and not os.path.islink(link):
         return link
@@ -97,13 +97,13 @@ def git_dir_at(path: str) -> str | None:
 
 
 def symbolic(git_dir: str) -> str | None:
-    """The ref that HEAD stands for; None: it is detached, or there is none."""
+    """Return the ref that HEAD names. None: HEAD is detached or missing."""
     content = _said(os.path.join(git_dir, "HEAD"))
     return content.removeprefix("ref: ").strip() if content is not None and content.startswith("ref: ") else None
 
 
 def head_of(checkout: str) -> str | None:
-    """The commit that a checkout is at; None: it has none, or git has to be asked."""
+    """Return the commit of a checkout's HEAD. None: there is no commit, or git has to be called."""
     git_dir = git_dir_at(checkout)
     if git_dir is None:
         return None
@@ -115,7 +115,7 @@ def head_of(checkout: str) -> str | None:
 
 
 async def tip(git: Git, common_dir: str, ref: str) -> str | None:
-    """The commit of a ref by its full name, or None without it."""
+    """Return the commit of a ref, given by its full name, or None if the ref does not exist."""
     try:
         return stored(common_dir, common_dir, ref)
     except Unusual:
@@ -124,7 +124,7 @@ async def tip(git: Git, common_dir: str, ref: str) -> str | None:
 
 
 def branch_tip(checkout: str, common_dir: str, name: str) -> str | None:
-    """The commit of `HEAD` or of a plainly named branch, if that is all that the name could mean. None: ask git."""
+    """Return the commit of `HEAD` or of a plainly named branch, if the name is unambiguous. None: call git."""
     git_dir = git_dir_at(checkout)
     if git_dir is None or not _NAME.fullmatch(name) or _ID.fullmatch(name):
         return None

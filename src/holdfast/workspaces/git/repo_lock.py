@@ -1,5 +1,9 @@
-"""Waiting for the user's garbage collection: it lists all worktrees and reads them one by one, and ends with an error
-when one vanishes in between ("Invalid path …/worktrees/…"). Git's own removal does that to it as well."""
+"""Waits that keep our git administration apart from other processes: the repository lock, and the user's git gc.
+
+Only one process at a time may administer a repository, because parallel `worktree add` calls on one repository fail.
+The user's garbage collection lists all worktrees and then reads them one by one. It fails if one vanishes in between
+("Invalid path …/worktrees/…"). Git's own removal of a worktree has the same effect on it.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +19,23 @@ from holdfast.base.errors import Unavailable, WorkspaceProblem
 from holdfast.base.files import plainly
 from holdfast.workspaces.names import REPO_LOCK
 
-LONGEST = 5.0  # seconds; one that takes longer is at its packing, where it looks at no worktree
+LONGEST = 5.0  # seconds; a longer collection has reached its packing phase, in which it reads no worktrees
 PAUSE = 0.02
 
 
 class UsersGc:
-    """Waits for each of them once: a collection of an hour holds up one removal for seconds, not a thousand."""
+    """Waits once for each garbage collection, so that an hour-long one delays one removal and not a thousand."""
 
     def __init__(self) -> None:
         self._waited: dict[str, int] = {}
 
     def runs(self, common_dir: str) -> bool:
-        """Whether one runs for which we have not waited yet."""
+        """True if a collection runs for which we have not waited yet."""
         which = _running(common_dir)
         return which is not None and self._waited.get(common_dir) != which
 
     async def over(self, common_dir: str) -> None:
-        """Until no collection runs in the repository, or we have waited long enough for the one that does."""
+        """Wait until no collection runs in the repository, or until the running one has used up the waiting time."""
         deadline = time.monotonic() + LONGEST
         while self.runs(common_dir):
             if time.monotonic() > deadline:
@@ -41,7 +45,7 @@ class UsersGc:
 
 
 def _running(common_dir: str) -> int | None:
-    """Which collection runs, by the time of its file `gc.pid` ("PID HOST"). One of another machine is not seen."""
+    """Return the mtime of `gc.pid` ("PID HOST") as the id of the running collection. Other machines are not seen."""
     path = os.path.join(common_dir, "gc.pid")
     try:
         with open(path, encoding="utf-8", errors="replace", opener=plainly) as file:
@@ -57,7 +61,7 @@ PATIENCE = 60.0
 
 
 def repo_lock(common_dir: str) -> AbstractAsyncContextManager[None]:
-    """Hold the lock in the git common directory, which other homes use too."""
+    """Hold the lock file in the git common directory. Other homes use the same lock."""
     return file_lock(os.path.join(common_dir, REPO_LOCK), mode=0o644)
 
 
@@ -65,7 +69,7 @@ def repo_lock(common_dir: str) -> AbstractAsyncContextManager[None]:
 async def file_lock(
     path: str, *, shared: bool = False, patience: float = PATIENCE, mode: int = 0o600
 ) -> AsyncIterator[None]:
-    """A flock, exclusive or shared; released by the kernel when we die."""
+    """Hold a flock, exclusive or shared. The kernel releases it if our process dies."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
     except OSError as error:

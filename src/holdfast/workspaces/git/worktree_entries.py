@@ -1,5 +1,12 @@
-"""Our entries under `<common dir>/worktrees`. Dropped one by one, never with `git worktree prune`: that would delete
-the entries of the user's own worktrees on disks that happen to be unmounted."""
+"""Our entries under `<common dir>/worktrees`: created whole, and dropped one by one.
+
+`git worktree add` first writes zeros into the entry's HEAD, and the branch some milliseconds later. A `gc`, `fetch` or
+`fsck` of the user in between fails with "bad object worktrees/…/HEAD", and an automatic gc repeats the error for a day.
+A git that is killed in between leaves an entry that names no worktree. So we write an entry elsewhere and rename it
+into place (ADR 0017).
+
+`git worktree prune` is never used. It would delete the entries of the user's own worktrees on unmounted disks.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +23,16 @@ from holdfast.workspaces.names import BRANCH_PREFIX
 from holdfast.workspaces.removal.trash import delete_tree
 from holdfast.workspaces.snapshots.collect_files import blocks
 
-ASIDE = "holdfast.new-"  # in the common directory, beside `worktrees`, under which git takes everything for an entry
-TRIES = 100  # git counts a name up when it is taken; so do we
+ASIDE = "holdfast.new-"  # in the common directory, not in `worktrees`: git takes everything there for an entry
+TRIES = 100  # if a name is taken, we append a number, as git does
 
 
 def can_make_entry(common_dir: str) -> bool:
-    """Whether an entry is nothing but the four files that every git since 2.5 writes: no extension of the format (refs
-    in tables, a config of each worktree), no sparse checkout to copy, no special permissions. Else git has to do it."""
+    """True if an entry needs only the four files that every git since 2.5 writes. Otherwise git must create it.
+
+    Such a repository has no format extension (reftables, a config per worktree), no sparse checkout to copy, and no
+    special permissions.
+    """
     if os.path.exists(os.path.join(common_dir, "info", "sparse-checkout")):
         return False
     with open(os.path.join(common_dir, "config"), encoding="utf-8", errors="surrogateescape", opener=plainly) as file:
@@ -31,8 +41,10 @@ def can_make_entry(common_dir: str) -> bool:
 
 
 def make_entry(common_dir: str, path: str, branch: str, lock: str) -> None:
-    """A worktree without any files at `path`, which does not exist, on a branch that is checked out nowhere else. The
-    caller holds the repo lock and has cleared what an earlier try left."""
+    """Create a worktree without files at `path`, which does not exist, on a branch that is checked out nowhere else.
+
+    The caller holds the repo lock and has removed the leftovers of earlier tries.
+    """
     common, aside = os.path.realpath(common_dir), aside_of(common_dir, path)
     target = os.path.join(common, "worktrees", os.path.basename(path))
     faults.effect("entry.make")
@@ -52,7 +64,7 @@ def aside_of(common_dir: str, path: str) -> str:
 
 
 def drop_aside(common_dir: str, path: str) -> None:
-    """What a making that was killed left. The name is the workspace's own."""
+    """Delete an entry that a killed `make_entry` left outside `worktrees`. Its name contains the workspace's name."""
     if os.path.lexists(aside_of(common_dir, path)):
         delete_tree(aside_of(common_dir, path))
 
@@ -60,7 +72,7 @@ def drop_aside(common_dir: str, path: str) -> None:
 def _put_in_place(aside: str, target: str) -> str:
     for number in range(TRIES):
         name = f"{target}{number or ''}"
-        os.makedirs(os.path.dirname(target), exist_ok=True)  # the user's git removes it when it is empty
+        os.makedirs(os.path.dirname(target), exist_ok=True)  # the user's git removes the folder when it is empty
         try:
             faults.effect("entry.rename")
             os.rename(aside, name)
@@ -80,14 +92,14 @@ def _write(path: str, content: str) -> None:
         file.write(content)
 
 
-STALE_AFTER = 1.0  # seconds; git holds the lock of a ref for milliseconds
-HELD_PATIENCE = 10.0  # ... and is waited for, when somebody's git is at work
-OUR_LOCK = "holdfast "  # how the reason begins for which entries of ours are locked
-_UNBORN = {"HEAD", "commondir", "gitdir", "locked"}  # with an empty `gitdir`, a power cut can leave them too
+STALE_AFTER = 1.0  # seconds; git holds the lock of a ref only for milliseconds
+HELD_PATIENCE = 10.0  # seconds to wait while another program's git is running in the repository
+OUR_LOCK = "holdfast "  # the beginning of the lock reason in our entries
+_UNBORN = {"HEAD", "commondir", "gitdir", "locked"}  # with an empty `gitdir`; a power cut can leave all four files
 
 
 def entry_of(common_dir: str, path: str) -> str | None:
-    """The admin directory whose worktree is at `path`, or None."""
+    """Return the entry whose worktree is at `path`, or None."""
     folder = os.path.join(common_dir, "worktrees")
     likely = os.path.basename(path)
     try:
@@ -102,28 +114,32 @@ def entry_of(common_dir: str, path: str) -> str | None:
 
 
 def worktree_of(entry: str) -> str | None:
-    """The path of the worktree that an admin directory stands for."""
+    """Return the path of the worktree that an entry names, or None."""
     try:
         link = _content(os.path.join(entry, "gitdir")).rstrip("\n")
     except (NotADirectoryError, IsADirectoryError, NotPlain):
-        return None  # nothing that git made
-    # A newer git can write it relative to the entry (worktree.useRelativePaths).
+        return None  # not created by git
+    # A newer git can write the path relative to the entry (worktree.useRelativePaths).
     return os.path.realpath(os.path.join(entry, os.path.dirname(link))) if link else None
 
 
 async def drop_branch_lock(git: Git, common_dir: str, branch: str | None) -> None:
-    """R-TREE-15: what a killed git left. Only called when no process of the task lives and no helper of ours is on it.
-    The user's own gc locks every branch for a moment, ours too."""
+    """Remove the branch lock that a killed git left (R-TREE-15).
+
+    Call this only when no process of the task lives and no helper of ours works on the branch. The user's own gc locks
+    every branch for a moment, including ours.
+    """
     if branch is not None and branch.startswith(BRANCH_PREFIX):
         for folder in ("refs/heads", "logs/refs/heads"):
             await drop_stale_lock(git, common_dir, os.path.join(common_dir, folder, f"{branch}.lock"))
 
 
 async def drop_stale_lock(git: Git, common_dir: str, lock: str) -> None:
-    """Remove a lock that a git of ours may have left; one that is young is watched before it goes.
+    """Remove a lock that a git of ours may have left. A young lock is watched first.
 
-    The user's gc that waits for the processor, its lock taken from it, deletes what was committed meanwhile: while a
-    git of somebody else is at work in the repository, the lock stays, and whoever needs it says so.
+    If the user's gc loses its lock while it waits for the processor, it deletes commits that were made meanwhile. So
+    the lock stays while another program's git runs in the repository. Code that needs the lock then fails with its own
+    error.
     """
     seen, since = _identity(lock), time.monotonic()
     while seen is not None and time.time() - seen[1] < STALE_AFTER and time.monotonic() - since < STALE_AFTER:
@@ -150,8 +166,11 @@ def _identity(path: str) -> tuple[int, float] | None:
 
 
 async def drop_entry_locks(git: Git, common_dir: str, entry: str) -> None:
-    """R-TREE-15: `index.lock` and the like, at any depth of our own entry; links are not followed. A pipe there holds
-    nothing, but every git that looks at all worktrees, the user's too, would wait at it for ever."""
+    """Remove `index.lock` and other locks at any depth of our entry, without following links (R-TREE-15).
+
+    Pipes are removed too. They hold no data, but every git that reads all worktrees, the user's too, would wait for
+    them forever.
+    """
     waiting = [entry]
     while waiting:
         folder = waiting.pop()
@@ -167,7 +186,7 @@ async def drop_entry_locks(git: Git, common_dir: str, entry: str) -> None:
 
 
 def drop_entry(common_dir: str, path: str) -> bool:
-    """Remove our admin entry, locked or not, whole or half made. The caller holds the repo lock."""
+    """Remove the entry of the workspace at `path`, locked or not, whole or half-made. Caller holds the repo lock."""
     drop_aside(common_dir, path)
     entry = entry_of(common_dir, path)
     if entry is None:
@@ -178,21 +197,23 @@ def drop_entry(common_dir: str, path: str) -> bool:
 
 
 def drop(common_dir: str, entry: str) -> None:
-    """Remove an admin entry, of which it is known that it is ours. The caller holds the repo lock."""
+    """Remove an entry that is known to be ours. The caller holds the repo lock."""
     faults.effect("admin.drop")
-    # `gitdir` goes last: while it is there a repetition finds the entry.
+    # Delete `gitdir` last: as long as it exists, a repeated call finds the entry.
     for name in os.listdir(entry):
         if name != "gitdir":
             delete_tree(os.path.join(entry, name))
     delete_tree(entry)
     with contextlib.suppress(OSError):
-        os.rmdir(os.path.join(common_dir, "worktrees"))  # as git does, when it was the last
+        os.rmdir(os.path.join(common_dir, "worktrees"))  # git also removes the folder after the last entry
     faults.passed("admin.dropped")
 
 
 def is_checked_out(common_dir: str, branch: str, *, but_locked: bool = False) -> bool:
-    """Whether the checkout itself or any worktree, whoever's, is on that branch. `but_locked`: ours are locked, each on
-    a branch of its own, and after a storm there are hundreds."""
+    """True if the main checkout or any worktree, also the user's, is on that branch.
+
+    `but_locked`: skip locked entries. Ours are locked, each on its own branch, and a crash storm leaves hundreds.
+    """
     worktrees = os.path.join(common_dir, "worktrees")
     entries = [os.path.join(worktrees, name) for name in listed(worktrees)]
     if but_locked:
@@ -209,10 +230,13 @@ def is_checked_out(common_dir: str, branch: str, *, but_locked: bool = False) ->
 
 
 def _drop_unborn(common_dir: str, path: str) -> bool:
-    """An entry that stands for no worktree: git was killed between making it and writing where it leads, or we were
-    between its files and its directory. Its name is the workspace's, and nothing is in it but a lock of ours."""
+    """Remove entries of the workspace that name no worktree.
+
+    Git was killed between creating the entry and writing `gitdir`, or we were killed between deleting the files and
+    the directory. The entry has the workspace's name, and holds at most a lock of ours.
+    """
     folder = os.path.join(common_dir, "worktrees")
-    ours = re.compile(re.escape(os.path.basename(path)) + r"\d*")  # git counts up when a name is taken
+    ours = re.compile(re.escape(os.path.basename(path)) + r"\d*")  # git appends a number to a name that is taken
     dropped = [_drop_if_unborn(os.path.join(folder, name)) for name in listed(folder) if ours.fullmatch(name)]
     return any(dropped)
 

@@ -1,14 +1,17 @@
-"""Deletes a tree that somebody else may have shaped, and may still be changing: by descriptor, one name at a time.
+"""Deletion of a tree that an agent shaped and may still be changing: by descriptor, one name at a time.
 
-Two users: the supervisor (`trash.py`), and root before a service starts (`root_cleanup.py`). Root runs a copy of this
-file, so it stands alone: standard library only, nothing of ours (docs/adr/0018-privileged-deleter.md).
+There are two users: the supervisor (`trash.py`), and root before a service starts (`root_cleanup.py`). Root runs a copy
+of this file. So the file imports only the standard library (docs/adr/0018-privileged-deleter.md).
 
-- Every directory is opened relative to the open directory that holds it, as one name: no symlink is followed and no
-  mount is crossed (openat2; without it O_NOFOLLOW and the mount id, because `st_dev` is equal across a bind mount).
-- Nothing is looked up by a path, so nothing that is swapped while we work leads us out. Nothing is executed.
-- `owners` says into whose directories we may go. A name in a directory may be removed whosever it is: it could only be
-  put there by somebody who may remove it.
-- A bounded number of descriptors, no recursion: what lies deeper is first renamed up into the top of the same tree.
+- Every directory is opened as one name, relative to its open parent directory. No symlink is followed and no mount is
+  crossed. openat2 guarantees that. Without openat2 we use O_NOFOLLOW and compare the mount id, because `st_dev` is
+  equal across a bind mount.
+- Nothing is looked up by a path, so swapping a directory while we work cannot lead us out of the tree. Nothing is
+  executed.
+- `owners` limits whose directories we enter. A name in a directory may be removed, no matter who owns the
+  file: only a user who may remove it could have put it there.
+- The number of descriptors is bounded and there is no recursion. Directories that are too deep are first renamed up
+  into the top of the same tree.
 """
 
 from __future__ import annotations
@@ -18,21 +21,21 @@ import os
 import time
 from collections.abc import Callable
 
-DEEPEST = 64  # levels, and so descriptors
-RESCANS = 100  # of one directory whose content changes under us
-KEPT_WORDS = 20  # obstacles that are told one by one; all are counted
+DEEPEST = 64  # levels, and so open descriptors
+RESCANS = 100  # of one directory whose content changes while we delete it
+KEPT_WORDS = 20  # obstacles that are listed one by one; all are counted
 _RISEN = ".holdfast-deep"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPENAT2 = 437  # the same on every architecture but alpha, where the probe fails
+_OPENAT2 = 437  # the same on every architecture except alpha, where the probe fails
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 1, 2, 4, 8
 
 
 class TimeIsUp(Exception):
-    """The deadline came first. What is left can be deleted later."""
+    """The deadline passed before everything was deleted. The rest can be deleted later."""
 
 
 class _Level:
-    """A directory on the way down: its descriptor, its name in the one above, and directories that wait in it."""
+    """An open directory: its descriptor, its name in the parent, and its subdirectories that are not deleted yet."""
 
     __slots__ = ("below", "fd", "name", "opened_up", "rescans", "stuck")
 
@@ -42,11 +45,11 @@ class _Level:
         self.below: list[str] = []
         self.opened_up = False
         self.rescans = 0
-        self.stuck = False  # something below has to stay, so this directory does too
+        self.stuck = False  # something below cannot be deleted, so this directory stays too
 
 
 class Deleter:
-    """Deletes entries of open directories, and gathers what had to stay and why."""
+    """Deletes entries of open directories, and records the obstacles."""
 
     def __init__(
         self,
@@ -57,8 +60,10 @@ class Deleter:
         point: Callable[[str], None] = lambda _name: None,
         openat2: Callable[[int, str, int], int] | None = None,
     ) -> None:
-        """`may_chmod`: open directories of ours that are closed to us. `deadline`: on the monotonic clock. `point` is
-        told of every effect before it is done (crash points). `openat2`: None probes for it."""
+        """`may_chmod`: give ourselves access to our own directories. `deadline`: on the monotonic clock.
+
+        `point` is called before every effect (crash points). `openat2`: None probes the kernel for it.
+        """
         self._may_chmod = may_chmod
         self._owners = owners
         self._deadline = deadline
@@ -71,7 +76,7 @@ class Deleter:
         self.denied = False
 
     def delete(self, parent: int, name: str, shown: str) -> bool:
-        """Remove `name` in the directory `parent` with all below it; True: it is gone. `shown` is its path in words."""
+        """Delete `name` in the directory `parent`, with everything below. True if it is gone. `shown`: for messages."""
         self._shown = shown
         before = self.obstacle_count
         try:
@@ -100,7 +105,7 @@ class Deleter:
             self._unlink_files(self._levels[-1])
 
     def _leave(self, parent: int) -> None:
-        """The directory is empty as far as we know: remove it. If it is not, somebody works in it: look again."""
+        """Remove the directory, which should be empty. If it is not, another process writes to it: list it again."""
         level = self._levels.pop()
         try:
             holder = self._levels[-1].fd if self._levels else parent
@@ -126,13 +131,13 @@ class Deleter:
                 os.close(level.fd)
 
     def _unlink_files(self, level: _Level) -> None:
-        """Unlink everything but directories, while it is being listed; those wait their turn."""
+        """Unlink everything except directories, while listing. Directories are queued."""
         below, fd, count = level.below, level.fd, 0
         try:
             with os.scandir(fd) as entries:
                 for entry in entries:
                     name = entry.name
-                    if entry.is_dir(follow_symlinks=False):  # by the listing: a mount's other side is not asked
+                    if entry.is_dir(follow_symlinks=False):  # from the listing: a mounted file system is not queried
                         below.append(name)
                         continue
                     count += 1
@@ -149,7 +154,7 @@ class Deleter:
         except FileNotFoundError:
             return
         except IsADirectoryError:
-            level.below.append(name)  # it became one since it was listed
+            level.below.append(name)  # it became a directory after it was listed
         except PermissionError:
             try:
                 self._remove(os.unlink, name, level.fd)
@@ -159,7 +164,7 @@ class Deleter:
             self._stays(name, error)
 
     def _raise(self, level: _Level, name: str) -> None:
-        """Too deep: rename it up into the top of the tree. Interrupted, it lies in what is deleted next time."""
+        """Rename a directory that is too deep into the top of the tree. After a kill, the next deletion finds it."""
         fd = self._opened(level.fd, name)
         if fd is None:
             return
@@ -170,7 +175,7 @@ class Deleter:
                 self._point("trash.rise")
                 os.rename(name, risen, src_dir_fd=level.fd, dst_dir_fd=top.fd)
             except PermissionError:
-                self._open_up(fd)  # a directory is written to when its parent changes
+                self._open_up(fd)  # moving a directory to another parent writes to the directory itself
                 self._open_up(top.fd)
                 self._open_up(level.fd)
                 os.rename(name, risen, src_dir_fd=level.fd, dst_dir_fd=top.fd)
@@ -185,7 +190,7 @@ class Deleter:
     # -- opening -------------------------------------------------------------------------------------------------
 
     def _opened(self, holder: int, name: str) -> int | None:
-        """The directory `name`, if it is one, on our mount, and of an owner whose directories we may empty."""
+        """Open the directory `name`, if it is on our mount and its owner is allowed. None: it is gone or stays."""
         try:
             fd = self.open(holder, name)
         except FileNotFoundError:
@@ -202,12 +207,12 @@ class Deleter:
         owner = os.fstat(fd).st_uid
         if self._owners is not None and not self._owners(owner):
             os.close(fd)
-            self._stays(name, f"a directory of uid {owner}, who is not among the owners that were named")
+            self._stays(name, f"a directory of uid {owner}, who is not an allowed owner")
             return None
         return fd
 
     def _not_a_directory(self, holder: int, name: str) -> None:
-        """A file or a link: the whole entry, or put there since it was listed. Unlinking follows nothing."""
+        """Unlink a file or link: the whole entry, or one that replaced a listed directory. No link is followed."""
         try:
             self._point("trash.unlink_other")
             self._remove(os.unlink, name, holder)
@@ -215,7 +220,7 @@ class Deleter:
             self._stays(name, error)
 
     def open(self, holder: int, name: str, flags: int = _DIRECTORY) -> int:
-        """One name in an open directory, if no link and no other mount lies behind it."""
+        """Open one name in an open directory. Raises if it is a link or another mount."""
         if self._openat2 is not None:
             return self._openat2(holder, name, flags)
         fd = os.open(name, flags, dir_fd=holder)
@@ -225,7 +230,7 @@ class Deleter:
         return fd
 
     def _open_closed(self, holder: int, name: str) -> int | None:
-        """A directory of ours without permissions (mode 000): give ourselves access, by descriptor."""
+        """Open a directory of ours that has no permissions (mode 000): change its mode, by descriptor."""
         if not self._may_chmod:
             return None
         try:
@@ -247,17 +252,17 @@ class Deleter:
                 self._point("trash.chmod_open")
                 os.fchmod(fd, 0o700)
             except OSError:
-                return  # not ours: what we wanted to do in it will say so
+                return  # not our directory; the operation in it will fail and record the reason
 
     def _remove(self, remove: Callable[..., None], name: str, holder: int) -> None:
-        """Unlink or remove. Where the directory around it is closed to us and ours, it is opened first."""
+        """Unlink or rmdir. If the parent directory denies it and is ours, change the parent's mode and try again."""
         try:
             remove(name, dir_fd=holder)
         except FileNotFoundError:
             return
         except PermissionError:
             if not self._levels or holder != self._levels[-1].fd or self._levels[-1].opened_up:
-                raise  # what holds the whole entry is not part of it: never changed
+                raise  # the parent of the whole entry is not part of the entry, and its mode is never changed
             self._levels[-1].opened_up = True
             self._open_up(holder)
             remove(name, dir_fd=holder)
@@ -284,19 +289,19 @@ class Deleter:
 
 
 def place_of(fd: int) -> tuple[int, int]:
-    """Device and mount of an open directory. Without /proc nobody can tell: refused."""
+    """Return device and mount id of an open directory. Raises without /proc, because then the mount is unknown."""
     with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
         for line in file:
             if line.startswith("mnt_id:"):
                 return os.fstat(fd).st_dev, int(line.split()[1])
-    raise OSError(errno.ENOTSUP, "the kernel does not tell mounts apart")
+    raise OSError(errno.ENOTSUP, "the kernel does not report mount ids")
 
 
 _probed: list[Callable[[int, str, int], int] | None] = []
 
 
 def probed_openat2() -> Callable[[int, str, int], int] | None:
-    """openat2 that follows nothing and crosses nothing; None where the kernel (before 5.6) or a filter has none."""
+    """Return an openat2 that follows no link and crosses no mount. None before Linux 5.6, or if a filter blocks it."""
     if not _probed:
         found = _made_openat2()
         _probed.append(found if found is not None and _works(found) else None)
@@ -334,7 +339,7 @@ def _made_openat2() -> Callable[[int, str, int], int] | None:
             if fd >= 0:
                 return fd
             number = ctypes.get_errno()
-            if number not in (errno.EAGAIN, errno.EINTR):  # the tree was renamed meanwhile; a signal came
+            if number not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: the tree was renamed meanwhile
                 break
         raise OSError(number, os.strerror(number), name)
 

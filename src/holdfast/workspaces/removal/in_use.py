@@ -1,7 +1,8 @@
-"""Who still uses a workspace: a `holdfast shell` by its lock, anybody else by what /proc says (R-CLEAN-08).
+"""Processes that still use a workspace: a `holdfast shell`, known by its lock, and others, found in /proc (R-CLEAN-08).
 
-A shell holds a shared lock on a file of the workspace for as long as one of its processes lives; whoever removes the
-workspace takes the same lock alone, so that nobody enters while it goes. The kernel forgets the locks of the dead.
+A shell holds a shared lock on a file of the workspace as long as one of its processes lives. The removal of the
+workspace takes the same lock exclusively, so that no shell starts meanwhile. The kernel releases the locks of dead
+processes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from holdfast.base.files import listed
 
 FOLDER = "leases"
-FRESH = 1.0  # seconds for which one look at what processes have open serves many removals
+FRESH = 1.0  # seconds during which one scan of open files serves many removals
 
 
 def path_of(home: str, workspace_id: str) -> str:
@@ -24,17 +25,17 @@ def path_of(home: str, workspace_id: str) -> str:
 
 
 def enter(home: str, workspace_id: str) -> int | None:
-    """A shared lock, as a descriptor that children may inherit; None: it is just being put away."""
+    """Take a shared lock and return a descriptor that children may inherit. None: the workspace is being removed."""
     return _locked(path_of(home, workspace_id), fcntl.LOCK_SH)
 
 
 @contextlib.contextmanager
 def sole_use(home: str, workspace_id: str) -> Iterator[bool]:
-    """While this lasts nobody enters. False: somebody is in it."""
+    """Lock the workspace exclusively, so that no shell can start in it. Yields False if a shell is using it."""
     path = path_of(home, workspace_id)
     try:
         fd = _locked(path, fcntl.LOCK_EX)
-    except OSError:  # a full disk, say: without the file nobody is in it, and nobody can enter; removing makes room
+    except OSError:  # e.g. a full disk. Without the file no shell runs and none can start, and the removal frees space.
         if os.path.exists(path):
             raise
         yield True
@@ -46,12 +47,12 @@ def sole_use(home: str, workspace_id: str) -> Iterator[bool]:
         yield True
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # before the lock goes: who opened it meanwhile sees that it is not the file any more
+            os.unlink(path)  # while locked: a process that has opened the file can see that it was replaced
         os.close(fd)
 
 
 def clear(home: str) -> None:
-    """At start-up: files whose holders are dead."""
+    """Remove, at start-up, the lock files whose holders are dead."""
     for name in listed(os.path.join(home, FOLDER)):
         with sole_use(home, name):
             pass
@@ -71,23 +72,23 @@ def _locked(path: str, how: int) -> int | None:
                 return fd
         except FileNotFoundError:
             pass
-        os.close(fd)  # it was removed between the two: once more
+        os.close(fd)  # the file was removed between open and flock: try again
 
 
 @dataclass(slots=True)
 class Users:
-    """What processes of ours (or, for root, of anybody) stand in or have open. Our own process does not count."""
+    """Directories and files in use by processes of our user, or of all users for root. Our process is excluded."""
 
     proc: str = "/proc"
     _seen: float = -FRESH
     _open: dict[int, list[str]] = field(default_factory=dict)
 
     def of(self, path: str) -> list[str]:
-        """Like "vim (pid 4711)", of at most five processes that use `path` or anything below it."""
-        path = os.path.realpath(path)  # as /proc tells it, where the home is reached through a link
+        """Return at most five processes that use `path` or anything below it, like "vim (pid 4711)"."""
+        path = os.path.realpath(path)  # /proc shows real paths, even if the home is reached through a link
         found = [pid for pid in self._pids() if _is_within(self._link(pid, "cwd"), path)]
         open_ones = [pid for pid, files in self._files().items() if any(_is_within(file, path) for file in files)]
-        # The look may be a second old: who was there then, a git of ours say, may have gone since.
+        # The scan may be a second old. A process found there, such as a git of ours, may have ended since.
         found += [pid for pid in open_ones if any(_is_within(file, path) for file in self._files_of(pid))]
         return [f"{self._name(pid)} (pid {pid})" for pid in dict.fromkeys(found)][:5]
 
@@ -95,7 +96,7 @@ class Users:
         return [int(name) for name in _names(self.proc) if name.isdigit() and int(name) != os.getpid()]
 
     def _files(self) -> dict[int, list[str]]:
-        """A look at every descriptor costs a hundred times as much as one at directories: not for every removal."""
+        """Return all open files, cached: reading them costs a hundred times as much as reading working directories."""
         now = time.monotonic()
         if now - self._seen >= FRESH:
             self._open = {pid: self._files_of(pid) for pid in self._pids()}
@@ -110,7 +111,7 @@ class Users:
         try:
             return os.readlink(os.path.join(self.proc, str(pid), name))
         except OSError:
-            return ""  # gone, or another user's
+            return ""  # the process is gone, or belongs to another user
 
     def _name(self, pid: int) -> str:
         try:
@@ -124,7 +125,7 @@ def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
-        return []  # gone, or another user's: nothing of it can be seen
+        return []  # gone, or another user's process, which we cannot inspect
 
 
 def _is_within(link: str, path: str) -> bool:

@@ -1,6 +1,6 @@
-"""What lies among our workspaces and in the repositories' git directories. It only looks, and starts no process.
+"""The inventory of our workspaces and of the worktree entries in the repositories. It only reads, without a process.
 
-Names that we do not give are told as odd; what cannot be read is told as unseen. Both are left alone.
+Names that we do not use are listed as odd. What cannot be read is listed as unseen. Both are left alone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from holdfast.workspaces.git import worktree_entries
 from holdfast.workspaces.names import OWNER_SUFFIX, STRANDED_PREFIX, TRASH, WORKSPACES
 
 SPARE = f"{OWNER_SUFFIX}.new"
-_OURS = re.compile(r"[a-z0-9]+")  # how repositories and tasks are named (ids.py)
+_OURS = re.compile(r"[a-z0-9]+")  # the names of repositories and tasks (ids.py)
 _PLACE = re.compile(r"[a-z0-9]+(--[A-Za-z0-9][A-Za-z0-9_-]*)?")  # names.of_member
-_MOST = 65536  # bytes of a file of ours that an agent may have replaced
+_MOST = 65536  # bytes; an agent may have replaced a small file of ours by a large one
 
 
 class Inventory:
-    """One look at a home. `odd` and `unseen` fill while it looks."""
+    """One inventory of a home. Its generators fill `odd`, `unseen` and `stranded`."""
 
     def __init__(self, home: str) -> None:
         self._root = os.path.join(home, WORKSPACES)
@@ -32,7 +32,7 @@ class Inventory:
         self.stranded: list[str] = []
 
     def places(self) -> Iterator[Place]:
-        """Every directory and every marker, two levels down, without our trash."""
+        """Yield every directory and every marker two levels down, without our trash."""
         for repo in self._names(self._root):
             folder = os.path.join(self._root, repo)
             if repo == TRASH:
@@ -64,12 +64,12 @@ class Inventory:
             )
 
     def trash(self) -> list[str]:
-        """In the trash; and, once the places were gone over, what had to stay beside them."""
+        """Return the content of the trash. After `places`, also the trash that had to stay next to the workspaces."""
         folder = os.path.join(self._root, TRASH)
         return [os.path.join(folder, name) for name in self._names(folder)] + self.stranded
 
     def entries(self, repos: Iterable[Repo]) -> Iterator[Entry]:
-        """Those that stand for a tree among our workspaces; and those that say nothing but that Holdfast made them."""
+        """Yield the entries of our workspaces, and the entries without a worktree that carry our lock."""
         for repo in repos:
             folder = os.path.join(repo.common_dir, "worktrees")
             for name in self._names(folder):
@@ -89,7 +89,7 @@ class Inventory:
                 return None
             return Entry(repo=repo.id, folder=folder, tree=None, tree_is_there=False, locked_for=task)
         if not tree.startswith(self._real_root + "/"):
-            return None  # the user's own, or another home's
+            return None  # the entry belongs to the user or to another home
         path = self._root + tree.removeprefix(self._real_root)
         return Entry(
             repo=repo.id,
@@ -110,7 +110,7 @@ class Inventory:
 
 
 def read_mark(path: str) -> Mark | None:
-    """What a marker says; None: nothing that is one of ours. An agent can reach it, so it is read with care."""
+    """Return the content of a marker, or None if it is not ours. An agent can write it, so every field is checked."""
     said = _read(path)
     try:
         found = json.loads(said) if said else None
@@ -131,7 +131,7 @@ def read_mark(path: str) -> Mark | None:
 
 
 def _entry_named_by(tree: str) -> str | None:
-    """The admin entry that the `.git` file of a work tree names, if that entry names the tree in turn."""
+    """Return the worktree entry that a work tree's `.git` file names, if that entry names the work tree in turn."""
     said = _read(os.path.join(tree, ".git"))
     if not said.startswith("gitdir: "):
         return None
@@ -143,7 +143,7 @@ def _entry_named_by(tree: str) -> str | None:
 
 
 def _locked_for(entry: str | None) -> str | None:
-    """The task for which Holdfast locked an entry; None: it did not."""
+    """Return the task for which Holdfast locked an entry, or None."""
     if entry is None:
         return None
     said = _read(os.path.join(entry, "locked")).strip()
@@ -155,7 +155,7 @@ def _is_directory(path: str) -> bool:
 
 
 def _read(path: str) -> str:
-    """A small plain file; nothing where there is none. Never waits: an agent may have put a pipe there."""
+    """Return the beginning of a file, or "" without one. Never waits: an agent may have put a pipe there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, ValueError):

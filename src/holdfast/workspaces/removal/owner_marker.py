@@ -1,4 +1,4 @@
-"""The owner marker: says, beside a workspace, that it is ours. Nothing without our record is ever deleted."""
+"""The owner marker: a file next to a workspace that proves it is ours. Nothing without a marker is ever deleted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from holdfast.workspaces.names import OWNER_SUFFIX
 
 
 def write(workspace: Workspace) -> None:
-    """Before the directory exists."""
-    if faults.skips("intent") or faults.skips("marker"):
-        return  # the marker is an intent too: the sweep finds by it what the ledger has lost
+    """Write the marker, before the directory is created."""
     os.makedirs(os.path.dirname(workspace.path), mode=0o700, exist_ok=True)
     target = workspace.path + OWNER_SUFFIX
     faults.effect("marker.write")
@@ -33,11 +31,9 @@ def write(workspace: Workspace) -> None:
             file,
         )
         file.flush()
-        if not faults.skips("sync-owner.json"):
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
     os.rename(target + ".new", target)
-    if not faults.skips("sync-folder-owner.json"):
-        _sync(os.path.dirname(target))  # without it a power loss could leave the workspace and not the marker
+    _sync(os.path.dirname(target))  # otherwise a power loss could keep the workspace but lose the marker
     faults.passed("marker.written")
 
 
@@ -50,20 +46,20 @@ def _sync(folder: str) -> None:
 
 
 def remove(workspace: Workspace) -> None:
-    """After the directory is gone. A marker that a later workspace of the task wrote stays."""
+    """Remove the marker, after the directory is gone. The marker of a later workspace of the task stays."""
     target = workspace.path + OWNER_SUFFIX
     if owner(workspace.path) == workspace.id:
         faults.effect("marker.remove")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(target)
     with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(workspace.path))  # the repo's folder, when this was its last workspace
+        os.rmdir(os.path.dirname(workspace.path))  # the repository's folder, if this was the last workspace in it
 
 
 def owner(path: str) -> str | None:
-    """The id of the workspace that `path` was made for, or None without a record of ours."""
+    """Return the id of the workspace for which `path` was created, or None without a marker of ours."""
     try:
         with open(path + OWNER_SUFFIX, encoding="utf-8", opener=plainly) as file:
             return str(json.load(file)["workspace"])
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # missing, or an agent wrote over it: no record of ours
+        return None  # the marker is missing, or an agent overwrote it

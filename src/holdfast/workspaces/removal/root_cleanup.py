@@ -1,15 +1,15 @@
-"""What root deletes before a service starts: things in the trash of the homes that the unit names, and nothing else.
+"""Root's cleanup before a service starts: it deletes trash in the homes that the unit names, and nothing else.
 
-Started by `holdfast-cleanup`, as `python3 -I -S root_cleanup.py WORKSPACES TRASH TRASHED_SUFFIX STRANDED_PREFIX`: the
-names come from there. Root runs a copy beside a copy of `delete_tree.py`, both in a directory of root's; nothing that
-the user can write is imported, executed or believed (docs/adr/0018-privileged-deleter.md):
+`holdfast-cleanup` starts it as `python3 -I -S root_cleanup.py WORKSPACES TRASH TRASHED_SUFFIX STRANDED_PREFIX` and so
+passes the names. Root runs copies of this file and of `delete_tree.py`, both in a directory of root's. Nothing that the
+user can write is imported, executed or believed (docs/adr/0018-privileged-deleter.md):
 
-- Homes come from the unit's environment. Every directory on the way is opened by name below the one before it, without
-  following a symlink; from the home on no mount is crossed either.
-- Home, workspaces and trash must belong to an owner that the unit names (else: to whoever owns the home), and be
-  writable by nobody else.
-- An entry goes only if its name is one of ours and our marker stands beside it. Directories of other owners stay.
-- Prints one line. Always exits 0: a service must start whatever lies in its trash.
+- Homes come from the unit's environment. Every directory on the way is opened by name below its parent, without
+  following a symlink. Below the home, no mount is crossed either.
+- Home, workspaces and trash must belong to an owner that the unit names, or else to the owner of the home. Other users
+  must not be able to write to them.
+- An entry is deleted only if its name is one of ours and its marker is in the trash. Directories of other owners stay.
+- Standard output is one summary line. The exit code is always 0: a service must start whatever is in its trash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-if __name__ == "__main__":  # -I takes our own directory off the path; it is root's, or we would not be here
+if __name__ == "__main__":  # -I removes our own directory from the path. That directory belongs to root.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     from delete_tree import Deleter, TimeIsUp  # type: ignore[import-not-found]
 else:
@@ -37,27 +37,27 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Skip(Exception):
-    """It is not for us to delete; the text says why."""
+    """An entry that we must not delete. The text is the reason."""
 
 
 class Sweep:
-    """One run over all homes; counts and words of what was done."""
+    """One run over all homes, with counts and messages."""
 
     def __init__(self, names: list[str], uids: str | None, seconds: float) -> None:
         self._workspaces, self._trash, self._suffix, self._stranded = names
         self._uids = None if uids is None else ranges_of(uids)
         self._deadline = time.monotonic() + seconds
-        self._beneath = Deleter(may_chmod=False)  # opens; deletes nothing
+        self._beneath = Deleter(may_chmod=False)  # only opens directories
         self.swept = self.failed = self.skipped = 0
         self.words: list[str] = []
 
     def home(self, path: str) -> None:
-        """Everything in one home. What is absent is fine."""
+        """Clean one home. Missing directories are fine."""
         with contextlib.ExitStack() as opened:
             try:
                 home = _keep(opened, open_whole_path(path))
                 owner = self._trusted(home, path)
-                closed = not os.fstat(home).st_mode & 0o077  # then nobody else gets to what is in it
+                closed = not os.fstat(home).st_mode & 0o077  # then no other user can reach its content
                 workspaces = _keep(opened, self._beneath.open(home, self._workspaces))
                 trash = _keep(opened, self._beneath.open(workspaces, self._trash))
                 shown = f"{path}/{self._workspaces}"
@@ -80,19 +80,19 @@ class Sweep:
                 self._entry(trash, trash, name, name, owner, f"{shown}/{name}")
 
     def _stranded_in(self, workspaces: int, repo: str, trash: int, owner: int, closed: bool, shown: str) -> None:
-        """What could not be moved out of its repository's folder: its name there says that it is trash."""
+        """Delete trash that could not be moved out of its repository's folder. Its prefix marks it as trash."""
         with contextlib.ExitStack() as opened:
             try:
                 folder = _keep(opened, self._beneath.open(workspaces, repo))
                 self._trusted(folder, shown, owner, closed)
             except (OSError, Skip):
-                return  # not a folder of ours: nothing in it is ours either
+                return  # not our folder, so nothing in it is ours
             for name in sorted(os.listdir(folder)):
                 if name.startswith(self._stranded):
                     self._entry(folder, trash, name, name[len(self._stranded) :], owner, f"{shown}/{name}")
 
     def _entry(self, holder: int, trash: int, name: str, entry: str, owner: int, shown: str) -> None:
-        """One thing: `name` in `holder`, whose marker lies in the trash under `entry`."""
+        """Delete `name` in `holder`. Its marker is in the trash, under the name `entry`."""
         try:
             self._need_marker(trash, entry, owner)
             deleter = Deleter(may_chmod=False, owners=self._owners(owner), deadline=self._deadline)
@@ -106,16 +106,19 @@ class Sweep:
         except Skip as why:
             self._skip(f"{shown}: {why}")
         except TimeIsUp:
-            self._skip(f"{shown}: the time was up; the next start goes on")
+            self._skip(f"{shown}: the time was up; the next start continues")
         except OSError as error:
             self.failed += 1
             self.words.append(f"{shown}: {error.strerror}")
 
     def _need_marker(self, trash: int, entry: str, owner: int) -> None:
-        """Read as an enemy's file: not a link, not a pipe, not large, of the home's owner, and it names this entry."""
+        """Raise Skip unless the marker is a small regular file of the home's owner and names this entry.
+
+        The file is read as if an attacker had written it: without following a link or waiting for a pipe.
+        """
         ours = ENTRY.fullmatch(entry)
         if ours is None:
-            raise Skip("not a name that we give")
+            raise Skip("not a name that Holdfast uses")
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
             fd = os.open(entry + self._suffix, flags, dir_fd=trash)
@@ -138,11 +141,11 @@ class Sweep:
     # -- who ---------------------------------------------------------------------------------------------------
 
     def _trusted(self, fd: int, shown: str, owner: int | None = None, closed: bool = False) -> int:
-        """The directory's owner, when nobody else can change what is in it."""
+        """Return the directory's owner. Raises Skip if the owner is not allowed or other users can write to it."""
         found = os.fstat(fd)
         allowed = self._owners(found.st_uid if owner is None else owner)
         if not allowed(found.st_uid):
-            raise Skip(f"{shown} belongs to uid {found.st_uid}, who is not among the owners that were named")
+            raise Skip(f"{shown} belongs to uid {found.st_uid}, who is not an allowed owner")
         if found.st_mode & 0o022 and not closed:
             raise Skip(f"{shown} can be written by others (mode {found.st_mode & 0o7777:o})")
         return found.st_uid
@@ -159,17 +162,19 @@ class Sweep:
 
 
 def open_whole_path(path: str) -> int:
-    """An absolute path, name by name from `/` on, following no symlink: whoever owns a part of it cannot lead us away.
-    Mounts may be crossed here: a home may lie on a disk of its own."""
+    """Open an absolute path name by name from `/`, following no symlink, so that no owner of a part can redirect us.
+
+    Mounts may be crossed here, because a home may be on its own disk.
+    """
     names = [name for name in path.split("/") if name]
     if not path.startswith("/") or not names or ".." in names or "." in names:
-        raise Skip("not a whole path")
+        raise Skip("not an absolute path")
     fd = os.open("/", _DIRECTORY)
     for name in names:
         try:
             below = os.open(name, _DIRECTORY, dir_fd=fd)
         except NotADirectoryError:
-            raise Skip(f"{name} is a link or no directory; the unit has to name the real path") from None
+            raise Skip(f"{name} is a link or not a directory; the unit has to name the real path") from None
         finally:
             os.close(fd)
         fd = below
@@ -186,7 +191,7 @@ def _keep(opened: contextlib.ExitStack, fd: int) -> int:
 
 
 def ranges_of(text: str) -> list[tuple[int, int]]:
-    """`1000 100000-165535` → [(1000, 1000), (100000, 165535)]. A word that is no number allows nobody."""
+    """Parse `1000 100000-165535` to [(1000, 1000), (100000, 165535)]. A word that is not a number allows no uid."""
     found = []
     for word in text.replace(",", " ").split():
         first, _, last = word.partition("-")
@@ -200,7 +205,7 @@ def homes_of(text: str) -> Iterator[str]:
 
 
 def harmless(text: str) -> str:
-    """One line, whatever somebody put into a name."""
+    """Return the text as one printable line: a file name can contain anything."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)[:300]
 
 
@@ -214,7 +219,7 @@ def main(names: list[str], environment: dict[str, str]) -> None:
     for home in homes:
         try:
             sweep.home(home)
-        except Exception as error:  # noqa: BLE001 - whatever lies there, the service starts
+        except Exception as error:  # noqa: BLE001 - the service must start whatever is in its trash
             sweep.failed += 1
             sweep.words.append(f"{home}: {type(error).__name__}: {error}")
     for words in sweep.words[:20]:

@@ -1,7 +1,8 @@
-"""The sweep's hands: one look at disk and repositories, and the removal of single leftovers, each after another look.
+"""The disk side of the sweep: one look at disk and repositories, then the removal of single leftovers.
 
-Nothing is taken away that a living Holdfast could be making at this moment: git entries go under the repository's lock,
-under which they are made; a marker goes only while it says what was seen and nothing stands beside it.
+Each leftover is checked again before its removal. Nothing is removed that a living Holdfast could be creating at this
+moment. Git entries are created and dropped under the repository's lock. A marker is dropped only if its content is
+unchanged and its workspace does not exist.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from holdfast.workspaces.removal.inventory import SPARE, Inventory, read_mark
 from holdfast.workspaces.removal.trash import delete_tree, is_needed_marker
 
 _LIST_BRANCHES = ("for-each-ref", "--format=%(objectname) %(refname:short)", f"refs/heads/{names.BRANCH_PREFIX}")
-PATIENCE = 20.0  # seconds for one repository's list of branches
+PATIENCE = 20.0  # seconds for the list of branches of one repository
 
 
 class DiskSweeper:
+    """The Sweeper port, on the disk and the repositories."""
+
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git
@@ -58,7 +61,7 @@ class DiskSweeper:
         if finding.action is Action.DROP_MARKER:
             return self._drop_marker(finding)
         if finding.action is Action.MARK and finding.workspace is not None:
-            await in_thread(owner_marker.write, finding.workspace)  # with an fsync, and there may be hundreds
+            await in_thread(owner_marker.write, finding.workspace)  # it calls fsync, and there may be hundreds
             return True
         if finding.action is Action.DROP_TRASH:
             return await self._drop_trash(finding.where)
@@ -74,7 +77,7 @@ class DiskSweeper:
     def _drop_marker(self, finding: Finding) -> bool:
         path = finding.where
         if os.path.lexists(path) or read_mark(path + names.OWNER_SUFFIX) != finding.mark:
-            return False  # made again since we looked
+            return False  # the workspace or its marker was written again since the look
         dropped = False
         for target in (path + names.OWNER_SUFFIX, path + SPARE):
             faults.effect("sweep.marker")
@@ -82,7 +85,7 @@ class DiskSweeper:
                 os.unlink(target)
                 dropped = True
         with contextlib.suppress(OSError):
-            os.rmdir(os.path.dirname(path))  # the repo's folder, when this was its last
+            os.rmdir(os.path.dirname(path))  # the repository's folder, if this was the last marker in it
         return dropped
 
     async def _drop_trash(self, path: str) -> bool:
@@ -92,7 +95,7 @@ class DiskSweeper:
         return True
 
     def _drop_entry(self, repo: Repo, folder: str) -> bool:
-        """The caller holds the repository's lock: an entry without a tree is nobody's work in progress."""
+        """Drop an entry without a tree. The caller holds the repository's lock, so no workspace is half-made."""
         tree = worktree_entries.worktree_of(folder)
         if not os.path.isdir(folder) or (tree is not None and os.path.lexists(tree)):
             return False
@@ -100,7 +103,7 @@ class DiskSweeper:
         return True
 
     async def _drop_branch(self, repo: Repo, branch: str, tip: str) -> bool:
-        """Only if nobody has it checked out, and it still stands where it was seen."""
+        """Delete the branch, if it is not checked out and still at the tip that was seen."""
         if worktree_entries.is_checked_out(repo.common_dir, branch):
             return False
         faults.effect("sweep.branch")
@@ -109,7 +112,7 @@ class DiskSweeper:
 
 
 def look_now(home: str, repos: Sequence[Repo]) -> Scene:
-    """The same look for a command that has no event loop."""
+    """Take the same look for a command that has no event loop."""
     there = [repo for repo in repos if os.path.isdir(repo.common_dir)]
     branches: list[Branch] = []
     unseen: list[tuple[str, str]] = []

@@ -1,4 +1,7 @@
-"""Putting trees away and deleting them, as the user who owns them. `delete_tree.py` has the walk."""
+"""Trash: moving trees away and deleting them, with the rights of their owner. `delete_tree.py` walks the trees.
+
+The last step of every removal is here too: it deletes what is in the trash, what was half-made, and our marker.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ from holdfast.workspaces.removal.delete_tree import Deleter
 
 
 def move_away(source: str, target: str) -> bool:
-    """Rename `source` to `target`: instant whatever its size, and its content is not touched. False: not there.
+    """Rename `source` to `target`. False: `source` does not exist.
 
-    The marker of `source` follows first: root deletes from the trash only what carries one. A directory of somebody
-    else (a container ran as root) may be renamed only where it lies: then that is done, under a name of the trash.
+    A rename is instant for any size and does not touch the content. The marker of `source` gets a second name first,
+    because root deletes only trash with a marker. A directory of another user (from a container that ran as root) can
+    be renamed only within its parent. Then it gets a trash name there.
     """
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     try:
@@ -37,12 +41,12 @@ def move_away(source: str, target: str) -> bool:
 
 
 def _mark(source: str, target: str) -> None:
-    """The same file under a second name: whole at once, and it stays when the first name is given to the next one."""
+    """Link the marker into the trash. A hard link is complete at once, and survives when the first name is reused."""
     try:
         faults.effect("trash.mark")
         os.link(source + names.OWNER_SUFFIX, target + names.TRASHED_SUFFIX)
     except OSError:
-        return  # no marker, one of an earlier try, or no hard links here: the user's own deletion does not need it
+        return  # no marker, already linked, or no hard links here: the user's own deletion does not need the marker
 
 
 def _strand(source: str, target: str, why: OSError) -> None:
@@ -58,7 +62,7 @@ def _not_renamed(source: str, error: OSError) -> WorkspaceProblem:
 
 
 def is_needed_marker(path: str) -> bool:
-    """Whether it is the marker of something that is still there: without it root could not delete that."""
+    """True for the marker of trash that still exists. Without the marker, root could not delete that trash."""
     entry = path.removesuffix(names.TRASHED_SUFFIX)
     if entry == path:
         return False
@@ -69,9 +73,9 @@ def is_needed_marker(path: str) -> bool:
 
 
 def delete_tree(path: str) -> None:
-    """Remove `path` and all below it. Missing is fine. Interrupted, it can be repeated.
+    """Delete `path` and everything below it. A missing path is fine. An interrupted deletion can be repeated.
 
-    Raises WorkspaceProblem, naming the first obstacle, when something had to stay (another mount, no permission).
+    Raises WorkspaceProblem with the first obstacle if something could not be deleted (another mount, no permission).
     """
     faults.effect("trash.delete")
     try:
@@ -90,7 +94,7 @@ def delete_tree(path: str) -> None:
 
 
 def _remedy(path: str) -> str:
-    """R-TREE-09: only root may remove what somebody else's directories hold."""
+    """Return the commands to type: only root may remove the content of another user's directories (R-TREE-09)."""
     return (
         f". Look at it, then `sudo rm -rf --one-file-system -- {shlex.quote(path)}`; "
         "`sudo holdfast service install --system` has root remove such things before every start"
@@ -98,9 +102,9 @@ def _remedy(path: str) -> str:
 
 
 async def delete_remains(home: str, workspace: Workspace) -> None:
-    """May take long; may be interrupted and repeated. Deleting runs in a thread: it starts no process."""
+    """Delete all remains of a workspace. This runs long, in a thread without a process, and can be repeated."""
     trash = os.path.dirname(names.trash_path(home, workspace.id))
-    # Also what was half made (`-half-made`), and the marker (`.trashed.json`): it comes last, in the order of names.
+    # Includes half-made trees (`-half-made`) and the marker (`.trashed.json`), which sorts last.
     ours = [
         name
         for name in listed(trash)

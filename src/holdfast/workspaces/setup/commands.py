@@ -1,7 +1,8 @@
-"""Furnishing a workspace before its first agent: files that git does not carry, set-up commands; and its teardown.
+"""Set-up, gate and teardown of a workspace: copied files that git does not carry, and user commands.
 
-Commands are helpers: in a group of their own, with a deadline, ended when their caller is cancelled, and by the next
-supervisor when ours dies. What they leave running in the background ends with them.
+A gate is one command in a workspace whose exit code decides whether the agent's work passes. All commands are helpers:
+each has its own process group and a deadline. Each ends when its caller is cancelled, or by the next supervisor if ours
+dies. Background processes that a command leaves are ended with the command.
 """
 
 from __future__ import annotations
@@ -40,7 +41,12 @@ if hasattr(_libc, "fallocate"):
 
 
 class Bounded:
-    """`with Bounded(log):` around a command that prints into it. Looks by a timer: nothing of it is awaited."""
+    """A size limit for the log of a command, used as `with Bounded(log):` around it.
+
+    A command's output must not fill the disk. While the command runs, the middle of its log is freed, as a keeper does
+    with an agent's output. The log's beginning and end stay at their offsets. A timer checks the size, so nothing has
+    to be awaited.
+    """
 
     def __init__(self, log: int) -> None:
         self._log = log
@@ -63,22 +69,24 @@ class Bounded:
         self._look_later()
 
     def _make_room(self) -> None:
-        end = (os.fstat(self._log).st_size - TAIL_KEPT) & ~0xFFF  # whole blocks
+        end = (os.fstat(self._log).st_size - TAIL_KEPT) & ~0xFFF  # only whole blocks can be freed
         if end - self._punched < PUNCH_AT_LEAST:
             return
         mode, size = _PUNCH_HOLE | _KEEP_SIZE, end - self._punched
-        if _libc.fallocate(self._log, mode, self._punched, size) == 0:  # else: this file system cannot
+        if _libc.fallocate(self._log, mode, self._punched, size) == 0:  # otherwise the file system does not support it
             self._punched = end
 
 
-_NEVER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.E2BIG})  # however often it is tried
+_NEVER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.E2BIG})  # a retry would not help
 
 
 async def run_gate(
     runner: CommandRunner, log: str, workspace: Workspace, command: str, env: Mapping[str, str], timeout: float
 ) -> GateResult:
-    """Its output goes to `log`, which begins anew; the end of it comes back. What its agent did to the workspace may
-    leave nothing to run it in: then it fails, and does not run anywhere else."""
+    """Run the gate's command. Its output replaces the content of `log`, and the end of it is returned.
+
+    An agent may have removed its workspace. Then the gate fails, and its command is not run anywhere else.
+    """
     is_link = workspace.strategy is not Strategy.NONE and os.path.islink(workspace.path)
     if is_link or not os.path.isdir(workspace.path):
         return _never(command, "its workspace is not there any more")
@@ -101,7 +109,7 @@ async def run_gate(
         os.write(output, f"({how})\n".encode())
     except OSError as error:
         if error.errno not in _NEVER:
-            raise  # the machine's trouble: it is tried again
+            raise  # a problem of the machine: the gate is run again
         return _never(command, os.strerror(error.errno or 0))
     finally:
         os.close(output)
@@ -121,21 +129,23 @@ def _gate_failure(code: int, err: bytes, timeout: float) -> str:
 
 
 COPY_PATIENCE = 3600.0
-TAIL = 600  # characters of its output that a failure shows
-TIMED_OUT = 124  # with these words, so that a command's own 124 is not taken for it
+TAIL = 600  # characters of the output that a failure shows
+TIMED_OUT = 124  # only together with the text LATE: a command may exit with 124 too
 LATE = b"timed out after"
 
 
 class Furnisher:
+    """Copies files into a workspace, and runs its set-up, gate and teardown commands."""
+
     def __init__(self, home: str, git: Git, runner: CommandRunner) -> None:
         self._home = home
         self._git = git
         self._runner = runner
         self._teardowns: dict[str, asyncio.Task[Failed | None]] = {}
-        self._hurried: set[str] = set()  # tasks whose teardown is not to be waited for
+        self._hurried: set[str] = set()  # ids of tasks whose teardown is cut short
 
     async def copy(self, repo: Repo, workspace: Workspace, patterns: Sequence[str]) -> Copied:
-        """Files of the user's checkout that match and that git does not track. What the workspace has, stays."""
+        """Copy matching files of the user's checkout that git does not track. Existing files are not overwritten."""
         specs = [f":(top,glob){pattern.lstrip('/')}" for pattern in patterns]
         listed = await self._git.run("ls-files", "--others", "-z", "--", *specs, cwd=repo.path, timeout=COPY_PATIENCE)
         names = [name for name in listed.split("\0") if name]
@@ -155,13 +165,13 @@ class Furnisher:
     async def set_up(
         self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
     ) -> Failed | None:
-        """Run them in order, in the workspace, until one fails. Its log begins anew."""
+        """Run the commands in order, in the workspace, until one fails. Their log is written anew."""
         return await self._run("setup", workspace, commands, env, timeout, all_of_them=False)
 
     async def tear_down(
         self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
     ) -> Failed | None:
-        """Run all of them; the first failure is told. Quietly nothing where the workspace is not what we made."""
+        """Run all commands and return the first failure. Do nothing if the path is not the workspace that we made."""
         if os.path.islink(workspace.path) or not os.path.isdir(workspace.path):
             return None
         if owner_marker.owner(workspace.path) != workspace.id:
@@ -174,7 +184,7 @@ class Furnisher:
             await asyncio.wait([running])
         finally:
             self._teardowns.pop(workspace.task_id, None)
-            while not running.done():  # we were cancelled
+            while not running.done():  # our own task was cancelled
                 running.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([running])
@@ -186,11 +196,11 @@ class Furnisher:
     async def gate(
         self, workspace: Workspace, kind: str, command: str, env: Mapping[str, str], timeout: float
     ) -> GateResult:
-        """`kind`: the name of its log, among those of its workspace."""
+        """Run one gate. `kind`: the name of the gate's log, among the logs of the workspace."""
         return await run_gate(self._runner, setup_log(self._home, workspace, kind), workspace, command, env, timeout)
 
     def cut_short(self, task_id: str) -> None:
-        """End the teardown of that task, now or when it would begin: its workspace is put away without it."""
+        """End the teardown of the task, now or as soon as it begins. The workspace is removed without it."""
         self._hurried.add(task_id)
         if task_id in self._teardowns:
             self._teardowns[task_id].cancel()

@@ -1,5 +1,7 @@
-"""Copies named files from one checkout into another, as a process (`python -I carrying.py FROM TO < names`): a thread
-cannot be ended. Follows no symbolic link on either side, and never overwrites anything."""
+"""Copy of named files from one checkout into another, run as a process (`python -I copy_files.py FROM TO < names`).
+
+It is a process because a thread cannot be ended. It follows no symbolic link on either side, and never overwrites.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Left(Exception):
-    """Why a file was not copied."""
+    """The reason why a file was not copied."""
 
 
 def carry(source: str, target: str, names: list[str]) -> dict[str, object]:
-    """Which were copied, and which were not and why."""
+    """Copy the files. Return the names of those copied, and the reason for each of the others."""
     copied: list[str] = []
     left: dict[str, str] = {}
     for name in names:
@@ -41,7 +43,7 @@ def _carry_one(source: str, target: str, name: str) -> None:
         except FileNotFoundError:
             raise Left("it is gone") from None
         if not stat.S_ISREG(found.st_mode):
-            raise Left("it is a symbolic link" if stat.S_ISLNK(found.st_mode) else "it is no plain file")
+            raise Left("it is a symbolic link" if stat.S_ISLNK(found.st_mode) else "it is not a plain file")
         reading = closing.enter_context(open(os.open(last, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=there), "rb"))
         here = _enter(target, folders, closing, make=True)
         try:
@@ -54,7 +56,7 @@ def _carry_one(source: str, target: str, name: str) -> None:
 
 
 def _enter(root: str, folders: list[str], closing: contextlib.ExitStack, *, make: bool) -> int:
-    """A descriptor of the last folder, reached step by step without following a link."""
+    """Return a descriptor of the last folder, opened step by step without following a link."""
     at = os.open(root, _FOLDER)
     closing.callback(os.close, at)
     for name in folders:
@@ -66,7 +68,7 @@ def _enter(root: str, folders: list[str], closing: contextlib.ExitStack, *, make
         try:
             at = os.open(name, _FOLDER, dir_fd=at)
         except OSError:
-            raise Left(f"'{name}' on its way is no directory") from None
+            raise Left(f"'{name}' in its path is not a directory") from None
         closing.callback(os.close, at)
     return at
 

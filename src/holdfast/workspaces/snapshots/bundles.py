@@ -1,4 +1,4 @@
-"""Saved work in single files: bundles of a shadow repository's salvages, written and read back."""
+"""Git bundles of the saved work in a shadow repository: written for a backup, and read back by a restore."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from holdfast.workspaces.removal.trash import delete_tree
 from holdfast.workspaces.snapshots.shadow_repo import PRIVATE, RAW
 
 EARLIER_REFS = "refs/restored-earlier/"
-RESTORED_REFS = "refs/restored/"  # what a bundle brought, also where a newer salvage has the name
+RESTORED_REFS = "refs/restored/"  # everything a bundle brought, even if a newer salvage has the same name
 PATIENCE = 3600.0
 
 
 def salvages_in(shadow: str) -> dict[str, str]:
-    """ref → commit of everything that a present salvage names in a shadow repository."""
+    """Return ref → commit of the present salvages in a shadow repository."""
     return _refs(shadow, SALVAGE_REFS)
 
 
 def everything_saved_in(shadow: str) -> dict[str, str]:
-    """ref → commit of all saved work, also what a restore brought beside a newer salvage of the same name."""
+    """Return ref → commit of all saved work, including what a restore brought next to a newer salvage."""
     return _refs(shadow, SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS)
 
 
@@ -35,10 +35,13 @@ def _refs(shadow: str, *prefixes: str) -> dict[str, str]:
 
 
 def write_bundle(shadow: str, target: str) -> int:
-    """All saved work of a shadow, with its history, as one file; how many salvages. 0: none, and no file."""
+    """Write all saved work of a shadow, with its history, to one file. Return the number of salvages.
+
+    Nothing is written if there are neither salvages nor checkpoints.
+    """
     with _calm(shadow):
         found = everything_saved_in(shadow)
-        if found or _refs(shadow, CHECKPOINT_REFS):  # a paused task goes on from its checkpoint, on another machine too
+        if found or _refs(shadow, CHECKPOINT_REFS):  # a paused task resumes from its checkpoint, on any machine
             globs = [f"--glob={prefix}*" for prefix in (SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS, CHECKPOINT_REFS)]
             _git(shadow, "bundle", "create", "--quiet", target, *globs)
             _git(shadow, "bundle", "verify", "--quiet", target)
@@ -47,7 +50,7 @@ def write_bundle(shadow: str, target: str) -> int:
 
 @contextlib.contextmanager
 def _calm(shadow: str) -> Iterator[None]:
-    """Nothing is cleared up in it meanwhile (reclaim.py). Without its lock, nobody has ever saved anything there."""
+    """Hold the shadow's lock, so that reclaim.py deletes nothing. Without a lock file, nothing was ever saved there."""
     with contextlib.ExitStack() as closing:
         with contextlib.suppress(FileNotFoundError):
             lock = closing.enter_context(open(f"{shadow}.lock", "rb"))
@@ -56,7 +59,7 @@ def _calm(shadow: str) -> Iterator[None]:
 
 
 def read_bundle(home: str, repo_id: str, bundle: str) -> None:
-    """Add a bundle's salvages to a shadow, made if it is not there. Nothing that is there is changed; repeatable."""
+    """Add a bundle's salvages to a shadow, which is created if missing. Changes nothing else, and can be repeated."""
     shadow = shadow_path(home, repo_id)
     faults.effect("shadow.restore")
     if os.path.isdir(shadow):
@@ -74,12 +77,12 @@ def read_bundle(home: str, repo_id: str, bundle: str) -> None:
 
 
 def _object_format(bundle: str) -> str:
-    """What its header says; a bundle of the usual kind says nothing."""
+    """Return the hash of the bundle's objects. Only a sha256 bundle names it in its header."""
     return "sha256" if b"@object-format=sha256" in _header_of(bundle) else "sha1"
 
 
 def _header_of(bundle: str) -> bytes:
-    """Its capabilities and refs: everything up to the first empty line."""
+    """Return the bundle's capabilities and refs: everything up to the first empty line."""
     header = b""
     with open(bundle, "rb") as file:
         while (line := file.readline()) not in (b"\n", b""):
@@ -89,9 +92,9 @@ def _header_of(bundle: str) -> bytes:
 
 def _add(shadow: str, bundle: str) -> None:
     wanted = [f"+{SALVAGE_REFS}*:{RESTORED_REFS}*"]
-    if RESTORED_REFS.encode() in _header_of(bundle):  # what an earlier restore had brought; names must not meet
+    if RESTORED_REFS.encode() in _header_of(bundle):  # from an earlier restore; the names must not collide
         wanted.append(f"+{RESTORED_REFS}*:{EARLIER_REFS}*")
-    if CHECKPOINT_REFS.encode() in _header_of(bundle):  # by number: the rows of the same backup name them
+    if CHECKPOINT_REFS.encode() in _header_of(bundle):  # under the same names: rows of the same backup refer to them
         wanted.append(f"+{CHECKPOINT_REFS}*:{CHECKPOINT_REFS}*")
     _git(shadow, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", bundle, *wanted)
     present = salvages_in(shadow)

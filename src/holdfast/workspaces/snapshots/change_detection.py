@@ -1,5 +1,8 @@
-"""A cheap mark of a workspace: differs when a file was written, made or removed, or its git moved. No content is read,
-and no clock is asked: a time that was set back is another time all the same."""
+"""Cheap detection of changes in a workspace, from file times only.
+
+It is used before an agent is reported as going in circles, because work on files is progress. No content is read. The
+stamp compares times for equality only, so a clock that was set back does no harm.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ from dataclasses import dataclass
 
 from holdfast.base.files import plainly
 
-MOST_FILES = 20_000  # beyond, git is asked at once: it does not go into what is ignored
+MOST_FILES = 20_000  # above that, git is called instead: it skips ignored files
 _OF_GIT = ("index", "HEAD", "logs/HEAD")
 
 
 def stamp(path: str) -> int | None:
-    """None: it cannot be told cheaply, or not at all."""
+    """Return a number that changes when a file is written, created or removed, or when the git state changes.
+
+    None: the workspace is too large, cannot be read, or is changing right now.
+    """
     mark, left = 0, MOST_FILES
     git_dir = _git_dir(path)
     for name in _OF_GIT if git_dir is not None else ():
@@ -33,12 +39,12 @@ def stamp(path: str) -> int | None:
                     seen = entry.stat(follow_symlinks=False)
                     mark ^= hash((entry.path, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, seen.st_size))
         except OSError:
-            return None  # changing just now, or not ours to read
+            return None  # changing right now, or not readable for us
     return mark
 
 
 def _git_dir(path: str) -> str | None:
-    """As its `.git` says: a directory of its own, or a file that names the worktree's."""
+    """Return the git directory that `.git` is or names: the clone's own, or the one of the worktree."""
     link = os.path.join(path, ".git")
     if os.path.isdir(link) and not os.path.islink(link):
         return link
@@ -60,16 +66,16 @@ def _of(path: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a look at a workspace found."""
+    """The result of a search for changes in a workspace."""
 
-    name: str | None = None  # the first file or directory that changed; None: none of those looked at
-    saw_all: bool = True  # False: "none" says nothing about the rest
+    name: str | None = None  # the first file or directory that changed; None: none of the examined ones
+    saw_all: bool = True  # False: not everything was examined, so None proves nothing
 
 
 def changed_since(path: str, wall: float) -> Change:
-    """Whether `path` or anything below it changed after `wall`.
+    """Search `path` and everything below it for a change after `wall`.
 
-    git's own directory does not count: looking at the state of a work tree already writes there.
+    git's own directory is skipped, because even reading the state of a work tree writes to it.
     """
     left, saw_all = MOST_FILES, True
     waiting = [path]
@@ -91,7 +97,7 @@ def changed_since(path: str, wall: float) -> Change:
                         elif entry.stat(follow_symlinks=False).st_mtime > wall:
                             return Change(os.path.relpath(entry.path, path))
                     except OSError:
-                        saw_all = False  # gone meanwhile
+                        saw_all = False  # the file vanished meanwhile
         except OSError:
-            saw_all = False  # gone meanwhile, or not ours to read
+            saw_all = False  # the directory vanished meanwhile, or is not readable for us
     return Change(saw_all=saw_all)

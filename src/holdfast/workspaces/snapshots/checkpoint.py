@@ -1,9 +1,10 @@
-"""A checkpoint: a whole workspace as it is at one moment, kept in the shadow while its agent goes on.
+"""A checkpoint: a whole workspace at one moment, kept in the shadow repository while the agent goes on working.
 
-It is a commit as a salvage is one (snapshot.py), with all that going back needs (goingback.py): its last parent is "git
-state of task …", which holds HEAD, an operation under way, the raw index where that says more than HEAD does, every
-side of a conflict, and (of a clone) its branches and stashes. Its message names its parts. The agent's own git is only
-read: index and state are copied first, and no lock, ref or object of ours comes near it.
+A checkpoint is a commit like a salvage (snapshot.py), with everything that restoring it needs (restore.py). Its last
+parent is "git state of task …". That commit holds HEAD, an operation under way, every side of a conflict and, for a
+clone, its branches and stashes. It also holds the raw index, if the index differs from HEAD. The message of the
+checkpoint names its parts. The agent's own git directory is only read. Index and state are copied first, and none of
+our locks, refs or objects are written there.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from holdfast.workspaces.snapshots.snapshot import (
     take,
 )
 
-TRIES = 3  # an agent that commits while it is looked at; afterwards it is kept as it was seen
-BRANCHES = "branches"  # in the state's tree: `<id> <ref>` per line, of a clone
-ABSENT = "absent"  # there as well: files that are not on disk on purpose (a sparse checkout), each with a NUL
+TRIES = 3  # an agent may commit during a checkpoint; the last try is kept as it was seen
+BRANCHES = "branches"  # in the state's tree, for a clone: one line `<id> <ref>` per branch
+ABSENT = "absent"  # in the state's tree: files that a sparse checkout leaves out on purpose, each with a NUL
 STASHES = "logs/refs/stash"
 MOST_BRANCHES = 500
 _OWN_REFS = ("refs/heads", "refs/stash")
@@ -48,9 +49,9 @@ _OWN_REFS = ("refs/heads", "refs/stash")
 
 @dataclass(kw_only=True, slots=True)
 class _State:
-    """What its git directory says beside HEAD's commit."""
+    """The state of a git directory besides the commit of HEAD."""
 
-    copies: list[tuple[str, str]] = field(default_factory=list)  # name in the state's tree → a copy of ours
+    copies: list[tuple[str, str]] = field(default_factory=list)  # (name in the state's tree, path of our copy)
     stages: list[Entry] = field(default_factory=list)
     digest: str = ""
     lost: list[str] = field(default_factory=list)
@@ -66,7 +67,10 @@ async def checkpoint(
     unless: str | None = None,
     own_git: str | None = None,
 ) -> Kept | None:
-    """None when nothing differs from the one with the key `unless`. Raises WorkspaceProblem when it cannot be held."""
+    """Keep a checkpoint, or return None if its key would equal `unless`.
+
+    Raises WorkspaceProblem if a commit cannot hold the workspace.
+    """
     shadow = Shadow(home, repo, git, lender=own_git)
     for number in range(1, TRIES + 1):
         source = source_of(git, repo, workspace, own_git)
@@ -99,7 +103,7 @@ async def _head_now(source: Source) -> tuple[str | None, str | None]:
 
 
 async def _own_branches(source: Source, own_git: str | None) -> None:
-    """A clone's branches and stashes are nowhere else."""
+    """Add a clone's branches and stashes to the source, because they exist nowhere else."""
     if own_git is None:
         return
     form = "--format=%(objectname) %(refname)"
@@ -146,12 +150,12 @@ async def _state_of(table: Desk, source: Source, seen: Snapshot) -> _State:
 
 def _belongs(name: str, *, clone: bool) -> bool:
     if name.endswith(".lock"):
-        return False  # of a git of the agent's, at work
+        return False  # the lock of a running git of the agent
     return name == "HEAD" or gitstate.of_operation(name) or (clone and name == STASHES)
 
 
 def _read(git_dir: str, names: Sequence[str]) -> dict[str, bytes]:
-    """Of what is still there: an agent's git may end its operation while we look."""
+    """Read the files that still exist. The agent's git may end its operation while we read."""
     said = {}
     for name in names:
         with (
@@ -163,7 +167,7 @@ def _read(git_dir: str, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def _written(folder: str, said: Mapping[str, bytes]) -> list[tuple[str, str]]:
-    """As files of ours, for git to read: (name in the tree, path)."""
+    """Write the contents to files of ours, from which git can read them. Return (name in the tree, path)."""
     copies = []
     os.makedirs(folder, exist_ok=True)
     for number, (name, content) in enumerate(said.items()):
@@ -176,20 +180,23 @@ def _written(folder: str, said: Mapping[str, bytes]) -> list[tuple[str, str]]:
 
 
 async def _telling_entries(table: Desk, seen: Snapshot) -> list[Entry] | None:
-    """All of the index, where it says more than HEAD: staged, unmerged, intended, hidden or absent entries."""
+    """Return all entries of the index if it differs from HEAD, else None.
+
+    It differs by staged, unmerged, intent-to-add, hidden or absent entries.
+    """
     index = os.path.join(table.path, "staged")
     if seen.staged.damaged or not os.path.exists(index):
         return None
     entries = await table.entries(index)
     plain = all(not (entry.stage or entry.hidden or entry.absent) for entry in entries)
-    # An intended entry is in no tree that git writes: only the count tells of it.
+    # An intent-to-add entry is in no tree that git writes. Only the number of entries shows it.
     if plain and seen.staged.tree == seen.head_tree and len(entries) == seen.taken.committed:
         return None
     return entries
 
 
 async def _whole_index(table: Desk) -> str:
-    """The copy of the agent's index, in one file: a split one is of no use without its other half."""
+    """Copy our copy of the agent's index into one file. A split index is useless without its shared half."""
     index = os.path.join(table.path, "staged")
     if any(name.startswith("sharedindex.") for name in listed(table.path)):
         await table.run("update-index", "--no-split-index", borrow=True, index=index)
@@ -220,7 +227,7 @@ async def _keep(
     git_state = None
     if state.copies:
         tree = await _state_tree(table, state)
-        if state.stages:  # all else was written here just now
+        if state.stages:  # all other objects were written to the shadow just now
             await shadow.copy_objects(tree, *known)
         git_state = await commit(shadow, tree, source.loose, f"git state of task {task_id}")
     parents = [oid for oid in (head, index, git_state) if oid]
@@ -249,7 +256,7 @@ async def _keep(
 
 
 async def _state_tree(table: Desk, state: _State) -> str:
-    """`git/…`: the raw files; `stages/N/…`: each version of what is unmerged; `branches` of a clone; `absent`."""
+    """Write the state's tree: `git/…` the raw files, `stages/N/…` all sides of conflicts, `branches`, `absent`."""
     paths = "".join(f"{path}\n" for _name, path in state.copies)
     ids = (await table.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=os.fsencode(paths))).split()
     lines = [("100644", oid, name) for (name, _path), oid in zip(state.copies, ids, strict=True)]

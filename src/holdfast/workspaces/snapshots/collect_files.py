@@ -1,4 +1,9 @@
-"""Taking a work tree in: everything that git would add, looked at again until nothing is left to take."""
+"""Collection of a workspace's files into a private index: the work tree, and the content of the agent's index.
+
+Everything that git would add is collected, in rounds, until nothing is left. The agent's index gives the staged
+content and every side of a conflict. An agent shaped the tree, so trees are walked without recursion. Content that a
+commit could not hold is refused.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +22,23 @@ from holdfast.workspaces.git.index_entries import Entry
 from holdfast.workspaces.snapshots.nested_repos import refuse_changed_submodules, refuse_nested
 from holdfast.workspaces.snapshots.private_index import GITLINK, Desk, Listing
 
-ROUNDS = 4  # what still differs after so many looks is said to be missing
+ROUNDS = 4  # files that still differ after so many rounds are reported as not saved
 _CLOSED = "could not open directory"
 
 
 @dataclass(kw_only=True, slots=True)
 class Taken:
+    """The collected work tree."""
+
     size: int = 0  # bytes of what was new or changed
     untracked: int = 0
-    committed: int = 0  # how many entries HEAD has
-    lost: list[str] = field(default_factory=list)  # what could not be read, for people
+    committed: int = 0  # the number of entries in HEAD
+    lost: list[str] = field(default_factory=list)  # paths that could not be read, for people
 
 
 @dataclass(slots=True)
 class _Sorted:
-    """What to do with each path that differs."""
+    """The paths that differ, by what has to be done with them."""
 
     present: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
@@ -47,12 +54,13 @@ def is_sparse(git_dir: str | None, common_dir: str) -> bool:
 async def take_work_tree(
     git: Git, table: Desk, git_dir: str | None, common_dir: str, rules: SalvageRules, *, keep_absent: bool = False
 ) -> Taken:
-    """Into the desk's index. Raises WorkspaceProblem for what a commit cannot hold, or when it is too much.
+    """Collect the work tree into the private index.
 
-    `keep_absent`: what is not on disk may never have been there, and counts as unchanged.
+    Raises WorkspaceProblem for content that a commit cannot hold, or if there is too much. `keep_absent`: a file that
+    is not on disk may never have been there, so it counts as unchanged.
     """
     entries = await table.entries()
-    # "not expected on disk" is the agent's word: what is there all the same is looked at like the rest
+    # The agent set "not expected on disk" (skip-worktree). A file that exists all the same is examined like the rest.
     seen = [entry for entry in entries if not entry.absent or table.is_on_disk(entry.path)]
     await table.distrust(entry for entry in seen if entry.mode != GITLINK)
     await table.unhide(entries)
@@ -60,7 +68,7 @@ async def take_work_tree(
     await refuse_changed_submodules(git, table.work_tree, git_dir, links)
     taken = Taken(committed=len(entries))
     ignored = await table.ignored_like(rules.ignored) if rules.ignored else []
-    settled = set(links)  # seen to already, or not to be touched
+    settled = set(links)  # paths that are done, or must not be touched
     for number in range(ROUNDS):
         listing = await table.listing(rules.litter)
         refuse_nested(table.work_tree, listing.untracked)
@@ -83,7 +91,7 @@ async def take_work_tree(
         if not found.present and not found.gone:
             return taken
         ignored = []
-        if number == ROUNDS - 1:  # it changes all the time, or git cannot hold it (a file named `.GIT`)
+        if number == ROUNDS - 1:  # a file keeps changing, or git cannot hold it (a file named `.GIT`)
             taken.lost += [*found.present, *found.gone]
             return taken
         await table.drop(found.gone)
@@ -108,12 +116,15 @@ def _sort(tree: str, paths: Sequence[str]) -> _Sorted:
             found.present.append(path)
             found.size += seen.st_size
         else:
-            found.gone.append(path)  # a directory or a pipe in the place of a file
+            found.gone.append(path)  # a directory or a pipe has replaced the file
     return found
 
 
 def _refuse_too_much(found: _Sorted, rules: SalvageRules) -> None:
-    """Giant trees would fill the disk: preserve those. Only what would be added counts."""
+    """Raise WorkspaceProblem for a giant tree: saving it would fill the disk, so the workspace is preserved instead.
+
+    Only files that would be added count.
+    """
     if len(found.present) > rules.max_files or found.size > rules.max_size:
         raise WorkspaceProblem(
             f"it holds {len(found.present)} unsaved files with {found.size} bytes, more than a salvage may take "
@@ -130,7 +141,7 @@ def _note_closed(listing: Listing, taken: Taken) -> None:
 
 
 async def _take(table: Desk, paths: list[str]) -> list[str]:
-    """All that can be read; the names of what cannot. git stops at the first file that it may not open."""
+    """Add all readable files to the index. Return the unreadable ones, because git stops at the first of them."""
     if not paths:
         return []
     try:
@@ -148,13 +159,15 @@ async def _take(table: Desk, paths: list[str]) -> list[str]:
     except GitFailed as error:
         if is_passing(error) or error.passing:
             raise
-        table.unlock()  # it changed under git's eyes, or vanished: the next look says what is left
+        table.unlock()  # a file changed or vanished while git read it: the next round finds what is left
     return sorted(closed)
 
 
 async def take_in_the_way(table: Desk, commit: str) -> list[str]:
-    """Also what lies where `commit` has a file, and was not taken because it is ignored or litter. What of it cannot be
-    read. Raises WorkspaceProblem for what a commit cannot hold."""
+    """Collect also the ignored files and litter at paths where `commit` has a file. Return the unreadable ones.
+
+    Raises WorkspaceProblem for content that a commit cannot hold.
+    """
     names = (await table.run("ls-tree", "-r", "-z", "--name-only", commit)).split("\0")
     held = {entry.path for entry in await table.entries()}
     found = await in_thread(_in_the_way, table.work_tree, [name for name in names if name and name not in held], held)
@@ -162,7 +175,7 @@ async def take_in_the_way(table: Desk, commit: str) -> list[str]:
 
 
 def _in_the_way(tree: str, paths: Sequence[str], held: Collection[str]) -> list[str]:
-    """Files and links; no link is followed."""
+    """Return the files and links that block one of the paths. No link is followed."""
     found: dict[str, None] = {}
     for path in paths:
         words = path.split("/")
@@ -206,9 +219,10 @@ def _unreadable(tree: str, paths: Iterable[str]) -> list[str]:
 async def _same_for_git(
     git: Git, table: Desk, git_dir: str | None, common_dir: str, entries: list[Entry], changed: list[str]
 ) -> set[str]:
-    """Files whose bytes differ from what is committed though git calls them unchanged: their line ends are converted.
+    """Return files that git calls unchanged although their bytes differ from the commit: line ends are converted.
 
-    Only for paths that git cannot tell by their times. Content filters do not run: what needs one counts as changed.
+    Only paths that git cannot decide by their times are checked. Content filters do not run, so a file that needs one
+    counts as changed.
     """
     committed = {entry.path: entry.oid for entry in entries if entry.mode in ("100644", "100755")}
     asked = [path for path in changed if path in committed and "\n" not in path and not path.startswith('"')]
@@ -227,7 +241,7 @@ async def _same_for_git(
     except GitFailed as error:
         if not error.answered:
             raise
-        return set()  # then they are all saved as they are
+        return set()  # then all of them are saved as they are on disk
     modes = {entry.path: entry.mode for entry in entries}
     return {
         path
@@ -237,7 +251,7 @@ async def _same_for_git(
 
 
 async def may_convert(git: Git, git_dir: str, common_dir: str, committed: Iterable[str]) -> bool:
-    """Whether anything could make a checkout differ from what is committed."""
+    """True if a setting or attribute could make a checkout differ from the committed content."""
     if os.path.lexists(os.path.join(common_dir, "info", "attributes")):
         return True
     if any(path == ".gitattributes" or path.endswith("/.gitattributes") for path in committed):
@@ -254,10 +268,10 @@ def _mode(path: str) -> str:
 
 
 def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, int]:
-    """(files, bytes) of a tree. Raises WorkspaceProblem when git would leave something out in silence.
+    """Return (files, bytes) of a tree. Raises WorkspaceProblem if git would silently leave something out.
 
-    A nested repository becomes a mere link; a directory that we may not read is skipped by `git add` with exit code 0.
-    `own_git`: it is a clone, whose own `.git` is looked after elsewhere.
+    A nested repository would become a mere link. `git add` skips a directory that we may not read, and still exits with
+    0. `own_git`: the tree is a clone, and other code handles the clone's own `.git`.
     """
     if not own_git and os.path.isdir(os.path.join(path, ".git")):
         raise WorkspaceProblem(f"{path} is a repository of its own, whose history a commit cannot hold")
@@ -289,20 +303,20 @@ _READ_BY_GIT = (".git", ".gitignore", ".gitattributes", ".gitmodules")
 
 
 def refuse_pipes(tree: str, git_dir: str | None) -> None:
-    """Raises WorkspaceProblem where git would open a pipe and wait for ever, in a tree or in its git directory."""
+    """Raise WorkspaceProblem if git would open a pipe, in a tree or in its git directory, and wait forever."""
     waiting = [(tree, _READ_BY_GIT), *([] if git_dir is None else [(git_dir, None)])]
     while waiting:
         folder, names = waiting.pop()
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:  # what cannot be read, the salvage tells
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:  # the salvage reports unreadable folders
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((entry.path, names))
                 elif (names is None or entry.name in names) and blocks(entry):
-                    raise WorkspaceProblem(f"{entry.path} is no plain file: git would wait for what comes out of it")
+                    raise WorkspaceProblem(f"{entry.path} is not a plain file: git would wait for it forever")
 
 
 def blocks(entry: os.DirEntry[str]) -> bool:
-    """Whether opening it may take for ever: a pipe, a socket, a device, or a link to one."""
+    """True if opening the file could block forever: it is a pipe, a socket, a device, or a link to one."""
     try:
         mode = entry.stat().st_mode
     except OSError:
@@ -311,7 +325,10 @@ def blocks(entry: os.DirEntry[str]) -> bool:
 
 
 def _refuse_links(git_dir: str) -> None:
-    """git makes none there, and would write through them: to files that the agent of a container cannot reach."""
+    """Raise WorkspaceProblem for a link in a clone's git directory.
+
+    git makes no links there. It would write through them, to files that the agent of a container cannot reach itself.
+    """
     waiting = [git_dir]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
@@ -319,19 +336,21 @@ def _refuse_links(git_dir: str) -> None:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
                 elif not entry.is_file(follow_symlinks=False):
-                    raise WorkspaceProblem(f"{entry.path} is no plain file, so it is not trusted")
+                    raise WorkspaceProblem(f"{entry.path} is not a plain file, so it is not trusted")
 
 
 @dataclass(kw_only=True, slots=True)
 class Staged:
+    """The content of the agent's index."""
+
     tree: str | None = None  # None: there is no index, or it is unmerged
-    stages: list[Entry] = field(default_factory=list)  # of an unmerged index: all of it that HEAD does not say
+    stages: list[Entry] = field(default_factory=list)  # for an unmerged index: all entries that HEAD does not have
     damaged: bool = False
     lost: list[str] = field(default_factory=list)
 
 
 async def read_staged(table: Desk, git_dir: str | None, head: str | None) -> Staged:
-    """Read from a copy of its own: writing a tree notes things in the index."""
+    """Read the staged content from a separate copy of the index, because writing a tree modifies the index."""
     index = os.path.join(table.path, "staged")
     if git_dir is None or not table.copy_index(git_dir, index):
         return Staged()
@@ -339,7 +358,7 @@ async def read_staged(table: Desk, git_dir: str | None, head: str | None) -> Sta
         return Staged(tree=(await table.run("write-tree", borrow=True, index=index)).strip())
     except GitFailed as error:
         if is_passing(error) or not error.answered:
-            raise  # a full disk, say: what was staged is not to be given up for that
+            raise  # e.g. a full disk, which is no reason to give up the staged content
     try:
         entries = await table.entries(index)
     except GitFailed as error:

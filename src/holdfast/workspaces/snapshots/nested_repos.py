@@ -1,4 +1,4 @@
-"""Repositories inside a workspace. A commit holds only a link to them, so one with work of its own is preserved."""
+"""Nested repositories. A commit holds only a link to one, so a workspace whose nested one has own work is preserved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def refuse_own_history(tree: str) -> None:
 
 
 def refuse_nested(tree: str, untracked: Iterable[str]) -> None:
-    """git lists a repository among untracked files as a name that ends with a slash."""
+    """Raise WorkspaceProblem for a nested repository. git lists it among untracked files with a trailing slash."""
     for path in untracked:
         if path.endswith("/"):
             raise WorkspaceProblem(
@@ -28,7 +28,10 @@ def refuse_nested(tree: str, untracked: Iterable[str]) -> None:
 
 
 async def refuse_changed_submodules(git: Git, tree: str, git_dir: str | None, links: dict[str, str]) -> None:
-    """`links`: path → the commit that is recorded. What lies in one must be just that, and published."""
+    """Raise WorkspaceProblem unless every submodule is at its recorded commit, clean and published.
+
+    `links`: path → the recorded commit.
+    """
     for path, commit in links.items():
         folder = os.path.join(tree, path)
         if os.path.islink(folder) or not os.path.isdir(folder) or not os.listdir(folder):
@@ -51,7 +54,7 @@ async def _changed(git: Git, folder: str, commit: str) -> str | None:
             return "is at another commit than the one recorded"
         found = parse(await git.run(*QUESTION, cwd=folder, env=LOOKING))
         if not all(entry.is_plain for entry in found):
-            return "has submodules, conflicts or hidden files of its own"  # `status` would go into submodules
+            return "has submodules, conflicts or hidden files of its own"  # `status` would enter the submodules
         env = {**await git.filters_off(folder, all_of_them=True), **LOOKING}
         status = ("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=dirty")
         if await git.run(*status, cwd=folder, env=env) != "":
@@ -68,7 +71,7 @@ async def _changed(git: Git, folder: str, commit: str) -> str | None:
 
 
 async def _has_own_commits(git: Git, folder: str, recorded: list[str]) -> bool:
-    """Commits or stashes, forgotten ones too, that neither its remotes nor a recorded link hold."""
+    """True if commits or stashes, also unreferenced ones, are neither in its remotes nor in a recorded link."""
     ours = ["--branches", "--glob=refs/stash", "--reflog"]
     beyond = ["--not", "--remotes", *recorded]
     try:
@@ -76,12 +79,12 @@ async def _has_own_commits(git: Git, folder: str, recorded: list[str]) -> bool:
     except GitFailed as error:
         if not error.answered:
             raise
-        return True  # cannot tell
+        return True  # unknown, so assume that it has some
     return bool(out.strip())
 
 
 def _modules(git_dir: str | None) -> list[str]:
-    """The repositories of submodules that a worktree's git directory holds: they go with it."""
+    """Return the submodule repositories inside a worktree's git directory. They are deleted together with it."""
     found: list[str] = []
     waiting = [] if git_dir is None else [os.path.join(git_dir, "modules")]
     while waiting:

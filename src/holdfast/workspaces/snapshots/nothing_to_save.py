@@ -1,7 +1,7 @@
-"""The cheap answer to "is there anything to save?" for trees in which nothing was left: two git processes instead of a
-dozen. A crash storm leaves hundreds of such trees.
+"""A cheap check for worktrees with nothing to save: two git processes instead of a dozen.
 
-It says yes only where nothing can hide: whatever looks unusual is for the salvage itself to look at.
+A crash storm leaves hundreds of such worktrees. The check answers yes only if nothing can be hidden. Anything unusual
+is left to the salvage itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from holdfast.workspaces.git.index_entries import QUESTION, parse, touched
 from holdfast.workspaces.git.worktree_entries import entry_of
 from holdfast.workspaces.snapshots.collect_files import is_sparse
 
-# What an agent may have set so that git looks away; and what makes us look for ourselves.
+# An agent may have changed these settings so that git misses changes, so we override them. A config file with one of
+# the words in _UNUSUAL makes this check give up.
 _SETTINGS = (
     "core.trustctime=true",
     "core.checkStat=default",
@@ -34,7 +35,7 @@ _LARGEST_CONFIG = 1024 * 1024
 
 
 async def is_pristine(git: Git, repo: Repo, workspace: Workspace, rules: SalvageRules) -> bool:
-    """Whether a worktree holds nothing that its branch does not. False also means: this cannot tell."""
+    """True if a worktree holds nothing that its branch does not. False also means that this check cannot decide."""
     entry = entry_of(repo.common_dir, workspace.path)
     if entry is None or rules.ignored or not _is_plain(workspace.path, entry, repo.common_dir):
         return False
@@ -48,7 +49,7 @@ async def is_pristine(git: Git, repo: Repo, workspace: Workspace, rules: Salvage
 
 
 def _is_plain(tree: str, entry: str, common_dir: str) -> bool:
-    """No repository inside, no operation under way, nothing in the configuration that would hide files."""
+    """True without a nested repository, an operation under way, or a setting that could hide files."""
     if os.path.islink(tree) or os.path.isdir(os.path.join(tree, ".git")) or not os.path.isdir(tree):
         return False
     if os.path.lexists(os.path.join(tree, ".gitmodules")) or os.path.isdir(os.path.join(entry, "modules")):
@@ -73,18 +74,18 @@ def _is_unusual(path: str) -> bool:
 
 
 async def _is_clean(git: Git, tree: str, entry: str) -> bool:
-    """Nothing staged, changed, deleted or untracked; and no file that git was told not to look at.
+    """True if nothing is staged, changed, deleted or untracked, and no file is hidden from git.
 
-    The index is asked first: `status` would go into a repository that the index links to, and run its commands.
+    The index is read first. `status` would enter a repository to which the index links, and run its commands.
     """
-    env = {"GIT_DIR": entry, "GIT_WORK_TREE": tree, **git_state.LOOKING}  # never the parent's, whatever `.git` says
+    env = {"GIT_DIR": entry, "GIT_WORK_TREE": tree, **git_state.LOOKING}  # never a parent's, whatever `.git` names
     code, out, complaints = await git.ask(*QUESTION, cwd=tree, env=env)
     found = parse(out)
     if code != 0 or complaints or not all(entry.is_plain for entry in found):
         return False
     status = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty", "--no-renames")
     code, out, complaints = await git.ask(*status, cwd=tree, env=env, settings=_SETTINGS)
-    if code != 0 or out or complaints:  # it complains of directories that it could not open
+    if code != 0 or out or complaints:  # git complains about directories that it could not open
         return False
     return not await in_thread(touched, tree, found)
 

@@ -1,8 +1,8 @@
-"""Where one salvage is put together: a git directory of its own, with the shadow's objects and a private index.
+"""The private index in which one snapshot is assembled: a scratch git directory that uses the shadow's objects.
 
-The index begins as a copy of the agent's, brought to its HEAD: files that git knows to be unchanged are not read again,
-and are not mistaken for changes where a checkout differs from what is committed (line ends, LFS). Nothing else of the
-agent's index is believed: not its flags, not what is staged.
+The index begins as a copy of the agent's index, set to the agent's HEAD. So files that git knows to be unchanged are
+not read again. They are also not mistaken for changes if a checkout differs from the committed content (line ends,
+LFS). Nothing else of the agent's index is trusted: neither its flags nor the staged content.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ NOTHING = "0"  # the mode that removes an entry
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What differs between the index and the work tree."""
+    """The differences between the index and the work tree."""
 
     untracked: tuple[str, ...]
     changed: tuple[str, ...]  # modified, of another type, or gone
-    complaints: str  # directories that git could not open
+    complaints: str  # git's errors about directories that it could not open
 
 
 class Desk:
+    """A scratch git directory with a private index, over the shadow's objects and a work tree."""
+
     def __init__(self, shadow: Shadow, path: str, work_tree: str) -> None:
         self.path = path
         self.shadow = shadow
@@ -44,14 +46,14 @@ class Desk:
         self.index = os.path.join(path, "index")
 
     async def run(self, *arguments: str, borrow: bool = False, stdin: bytes = b"", index: str | None = None) -> str:
-        """Git with the desk's index (or another one of it) and, where there is one, the work tree."""
+        """Run git with the private index (or `index`) and, if the work tree exists, with the work tree."""
         tree = self.work_tree if os.path.isdir(self.work_tree) else self.path
         return await self.shadow.run(
             *arguments, git_dir=self.path, work_tree=tree, index=index or self.index, borrow=borrow, stdin=stdin
         )
 
     async def seed(self, git_dir: str | None, head: str | None) -> bool:
-        """An index that equals HEAD, with what the agent's own knows of unchanged files. False: it knows nothing."""
+        """Make the index equal to HEAD, with the agent's data on unchanged files. False: there is no such data."""
         base = [head] if head is not None else ["--empty"]
         if git_dir is not None and head is not None and self.copy_index(git_dir, self.index):
             try:
@@ -61,12 +63,12 @@ class Desk:
                 if not error.answered:
                     raise
                 faults.effect("desk.reseed")
-                os.unlink(self.index)  # damaged: start from what is committed, and read every file
+                os.unlink(self.index)  # damaged: start from the commit, and read every file
         await self.run("read-tree", *base)
         return False
 
     def copy_index(self, git_dir: str, target: str) -> bool:
-        """With its time: git tells by it which files may have changed right after they were looked at."""
+        """Copy the agent's index with its mtime, by which git detects files that changed right after their check."""
         try:
             copy_plain(os.path.join(git_dir, "index"), target)
             for name in listed(git_dir):
@@ -81,13 +83,16 @@ class Desk:
         return parse(out)
 
     async def distrust(self, entries: Iterable[Entry]) -> None:
-        """Let git read files again whose times differ by a part of a second. git compares whole seconds, so a file that
-        was written twice in one, with the time of the first restored, would count as unchanged."""
+        """Make git read files again whose times differ by a fraction of a second.
+
+        git compares whole seconds. It would miss a file that was written twice within one second, if the time of the
+        first write was restored.
+        """
         found = await in_thread(touched, self.work_tree, list(entries))
         await self.put([(entry.mode, entry.oid, entry.path) for entry in found])
 
     async def unhide(self, entries: Iterable[Entry]) -> None:
-        """Look at every file, also at those that the agent told git not to look at."""
+        """Make git examine every file, also those that the agent has hidden from git."""
         hidden = [entry.path for entry in entries if entry.hidden]
         present = [entry.path for entry in entries if entry.absent and self.is_on_disk(entry.path)]
         if hidden:
@@ -99,7 +104,7 @@ class Desk:
         return os.path.lexists(os.path.join(self.work_tree, path))
 
     async def listing(self, litter: Sequence[str] = ()) -> Listing:
-        """What git would add or remove, but for untracked `litter`."""
+        """List what git would add or remove, without untracked `litter`."""
         but = [f"--exclude={pattern}" for pattern in litter]
         arguments = ["ls-files", "-t", "--others", "--modified", "--deleted", "--exclude-standard", *but, "-z"]
         code, out, err = await self.shadow.ask(
@@ -115,28 +120,28 @@ class Desk:
         )
 
     async def ignored_like(self, patterns: Sequence[str]) -> list[str]:
-        """Untracked files that match a pattern, ignored or not."""
+        """Return the untracked files that match a pattern, ignored or not."""
         options = [f"--exclude={pattern}" for pattern in patterns]
         out = await self.run("ls-files", "--others", "--ignored", "-z", *options)
         return [path for path in out.split("\0") if path and not path.endswith("/")]
 
     async def take(self, paths: Sequence[str]) -> None:
-        """Put files as they are on disk into the index, and their content into the shadow."""
+        """Add files as they are on disk to the index, and their content to the shadow."""
         faults.effect("desk.take")
         await self.run("update-index", "--add", "--replace", "-z", "--stdin", stdin=_nul(paths))
 
     async def drop(self, paths: Sequence[str]) -> None:
-        """Take what is gone out of the index."""
+        """Remove files that are gone from the index."""
         await self.put([(NOTHING, "0" * 40, path) for path in paths])
 
     async def put(self, lines: Iterable[tuple[str, str, str]], index: str | None = None) -> None:
-        """(mode, object, path) as they are, whatever is on disk."""
+        """Write (mode, object, path) entries into the index, whatever is on disk."""
         text = _nul(f"{mode} {oid}\t{path}" for mode, oid, path in lines)
         if text:
             await self.run("update-index", "-z", "--index-info", stdin=text, index=index)
 
     def unlock(self) -> None:
-        """What a git that died left on our own index."""
+        """Remove the lock that a killed git left on the private index."""
         with contextlib.suppress(FileNotFoundError):
             faults.effect("desk.unlock")
             os.unlink(f"{self.index}.lock")
@@ -159,7 +164,7 @@ async def desk(shadow: Shadow, home: str, work_tree: str) -> AsyncIterator[Desk]
 
 
 def copy_plain(source: str, target: str) -> None:
-    """A plain file, with its times. No link: an agent's may lead to a device that never ends, or to what is not its."""
+    """Copy a regular file with its times. Links are refused: one may name an endless device or another's file."""
     if os.path.islink(source):
         raise NotPlain(errno.ELOOP, "It is a link", source)
     faults.effect("desk.copy")

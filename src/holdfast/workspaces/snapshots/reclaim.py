@@ -1,5 +1,8 @@
-"""Giving back the room of saved work that was dropped. Alone in the shadow: whoever saves waits, or is there already,
-and then this waits for another time. Killed anywhere, it is done again."""
+"""Reclaim of disk space from salvages and checkpoints that were dropped.
+
+It needs the shadow exclusively. A salvage that begins meanwhile waits. If a salvage is already running, the reclaim is
+put off. After a kill at any point, the reclaim is done again.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,19 @@ from holdfast.workspaces.git.repo_lock import PATIENCE, file_lock
 from holdfast.workspaces.names import CHECKPOINT_REFS, SALVAGE_REFS
 from holdfast.workspaces.snapshots.shadow_repo import Shadow
 
-# Together less than what a salvage waits for the lock: it must not fail because of us.
+# In total less than the time for which a salvage waits for the lock: the salvage must not fail because of a reclaim.
 REPACK, PRUNE = PATIENCE * 0.6, PATIENCE * 0.25
 
 
 class Reclaimer:
+    """Deletes dropped salvages and checkpoints from the shadow repositories."""
+
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git
 
     async def reclaim(self, repo: Repo, refs: Mapping[str, str]) -> bool:
-        """Delete those refs, if they still are what was dropped, and what only they held. False: not now."""
+        """Delete the refs, if they still name the dropped commits, and the objects that only they held. False: busy."""
         shadow = Shadow(self._home, repo, self._git)
         if not os.path.isdir(shadow.path):
             return True
@@ -39,11 +44,11 @@ class Reclaimer:
                 await self._tidy(shadow.path, "prune", "--expire=now", timeout=PRUNE)
                 faults.passed("reclaim.reclaimed")
         except Unavailable:
-            return False  # somebody saves or restores just now
+            return False  # a salvage or a restore is running
         return True
 
     def checkpoint_refs(self, repo: Repo) -> dict[str, str]:
-        """ref → commit, as they lie there. Nothing of ours packs refs in a shadow."""
+        """Return ref → commit from the ref files. Nothing of ours packs the refs of a shadow."""
         shadow = Shadow(self._home, repo, self._git)
         found = {}
         top = os.path.join(shadow.path, CHECKPOINT_REFS)
@@ -56,16 +61,16 @@ class Reclaimer:
 
     async def _delete(self, shadow: Shadow, ref: str, commit: str) -> None:
         assert ref.startswith((SALVAGE_REFS, CHECKPOINT_REFS))
-        with contextlib.suppress(FileNotFoundError):  # of a git that was killed: we are alone here
+        with contextlib.suppress(FileNotFoundError):  # left by a killed git: we hold the shadow exclusively
             faults.effect("reclaim.unlock")
             os.unlink(os.path.join(shadow.path, f"{ref}.lock"))
         faults.effect("reclaim.ref")
         code, out, err = await shadow.ask("for-each-ref", "--format=%(objectname)", ref)
         if code != 0:
             raise GitFailed(["for-each-ref", ref], code, err)
-        if out.strip() == commit:  # otherwise it is gone, or work that was saved anew
+        if out.strip() == commit:  # otherwise the ref is gone, or names work that was saved since
             await shadow.run("update-ref", "-d", ref, commit)
 
     async def _tidy(self, path: str, *arguments: str, timeout: float) -> None:
-        """Room that is not given back this time is given back the next."""
+        """Run a git clean-up command and ignore its failure, because the next reclaim repeats it."""
         await self._git.ask(*arguments, cwd=path, env={"GIT_DIR": path}, timeout=timeout)

@@ -1,10 +1,12 @@
-"""Saving what no branch holds, before a workspace goes. If it cannot be saved, the workspace is preserved instead.
+"""Salvage: saves what no branch holds, before a workspace is removed. If that fails, the workspace is preserved.
 
-A salvage is a commit in the shadow. Its tree is the work tree, byte for byte: everything that git would add. Its first
-parent is the agent's HEAD. Where the index holds something else, that is the next parent ("index of task …"); where git
-was in the middle of something, or commits are on no branch, that is the last one ("git state of task …": the raw files,
-every stage of a conflict, and those commits as its parents). What was saved of the same workspace before is a parent
-too: a commit that takes its name must not lose it.
+A salvage is a commit in the shadow repository. Its tree is the work tree, byte for byte: everything that git would add.
+Its parents are, in this order:
+- the agent's HEAD.
+- "index of task …", if the index holds something else.
+- "git state of task …", if an operation was under way or commits are on no branch. Its tree has the raw files and every
+  stage of a conflict. Those commits are its parents.
+- the earlier salvage of the same workspace, because the new commit takes over its ref and must not lose it.
 """
 
 from __future__ import annotations
@@ -46,11 +48,11 @@ async def salvage(
     tree: str | None = None,
     over: str | None = None,
 ) -> Saved | None:
-    """None when work tree, index and git directory hold nothing that the task's branch does not.
+    """Save the workspace. None: work tree, index and git directory hold nothing that the task's branch does not.
 
-    Raises WorkspaceProblem when a commit could not hold it. `own_git` is the `.git` of a workspace that is a clone;
-    `tree`: where the directory is now, if it was renamed. `over`: a checkpoint that is about to be gone back to. Its
-    branch will be moved, so the tip counts as work that nothing else holds; so does what would be written over.
+    Raises WorkspaceProblem if a commit could not hold the work. `own_git`: the `.git` of a workspace that is a clone.
+    `tree`: where the directory is now, if it was renamed. `over`: a checkpoint that is about to be restored. That moves
+    the branch and overwrites files. So the branch's tip, and every file in the way, count as work to save.
     """
     source = source_of(git, repo, workspace, own_git, tree)
     if not await may_be_taken(source, own_git):
@@ -94,7 +96,7 @@ async def _keep(
         "commits": len(source.loose),
         "detached": detached,
         "not_saved": lost[:20],
-        "set_aside": is_set_aside,  # its task went another way: no later workspace begins with it
+        "set_aside": is_set_aside,  # the task went back to a checkpoint: no later workspace starts with this work
     }
     return Saved(
         ref=ref,
@@ -107,7 +109,7 @@ async def _keep(
 
 
 async def _branch_holds(source: Source) -> bool:
-    """Whether the task's branch reaches the agent's HEAD: if not, its commits are on no branch of ours."""
+    """True if the task's branch reaches the agent's HEAD. Otherwise its commits are on no branch of ours."""
     if source.head is None:
         return True
     branch = f"refs/heads/{source.workspace.branch}"
@@ -115,7 +117,7 @@ async def _branch_holds(source: Source) -> bool:
 
 
 async def _state_tree(table: Desk, git_dir: str, staged: Staged) -> str:
-    """`git/…`: the raw files; `stages/N/…`: each version of what is unmerged."""
+    """Write the tree of the git state: `git/…` has the raw files, `stages/N/…` all sides of conflicts."""
     names = list(git_state.state_files(git_dir))
     if staged.stages or staged.damaged:
         names.append("index")
@@ -129,7 +131,7 @@ async def _state_tree(table: Desk, git_dir: str, staged: Staged) -> str:
 
 
 async def restore_into(git: Git, home: str, repo: Repo, workspace: Workspace, commit: str) -> None:
-    """Make the files of a workspace equal to a salvaged commit, byte for byte; git's own state is not touched."""
+    """Make the files of a workspace equal to a salvaged commit, byte for byte. git's own state is not touched."""
     shadow = Shadow(home, repo, git)
     async with shadow.held():
         aside = scratch.make(home, "restore")

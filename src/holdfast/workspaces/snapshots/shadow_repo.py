@@ -1,11 +1,12 @@
-"""The private shadow repository: where salvaged work is kept.
+"""The private shadow repository: the home of salvages and checkpoints.
 
-Refs of ours in the user's repository broke it when an agent ran `git prune` at the wrong instant, so nothing but the
-task's branch and worktree entry is ever written there. The shadow is a bare clone in our home: byte exact (no filters,
-no end-of-line conversion), fsynced, with objects of its own, and out of reach of anything an agent does to its `.git`.
+Refs of ours in the user's repository broke it when an agent ran `git prune` at the wrong instant. So only the task's
+branch and worktree entry are ever written there. The shadow is a bare clone in our home. It is byte exact (no filters,
+no end-of-line conversion), fsynced, and has its own objects. Nothing that an agent does to its `.git` reaches the
+shadow.
 
-Whoever uses it holds its lock shared; only its making and its reclaiming (reclaim.py) hold it alone. So what a salvage
-has brought in needs no ref until the salvage's own.
+Users of the shadow hold its lock shared. Only its creation and the reclaim (reclaim.py) hold the lock exclusively. So
+objects that a salvage has brought in need no ref before the salvage's own ref is written.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SETTINGS = (
     "core.untrackedCache=false",
     "core.protectNTFS=false",  # a file named `git~1` is work too
     "core.protectHFS=false",
-    "protocol.version=2",  # lets us fetch a commit by its id
+    "protocol.version=2",  # allows fetching a commit by its id
     "protocol.file.allow=always",
 )
 _IDENTITY = {
@@ -48,10 +49,10 @@ MOST_EXCLUDES = 1024 * 1024
 
 
 class Shadow:
-    """The shadow of one repository. Everything but `ensure` inside `held`."""
+    """The shadow of one repository. Every method except `ensure` must be called inside `held`."""
 
     def __init__(self, home: str, repo: Repo, git: Git, lender: str | None = None) -> None:
-        """`lender` is the git directory whose objects may be borrowed; the user's own if not given."""
+        """`lender`: the git directory whose objects may be borrowed. The default is the user's repository."""
         self.path = shadow_path(home, repo.id)
         self.lock = f"{self.path}.lock"
         self._home = home
@@ -62,26 +63,27 @@ class Shadow:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Made if need be, and nothing is cleared up in it meanwhile."""
+        """Create the shadow if needed, and hold its lock shared, so that nothing is reclaimed meanwhile."""
         await self.ensure()
         async with file_lock(self.lock, shared=True):
             yield
 
     async def ensure(self) -> None:
-        """Make it on first use, one at a time: tasks of one repository may end together."""
+        """Create the shadow on first use, under a lock, because tasks of one repository may end at the same time."""
         faults.effect("shadow.ensure")
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         if not os.path.isdir(self.path):
             async with file_lock(self.lock):
                 if not os.path.isdir(self.path):
                     await self._make()
-        if os.stat(self.path).st_mode & 0o077:  # as git makes directories; what is inside may be linked to the user's
+        # git makes directories that others can read. Only the top is changed: files inside may be links to the user's.
+        if os.stat(self.path).st_mode & 0o077:
             os.chmod(self.path, 0o700)
         self._keep("attributes", RAW.encode())
         self._keep("exclude", self._their_excludes())
 
     async def _make(self) -> None:
-        """Made aside and renamed into place: what stands at its path is whole."""
+        """Create the shadow in a scratch directory and rename it into place, so that its path never shows a part."""
         folder = scratch.make(self._home, "shadow")
         try:
             await self._make_in(os.path.join(folder, "clone.git"))
@@ -95,13 +97,13 @@ class Shadow:
         except GitFailed as error:
             if error.passing:
                 raise
-            delete_tree(aside)  # an empty or vanished repository, or one that changes: a bare one of our own serves
+            delete_tree(aside)  # the repository is empty, gone or changing: use a new bare repository instead
             kind = f"--object-format={await self._object_format()}"
             await self._git.run("init", "--quiet", "--bare", kind, aside, cwd="/", env=PRIVATE)
         os.makedirs(os.path.join(aside, "info"), exist_ok=True)
         packs = os.path.join(aside, "objects", "pack")
         for name in [name for name in listed(packs) if name.endswith(".pack")]:
-            # The user's history, by hard links: reclaiming room must not write it out once more.
+            # The packs are hard links to the user's history. `.keep` stops a repack from writing them out again.
             with open(os.path.join(packs, f"{name.removesuffix('.pack')}.keep"), "w", encoding="ascii"):
                 pass
         faults.effect("shadow.rename")
@@ -112,7 +114,7 @@ class Shadow:
         clone = ["clone", "--quiet", "--bare", "--local", "--no-tags", self._repo.common_dir, aside]
         await self._git.run(*clone, cwd="/", env=PRIVATE, timeout=3600)
         borrowed = os.path.join(aside, "objects", "info", "alternates")
-        if os.path.exists(borrowed):  # a local clone goes on borrowing what its source borrows: copy that
+        if os.path.exists(borrowed):  # a local clone keeps borrowing what its source borrows: copy those objects
             faults.effect("shadow.own")
             await self._git.run("repack", "-a", "-d", "--quiet", cwd=aside, env=PRIVATE, timeout=3600)
             os.unlink(borrowed)
@@ -124,7 +126,7 @@ class Shadow:
             return "sha1"
 
     def _their_excludes(self) -> bytes:
-        """What the user's repository excludes privately is excluded here too."""
+        """Return the private excludes of the user's repository, which apply to the shadow too."""
         theirs = os.path.join(self._repo.common_dir, "info", "exclude")
         if not os.path.isfile(theirs):
             return b""
@@ -132,7 +134,7 @@ class Shadow:
             return file.read(MOST_EXCLUDES)
 
     def _keep(self, name: str, content: bytes) -> None:
-        """A file of `info` with this content; several of us may see to it at once."""
+        """Write a file of `info`, if its content differs. Several processes may do this at once."""
         ours = os.path.join(self.path, "info", name)
         try:
             with open(ours, "rb") as file:
@@ -158,7 +160,7 @@ class Shadow:
         borrow: bool = False,
         stdin: bytes = b"",
     ) -> str:
-        """Git on the shadow. `borrow` lets it read the lender's objects for this call only."""
+        """Run git on the shadow. `borrow` lets it read the lender's objects, for this call only."""
         code, out, err = await self.ask(
             *arguments, git_dir=git_dir, work_tree=work_tree, index=index, borrow=borrow, stdin=stdin
         )
@@ -175,7 +177,7 @@ class Shadow:
         borrow: bool = False,
         stdin: bytes = b"",
     ) -> tuple[int, str, str]:
-        """The same with its exit code and what it complained of."""
+        """Run git as `run` does, and return its exit code, output and error output."""
         env = {**PRIVATE, **_IDENTITY, "GIT_DIR": git_dir or self.path, "GIT_NO_LAZY_FETCH": "1"}
         if work_tree is not None:
             env["GIT_WORK_TREE"] = work_tree
@@ -190,7 +192,7 @@ class Shadow:
         )
 
     async def _user_excludes(self) -> list[str]:
-        """The user's global ignore file still counts: what git would not add, we do not save."""
+        """Return settings with the user's global ignore file: files that git would not add are not saved."""
         try:
             found = (await self._git.run("config", "--global", "--type=path", "core.excludesFile", cwd="/")).strip()
         except GitFailed as error:
@@ -201,14 +203,17 @@ class Shadow:
         return [f"core.excludesFile={found or default}", "core.attributesFile=/dev/null"]
 
     async def keep(self, ref: str, commit: str) -> None:
-        """From here on it is saved. A lock there was left by a killed git: a task's refs are written by one of us."""
+        """Write the ref. From then on the commit is saved.
+
+        Only one process writes a task's refs, so an existing lock was left by a killed git and is removed.
+        """
         with contextlib.suppress(FileNotFoundError):
             faults.effect("shadow.unlock")
             os.unlink(os.path.join(self.path, f"{ref}.lock"))
         await self.run("update-ref", ref, commit)
 
     async def fetch(self, source: str, *commits: str) -> None:
-        """Bring commits of the user's repository in, by id, with their history as far as that goes."""
+        """Fetch commits by id, with their history as far as the source has it."""
         options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow", "--no-auto-maintenance"]
         await self.run("fetch", *options, source, *commits)
 
@@ -222,7 +227,7 @@ class Shadow:
         return True
 
     async def copy_objects(self, tree: str, *known: str) -> None:
-        """Copy what `tree` needs out of the lender's objects into the shadow, so that it stands alone."""
+        """Copy the objects of `tree` from the lender into the shadow, so that the shadow no longer needs the lender."""
         beyond = ["--not", "--all", *known]
         listed_ids = await self.run("rev-list", "--objects", "--no-object-names", tree, *beyond, borrow=True)
         if not listed_ids.strip():

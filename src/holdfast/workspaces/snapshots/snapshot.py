@@ -1,4 +1,9 @@
-"""Where the work of one workspace lies, and the commits that it rests on, brought into the shadow."""
+"""A snapshot: a whole workspace as commits of the shadow. Salvages and checkpoints share this code.
+
+The tree of such a commit is the work tree, byte for byte: everything that git would add. Its first parent is the
+agent's HEAD. If the index holds something else, that is the next parent ("index of task …"). The commits on which the
+work is based are brought into the shadow first.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +33,23 @@ from holdfast.workspaces.snapshots.shadow_repo import Shadow
 
 @dataclass(kw_only=True, slots=True)
 class Source:
-    """Where the work lies."""
+    """The directories and commits of the workspace that is saved."""
 
     git: Git
     repo: Repo
     workspace: Workspace
-    tree: str  # the directory: the workspace's own path, or where it was renamed to
-    git_dir: str | None  # the agent's own git directory: our admin entry of a worktree, the `.git` of a clone
-    common_dir: str  # where its refs and objects are
+    tree: str  # the directory: the workspace's own path, or the path to which it was renamed
+    git_dir: str | None  # the agent's git directory: our entry of a worktree, or the `.git` of a clone
+    common_dir: str  # the directory of its refs and objects
     head: str | None = None
-    branches: dict[str, str] = field(default_factory=dict)  # of a clone, where they count as its own: ref → commit
-    held: frozenset[str] | None = None  # then: what the user's repository holds
+    branches: dict[str, str] = field(default_factory=dict)  # for a checkpoint of a clone: its own refs → commits
+    held: frozenset[str] | None = None  # together with `branches`: the commits that the user's repository has
     loose: list[str] = field(default_factory=list)  # commits that no ref reaches
     lost: list[str] = field(default_factory=list)  # what could not be read
 
 
 def source_of(git: Git, repo: Repo, workspace: Workspace, own_git: str | None, tree: str | None = None) -> Source:
-    """`own_git` is the `.git` of a workspace that is a clone; `tree`: where the directory is now, if it was renamed."""
+    """Return the source. `own_git`: the `.git` of a clone. `tree`: where the directory is now, if it was renamed."""
     git_dir = own_git or (None if workspace.branch is None else entry_of(repo.common_dir, workspace.path))
     return Source(
         git=git,
@@ -57,14 +62,14 @@ def source_of(git: Git, repo: Repo, workspace: Workspace, own_git: str | None, t
 
 
 def is_there(path: str) -> bool:
-    """A directory with something in it; not a link that an agent put in its place. A file there may be work."""
+    """True for a directory with content. False for a link, which an agent put there. A file raises: it may be work."""
     if os.path.isfile(path) and not os.path.islink(path) and os.path.getsize(path):
         raise WorkspaceProblem(f"{path} is a file, where a directory was")
     return os.path.isdir(path) and not os.path.islink(path) and bool(os.listdir(path))
 
 
 async def bring_commits(shadow: Shadow, source: Source) -> None:
-    """The commit that the work tree is based on, and those that only the git directory remembers."""
+    """Bring the commit of HEAD into the shadow, and the commits that only the git directory mentions."""
     workspace = source.workspace
     if workspace.branch is None:
         return
@@ -84,7 +89,7 @@ async def bring_commits(shadow: Shadow, source: Source) -> None:
 
 
 async def bring_branch(shadow: Shadow, source: Source) -> None:
-    """The tip of the task's branch, where HEAD is somewhere else."""
+    """Bring the tip of the task's branch into the shadow, if HEAD is somewhere else."""
     ref = f"refs/heads/{source.workspace.branch}"
     tip = (
         None if source.workspace.branch is None else await stored(source.git, source.common_dir, source.common_dir, ref)
@@ -95,7 +100,7 @@ async def bring_branch(shadow: Shadow, source: Source) -> None:
 
 
 async def _bring_head(shadow: Shadow, source: Source) -> str | None:
-    """From our admin entry, which an agent that removes its tree or its `.git` leaves behind; else from the branch."""
+    """Bring HEAD from our worktree entry, which remains if an agent deletes its tree or `.git`. Else use the branch."""
     ref = f"refs/heads/{source.workspace.branch}"
     places = [(source.repo.common_dir, source.repo.common_dir, ref)]
     if source.git_dir is not None:
@@ -133,6 +138,8 @@ async def stored(git: Git, git_dir: str, common_dir: str, name: str) -> str | No
 
 @dataclass(kw_only=True, slots=True)
 class Snapshot:
+    """The saved trees of a workspace, and what was found there."""
+
     tree: str
     head_tree: str | None
     taken: Taken
@@ -146,7 +153,7 @@ class Snapshot:
 
 
 async def may_be_taken(source: Source, own_git: str | None) -> bool:
-    """False: there is nothing at all. Raises WorkspaceProblem where git would wait for ever, or lose a history."""
+    """False: there is nothing to save. Raises WorkspaceProblem if git would wait forever, or lose a history."""
     has_tree = is_there(source.tree)
     if not has_tree and source.git_dir is None:
         return False
@@ -157,15 +164,15 @@ async def may_be_taken(source: Source, own_git: str | None) -> bool:
 
 
 async def take(shadow: Shadow, table: Desk, source: Source, rules: SalvageRules, over: str | None = None) -> Snapshot:
-    """Everything into the shadow; nothing has a name there yet. Raises WorkspaceProblem when it is too much.
+    """Copy everything into the shadow, still without a ref. Raises WorkspaceProblem if it is too much.
 
-    `over`: a commit that is about to be written over it; then also what lies in its way, ignored or not.
+    `over`: a commit that will be written over the workspace. Files in its way are saved too, ignored or not.
     """
     await bring_commits(shadow, source)
     seeded = await table.seed(source.git_dir, source.head)
-    # Of a sparse checkout only the index knows what is absent on purpose and what was deleted.
+    # In a sparse checkout, only the index distinguishes files that are left out on purpose from deleted files.
     unsure = not seeded and is_sparse(source.git_dir, source.common_dir)
-    # A tree that the agent removed says nothing; its commits and its index still do.
+    # If the agent removed its tree, the missing files prove nothing. Its commits and its index are still saved.
     taken = (
         await take_work_tree(source.git, table, source.git_dir, source.common_dir, rules, keep_absent=unsure)
         if is_there(source.tree)
@@ -187,7 +194,7 @@ async def take(shadow: Shadow, table: Desk, source: Source, rules: SalvageRules,
 
 
 async def keep_index(shadow: Shadow, source: Source, seen: Snapshot) -> str | None:
-    """A commit of what is staged, where the work tree does not hold it too."""
+    """Commit the staged content, if the work tree does not hold it too. Return the commit or None."""
     if not seen.index_matters or seen.staged.tree is None:
         return None
     known = [source.head] if source.head else []
@@ -197,7 +204,7 @@ async def keep_index(shadow: Shadow, source: Source, seen: Snapshot) -> str | No
 
 
 async def changed(shadow: Shadow, before: str | None, after: str) -> int:
-    """How many paths differ between two trees; None is the empty one."""
+    """Return how many paths differ between two trees. None means the empty tree."""
     if before == after:
         return 0
     against = before if before is not None else (await shadow.run("mktree")).strip()

@@ -1,8 +1,12 @@
-"""A standalone clone per task, with a `.git` of its own: nothing that its agent does reaches the user's repository.
+"""A standalone clone per task, with its own `.git`: nothing that the agent does reaches the user's repository.
 
-Its objects come through git's own transport, not by links into the user's: a hard link is the same file (an agent that
-writes to it damages the user's history), and alternates would be missing in a container. Hooks, templates and
-configuration of the user's repository do not come along; branches, tags and who the user is do.
+The objects come through git's own transport, not by hard links or alternates. A hard link is the same file, so an
+agent that writes to it would damage the user's history. Alternates would be missing in a container. Hooks, templates
+and configuration of the user's repository are not copied. Branches, tags and the user's identity are.
+
+Delivery brings the clone's commits into the user's repository, under our prefix. The agent may have written anything
+into its clone. So only git's transport reads the clone: it verifies what it transfers, and runs nothing that the
+clone's own configuration names.
 """
 
 from __future__ import annotations
@@ -28,10 +32,10 @@ from holdfast.workspaces.removal.trash import delete_tree, move_away
 from holdfast.workspaces.snapshots.salvage import restore_into, salvage
 from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
-MOST_REFS = 200  # branches, tags and stashes of one clone; with more, it is preserved instead
+MOST_REFS = 200  # branches, tags and stashes of one clone; a clone with more is preserved instead
 _MOST_LOG = 1 << 20
 _SETTINGS = (
-    "protocol.version=2",  # lets us name commits as well as branches
+    "protocol.version=2",  # allows fetching commits by id, not only branches
     "protocol.file.allow=always",
     "core.fsync=all",
     "core.fsyncMethod=batch",
@@ -40,7 +44,7 @@ _SETTINGS = (
 
 
 def git_dir_of(workspace: Workspace) -> str | None:
-    """The clone's own `.git`; None when its agent removed it. Raises when it is not what we made."""
+    """Return the clone's own `.git`, or None if the agent removed it. Raises if it is not as we made it."""
     path = os.path.join(workspace.path, ".git")
     if not os.path.lexists(path):
         return None
@@ -56,8 +60,10 @@ def git_dir_of(workspace: Workspace) -> str | None:
 
 
 async def bring(git: Git, into: str, source: str, *options: str, refs: tuple[str, ...]) -> None:
-    """Fetch `refs` of one repository into another. No hook, no tag that was not asked for, no FETCH_HEAD. Not quiet:
-    what it says is how a refusal is told from a failure."""
+    """Fetch `refs` of one repository into another: without hooks, extra tags or a FETCH_HEAD file.
+
+    The fetch is not quiet, because its output distinguishes a refused update from a failure.
+    """
     await git.run(
         "fetch", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", *options, source, *refs,
         cwd=into, settings=_SETTINGS, timeout=3600,
@@ -65,8 +71,10 @@ async def bring(git: Git, into: str, source: str, *options: str, refs: tuple[str
 
 
 async def deliver(git: Git, repo: Repo, workspace: Workspace) -> None:
-    """The task's branch, and every commit that other branches, tags and stashes of the clone hold and no ref of the
-    user's repository reaches. Repeating it changes nothing."""
+    """Bring the clone's commits into the user's repository. Repeating this changes nothing.
+
+    These are the task's branch, and every commit that only other branches, tags and stashes of the clone reach.
+    """
     git_dir = git_dir_of(workspace)
     if git_dir is None:
         return
@@ -83,15 +91,15 @@ async def deliver(git: Git, repo: Repo, workspace: Workspace) -> None:
 
 
 async def _wanted(git: Git, repo: Repo, workspace: Workspace, git_dir: str) -> dict[str, str]:
-    """Which branch in the user's repository gets which commit."""
+    """Return branch → commit: the branches to write in the user's repository."""
     found = await _refs(git, git_dir)
     if len(found) > MOST_REFS:
-        raise WorkspaceProblem(f"it has {len(found)} branches, tags and stashes of its own; {MOST_REFS} are brought in")
+        raise WorkspaceProblem(f"it has {len(found)} branches, tags and stashes of its own, more than {MOST_REFS}")
     wanted = {}
     tip = found.pop(f"refs/heads/{workspace.branch}", None)
     is_empty = ("merge-base", "--is-ancestor", str(tip), str(workspace.base_commit))
     if tip is not None and not await git.ok(*is_empty, cwd=repo.common_dir):
-        wanted[str(workspace.branch)] = tip  # even if another branch has the same commit: it is this task's result
+        wanted[str(workspace.branch)] = tip  # even if another branch has the same commit: it is the task's result
     for ref, commit in found.items():
         if commit not in wanted.values() and not await _is_reached(git, repo, commit):
             wanted[_branch_for(workspace, ref)] = commit
@@ -99,20 +107,20 @@ async def _wanted(git: Git, repo: Repo, workspace: Workspace, git_dir: str) -> d
 
 
 async def _refs(git: Git, git_dir: str) -> dict[str, str]:
-    """Every ref of the clone (those of its remotes aside) with its commit, and all stashes."""
+    """Return ref → commit for every ref of the clone except those of its remotes, and for all stashes."""
     listed = await git.run("ls-remote", "--quiet", git_dir, cwd="/", settings=_SETTINGS)
     found = {}
     for line in listed.splitlines():
         commit, _, ref = line.partition("\t")
         if ref.startswith("refs/") and not ref.startswith("refs/remotes/") and ref != "refs/stash":
-            found[ref.removesuffix("^{}")] = commit  # an annotated tag's commit comes after the tag
+            found[ref.removesuffix("^{}")] = commit  # the commit of an annotated tag follows the tag itself
     for number, commit in enumerate(_stashes(git_dir)):
         found[f"refs/stash-{number}"] = commit
     return found
 
 
 def _stashes(git_dir: str) -> list[str]:
-    """The stack of stashes is a log, newest last; only the newest is a ref."""
+    """Return all stashes, newest first. Only the newest stash is a ref. The others are in the reflog."""
     path = os.path.join(git_dir, "logs", "refs", "stash")
     if os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) > _MOST_LOG:
         return []
@@ -126,11 +134,11 @@ async def _is_reached(git: Git, repo: Repo, commit: str) -> bool:
     except GitFailed as error:
         if not error.answered:
             raise
-        return False  # the user's repository does not know it
+        return False  # the commit does not exist in the user's repository
 
 
 def _branch_for(workspace: Workspace, ref: str) -> str:
-    """Where another branch (tag, stash) of the clone goes: beside the task's own branch, never over it."""
+    """Return a branch name for another ref of the clone: next to the task's own branch, never the same."""
     name = ref.removeprefix("refs/").removeprefix("heads/")
     return f"{names.BRANCH_PREFIX}{workspace.task_id}-also/{name}"
 
@@ -142,14 +150,14 @@ async def _deliver_one(git: Git, repo: Repo, git_dir: str, branch: str, commit: 
     except GitFailed as error:
         if "non-fast-forward" not in error.err:
             raise WorkspaceProblem(f"its branch could not be brought into {repo.path}: {error}") from error
-        # Rewritten since it was brought in the last time: what it was then keeps a name.
+        # The branch was rewritten since its last delivery. Its old commit keeps a name.
         old = (await git.run("rev-parse", "--verify", ref, cwd=repo.common_dir)).strip()
         faults.effect("clone.keep_before")
         await git.run("update-ref", f"{ref}-before-{old[:12]}", old, cwd=repo.common_dir)
         await bring(git, repo.common_dir, git_dir, refs=(f"+{commit}:{ref}",))
 
 
-_PASSED_ON = ("user.name", "user.email", "core.autocrlf", "core.eol", "core.ignoreCase")  # data; none is a command
+_PASSED_ON = ("user.name", "user.email", "core.autocrlf", "core.eol", "core.ignoreCase")  # values, never commands
 _LOCKS = ("index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "shallow.lock")
 _REFS = (
     "+refs/heads/*:refs/heads/*",
@@ -160,7 +168,7 @@ _REFS = (
 
 
 class CloneStrategy(WorktreeStrategy):
-    """Plans, commits leftovers and drops empty branches as worktrees do; makes, saves and removes its own way."""
+    """A worktree strategy with its own way to create, save and remove. Plans, leftovers and branches are inherited."""
 
     own_git = True
 
@@ -170,7 +178,7 @@ class CloneStrategy(WorktreeStrategy):
         self._git = git
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
-        """Creation fails closed: an agent never falls back to the user's checkout (R-TREE-05)."""
+        """Create the clone. A failure raises: an agent never works in the user's checkout instead (R-TREE-05)."""
         owner_marker.write(workspace)
         await self._clear(workspace)
         await self._fetch_all(repo, workspace)
@@ -186,7 +194,7 @@ class CloneStrategy(WorktreeStrategy):
             await restore_into(self._git, self._home, repo, workspace, restore)
 
     async def _clear(self, workspace: Workspace) -> None:
-        """What an earlier try left when it was killed. No agent has worked in it yet, so there is nothing to save."""
+        """Remove a half-made clone of a killed supervisor. No agent has worked in it, so there is nothing to save."""
         if os.path.lexists(workspace.path):
             leftover = names.half_made_path(self._home, workspace.id)
             await in_thread(delete_tree, leftover)
@@ -194,11 +202,11 @@ class CloneStrategy(WorktreeStrategy):
             await in_thread(delete_tree, leftover)
 
     async def _fetch_all(self, repo: Repo, workspace: Workspace) -> None:
-        """Branches, tags and the start of the task's own branch: what it left earlier, else its base."""
+        """Fetch branches and tags. The task's own branch starts at its delivered commit, else at the base."""
         assert workspace.branch is not None
         ours = f"refs/heads/{workspace.branch}"
         known = await self._git.run("for-each-ref", "--format=%(objectname)", ours, cwd=repo.common_dir)
-        start = known.strip() or str(workspace.base_commit)  # by its id: our names are left out below
+        start = known.strip() or str(workspace.base_commit)  # by id, because _REFS excludes our branches
         style = (await self._git.run("rev-parse", "--show-object-format", cwd=repo.common_dir)).strip()
         faults.effect("clone.init")
         await self._git.run(
@@ -213,7 +221,7 @@ class CloneStrategy(WorktreeStrategy):
         faults.passed("clone.fetched")
 
     async def _configure(self, repo: Repo, workspace: Workspace) -> None:
-        """Who the user is, where `origin` is (never with a password in it), what is excluded privately."""
+        """Copy the user's identity, the URL of `origin` (never with a password) and the private excludes."""
         settings = {key: await self._value(repo, key) for key in _PASSED_ON}
         origin = _shareable(await self._value(repo, "remote.origin.url"), repo.path)
         if origin:
@@ -237,7 +245,7 @@ class CloneStrategy(WorktreeStrategy):
             return ""
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
-        """R-TREE-15: locks that a killed git left; the tree is proven empty, so nobody holds them."""
+        """Remove locks that a killed git left (R-TREE-15). No process of the task lives, so the locks are unused."""
         await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
         git_dir = _trusted_git_dir(workspace)
         if git_dir is None:
@@ -263,8 +271,11 @@ class CloneStrategy(WorktreeStrategy):
         *,
         over: str | None = None,
     ) -> Saved | None:
-        """Commits go to branches of the user's repository first; what is left is saved as for any other tree. Not where
-        the clone stays and goes back (`over`): what it goes back from is no result of the task."""
+        """Deliver the clone's commits first, then save the rest as for any other workspace.
+
+        Nothing is delivered if a checkpoint is about to be restored (`over`): the discarded state is not a result of
+        the task.
+        """
         if over is None:
             await self.deliver(repo, workspace)
         own_git = self._own_git(workspace)
@@ -287,11 +298,11 @@ def _trusted_git_dir(workspace: Workspace) -> str | None:
     try:
         return git_dir_of(workspace)
     except WorkspaceProblem:
-        return None  # not what we made; saving its work says so, and the workspace is preserved
+        return None  # not as we made it; the salvage raises the same problem, and the workspace is preserved
 
 
 def _shareable(url: str, base: str) -> str:
-    """`origin` as an agent may have it: a password in it is not for the agent; a relative path gets its place."""
+    """Return the URL of `origin` without a password, which the agent must not see. Relative paths become absolute."""
     if re.match(r"\.\.?/", url):
         return os.path.normpath(os.path.join(base, url))
     parts = urlsplit(url) if "://" in url else None

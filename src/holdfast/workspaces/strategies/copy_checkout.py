@@ -1,4 +1,7 @@
-"""Copies a checkout without its `.git`, as a process (`python -I copying.py FROM TO`): a thread cannot be ended."""
+"""Copy of a checkout without its `.git`, run as a process (`python -I copy_checkout.py FROM TO`).
+
+It is a process because a thread cannot be ended.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import sys
 
 
 def copy_checkout(source: str, target: str) -> None:
-    """Files, directories and links, with modes and times. Sockets, pipes and devices are no work of anybody's."""
+    """Copy files, directories and links, with modes and times. Sockets, pipes and devices are skipped."""
 
     def skip(folder: str, entries: list[str]) -> list[str]:
         is_top = os.path.samefile(folder, source)
@@ -21,7 +24,7 @@ def copy_checkout(source: str, target: str) -> None:
 def _is_odd(path: str, target: str) -> bool:
     mode = os.lstat(path).st_mode
     if stat.S_ISDIR(mode):
-        return os.path.realpath(target).startswith(os.path.realpath(path) + "/")  # the home is in the checkout itself
+        return os.path.realpath(target).startswith(os.path.realpath(path) + "/")  # the home is inside the checkout
     return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
 
 

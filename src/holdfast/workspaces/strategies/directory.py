@@ -1,4 +1,4 @@
-"""A plain directory: empty, or a copy of the checkout without its `.git`. Its files are salvaged before it goes."""
+"""A plain directory: empty, or a copy of the checkout without its `.git`. It is salvaged before its removal."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from holdfast.workspaces.port import CommandRunner, Kept, Plan, Saved
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_away
 from holdfast.workspaces.snapshots.checkpoint import checkpoint
-from holdfast.workspaces.snapshots.restore import fits, go_back, unreadable
+from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.salvage import restore_into, salvage
 from holdfast.workspaces.strategies import copy_checkout
 
 
 class DirectoryStrategy:
+    """A plain directory per task, without git. `copy`: it begins as a copy of the user's checkout."""
+
     def __init__(self, home: str, git: Git, runner: CommandRunner, *, copy: bool) -> None:
         self._home = home
         self._git = git
@@ -37,7 +39,7 @@ class DirectoryStrategy:
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
         owner_marker.write(workspace)
         if os.path.lexists(workspace.path):
-            await in_thread(delete_tree, workspace.path)  # half made: no agent has worked in it yet
+            await in_thread(delete_tree, workspace.path)  # half-made: no agent has worked in it yet
         faults.effect("directory.make")
         if self._copy and restore is None:
             await self._copy_checkout(repo.path, workspace.path)
@@ -55,7 +57,7 @@ class DirectoryStrategy:
             raise WorkspaceProblem(f"{source} could not be copied: {last[0]}")
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
-        return  # it has no git entry of ours
+        return  # a plain directory has no git entry
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.isdir(workspace.path)
@@ -63,10 +65,10 @@ class DirectoryStrategy:
     async def commit_leftovers(
         self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
     ) -> str | None:
-        return None  # there is no branch: the result is salvaged, like everything else in it
+        return None  # there is no branch: a salvage saves the result with all other files
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:
-        return  # it has no branch
+        return  # a plain directory has no branch
 
     async def salvage(
         self,

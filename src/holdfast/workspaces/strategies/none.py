@@ -1,4 +1,4 @@
-"""No workspace: the agent works in the user's checkout. One task at a time per path; nothing is ever cleaned."""
+"""No workspace: the agent works in the user's checkout. One task at a time uses a path, and nothing is cleaned up."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from holdfast.workspaces.port import NO_CHECKPOINTS, Kept, Plan, Saved
 
 
 class NoneStrategy:
+    """The user's own checkout. Nothing is created, saved or removed."""
+
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
         if not os.path.isdir(repo.path):
             raise LaunchError(gone(repo.path, task_id))
@@ -22,7 +24,7 @@ class NoneStrategy:
         return
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
-        return  # it has no git entry of ours
+        return  # the checkout has no git entry of ours
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.isdir(workspace.path)
@@ -30,10 +32,10 @@ class NoneStrategy:
     async def commit_leftovers(
         self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
     ) -> str | None:
-        return None  # it is the user's checkout: what is in it is the user's to commit
+        return None  # the files belong to the user, who decides what to commit
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:
-        return  # it has no branch
+        return  # the task has no branch
 
     async def salvage(
         self,

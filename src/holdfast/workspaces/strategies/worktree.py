@@ -31,9 +31,9 @@ from holdfast.workspaces.port import Kept, Plan, Saved
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_away
 from holdfast.workspaces.snapshots.checkpoint import checkpoint
+from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.collect_files import refuse_pipes, refuse_what_git_cannot_hold
 from holdfast.workspaces.snapshots.nothing_to_save import is_pristine
-from holdfast.workspaces.snapshots.restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.salvage import restore_into, salvage
 
 _IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
@@ -42,7 +42,9 @@ TRIES = 5
 
 
 class WorktreeStrategy:
-    own_git = False  # whether `.git` in its workspace is a repository of its own (clones)
+    """A git worktree per task, as a checkout of the task's branch in the user's repository."""
+
+    own_git = False  # True for clones: the workspace's `.git` is a repository of its own
 
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
@@ -50,19 +52,19 @@ class WorktreeStrategy:
         self._users_gc = UsersGc()
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
-        await self._refuse_broken(repo, task_id)
+        await self._refuse_damaged(repo, task_id)
         path = names.workspace_path(self._home, repo.id, task_id)
         if branch is not None and fresh_name == 0:
             return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
         branch = names.branch_of(task_id, fresh_name)
         return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
 
-    async def _refuse_broken(self, repo: Repo, task_id: str) -> None:
+    async def _refuse_damaged(self, repo: Repo, task_id: str) -> None:
         if not os.path.isdir(repo.common_dir):
             raise LaunchError(names.gone(repo.path, task_id))
         if await refs.tip(self._git, repo.common_dir, "refs/heads/holdfast") is not None:
             raise LaunchError(
-                f"The repository {repo.path} has a branch named 'holdfast', which stands in the way of our branches "
+                f"The repository {repo.path} has a branch named 'holdfast', which blocks our branches "
                 f"'holdfast/…'. Rename it: git -C {repo.path} branch -m holdfast SOMETHING-ELSE"
             )
 
@@ -89,7 +91,7 @@ class WorktreeStrategy:
         return out.split()[-1].strip()
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
-        """Creation fails closed: an agent never falls back to the user's checkout (R-TREE-05)."""
+        """Create the worktree. A failure raises: an agent never works in the user's checkout instead (R-TREE-05)."""
         owner_marker.write(workspace)
         async with repo_lock(repo.common_dir):
             await self._clear_half_made(repo, workspace)
@@ -97,7 +99,7 @@ class WorktreeStrategy:
         filters = await self._git.filters_off(workspace.path)
         workers = f"checkout.workers={min(4, os.cpu_count() or 1)}"
         faults.effect("worktree.checkout")
-        # A partial clone has not yet got what a checkout needs.
+        # In a partial clone, the checkout has to fetch missing objects.
         env = {**filters, "GIT_NO_LAZY_FETCH": "0", "GIT_ALLOW_PROTOCOL": ANY_PROTOCOL}
         await self._git.run(
             "reset", "--quiet", "--hard", cwd=workspace.path, env=env, settings=(workers,), timeout=3600
@@ -107,7 +109,7 @@ class WorktreeStrategy:
             await restore_into(self._git, self._home, repo, workspace, restore)
 
     async def _clear_half_made(self, repo: Repo, workspace: Workspace) -> None:
-        """What an earlier try left when it was killed. No agent has worked in it yet, so there is nothing to save."""
+        """Remove a half-made worktree of a killed supervisor. No agent has worked in it: there is nothing to save."""
         if os.path.lexists(workspace.path):
             leftover = names.half_made_path(self._home, workspace.id)
             await in_thread(delete_tree, leftover)
@@ -125,7 +127,7 @@ class WorktreeStrategy:
             arguments = ["branch", "--no-track", workspace.branch, str(workspace.base_commit)]
             await self._patiently(*arguments, cwd=repo.common_dir)
             make_entry(repo.common_dir, workspace.path, workspace.branch, reason)
-        else:  # git also knows whether somebody has that branch checked out
+        else:  # git also checks that the branch is not checked out elsewhere
             what = ["--no-track", "-b", workspace.branch] if is_new else []
             start = str(workspace.base_commit) if is_new else workspace.branch
             options = ["--quiet", "--no-checkout", "--lock", "--reason", reason, *what]
@@ -135,7 +137,7 @@ class WorktreeStrategy:
     async def _patiently(
         self, *arguments: str, cwd: str, env: Mapping[str, str] | None = None, settings: Sequence[str] = ()
     ) -> None:
-        """The user's own git holds a lock of the repository for a moment now and then."""
+        """Run git, and retry while a lock file exists. The user's own git holds repository locks for short moments."""
         for attempt in range(1, TRIES + 1):
             faults.effect("worktree.git")
             try:
@@ -147,7 +149,7 @@ class WorktreeStrategy:
                 await asyncio.sleep(0.05 * attempt)
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
-        """R-TREE-15: `index.lock` and the like in our admin entry; the tree is proven empty, so nobody holds them."""
+        """Remove `index.lock` and other locks in our entry (R-TREE-15). No process of the task lives to use them."""
         await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
         entry = entry_of(repo.common_dir, workspace.path)
         if entry is not None:
@@ -167,12 +169,12 @@ class WorktreeStrategy:
             await in_thread(refuse_pipes, workspace.path, entry_of(repo.common_dir, workspace.path))
             await in_thread(
                 refuse_what_git_cannot_hold, workspace.path, self.own_git
-            )  # git would also run the nested repository's own commands
+            )  # git would also run the commands that a nested repository names
             filters, known = await self._git.surroundings(workspace.path)
             filters |= LOOKING if self.own_git else {}
             identity = await self._identity(workspace, known)
             await self._commit_staged(workspace, message, filters, identity)
-            if mode == "all":  # but no file that we brought: a secret that git ignores nowhere would be published
+            if mode == "all":  # except files that we copied in: a secret that git does not ignore would be published
                 but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
                 await self._git.run("add", "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
             if mode == "tracked" or leave:
@@ -181,9 +183,7 @@ class WorktreeStrategy:
             commit = ["commit", "--quiet", "--no-verify", "-m", message]
             await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
         except WorkspaceProblem:
-            return (
-                None  # nothing to commit; or a nested repository, a closed directory, …: the salvage saves or refuses
-            )
+            return None  # nothing to commit, or a nested repository, an unreadable directory, …: the salvage handles it
         faults.passed("worktree.committed")
         where = os.path.join(workspace.path, ".git") if self.own_git else repo.common_dir
         return await refs.tip(self._git, where, f"refs/heads/{workspace.branch}")
@@ -191,7 +191,7 @@ class WorktreeStrategy:
     async def _commit_staged(
         self, workspace: Workspace, message: str, filters: dict[str, str], identity: Sequence[str]
     ) -> None:
-        """What is staged and was changed since is in the index only, and `add` would write over it: a commit first."""
+        """Commit staged content that changed again since: only the index holds it, and `add` would overwrite it."""
         status = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
         listed = await self._git.run(*status, cwd=workspace.path, env=filters)
         if any(line[0] not in " ?" and line[1] not in " ?" for line in listed.split("\0") if line):
@@ -206,8 +206,11 @@ class WorktreeStrategy:
             await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
 
     def _is_on_its_branch(self, repo: Repo, workspace: Workspace) -> bool:
-        """Only a `.git` that leads where we made it lead counts: an emptied directory makes git answer for a parent
-        repository. A merge under way is not ours to conclude: the salvage takes it as it is."""
+        """True if `.git` is the one that we made, no merge is under way, and HEAD is the task's branch.
+
+        In an emptied directory git would use a parent repository. We never conclude a merge: the salvage saves it as it
+        is.
+        """
         git_dir = refs.git_dir_at(workspace.path)
         ours = workspace.path + "/.git" if self.own_git else entry_of(repo.common_dir, workspace.path)
         if git_dir is None or ours is None or os.path.realpath(git_dir) != os.path.realpath(ours):
@@ -217,15 +220,15 @@ class WorktreeStrategy:
         return refs.symbolic(git_dir) == f"refs/heads/{workspace.branch}"
 
     async def _identity(self, workspace: Workspace, known: set[str]) -> list[str]:
-        """The user's identity where there is one; ours, so that work is never refused, where there is none."""
+        """Return nothing if the user has an identity. Otherwise return ours, so that git does not refuse the commit."""
         if "user.email" not in known:
             return list(_IDENTITY)
         if "user.name" in known or await self._git.ok("var", "GIT_COMMITTER_IDENT", cwd=workspace.path):
-            return []  # without a name of its own, git takes that of the account, if there is one
+            return []  # without user.name, git uses the name of the system account, if that has one
         return list(_IDENTITY)
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:
-        return  # its branch is in the repository already
+        return  # the branch is already in the user's repository
 
     async def salvage(
         self,
@@ -260,7 +263,7 @@ class WorktreeStrategy:
         return await go_back(self._git, self._home, repo, workspace, commit, rules, self._own_git(workspace))
 
     def _moved(self, workspace: Workspace) -> str | None:
-        """Where its directory is, if we were killed after its rename: without it, saving again would save less."""
+        """Return where the directory is, if we were killed after its rename: a second salvage must find its files."""
         places = (names.trash_path(self._home, workspace.id), names.stranded_path(workspace.path, workspace.id))
         found = [] if os.path.lexists(workspace.path) else [place for place in places if os.path.isdir(place)]
         return found[0] if found else None
@@ -280,13 +283,14 @@ class WorktreeStrategy:
             await self._users_gc.over(repo.common_dir)
             async with repo_lock(repo.common_dir):
                 if self._users_gc.runs(repo.common_dir):
-                    continue  # it began while we waited for the lock, which others want meanwhile
+                    continue  # a gc began while we waited for the lock; release the lock, others want it too
                 await heal(self._git, repo.common_dir)
                 await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
-                return await in_thread(drop_entry, repo.common_dir, workspace.path)  # with its submodules' objects
+                # In a thread, because the entry may hold the objects of submodules.
+                return await in_thread(drop_entry, repo.common_dir, workspace.path)
 
     async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
-        """Delete the branch when it has no commit beyond its base."""
+        """Delete the branch if it has no commit beyond its base."""
         if workspace.branch is None or workspace.base_commit is None or not os.path.isdir(repo.common_dir):
             return False
         if not workspace.branch.startswith(names.BRANCH_PREFIX):
@@ -298,7 +302,7 @@ class WorktreeStrategy:
         if tip != workspace.base_commit and not await self._is_ancestor(repo, tip, workspace.base_commit):
             return False
         if is_checked_out(repo.common_dir, workspace.branch, but_locked=True):
-            return False  # the user is looking at it: without it, they would stand on nothing
+            return False  # the user has it checked out: deleting it would leave that checkout without a branch
         faults.effect("branch.delete")
         await delete_branch(self._git, repo.common_dir, ref, tip)
         faults.passed("branch.deleted")
@@ -310,7 +314,7 @@ class WorktreeStrategy:
         except GitFailed:
             if await self._git.is_true("cat-file", "-e", base, cwd=repo.common_dir):
                 raise
-            return False  # its base is gone from the repository: nobody can tell, so the branch stays
+            return False  # the base is gone from the repository, so the answer is unknown and the branch stays
 
     async def delete_trash(self, workspace: Workspace) -> None:
         await delete_remains(self._home, workspace)

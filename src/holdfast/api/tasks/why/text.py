@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, moment
+from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.tasks.why.reason import Cause, WaitKind, WaitReason
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _pause_clause(reason: WaitReason, now: float) -> str:
 
 
 _CLAUSES: Mapping[WaitKind, Callable[[WaitReason, float], str]] = {
-    WaitKind.NO_SUPERVISOR: lambda _reason, _now: "no supervisor is running",
+    WaitKind.NO_SUPERVISOR: lambda _reason, _now: no_supervisor(NoSupervisor.IN_STATUS),
     WaitKind.DEPENDENCIES: lambda reason, _now: (
         f"after {_some([f'{cause.name} ({cause.state})' for cause in reason.causes])}"
     ),
@@ -173,9 +174,7 @@ def _no_worker_sentences(reason: WaitReason) -> list[str]:
 
 
 _SENTENCES: Mapping[WaitKind, Callable[[WaitReason], list[str]]] = {
-    WaitKind.NO_SUPERVISOR: lambda reason: [
-        f"No supervisor is running, so nothing will happen until one is: `{reason.command}`."
-    ],
+    WaitKind.NO_SUPERVISOR: lambda _reason: [no_supervisor()],
     WaitKind.DEPENDENCIES: _dependency_sentences,
     WaitKind.NOT_BEFORE: lambda reason: [f"It is not taken before {moment(reason.until)}."],
     WaitKind.BACK_OFF: lambda reason: [f"It is not taken before {moment(reason.until)}."],

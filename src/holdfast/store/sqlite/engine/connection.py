@@ -21,18 +21,20 @@ from holdfast.store.sqlite.engine.statements import migrations
 from holdfast.store.sqlite.engine.write_queue import holders, told
 
 BUSY_TIMEOUT_MS = 30_000
-SMALLEST = 512  # no SQLite database is smaller, except one that was never written
-MADE = ".made"  # beside the database: it was complete once, so an empty file is a loss and not a beginning
-MOST_FRAMES = 1_000  # pages in the log, after which it is brought over: SQLite's own number
-LOG_SHARE = 8  # the log may take this part of the free room, at most
+SMALLEST = 512  # bytes. No SQLite database is smaller, except one that was never written
+MADE = ".made"  # suffix of a marker file: the database was complete once, so an empty one is a loss, not a new one
+MOST_FRAMES = 1_000  # pages in the WAL before it is copied into the database: SQLite's own default
+LOG_SHARE = 8  # the WAL may take at most one eighth of the free space
 _PAGE = 4096
-_WANT_MEMORY = (apsw.SQLITE_IOERR_NOMEM, apsw.SQLITE_IOERR_SHMMAP)  # the second maps what readers and writers share
+# The second one fails to map the memory that readers and writers share.
+_WANT_MEMORY = (apsw.SQLITE_IOERR_NOMEM, apsw.SQLITE_IOERR_SHMMAP)
 _ESCAPED = re.compile(r"\\([0-7]{3})")  # how mountinfo writes a space, a tab, a line end and a backslash
-SAFE_SQLITE = (3, 51, 3)  # earlier ones, back to 3.7.0, can corrupt the file when a WAL is reset
+SAFE_SQLITE = (3, 51, 3)  # earlier versions, back to 3.7.0, can corrupt the file when a WAL is reset
 
 
 def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
-    """A connection with our pragmas. For reading it neither makes the file nor changes a byte of it or its WAL."""
+    """Open a connection with our pragmas. For reading, it neither creates the file nor changes a byte of it or its
+    WAL."""
     flags = apsw.SQLITE_OPEN_READONLY if for_reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     with translated(path), _as_its_owner(path) as is_another:
         if not for_reading:
@@ -47,20 +49,19 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
         if not for_reading:
             if connection.execute("PRAGMA journal_mode").get != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {'OFF' if faults.skips('sync-commit') else 'FULL'}")
+            connection.execute("PRAGMA synchronous = FULL")
             bound_log(connection, path)
         elif is_another:
-            connection.execute("PRAGMA user_version").get  # noqa: B018 - makes the log and its index now, as their owner
+            connection.execute("PRAGMA user_version").get  # noqa: B018 - creates the WAL and its index now, as their owner
     return connection
 
 
 def make_private(path: str) -> None:
-    """Only its owner may read a database, whatever the umask: SQLite alone would let everybody, and its log and index
-    get the mode that the file has. Nothing is said of one that is not ours to change.
+    """Make a database readable for its owner only, under any umask. SQLite alone would let everybody read it, and its
+    WAL and index get the mode of the file. A file that is not ours to change is skipped in silence.
 
-    One that is there is not opened for it: to close it again would drop the locks of every connection of ours."""
-    if faults.skips("private"):
-        return
+    An existing file is not opened for this: closing it again would drop the locks of all our connections.
+    """
     try:
         if os.stat(path).st_mode & 0o077 == 0:
             return
@@ -75,16 +76,18 @@ def make_private(path: str) -> None:
 
 
 def bound_log(connection: apsw.Connection, path: str) -> None:
-    """A log that has filled the disk is stuck: it can begin anew only when the database has grown by what it holds, and
-    there is no room for that. So on a disk with little room it is brought over early."""
+    """Limit the WAL so that it cannot fill the disk. Such a WAL is stuck: it can start over only when the database
+    has grown by its content, and there is no space for that. So on a disk with little space the WAL is copied
+    into the database early."""
     frames = free_bytes(os.path.dirname(path)) // (_PAGE * LOG_SHARE)
     connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, min(MOST_FRAMES, frames))}")
 
 
 @contextmanager
 def _as_its_owner(path: str) -> Iterator[bool]:
-    """Root looks into the home of somebody else (`sudo holdfast ps`): what SQLite makes beside the database belongs to
-    root for a moment, and in that moment its owner's supervisor cannot write (measured: 372 of 25,000 openings)."""
+    """Act as the file's owner while root opens another user's home (`sudo holdfast ps`). Otherwise the files that
+    SQLite creates next to the database belong to root for a moment. In that moment the owner's supervisor cannot
+    write (measured: 372 of 25,000 openings)."""
     root, group = os.geteuid(), os.getegid()
     owner = os.stat(path) if root == 0 and os.path.exists(path) else None
     if owner is None or owner.st_uid == root:
@@ -100,12 +103,12 @@ def _as_its_owner(path: str) -> Iterator[bool]:
 
 
 def _cannot_be_shared(connection: apsw.Connection, path: str) -> bool:
-    """On a disk without a byte left the memory that readers share with writers cannot be made. Without a log nobody
-    writes either, and nobody could: then the file can be read as it is."""
+    """True if a full disk keeps SQLite from creating the memory that readers share with writers. Without a WAL no
+    process is writing, and none could: then the file can be read as it is."""
     if not is_full(os.path.dirname(path)) or _size_of(path + "-wal") > 0:
         return False
     try:
-        connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - only whether it can be read
+        connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - only tests that it can be read
     except (apsw.CantOpenError, apsw.FullError, apsw.IOError):
         return True
     return False
@@ -120,7 +123,7 @@ def _size_of(path: str) -> int:
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """SQLite's errors as one clear line that says what was kept and what to do."""
+    """Raise SQLite's errors as ours: one clear line with what happened, what was kept and what to do."""
     try:
         yield
     except apsw.FullError as error:
@@ -131,9 +134,9 @@ def translated(path: str) -> Iterator[None]:
             f"Copies are in {_backups(path)}: "
             "bring one back with `holdfast restore FILE` (the damaged one is kept aside)."
         ) from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:  # content that was not written like this
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:  # Holdfast never writes such content
         raise damaged(error) from error
-    except (apsw.BusyError, apsw.ProtocolError) as error:  # the latter: a lock on the log's index
+    except (apsw.BusyError, apsw.ProtocolError) as error:  # the latter: a lock on the WAL's index
         raise Unavailable(
             f"The database {path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s. "
             f"Nothing was written; try again.{told(holders(path, path + '-shm'))}"
@@ -144,7 +147,7 @@ def translated(path: str) -> Iterator[None]:
         if getattr(error, "extendedresult", 0) in _WANT_MEMORY:
             raise _no_memory(path) from error
         why = "it is a directory" if os.path.isdir(path) else str(error)
-        # SQLite takes a file for read-only, too, whose header says that a newer SQLite wrote it: or it is damaged.
+        # SQLite also treats a file as read-only if its header names a newer SQLite. A damaged header may do that.
         more = "" if not os.access(path, os.W_OK) else f" If it is, it is damaged: copies are in {_backups(path)}."
         raise Unavailable(
             f"The database {path} cannot be used: {why}. Check that it is a file you may write.{more}"
@@ -160,7 +163,7 @@ def translated(path: str) -> Iterator[None]:
         ) from error
     except (apsw.NoMemError, MemoryError) as error:
         raise _no_memory(path) from error
-    except OSError as error:  # beside SQLite: a lock file, or a fault that a test injects
+    except OSError as error:  # not from SQLite: from a lock file, or injected by a test
         raise Unavailable(f"The store {path} cannot be used: {error}. Nothing was written; try again.") from error
 
 
@@ -185,15 +188,15 @@ def schema_version(connection: apsw.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").get or 0)
 
 
-@cache  # what this process knows: a package that is upgraded under it brings files that it does not know
+@cache  # what this process knows: a package upgrade while it runs brings files that it does not know
 def newest_version() -> int:
     return len(migrations())
 
 
 def refuse_future(connection: apsw.Connection, path: str) -> int:
-    """The schema's version, or a refusal when a newer Holdfast wrote it."""
+    """Return the schema's version. Raise NewerStore if a newer Holdfast wrote it."""
     if os.path.getsize(path) > 0:
-        connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - a torn header shows only when it is read
+        connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - a torn header is found only by reading
     version = schema_version(connection)
     if version > newest_version():
         raise NewerStore(
@@ -204,7 +207,8 @@ def refuse_future(connection: apsw.Connection, path: str) -> int:
 
 
 def refuse_under_its_supervisor(connection: apsw.Connection, path: str) -> None:
-    """A supervisor of the older version would go on with a schema, and then with requests, that it does not know."""
+    """Refuse to migrate while a supervisor of the older version runs: it would go on with a schema and requests that
+    it does not know."""
     for pid, ticks, boot in connection.execute("SELECT pid, start_ticks, boot_id FROM hosts WHERE state = 'active'"):
         if boot == clock.boot_id() and started_at(pid) == ticks:
             raise Unavailable(
@@ -215,7 +219,7 @@ def refuse_under_its_supervisor(connection: apsw.Connection, path: str) -> None:
 
 
 def started_at(pid: int) -> int | None:
-    """In ticks since boot; None: no such process, or it is dead and not buried."""
+    """Return when the process started, in ticks since boot. None if there is no such process, or if it is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             words = file.read().rpartition(b")")[2].split()
@@ -244,7 +248,8 @@ def migrate(connection: apsw.Connection, path: str) -> None:
 
 
 def refuse_unusable(path: str) -> None:
-    """Look before we touch: a database that was emptied, or that a newer Holdfast wrote, is left as it is."""
+    """Raise Unavailable for a database that was emptied, and NewerStore for one that a newer Holdfast wrote. This is
+    checked before the database is touched, so that it stays as it is."""
     if not os.path.exists(path):
         return
     refuse_emptied(path)
@@ -252,7 +257,7 @@ def refuse_unusable(path: str) -> None:
     try:
         with translated(path):
             if refuse_future(looking, path) == 0 and os.path.exists(path + MADE):
-                raise _emptied(path)  # its log, which had everything, is gone
+                raise _emptied(path)  # the WAL, which held everything, is gone
     finally:
         looking.close()
 
@@ -270,7 +275,8 @@ def _emptied(path: str) -> Unavailable:
 
 
 def require_current(path: str) -> None:
-    """For a writer that neither makes nor migrates: the database must be there, whole, and of our version."""
+    """Raise Unavailable unless the database is there, whole, and of our version. For a writer that neither creates
+    nor migrates it."""
     if not os.path.exists(path):
         raise Unavailable(f"There is no store {path}. `holdfast init` makes one.")
     refuse_emptied(path)
@@ -289,7 +295,8 @@ NETWORK = frozenset(_NETWORK | {f"fuse.{kind}" for kind in _NETWORK_BY_FUSE})
 
 
 def refuse_network_filesystem(folder: str) -> None:
-    """WAL needs shared memory between processes: on a network file system it corrupts in silence."""
+    """Raise Unavailable on a network file system. The WAL needs memory shared between processes: there it corrupts
+    in silence."""
     kind = filesystem_type(folder)
     if kind in NETWORK:
         raise Unavailable(
@@ -299,7 +306,7 @@ def refuse_network_filesystem(folder: str) -> None:
 
 
 def filesystem_type(folder: str) -> str:
-    """The type of the mount that holds `folder`, or '' where it cannot be told."""
+    """Return the type of the mount that holds `folder`, or '' if it cannot be determined."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()

@@ -1,4 +1,4 @@
-"""Copies of the store: compact ones for keeping, checked ones for bringing back, and the switch to one of them."""
+"""Copies of the store: compact ones to keep, checked ones to restore, and the switch to one of them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from holdfast.store.sqlite.engine.reader import DATABASE
 from holdfast.store.sqlite.engine.write_queue import Turnstile
 from holdfast.store.sqlite.events import SqliteEvents
 
-FAR = 1_000_000  # how far numbers are raised when nobody can say how far they had got
+FAR = 1_000_000  # how far numbers are raised when the present store cannot be read
 PATIENCE = 30.0
 HEADER = b"SQLite format 3\0"
 
 
 class Damaged(Refused):
-    """Not a store, or not a whole one."""
+    """A file that is not a store, or not a whole one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +36,7 @@ class Marks:
 
 
 def copy_out(home: str, target: str) -> None:
-    """A consistent, compact copy in one file, while others go on writing."""
+    """Make a consistent, compact copy in one file while other processes go on writing."""
     path = os.path.join(home, DATABASE)
     faults.effect("backup.copy")
     with opening.translated(path), closing(opening.open_connection(path)) as source, closing(_plain(target)) as copy:
@@ -48,7 +48,7 @@ def copy_out(home: str, target: str) -> None:
 
 
 def check(path: str) -> int:
-    """The schema's version of a copy that is whole. Refuses one that is damaged, empty or from the future."""
+    """Return the schema version of a copy that is whole. Refuse one that is damaged, empty or from a newer Holdfast."""
     with open(path, "rb") as file:
         if file.read(len(HEADER)) != HEADER:
             raise Damaged(f"{path} is not a Holdfast store.")
@@ -66,7 +66,7 @@ def check(path: str) -> int:
             known = copy.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('tasks', 'runs', 'events')").get
     except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
         raise Damaged(f"{path} is damaged ({error}). Nothing was changed.") from error
-    except apsw.Error as error:  # busy, no room, an I/O error: that says nothing about what is in it
+    except apsw.Error as error:  # busy, no space, an I/O error: that proves nothing about the content
         raise Unavailable(f"{path} cannot be read now ({error}). Nothing was changed; try again.") from error
     if problems or broken:
         raise Damaged(f"{path} is damaged ({problems[0] if problems else 'broken references'}). Nothing was changed.")
@@ -76,8 +76,8 @@ def check(path: str) -> int:
 
 
 def marks_of(home: str) -> Marks | None:
-    """The highest numbers of the present store; None when it is missing or damaged, and only then: a store that is
-    merely busy must not be replaced like a broken one."""
+    """Return the highest numbers of the present store, or None if it is missing or damaged, and only then. A store
+    that is merely busy must not be replaced like a broken one."""
     path = os.path.join(home, DATABASE)
     try:
         if os.path.getsize(path) < opening.SMALLEST:
@@ -90,16 +90,17 @@ def marks_of(home: str) -> Marks | None:
 
 
 def raise_marks(copy_path: str, present: Marks | None, event: Event, now: Instant) -> list[str]:
-    """Make a copy fit to follow the present store: newest schema, higher numbers, an event. Its open runs."""
+    """Make a copy fit to follow the present store: newest schema, higher numbers, an event. Return its open runs."""
     with opening.translated(copy_path), closing(opening.open_connection(copy_path)) as copy:
         opening.migrate(copy, copy_path)
         with copy:
             own = _marks(copy)
             floor = max(own.fence, present.fence) if present else own.fence + FAR
             copy.execute("UPDATE tasks SET fence = ? + 1", (floor,))
-            # Since then an agent may have worked in it: one that is only intended would be made anew, unsaved.
+            # Since the copy was made, an agent may have worked in an intended workspace. If it stayed intended,
+            # it would be made again, its work unsaved.
             copy.execute("UPDATE workspaces SET state = 'ready' WHERE state = 'intended'")
-            # Since then a schedule may have fired: what was due until now is not made up for.
+            # Since the copy was made, a schedule may have fired: occurrences due until now are not made up for.
             copy.execute("UPDATE schedules SET cursor = ?, replacing = NULL", (now.wall,))
             copy.execute("UPDATE occurrences SET state = 'skipped', why = 'restored' WHERE state = 'waiting'")
             for name in {*own.counters, *(present.counters if present else ())}:
@@ -113,9 +114,10 @@ def raise_marks(copy_path: str, present: Marks | None, event: Event, now: Instan
 
 
 def switch_content(home: str, copy_path: str) -> None:
-    """Put a copy's content into the living database, as one transaction of SQLite's own.
+    """Replace the content of the live database by a copy's, as one transaction of SQLite's own.
 
-    Not by rename: a command that has the database open and waits for its turn would write into a file that is gone.
+    This does not rename files: a command that has the database open and waits for its turn would write into a deleted
+    file.
     """
     path = os.path.join(home, DATABASE)
     with (
@@ -129,10 +131,11 @@ def switch_content(home: str, copy_path: str) -> None:
 
 
 def switch_file(home: str, copy_path: str, aside: str) -> None:
-    """Put a copy in the place of a database that is damaged or missing. What is there is linked aside first.
+    """Replace a database that is damaged or missing by a copy. The present files are hard-linked to `aside` first.
 
-    The old -wal belongs to the old file: beside another one it would corrupt that. It goes before the rename, so that
-    killed at any point there is a database at the path: the damaged one (whole, aside) or the new one.
+    The old -wal belongs to the old file. Next to another database file it would corrupt that one. So it is removed
+    before the rename. If the process is killed at any point, there is a database at the path: the damaged one (whole at
+    `aside`) or the new one.
     """
     path = os.path.join(home, DATABASE)
     for suffix in ("", "-wal"):
@@ -150,12 +153,12 @@ def switch_file(home: str, copy_path: str, aside: str) -> None:
 
 
 def turn(home: str) -> Turnstile:
-    """Everybody else who writes waits while it is taken."""
+    """Return the write queue's lock. All other writers wait while it is taken."""
     return Turnstile(os.path.join(home, "turnstile.lock"), PATIENCE)
 
 
 def counts_of(path: str) -> dict[str, object]:
-    """What is in a copy, for its manifest and for people."""
+    """Return how much is in a copy, for its manifest and for people."""
     with opening.translated(path), closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as copy:
         copy.set_busy_timeout(opening.BUSY_TIMEOUT_MS)
         tasks = {str(row[0]): int(row[1]) for row in copy.execute("SELECT state, count(*) FROM tasks GROUP BY state")}
@@ -187,7 +190,7 @@ def _copy(source: apsw.Connection, target: apsw.Connection) -> None:
     target.set_busy_timeout(opening.BUSY_TIMEOUT_MS)
     with target.backup("main", source, "main") as job:
         while not job.done:
-            job.step(-1)  # in one go: between two steps somebody else's commit would make it start over
+            job.step(-1)  # in one step: another process's commit between two steps would make the copy start over
 
 
 def _marks(connection: apsw.Connection) -> Marks:

@@ -1,4 +1,5 @@
-"""A little room kept back: on a full disk it is given up, so that the supervisor can still record what happens."""
+"""A small reserve of disk space. On a full disk it is released, so that the supervisor can still record what
+happens."""
 
 from __future__ import annotations
 
@@ -9,17 +10,19 @@ from holdfast.base import faults
 
 NAME = "reserve"
 SIZE = 256 * 1024
-PLENTY = 16 * SIZE  # a disk with less than this left is not asked for the room again
-FULL = 64 * 1024  # with less than this, a database and its log cannot work
+PLENTY = 16 * SIZE  # on a disk with less free space than this, the reserve is not made again
+FULL = 64 * 1024  # bytes. With less than this, a database and its WAL cannot work
 
 
 class Reserve:
+    """The reserve file of one home."""
+
     def __init__(self, home: str) -> None:
         self._home = home
         self._path = os.path.join(home, NAME)
 
     def ensure(self) -> None:
-        """Keep the room back, if the disk has plenty."""
+        """Reserve the space, if the disk has plenty."""
         with contextlib.suppress(OSError):
             if self._is_whole() or free_bytes(self._home) < PLENTY:
                 return
@@ -31,14 +34,14 @@ class Reserve:
                 os.close(fd)
 
     def _is_whole(self) -> bool:
-        """A file whose maker was killed, or refused the room, keeps nothing back."""
+        """True if the file has its full size. If its maker was killed or got no space, the file reserves nothing."""
         try:
             return os.stat(self._path).st_size >= SIZE
         except FileNotFoundError:
             return False
 
     def give_up(self) -> bool:
-        """Free the room; False when there is none to free."""
+        """Release the space. False if there is none to release."""
         try:
             faults.effect("reserve.give_up")
             os.unlink(self._path)
@@ -51,7 +54,7 @@ class Reserve:
 
 
 def free_bytes(folder: str) -> int:
-    """What we may still write to the disk of `folder`."""
+    """Return how many bytes we may still write to the disk of `folder`."""
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
 

@@ -1,10 +1,10 @@
-"""Group commit: one thread, one connection, whatever waits goes into one transaction.
+"""Group commit: one thread, one connection, and all waiting operations in one transaction.
 
 `synchronous=FULL` costs an fsync per commit, so many small commits are slow and one large one is not. A refused
-operation (a stale fence, say) takes nothing else down with it: the transaction is rolled back and the others of its
-batch run again, from then on each in a savepoint (which would cost every operation a tenth more, so only then). A
+operation (for example a stale fence) does not affect the others. The transaction is rolled back and the others of its
+batch run again, each in a savepoint. A savepoint costs every operation a tenth more, so it is used only then. A
 caller's future resolves only after COMMIT. A caller that was cancelled meanwhile has still written: its operation id
-says so.
+proves it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.store.sqlite.transaction import SqliteTransaction
 T = TypeVar("T")
 LARGE = 16
 LONGEST_WAIT_FOR_CALLERS = 0.05
-MOST_IN_A_BATCH = 1_000  # some 30 ms, for which other processes wait at the turnstile
+MOST_IN_A_BATCH = 1_000  # about 30 ms, during which other processes wait in the write queue
 
 
 @dataclass(slots=True)
@@ -56,7 +56,8 @@ class GroupWriter:
         on_lease_lost: Callable[[], None] = lambda: None,
         on_batch: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_batch` is called on the loop after every batch that somebody waited for: followers look then."""
+        """Open the database and start the thread. `on_batch` is called on the loop after every batch that had
+        callers, so that followers look at the store."""
         self._path = os.path.join(home, DATABASE)
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -85,7 +86,7 @@ class GroupWriter:
         return future
 
     def close(self) -> None:
-        """Finish what was handed in, then stop. Idempotent."""
+        """Finish all operations that were handed in, then stop. Idempotent."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -109,7 +110,7 @@ class GroupWriter:
         self._turnstile.close()
 
     def _collect(self, next_beat: float) -> tuple[list[_Job], bool]:
-        """Everything that waits now; blocks until there is something, or a beat is due."""
+        """Return all waiting jobs, and False if the writer is closing. Block until there is a job or a beat is due."""
         batch: list[_Job] = []
         try:
             timeout = None if self._beat is None else max(0.0, next_beat - time.monotonic())
@@ -131,7 +132,7 @@ class GroupWriter:
         self._answer(batch, failure)
 
     def _try(self, batch: list[_Job], beat_due: bool) -> BaseException | None:
-        """One transaction for all of them; what went wrong with the transaction itself, if anything did."""
+        """Run all jobs in one transaction. Return the error of the transaction itself, or None."""
         failure: BaseException | None = None
         try:
             with opening.translated(self._path), self._turnstile.turn():
@@ -147,7 +148,7 @@ class GroupWriter:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                     raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear it and the thread must live
+        except Exception as error:  # noqa: BLE001 - every error must reach the callers, and the thread must live
             failure = error
         return failure
 
@@ -156,7 +157,8 @@ class GroupWriter:
             opening.bound_log(self._connection, self._path)
 
     def _news_of_full_disk(self) -> _Job:
-        """Nobody waits for it: it goes with the batch that the reserve has made room for."""
+        """Return a job that raises the alert. It has no caller: it joins the batch that the released reserve made
+        space for."""
 
         def tell(tx: SqliteTransaction) -> None:
             tx.events.raise_alert(
@@ -170,8 +172,9 @@ class GroupWriter:
         return _Job(tell, None, self._loop.create_future())
 
     def _begin(self) -> None:
-        """A process stopped inside its own transaction blocks everybody: wait for it, do not fail the batch."""
-        if self._connection.in_transaction:  # the last batch could not even be rolled back
+        """Begin a transaction. A process that is stopped inside its own transaction blocks all others: wait for it
+        instead of failing the batch."""
+        if self._connection.in_transaction:  # the rollback of the last batch failed
             self._connection.execute("ROLLBACK")
         while True:
             try:
@@ -184,8 +187,8 @@ class GroupWriter:
         for done, job in enumerate(batch):
             self._attempt(job)
             if job.error is not None:
-                # What it wrote before it failed must go, and only the whole can be undone. It saw what those before it
-                # had written, and they write the same again: its refusal stands.
+                # Its partial writes must go, and only the whole transaction can be undone. The refusal stays valid: the
+                # job saw what the jobs before it had written, and they write the same again.
                 self._connection.execute("ROLLBACK")
                 self._begin()
                 for other in (*batch[:done], *batch[done + 1 :]):
@@ -200,13 +203,13 @@ class GroupWriter:
         self._connection.execute("RELEASE job")
 
     def _attempt(self, job: _Job) -> None:
-        job.error = None  # it may be its second try
+        job.error = None  # this may be the second try
         try:
             job.result = job.operation(self._transaction)
             if job.operation_id is not None:
                 self._transaction.remember_operation(job.operation_id, clock.now())
         except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NoMemError, MemoryError, OSError):
-            raise  # the whole transaction is in doubt, not this operation
+            raise  # the whole transaction is in doubt, not only this operation
         except Exception as error:  # noqa: BLE001 - every error of an operation belongs to its caller
             job.error = error
 
@@ -218,8 +221,9 @@ class GroupWriter:
             self._loop.call_soon_threadsafe(self._on_lease_lost)
 
     def _answer(self, batch: list[_Job], failure: BaseException | None) -> None:
-        """Tell the callers. After a large batch, let them hand in what comes next before we look: otherwise we would
-        begin with the first of them, commit it alone, and fight with the others for the interpreter."""
+        """Resolve the callers' futures. After a large batch, let the callers hand in their next operations before we
+        collect. Otherwise we would begin with the first caller, commit its operation alone, and compete with the
+        others for the interpreter."""
         is_large = len(batch) >= LARGE
         self._callers_ran.clear()
 
@@ -235,11 +239,11 @@ class GroupWriter:
             if batch:
                 self._on_batch()
             if is_large:
-                self._loop.call_soon(self._callers_ran.set)  # behind their awakenings, which were just scheduled
+                self._loop.call_soon(self._callers_ran.set)  # runs after the callers, which were just scheduled
 
         try:
             self._loop.call_soon_threadsafe(resolve)
         except RuntimeError:
-            return  # the loop is closed: nobody is left to be told
+            return  # the loop is closed: no caller is left
         if is_large:
             self._callers_ran.wait(LONGEST_WAIT_FOR_CALLERS)

@@ -1,4 +1,5 @@
-"""Reading only, and light to import: what `ps` and its like use. Everything they show comes from queries/views.sql."""
+"""The reader for `ps` and similar commands: read-only, and fast to import. All that they show comes from
+queries/views.sql."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ DATABASE = "holdfast.db"
 
 
 class SqliteReader:
+    """A read-only connection to the store of one home."""
+
     def __init__(self, home: str) -> None:
         self._is_snapshot = False
-        self._checked = -1  # the data version at which the schema was last looked at
+        self._checked = -1  # the data version at which the schema was last checked
         self.path = os.path.join(home, DATABASE)
         if not os.path.exists(self.path):
             raise Unavailable(
@@ -40,7 +43,8 @@ class SqliteReader:
         self._views = Cursor(self._connection, "views")
 
     def _look_again(self) -> None:
-        """A store that was read as it is, on a full disk, does not change under us: a follower opens it anew."""
+        """Open the store again if it was opened as immutable, on a full disk: otherwise a follower would never see a
+        change."""
         if self._connection.open_flags & apsw.SQLITE_OPEN_URI and not self._is_snapshot:
             self._connection.close()
             self._open()
@@ -52,7 +56,7 @@ class SqliteReader:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All views of one moment: what a supervisor commits meanwhile is in none of them."""
+        """Read all views at one moment: commits of a supervisor meanwhile are in none of them."""
         self._look_again()
         with opening.translated(self.path):
             self._connection.execute("BEGIN")
@@ -64,14 +68,15 @@ class SqliteReader:
             self._connection.execute("ROLLBACK")
 
     def data_version(self) -> int:
-        """Changes when another connection has committed: what a follower polls."""
+        """Return a number that changes when another connection has committed. Followers poll it."""
         self._look_again()
         with opening.translated(self.path):
             return int(self._connection.execute("PRAGMA data_version").get)
 
     def is_current(self) -> bool:
-        """For who keeps it open: whether this is still the file at its path, with the schema that we know. It may have
-        been purged, replaced from a backup, or migrated by a newer Holdfast; opening it anew tells which."""
+        """True if this is still the file at its path, with the schema that we know. For callers that keep the reader
+        open: the store may have been purged, restored from a backup, or migrated by a newer Holdfast. Opening it
+        again shows which."""
         if _identity(self.path) != self._file:
             return False
         version = self.data_version()
@@ -87,7 +92,7 @@ class SqliteReader:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file is there; None: none."""
+    """Return the device and inode of the file, or None if there is no file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

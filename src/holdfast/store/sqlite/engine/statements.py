@@ -1,8 +1,9 @@
-"""Running named statements on one connection: rows as dicts or bare, row counts for compare-and-set.
+"""Named statements from queries/*.sql run on one connection, and the migrations.
 
-What is bound under one of the names in WORDS is text of agents, tools or people about what happened: secrets are taken
-out of it here, the last place before the disk. What work is done by (prompts, settings, paths, ids) stays as it is.
-JSON among such words is redacted before it is written (`rows.encode_words`): afterwards an escape could be cut in two.
+Rows are returned as dicts or tuples. Row counts serve compare-and-set. Values bound under one of the names in WORDS are
+text from agents, tools or people about what happened. Secrets are redacted from them here, the last place before the
+disk. Values that work depends on (prompts, settings, paths, ids) stay as they are. JSON in such text is redacted before
+it is written (`rows.encode_words`): afterwards an escape could be cut in two.
 """
 
 from __future__ import annotations
@@ -20,20 +21,25 @@ _SQLITE = os.path.dirname(os.path.dirname(__file__))
 
 @cache
 def statements(name: str) -> dict[str, str]:
-    """All statements of queries/<name>.sql by their `-- name:` line. `{x}` in one stands for the part named x."""
-    found: dict[str, str] = {}
+    """Return the statements of queries/<name>.sql."""
     with open(os.path.join(_SQLITE, "queries", f"{name}.sql"), encoding="utf-8") as file:
-        for block in file.read().split("-- name: ")[1:]:
-            title, _, body = block.partition("\n")
-            for part, text in found.items():
-                body = body.replace(f"{{{part}}}", text)
-            found[title.strip()] = body.strip()
+        return parse_statements(file.read())
+
+
+def parse_statements(source: str) -> dict[str, str]:
+    """Return all statements by their `-- name:` line. `{x}` in one stands for the part named x."""
+    found: dict[str, str] = {}
+    for block in source.split("-- name: ")[1:]:
+        title, _, body = block.partition("\n")
+        for part, text in found.items():
+            body = body.replace(f"{{{part}}}", text)
+        found[title.strip()] = body.strip()
     return found
 
 
-@cache  # every opening of a store asks how many there are
+@cache  # every opening of a store needs their number
 def migrations() -> list[tuple[int, str]]:
-    """Every migration as (number, script), in order, without gaps."""
+    """Return every migration as (number, script), in order, without gaps."""
     folder = os.path.join(_SQLITE, "migrations")
     names = sorted(name for name in os.listdir(folder) if name.endswith(".sql"))
     scripts = []
@@ -70,7 +76,7 @@ class Cursor:
         return found
 
     def tuples(self, name: str, **bindings: Any) -> list[tuple[Any, ...]]:
-        """Bare rows, for statements that name their columns and run often: no names are looked up."""
+        """Return bare rows, for statements that name their columns and run often: no column names are looked up."""
         return self._cursor.execute(self._statements[name], _clean(bindings)).fetchall()
 
     def row(self, name: str, **bindings: Any) -> Row | None:
@@ -81,11 +87,11 @@ class Cursor:
         return self._cursor.execute(self._statements[name], _clean(bindings)).get
 
     def put(self, name: str, values: tuple[Any, ...]) -> None:
-        """Run a statement that inserts, with its values in the order of its question marks: the quickest way."""
+        """Run an INSERT with its values in the order of its question marks: the fastest way."""
         self._cursor.execute(self._statements[name], values)
 
     def change(self, name: str, **bindings: Any) -> int:
-        """Run a writing statement; how many rows it touched."""
+        """Run a writing statement. Return how many rows it changed."""
         self._cursor.execute(self._statements[name], _clean(bindings))
         return self._connection.changes()
 

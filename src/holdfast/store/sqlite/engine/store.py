@@ -29,7 +29,7 @@ _OURS = re.compile(r"\d{6}-.*\.db")
 
 
 class SqliteStore:
-    """`home` is a directory of ours; the database is made there unless `create` is false."""
+    """The store of one home. `home` is a directory of ours. The database is created there unless `create` is false."""
 
     def __init__(self, home: str, *, create: bool = True) -> None:
         self.home = home
@@ -42,10 +42,11 @@ class SqliteStore:
         self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), PATIENCE)
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(self._turnstile.close)
-            # Making the store is done in turn: the switch to WAL answers "busy" at once, whatever the timeout.
+            # The store is made under the write queue's lock: the switch to WAL fails with "busy" at once,
+            # despite the timeout.
             is_new = not os.path.exists(self.path + opening.MADE)
             with self._turnstile.turn() if is_new else contextlib.nullcontext():
-                if not is_new:  # a store whose making was interrupted has nothing to lose yet
+                if not is_new:  # a store that was never complete has nothing to lose yet
                     opening.refuse_unusable(self.path)
                 self._connection = opening.open_connection(self.path)
                 on_failure.callback(self._connection.close)
@@ -67,7 +68,8 @@ class SqliteStore:
             os.close(os.open(self.path + opening.MADE, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
     def write(self, operation: Callable[[SqliteTransaction], T], operation_id: str | None = None) -> T:
-        """Run `operation` in one transaction. When this returns it is on disk; when it raises nothing happened."""
+        """Run `operation` in one transaction. When this returns, the result is on disk. When it raises, nothing was
+        written."""
         with opening.translated(self.path), self._turnstile.turn():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -88,12 +90,12 @@ class SqliteStore:
             return self._transaction.knows_operation(operation_id)
 
     def view(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        """Rows for people and programs that look (`queries/views.sql`)."""
+        """Return rows of a view for readers (`queries/views.sql`)."""
         with opening.translated(self.path):
             return self._views.rows(name, **parameters)
 
     def data_version(self) -> int:
-        """Changes when another connection has committed: what a follower polls."""
+        """Return a number that changes when another connection has committed. Followers poll it."""
         with opening.translated(self.path):
             return int(self._connection.execute("PRAGMA data_version").get)
 
@@ -107,13 +109,14 @@ class SqliteStore:
         return [answer for answer in answers if answer != "ok"] + broken
 
     def backup(self, reason: str) -> str:
-        """A consistent copy by the online backup API; the newest few are kept. Numbered: clocks may step back."""
+        """Make a consistent copy with the online backup API. The newest few are kept. They are numbered, because
+        clocks may be set back."""
         folder = os.path.join(self.home, "backups")
         faults.effect("backup.begin")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX)  # one copy at a time; writers are not held up
+            fcntl.flock(directory, fcntl.LOCK_EX)  # one copy at a time. Writers do not wait for this lock
             return self._copy_into(folder, reason)
         finally:
             os.close(directory)
@@ -122,7 +125,7 @@ class SqliteStore:
         for name in os.listdir(folder):
             if name.endswith(".part") and _OURS.fullmatch(
                 name.removesuffix(".part")
-            ):  # a copy that was interrupted: we hold the folder's lock
+            ):  # an interrupted copy: we hold the folder's lock, so no process is still writing it
                 os.unlink(os.path.join(folder, name))
         earlier = sorted(name for name in os.listdir(folder) if _OURS.fullmatch(name))
         number = int(earlier[-1].split("-", 1)[0]) + 1 if earlier else 1
@@ -134,7 +137,7 @@ class SqliteStore:
             self._copy_to(part)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(part)  # or half a copy would fill the disk that was too full for it
+                os.unlink(part)  # otherwise half a copy would fill the disk that was too full for a whole one
             raise
         faults.effect("backup.rename")
         os.rename(part, target)
@@ -144,8 +147,8 @@ class SqliteStore:
         return target
 
     def _room_for_a_copy(self) -> int:
-        """The last room is for what happens, not for copies of it: the log must fit into the database, or it can never
-        begin anew."""
+        """Return how many bytes must be free for a copy. The last space is reserved for new records, not for copies:
+        the WAL must fit into the database, or it can never start over."""
         pages, page = (
             self._connection.execute("PRAGMA page_count").get,
             self._connection.execute("PRAGMA page_size").get,
@@ -162,7 +165,7 @@ class SqliteStore:
             contextlib.closing(apsw.Connection(part)) as copy,
             copy.backup("main", self._connection, "main") as job,
         ):
-            job.step(-1)  # in one go: between two steps somebody else's commit would make it start over
+            job.step(-1)  # in one step: another process's commit between two steps would make the copy start over
 
     def forget_old_operations(self, before: float) -> None:
         self.write(lambda tx: tx.forget_operations(before))

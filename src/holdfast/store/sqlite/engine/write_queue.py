@@ -1,7 +1,8 @@
-"""A fair queue in front of the database's write lock.
+"""A fair queue in front of the database's write lock, and the processes that hold a file's lock.
 
-SQLite's busy handler sleeps and tries again: with many writers somebody waits for seconds. A blocking flock wakes
-waiters in turn. It is only a courtesy between our own processes: correctness rests on BEGIN IMMEDIATE.
+SQLite's busy handler sleeps and tries again: with many writers one of them waits for seconds. A blocking flock wakes
+waiters in turn. It is only a courtesy between our own processes: correctness rests on BEGIN IMMEDIATE. The kernel's own
+list shows which process holds a lock. A person needs that when the store stays locked.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from holdfast.base.errors import Unavailable
 
 
 def holders(*paths: str) -> list[int]:
-    """Pids of other processes with a write lock on one of `paths`; empty where it cannot be told."""
+    """Return pids of other processes with a write lock on one of `paths`, or nothing if that cannot be determined."""
     wanted = {_device_and_inode(path) for path in paths}
     found: set[int] = set()
     try:
         with open("/proc/locks", encoding="ascii", errors="replace") as file:
-            lines = [line.split() for line in file if "->" not in line]  # those with an arrow only wait
+            lines = [line.split() for line in file if "->" not in line]  # a line with an arrow is a waiter
     except OSError:
         return []
     for fields in lines:
@@ -33,7 +34,7 @@ def holders(*paths: str) -> list[int]:
 
 
 def told(pids: list[int]) -> str:
-    """A sentence about them, to go into a refusal."""
+    """Return a sentence about the processes that hold the lock, for an error message."""
     if not pids:
         return ""
     listed = ", ".join(f"{pid} ({_name(pid)})" for pid in pids)
@@ -57,6 +58,8 @@ def _device_and_inode(path: str) -> str:
 
 
 class Turnstile:
+    """The lock of the write queue. `patience`: seconds that the main thread waits for its turn."""
+
     def __init__(self, path: str, patience: float) -> None:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -75,7 +78,7 @@ class Turnstile:
 
     def _wait(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            fcntl.flock(self._fd, fcntl.LOCK_EX)  # the supervisor's writer: it has nothing better to do than wait
+            fcntl.flock(self._fd, fcntl.LOCK_EX)  # the supervisor's writer thread has nothing else to do than wait
             return
 
         def give_up(_signal: int, _frame: FrameType | None) -> None:
@@ -93,7 +96,7 @@ class Turnstile:
             signal.signal(signal.SIGALRM, before)
 
     def close(self) -> None:
-        """Idempotent: the number may be somebody else's file by now."""
+        """Close the lock file. Idempotent: afterwards the descriptor's number may belong to another file."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -12,11 +12,11 @@ VALUES (:agent, :account, :until, :outcome, :reason, :task_id, :at)
 DELETE FROM accounts WHERE agent = :agent AND name = :account
 
 -- name: of_task
--- The account of its newest run.
+-- The account of the task's newest run.
 SELECT account FROM runs WHERE task_id = :task_id ORDER BY number DESC LIMIT 1
 
 -- name: paused_under
--- Tasks whose newest run had this account, and which wait because of it.
+-- Tasks whose newest run had this account, and which are paused because of it.
 SELECT t.id, t.pause_reason FROM tasks t
 WHERE t.state = 'paused' AND t.agent = :agent AND t.pause_reason IN ('usage_limit', 'rate_limit', 'auth', 'billing')
   AND :account = (SELECT account FROM runs WHERE runs.task_id = t.id ORDER BY number DESC LIMIT 1)

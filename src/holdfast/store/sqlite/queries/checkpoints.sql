@@ -6,7 +6,7 @@ c.output_offset, c.ref, c.commit_id, c.base, c.key, c.files, c.partial, c.why, c
 SELECT coalesce(max(number), 0) + 1 FROM checkpoints WHERE task_id = :task_id
 
 -- name: last
--- A run that ended says which session it had; one that runs may not have said it yet.
+-- The session of an ended run is recorded. That of a running one may not be known yet.
 SELECT {columns} FROM checkpoints c LEFT JOIN runs r ON r.id = c.run_id
 WHERE c.task_id = :task_id AND c.dropped IS NULL ORDER BY c.number DESC LIMIT 1
 
@@ -38,7 +38,7 @@ ON CONFLICT (task_id) DO UPDATE SET number = excluded.number, generation = exclu
 WHERE going_back.generation != excluded.generation OR going_back.automatic OR NOT excluded.automatic
 
 -- name: keep_session
--- Not where a new session is to begin.
+-- Nothing is changed if the task begins a new session.
 UPDATE tasks SET session_id = :session_id WHERE id = :task_id AND session_id IS NOT NULL AND :session_id IS NOT NULL
 
 -- name: chosen
@@ -58,7 +58,8 @@ DELETE FROM going_back WHERE task_id = :task_id AND number = :number
 UPDATE tasks SET resume_after = NULL, reason = :reason, updated_at = :now WHERE id = :task_id AND state = 'paused'
 
 -- name: expire
--- The newest of a cancelled task stays as long as those of a failed one: of a workspace that was lost it is all there is.
+-- The newest checkpoint of a cancelled task is kept as long as those of a failed one.
+-- If the workspace was lost, that checkpoint is all that is left of it.
 UPDATE checkpoints SET dropped = 'its task ended'
 WHERE dropped IS NULL AND task_id IN (
     SELECT t.id FROM tasks t WHERE t.id = checkpoints.task_id

@@ -1,5 +1,5 @@
 -- name: line
--- From a task up to the first one above it. Bounded, whatever a damaged store says.
+-- The first task of a family, found from one of its members upwards. Bounded, even in a damaged store.
 WITH RECURSIVE line(id, parent_id, depth) AS (
     SELECT id, parent_id, 0 FROM tasks WHERE id = :id
     UNION
@@ -17,7 +17,7 @@ WITH RECURSIVE below(id) AS (
 SELECT count(*) FROM below
 
 -- name: living
--- Also below subtasks that have ended: they are of the same tree.
+-- Also subtasks of subtasks that have ended: they belong to the same tree.
 {below}
 SELECT t.id, t.state FROM below JOIN tasks t ON t.id = below.id
 WHERE t.state IN ('queued', 'running', 'paused') ORDER BY t.seq
@@ -29,6 +29,6 @@ SELECT parent_id FROM tasks WHERE id = :id
 SELECT 1 FROM requests WHERE task_id = :id AND kind = 'cancel' AND answered_at IS NULL
 
 -- name: spares
--- Whether all who asked to cancel it asked to leave its subtasks alone.
+-- True if everyone who asked to cancel the task asked to leave its subtasks alone.
 SELECT max(coalesce(json_extract(data, '$.subtasks'), 1)) = 0 FROM requests
 WHERE task_id = :id AND kind = 'cancel' AND answered_at IS NULL

@@ -1,9 +1,10 @@
 -- name: window
--- The next few events, whatever they are: a pass reads the history once, a bounded piece per transaction.
+-- The next few events of any kind: a pass reads the history once, a bounded piece per transaction.
 SELECT max(seq) AS last, min(at) AS oldest FROM (SELECT seq, at FROM events WHERE seq > :after ORDER BY seq LIMIT :limit)
 
 -- name: drop_events
--- What an unfinished task did is never forgotten, nor how a task ended while we know the task, nor an open alert.
+-- Three things are never deleted: events of unfinished tasks, the ending of a task that is still recorded, and the event
+-- of an open alert.
 DELETE FROM events WHERE seq > :after AND seq <= :last AND at < :before
   AND NOT EXISTS (
       SELECT 1 FROM tasks t WHERE t.id = events.task_id
@@ -20,7 +21,7 @@ WHERE r.id IN (SELECT value FROM json_each(:ids)) AND r.state = 'settled' AND r.
 SELECT min(seq) FROM (SELECT seq FROM tasks WHERE seq < :below ORDER BY seq DESC LIMIT :limit)
 
 -- name: forgettable
--- Finished long ago, and nothing is found through it any more: no branch, no saved work, no workspace, no other task.
+-- Tasks that finished long ago and lead to nothing any more: no branch, no saved work, no workspace, no other task.
 SELECT t.id, t.seq FROM (SELECT * FROM tasks WHERE seq < :below ORDER BY seq DESC LIMIT :limit) t
 WHERE t.state IN ('completed', 'failed', 'cancelled') AND t.ended_at < :before AND t.branch IS NULL
   AND NOT EXISTS (SELECT 1 FROM salvages s WHERE s.task_id = t.id)
@@ -53,7 +54,7 @@ DELETE FROM requests WHERE task_id = :id
 DELETE FROM alerts WHERE task_id = :id
 
 -- name: forget_crashes_of
--- Only with its repository: otherwise they are remembered for longer than the task.
+-- Used only when the whole repository is forgotten: otherwise crashes are kept for longer than their task.
 DELETE FROM crashes WHERE task_id = :id
 
 -- name: forget_going_back_of
@@ -66,7 +67,7 @@ DELETE FROM checkpoints WHERE task_id = :id
 DELETE FROM needs WHERE task_id = :id
 
 -- name: total_runs_of
--- How they ended stays known, by the day: reliability is asked for long after the details are of no use.
+-- Totals by day of how runs ended are kept: reliability is asked for long after the details are of no use.
 INSERT INTO forgotten_runs (day, agent, outcome, runs, restarts, timed, seconds)
 SELECT CAST(ended_at / 86400 AS INTEGER), agent, outcome, count(*), sum(number > 1), count(started_at),
        coalesce(sum(max(0.0, ended_at - started_at)), 0.0)
@@ -88,7 +89,7 @@ DELETE FROM workspaces WHERE task_id = :id
 DELETE FROM results WHERE task_id = :id
 
 -- name: forget_intake_of_repo
--- Only with its repository: what was taken in once is known for longer than its task.
+-- Used only when the whole repository is forgotten: keys that were taken in are kept for longer than their task.
 DELETE FROM intake WHERE repo_id = :repo
 
 -- name: forget_links_of
@@ -110,13 +111,14 @@ DELETE FROM requests WHERE id IN (SELECT id FROM requests WHERE answered_at < :b
 DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE acked_at < :before ORDER BY id LIMIT :limit)
 
 -- name: drop_hosts
--- Not one that a task still names as its owner: the next supervisor takes over from that row.
+-- A host that a running task still names as its owner is kept: the next supervisor takes over from that row.
 DELETE FROM hosts WHERE id IN (
     SELECT h.id FROM hosts h WHERE h.state != 'active' AND h.ended_at < :before
       AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.state = 'running' AND t.owner = h.id) LIMIT :limit)
 
 -- name: drop_usage
--- Not before its task and the first of its family are forgotten, and not while a day's budget could still count it, however soon that was.
+-- A row is kept until its task and the first task of its family are forgotten. It is also kept while a day's spending cap
+-- could still count it, even if both are forgotten very soon.
 DELETE FROM usage WHERE run_id IN (
     SELECT u.run_id FROM usage u
     WHERE u.wall < :before AND u.wall < (SELECT max(wall) FROM usage) - 172800

@@ -1,7 +1,7 @@
--- Dispatch that is held back for a provider, or after a mass death, until a probe says otherwise.
+-- Dispatch that is held back for a provider, for an account or after a mass death, until a probe succeeds.
 
 -- name: all
--- With where each probe stands now: a probe whose task is no longer at work frees its place without anybody's doing.
+-- With the present state of each probe: a probe whose task no longer runs makes room for another one without a write.
 SELECT h.*, t.state AS probe_state FROM holds h LEFT JOIN tasks t ON t.id = h.probe_task ORDER BY h.scope, h.name
 
 -- name: get
@@ -19,7 +19,7 @@ DELETE FROM holds WHERE scope = :scope AND name = :held
 UPDATE holds SET probe_task = NULL, probe_since = NULL WHERE probe_task = :task_id
 
 -- name: crowd
--- Agents that work under an account and began after that moment.
+-- Agents that work under an account and began after :since.
 SELECT count(*) FROM runs WHERE state IN ('intended', 'started', 'stopping') AND agent = :agent AND account = :account
   AND intended_at > :since
 
@@ -28,7 +28,7 @@ SELECT count(*) FROM runs WHERE state IN ('intended', 'started', 'stopping') AND
 SELECT account FROM runs WHERE task_id = :task_id ORDER BY number DESC LIMIT 1
 
 -- name: waits_for_provider
--- Who waits for nothing else: not for a task that it needs.
+-- Tasks that wait for this provider only, and not for another task.
 SELECT t.id FROM tasks t
 WHERE t.state = 'queued' AND json_extract(t.settings, '$.provider') = :provider
   AND NOT EXISTS (SELECT 1 FROM needs JOIN tasks n ON n.id = needs.needs_id
@@ -60,13 +60,13 @@ SELECT run_id, task_id, at, noted, is_mass FROM deaths WHERE run_id = :run_id
 UPDATE deaths SET is_mass = 1 WHERE run_id = :run_id AND is_mass = 0
 
 -- name: give_back
--- What the death of one of many had cost its task.
+-- Deletes what a death that was part of a mass death had cost its task.
 DELETE FROM spends WHERE run_id = :run_id AND budget IN ('crash', 'lost', 'runs')
 
 -- name: alive
 SELECT task_id FROM runs WHERE state IN ('started', 'stopping')
 
 -- name: ended_since
--- In whatever way; from the index, agent by agent.
+-- Runs that ended in any way. The agents are listed so that the index is used, agent by agent.
 SELECT DISTINCT task_id FROM runs WHERE ended_at IS NOT NULL AND agent IN (SELECT value FROM json_each(:agents))
   AND ended_at >= :since AND started_at IS NOT NULL

@@ -3,12 +3,12 @@ INSERT INTO hosts (id, state, boot_id, pid, start_ticks, version, agents, lease_
 VALUES (:id, 'active', :boot_id, :pid, :start_ticks, :version, :agents, :lease_until, :now)
 
 -- name: lose_others
--- Only ever run by the holder of the home's lock: no other supervisor of this home can be alive.
+-- Run only by the holder of the home's lock: no other supervisor of this home can be alive.
 UPDATE hosts SET state = 'lost', held = NULL, ended_at = :now WHERE state = 'active' AND id != :id RETURNING id, pid, started_at
 
 -- name: drop_old_downs
--- A `down` that was meant for a supervisor that is gone must not stop the next one.
-UPDATE requests SET answered_at = :now, answer = 'the supervisor was gone already' WHERE answered_at IS NULL AND kind = 'down'
+-- A `down` request that was meant for a supervisor that is gone must not stop the next one.
+UPDATE requests SET answered_at = :now, answer = :answer WHERE answered_at IS NULL AND kind = 'down'
 
 -- name: beat
 UPDATE hosts SET lease_until = :lease_until WHERE id = :id AND state = 'active'
@@ -57,7 +57,7 @@ UPDATE alerts SET acked_at = :now, acked_by = :by WHERE acked_at IS NULL AND key
 RETURNING *
 
 -- name: close_alerts_of_task
--- That it stopped, and why: it goes on, or is over. What its workspace or a run of it needs is another matter.
+-- Alerts that the task stopped, and why: now it goes on, or has ended. Alerts about its workspace or a run stay open.
 UPDATE alerts SET acked_at = :now, acked_by = :by
 WHERE acked_at IS NULL AND task_id = :task_id AND (key = :crash OR key >= :prefix AND key < :prefix || '~')
 RETURNING *

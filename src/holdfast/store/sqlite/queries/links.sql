@@ -11,8 +11,8 @@ SELECT name FROM tracker_name WHERE only = 1
 INSERT INTO tracker_name (only, name) VALUES (1, :ours) ON CONFLICT (only) DO NOTHING
 
 -- name: intend
--- Not while we have it or an unfinished task for it; and not after a task for it came to nothing: that would go on for
--- ever. Then an operator's `retry` takes it again.
+-- No link is made while we have the issue or an unfinished task for it. None is made after a task for it failed or was
+-- cancelled: that would repeat for ever. Then an operator's `retry` takes the issue again.
 INSERT INTO links (repo_id, issue, state, assignee, reason, created_at, updated_at)
 SELECT :repo, :issue, 'intended', :assignee, 'it is ready', :now, :now
 WHERE NOT EXISTS (

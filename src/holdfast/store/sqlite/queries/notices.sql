@@ -1,4 +1,4 @@
--- Alerts on their way to people: an outbox.
+-- The outbox: alerts on their way to people.
 
 -- name: put
 INSERT INTO notices (key, alert_id, alert_key, transition, level, at, body)

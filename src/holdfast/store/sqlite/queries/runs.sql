@@ -5,7 +5,7 @@ VALUES (:id, :task_id, (SELECT count(*) + 1 FROM runs WHERE task_id = :task_id),
         (SELECT worker FROM tasks WHERE id = :task_id), :stage, :member)
 
 -- name: recent_durations
--- Walked from the newest completed task on, along the index; a completed task has one completed run.
+-- Read along the index, from the newest completed task backwards. A completed task has one completed run.
 SELECT r.ended_at - r.started_at FROM tasks t JOIN runs r ON r.task_id = t.id
 WHERE t.state = 'completed' AND t.repo_id = :repo_id AND t.agent = :agent
   AND r.outcome = 'completed' AND r.started_at IS NOT NULL
@@ -34,9 +34,9 @@ UPDATE runs SET state = 'started', pid = :pid, started_at = :now WHERE id = :id 
 UPDATE runs SET state = 'stopping', stop_why = :why, stop_reason = :reason WHERE id = :id AND task_id = :task_id AND state = 'started'
 
 -- name: escalate
--- An operator's word outranks a verdict of ours that is already under way, a pause a `down`, a cancel both
--- (core/model.outranks says the same).
--- A run that is only intended notes the wish too: the reason must be on disk before any signal.
+-- An operator's request outranks a stop that we decided ourselves. A pause outranks a `down`, and a cancel outranks both
+-- (the same order as in core/model.outranks).
+-- A run that is only intended records the stop request too: the reason must be on disk before any signal.
 UPDATE runs SET stop_why = :why, stop_reason = :reason
 WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'stopping') AND stop_why IS NOT :why
   AND (stop_why IS NULL OR :why = 'cancel' OR (:why = 'pause' AND stop_why != 'cancel')

@@ -1,5 +1,5 @@
 -- name: expired
--- Not the work of a task that is unfinished: its next attempt may begin with it.
+-- The work of an unfinished task is kept: its next attempt may begin with it.
 SELECT s.* FROM salvages s JOIN tasks t ON t.id = s.task_id
 WHERE s.created_at < :before AND json_extract(s.details, '$.dropped') IS NULL
   AND t.state IN ('completed', 'failed', 'cancelled')

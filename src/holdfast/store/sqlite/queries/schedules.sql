@@ -1,4 +1,4 @@
--- Schedules: where each stands, and one row per occurrence.
+-- Schedules: the cursor and state of each, and one row per occurrence.
 
 -- name: columns
 s.repo, s.name, s.file, s.listed, s.definition, s.word, s.word_by, s.cursor, s.last_fire, s.last_fired_at, s.last_task,
@@ -13,7 +13,7 @@ SELECT {columns} FROM schedules s LEFT JOIN tasks t ON t.id = s.last_task WHERE 
 SELECT {columns} FROM schedules s LEFT JOIN tasks t ON t.id = s.last_task WHERE s.repo = :repo AND s.name = :schedule
 
 -- name: open_task
--- One of several that have not ended: the first of them.
+-- The first of several tasks of a schedule that have not ended.
 SELECT o.task_id AS last_task, x.state AS last_task_state FROM occurrences o JOIN tasks x ON x.id = o.task_id
 WHERE o.repo = :repo AND o.name = :schedule AND x.state NOT IN ('completed', 'failed', 'cancelled')
 ORDER BY o.decided_at, o.task_id LIMIT 1
@@ -43,12 +43,6 @@ UPDATE schedules SET word = :word, word_by = :by WHERE repo = :repo AND name = :
 
 -- name: move
 UPDATE schedules SET cursor = :cursor WHERE repo = :repo AND name = :schedule AND cursor = :before AND listed = 1
-
--- name: unfire
-UPDATE schedules SET cursor = :cursor WHERE repo = :repo AND name = :schedule
-
--- name: unadmit
-DELETE FROM occurrences WHERE repo = :repo AND name = :schedule AND hand = 0 AND fire_time = :fire_time
 
 -- name: admit
 INSERT INTO occurrences (repo, name, hand, fire_time, state, why, decided_at)
@@ -96,7 +90,7 @@ UPDATE schedules SET trouble = :why, failures = failures + 1, tried_at = :now, n
 WHERE repo = :repo AND name = :schedule
 
 -- name: old_ones
--- Not one whose task has not ended: the next one waits for it, or is skipped.
+-- An occurrence whose task has not ended is kept: the next occurrence waits for that task, or is skipped because of it.
 SELECT hand, fire_time FROM occurrences o
 WHERE repo = :repo AND name = :schedule AND state != 'waiting' AND NOT EXISTS (
     SELECT 1 FROM tasks x WHERE x.id = o.task_id AND x.state NOT IN ('completed', 'failed', 'cancelled'))

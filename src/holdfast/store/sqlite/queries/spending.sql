@@ -1,5 +1,5 @@
 -- name: record
--- Once per run: told again, it changes nothing.
+-- Once per run: a second record of the same run changes nothing.
 INSERT OR IGNORE INTO usage (run_id, task_id, generation, root_id, root_generation, session_id, labels, input, output,
                              cost_usd, wall, boottime, boot_id)
 VALUES (:run_id, :task_id, :generation, :root_id, :root_generation, :session_id, :labels, :input, :output, :cost_usd,
@@ -17,7 +17,7 @@ UPDATE usage SET crossed = :crossed WHERE run_id = :run_id
 SELECT crossed FROM usage WHERE run_id = :run_id
 
 -- name: of_task
--- With what its subtasks used, on all levels, if it is the first of its family.
+-- If the task is the first of its family, this includes what its subtasks used, on all levels.
 SELECT coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd,
        count(*) - count(cost_usd) AS unpriced
 FROM usage WHERE (task_id = :task_id AND generation = :generation)
@@ -27,12 +27,13 @@ FROM usage WHERE (task_id = :task_id AND generation = :generation)
 SELECT generation FROM tasks WHERE id = :id
 
 -- name: of_session
--- What its runs added is what the session had told, whatever generation they were of.
+-- The sum of what the session's runs added is what the session had reported, over all generations of the task.
 SELECT coalesce(sum(input), 0) AS input, coalesce(sum(output), 0) AS output, sum(cost_usd) AS cost_usd
 FROM usage WHERE task_id = :task_id AND session_id = :session_id
 
 -- name: lately
--- Of this boot by its own clock; of an earlier one by the wall, as far as that can be believed.
+-- Runs of this boot are selected by the boot clock. Runs of an earlier boot are selected by the wall clock, within a
+-- tolerance.
 SELECT wall, boottime, boot_id, input + output AS tokens, cost_usd, labels FROM usage
 WHERE boot_id = :boot_id AND boottime > :boottime - :window
 UNION ALL

@@ -3,7 +3,7 @@ UPDATE tasks SET progress = :progress, updated_at = :now
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
 -- name: move
--- The row names the next stage's agent from here on, so that everything that looks at it holds for that one.
+-- The row names the next stage's agent from here on, so that every reader of the row applies its rules to that agent.
 UPDATE tasks
 SET progress = :progress, agent = :agent, settings = :settings,
     resume_attempts = CASE WHEN :resets_resumes THEN 0 ELSE resume_attempts END, updated_at = :now
@@ -13,8 +13,9 @@ WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 SELECT count(*) FROM runs WHERE task_id = :id
 
 -- name: approve
--- Compare-and-set: of two people, one is told that it was done. What waits for no account is bound to none; what has no
--- stage left needs no agent, and waits for nobody's (`forced`).
+-- Compare-and-set: of two people who approve at the same time, only one succeeds. A task without a session is bound to
+-- the account that its settings name, if any. A task without a stage left needs no agent, so it waits for no account
+-- (`forced`).
 UPDATE tasks
 SET state = 'queued', reason = :reason, progress = :progress, agent = :agent, settings = :settings, pause_reason = NULL,
     resume_after = NULL, not_before = NULL, forced = :is_over, updated_at = :now,
@@ -34,6 +35,6 @@ UPDATE tasks SET progress = :progress, agent = :agent, settings = :settings,
 WHERE id = :id
 
 -- name: carry_results
--- A retry goes on at the stage that failed: what the stages before it left is still what it stands on.
+-- A retry goes on at the stage that failed: it still builds on the results of the stages before.
 UPDATE results SET generation = (SELECT generation FROM tasks WHERE id = :id)
 WHERE task_id = :id AND generation = (SELECT generation FROM tasks WHERE id = :id) - 1

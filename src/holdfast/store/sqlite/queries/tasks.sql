@@ -1,26 +1,26 @@
 -- name: task_columns
--- In the order in which rows.task takes them.
+-- In the order in which rows.task unpacks them.
 id, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings, state, fence, owner, generation,
 base_commit, branch, resume_attempts, pause_reason, session_id, account, fresh, forced, worker, progress,
 (SELECT json_group_array(needs_id) FROM needs WHERE needs.task_id = tasks.id)
 
 -- name: may_start
--- The tasks that may start now. A wait that was decided in the future (the clock was set back since) is over: nobody
--- knows when it would end. One that waits for the worker that crashed with it (crash.release_claims) is only that one's.
+-- The tasks that may start now. A wait that was decided in the future (the clock was set back since) is over: its end
+-- is unknown. A task that waits for the worker that crashed with it (crash.release_claims) is claimed only by that worker.
 SELECT t.rowid FROM tasks t
     WHERE t.state = 'queued'
       AND (t.not_before IS NULL OR t.not_before <= :now OR t.updated_at > :now + 60)
       AND NOT EXISTS (
           SELECT 1 FROM needs JOIN tasks n ON n.id = needs.needs_id
           WHERE needs.task_id = t.id AND n.state != 'completed')
-      AND NOT EXISTS (SELECT 1 FROM links l WHERE l.task_id = t.id AND l.state != 'claimed')  -- its issue is not ours now
+      AND NOT EXISTS (SELECT 1 FROM links l WHERE l.task_id = t.id AND l.state != 'claimed')  -- not while its issue is not ours
       AND (t.worker IS NULL OR t.worker = :lane)
       AND NOT (t.strategy = 'none' AND EXISTS (
           SELECT 1 FROM tasks o WHERE o.state = 'running' AND o.strategy = 'none' AND o.repo_id = t.repo_id))
 
 -- name: shut_out
--- Its account is shut, or all that it could have. Only asked while one is. An account that is gone counts as none,
--- unless the task names it: then it starts, and is refused.
+-- True if the task's account is parked or stopped, or all accounts that it could have. Evaluated only while one is.
+-- An account that is gone counts as none, unless the task names it: then the task starts, and is refused.
 CASE WHEN t.forced THEN 0
      WHEN t.account IS NULL THEN t.agent IN (SELECT value FROM json_each(:agents))
      WHEN t.agent || '/' || t.account IN (SELECT value FROM json_each(:accounts)) THEN 1
@@ -29,7 +29,8 @@ CASE WHEN t.forced THEN 0
           AND t.account IS NOT json_extract(t.settings, '$.agent_options.account') END
 
 -- name: turn
--- By priority; of the same, who is between two stages goes before who has not begun. As the index `tasks_waiting` has it.
+-- By priority. Among equals, a task between two stages goes before one that has not begun. The index `tasks_waiting` has
+-- the same order.
 t.priority DESC, t.progress IS NULL, t.seq
 
 -- name: claimable
@@ -38,7 +39,7 @@ t.priority DESC, t.progress IS NULL, t.seq
     LIMIT 1
 
 -- name: on_terms
--- What core/dispatch.Terms says. Only asked while something holds back, or for a worker.
+-- The conditions of core/dispatch/terms.Terms. Evaluated only while something is held back, or for a worker.
 NOT ({shut_out})
       AND (:providers_down = '[]' OR coalesce(json_extract(t.settings, '$.provider'), '') NOT IN (
           SELECT value FROM json_each(:providers_down)))
@@ -81,12 +82,12 @@ SELECT {task_columns} FROM tasks WHERE id = :id
 SELECT agent FROM tasks WHERE id = :id
 
 -- name: taking
--- One statement: pick, raise the fence, take ownership, and only while our own lease is good.
+-- One statement: pick, raise the fence, take ownership, and only while our own lease is valid.
 UPDATE tasks
 SET state = 'running', fence = fence + 1, owner = :host, reason = 'claimed', worker = :lane, pause_reason = NULL, resume_after = NULL,
     not_before = NULL, updated_at = :now
 WHERE state = 'queued'
-  AND (:unleased OR EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active' AND boot_id = :boot_id AND lease_until > :boottime))
+  AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active' AND boot_id = :boot_id AND lease_until > :boottime)
 
 -- name: claim
 {taking}
@@ -94,13 +95,13 @@ WHERE state = 'queued'
 RETURNING {task_columns}
 
 -- name: claim_on_terms
--- While something holds back, or for a worker: past the tasks that may not start on these terms.
+-- While something is held back, or for a worker: skips the tasks that may not start on these terms.
 {taking}
   AND rowid = ({claimable_on_terms})
 RETURNING {task_columns}
 
 -- name: adopt
-UPDATE tasks SET fence = fence + :raise, owner = :host, updated_at = :now
+UPDATE tasks SET fence = fence + 1, owner = :host, updated_at = :now
 WHERE id = :id AND state = 'running' AND owner = :from_host AND fence = :fence
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active')
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :from_host AND state != 'active')
@@ -111,11 +112,11 @@ UPDATE tasks SET base_commit = :base_commit, branch = :branch, base_ref = coales
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
 -- name: say
--- What a running task is about, for people. The caller has checked the fence.
+-- The reason of a running task, for people. The caller has checked the fence.
 UPDATE tasks SET reason = :reason, updated_at = :now WHERE id = :id AND state = 'running'
 
 -- name: settle
--- One statement: the fence, no run left open that is not this one's, and the new state.
+-- One statement: check the fence, check that no other run is open, and set the new state.
 UPDATE tasks
 SET state = :state, reason = :reason, outcome = :outcome, failure_reason = :failure, pause_reason = :pause_reason,
     resume_after = :resume_after, not_before = :not_before, owner = NULL, worker = CASE WHEN :keeps_worker THEN worker END,
@@ -132,7 +133,7 @@ WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
   AND (:run_id IS NOT NULL OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_id = :id AND runs.state != 'settled'))
 
 -- name: leave_session
--- Its session is out of reach; the task goes on from what lies in its workspace.
+-- The session cannot be used any more. The task goes on from the content of its workspace.
 UPDATE tasks SET session_id = NULL, account = json_extract(settings, '$.agent_options.account'), updated_at = :now
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
@@ -140,13 +141,13 @@ WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 SELECT 1 FROM tasks WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
 -- name: set_settings
--- `updated_at` stays: it says when the task's wait was decided.
+-- `updated_at` stays: it is the moment when the task's wait was decided.
 UPDATE tasks SET settings = :settings
 WHERE id = :id AND state IN ('queued', 'running', 'paused')
 
 -- name: kept_wait
--- A task that waits goes on waiting for its time; but what was decided in the future (the clock was set back since) is
--- over, which nobody could tell any more when `updated_at` is of now.
+-- A task that waits for a moment goes on waiting. But a wait that was decided in the future (the clock was set back
+-- since) is over. It is ended here, because with a new `updated_at` it could not be recognized any more.
 not_before = CASE WHEN updated_at > :now + 60 THEN NULL ELSE not_before END, updated_at = :now
 
 -- name: cancel_waiting
@@ -155,7 +156,7 @@ UPDATE tasks SET state = 'cancelled', reason = :reason, outcome = 'cancelled', n
 WHERE id = :id AND state IN ('queued', 'paused')
 
 -- name: pause_waiting
--- Also what a limit paused while the request was on its way: it would go on by itself.
+-- Also a task that a limit paused while the request was on its way: otherwise it would resume without an operator.
 UPDATE tasks SET state = 'paused', pause_reason = 'operator', resume_after = :until, reason = :reason, {kept_wait}
 WHERE id = :id AND (state = 'queued' OR (state = 'paused' AND pause_reason != 'operator' AND resume_after IS NOT NULL))
 
@@ -178,7 +179,7 @@ SET state = 'queued', reason = :reason, failure_reason = NULL, pause_reason = NU
 WHERE id = :id AND state IN ('failed', 'cancelled')
 
 -- name: forget_choice
--- A fresh start is no way back, not even to a workspace that was lost.
+-- A fresh start does not go back to a checkpoint, not even if the workspace was lost.
 DELETE FROM going_back WHERE task_id = :id
 
 -- name: resume
@@ -188,7 +189,7 @@ SET state = 'queued', reason = :reason, resume_attempts = :attempt, pause_reason
 WHERE id = :id AND state = 'paused' AND resume_attempts = :earlier
 
 -- name: save_again
--- Somebody may have worked in its workspace meanwhile: what was saved of it before a going back is not all any more.
+-- A person may have worked in the workspace meanwhile: what was saved before going back is no longer everything.
 UPDATE going_back SET saved = 0 WHERE task_id = :id AND saved
 
 -- name: resume_refused
@@ -202,11 +203,11 @@ WHERE id = :id AND state = 'paused' AND resume_attempts = :earlier
 UPDATE tasks SET branch = NULL, updated_at = :now WHERE id = :id AND state IN ('completed', 'failed', 'cancelled')
 
 -- name: fresh_start_made
--- The workspace of a fresh start exists now; from here on an attempt goes on in it.
+-- The workspace of a fresh start exists now. From here on an attempt goes on in it.
 UPDATE tasks SET fresh = 0 WHERE id = :id
 
 -- name: due_to_resume
--- Also what was paused in the future: the clock was set back since, and the pause would last for ever.
+-- Also tasks that were paused in the future: the clock was set back since, and the pause could last for ever.
 SELECT id FROM tasks
 WHERE state = 'paused' AND resume_after IS NOT NULL AND (resume_after <= :now OR updated_at > :now + 60)
   AND (:auto OR pause_reason = 'operator')
@@ -228,7 +229,7 @@ SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner != :host ORDE
 SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner = :host ORDER BY seq
 
 -- name: going_on_count
--- Two counts, each from the index of its state; one `IN` would read every task there ever was.
+-- Two counts, each from the index of its state. One `IN` would read every task there ever was.
 SELECT (SELECT count(*) FROM tasks WHERE state = 'running')
      + (SELECT count(*) FROM tasks WHERE state = 'paused' AND resume_after IS NOT NULL
             AND (:auto OR pause_reason = 'operator'))
@@ -237,8 +238,8 @@ SELECT (SELECT count(*) FROM tasks WHERE state = 'running')
 SELECT count(*) FROM tasks WHERE state = 'queued'
 
 -- name: for_operators_count
--- Waiting tasks that only an operator can let start (core/dispatch.ForOperators; and what waits for a worker that was
--- stopped), each once; and those that need one of them, or one that is paused until somebody resumes it.
+-- Queued tasks that only an operator can let start (core/dispatch/terms.ForOperators), each once. Also tasks that wait
+-- for a stopped worker, and tasks that need one of all these, or one that is paused until an operator resumes it.
 WITH RECURSIVE stuck(id) AS (
     SELECT t.id FROM tasks t WHERE t.state = 'queued'
       AND (({shut_out})

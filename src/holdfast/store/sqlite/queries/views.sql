@@ -17,7 +17,8 @@ SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_a
 FROM tasks WHERE id = :id
 
 -- name: slim
--- A task as a list of thousands shows it. Money and tokens of `usage`: each counted once. `open_runs`: whose output to stat.
+-- A task as a list of thousands shows it. Money and tokens come from `usage`, where each run is counted once.
+-- `open_runs`: the runs whose output files the screen checks.
 SELECT t.id, t.seq, t.state, t.agent, substr(t.prompt, 1, 300) AS prompt, t.branch, substr(t.reason, 1, 500) AS reason, t.outcome,
        t.failure_reason, t.pause_reason, t.resume_after, t.resume_attempts, t.not_before, t.priority, t.strategy, t.parent_id,
        t.created_at, t.updated_at, t.ended_at, t.worker, t.account, t.progress, t.repo_id,
@@ -40,14 +41,14 @@ FROM tasks t
 {slim} ORDER BY t.seq DESC LIMIT :most
 
 -- name: slim_active
--- What is not over, what failed since :recent, and what ended just now.
+-- Unfinished tasks, tasks that failed since :recent, and tasks that ended in another way since :just.
 {slim} WHERE t.state IN ('queued', 'running', 'paused') OR (t.ended_at > CASE t.state WHEN 'failed' THEN :recent ELSE :just END)
 
 -- name: slim_of
 {slim} WHERE t.id IN (SELECT value FROM json_each(:ids))
 
 -- name: touched
--- Whose tasks events tell of; `whole`: nothing less than all has to be read again.
+-- Tasks that recent events are about. `whole`: all tasks have to be read again.
 SELECT DISTINCT task_id AS task, kind IN ('retention.completed', 'repo.forgotten', 'store.restored') AS whole
 FROM events WHERE seq > :after AND seq <= :until
 
@@ -63,7 +64,7 @@ SELECT t.id, t.state FROM below JOIN tasks t ON t.id = below.id
 WHERE t.state IN ('queued', 'running', 'paused') ORDER BY t.seq
 
 -- name: to_start_from
--- Tasks whose unfinished subtasks are to start from their branch, and have not yet.
+-- Tasks with unfinished subtasks that will start from the parent's branch and have not started yet.
 SELECT DISTINCT parent_id AS id FROM tasks
 WHERE parent_id IS NOT NULL AND base_commit IS NULL AND state IN ('queued', 'running', 'paused')
   AND json_extract(settings, '$.base_from_parent')
@@ -72,7 +73,7 @@ WHERE parent_id IS NOT NULL AND base_commit IS NULL AND state IN ('queued', 'run
 SELECT id FROM tasks WHERE id >= :prefix AND id < :prefix || '~' ORDER BY id LIMIT 12
 
 -- name: completions
--- For the tab key: the newest that begin so.
+-- For shell completion: the newest tasks whose id has this prefix.
 SELECT id, state, substr(prompt, 1, 200) AS prompt FROM tasks
 WHERE id >= :prefix AND id < :prefix || '~' AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
 ORDER BY seq DESC LIMIT 100
@@ -83,7 +84,7 @@ SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, 
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: earlier_runs
--- Those in which an agent was at work, since the last fresh start, in order.
+-- Runs in which an agent worked, since the last fresh start, in order.
 SELECT * FROM (
     SELECT r.id, r.number, r.outcome, r.reason, r.claim ->> '$.message' AS claimed,
            r.reports ->> '$.progress.message' AS progress
@@ -100,7 +101,7 @@ ORDER BY member != '', created_at DESC, rowid DESC LIMIT 1
 SELECT n.needs_id AS id, t.state FROM needs n JOIN tasks t ON t.id = n.needs_id WHERE n.task_id = :id ORDER BY t.seq
 
 -- name: in_its_checkout
--- Tasks without a workspace of their own that run where this one would: one at a time per checkout.
+-- Running tasks without a workspace of their own that use the same checkout as this one: one at a time per checkout.
 SELECT o.id FROM tasks o, tasks me WHERE me.id = :id AND me.strategy = 'none' AND me.state = 'queued'
   AND o.state = 'running' AND o.strategy = 'none' AND o.repo_id = me.repo_id ORDER BY o.seq
 
@@ -118,7 +119,7 @@ FROM workspaces w JOIN tasks t ON t.id = w.task_id JOIN repos r ON r.id = w.repo
 WHERE :all OR w.state != 'gone' ORDER BY w.created_at
 
 -- name: salvages
--- What was dropped is not there any more, though its commit may be for a while.
+-- Dropped salvages are left out, although their commits may exist for a while.
 SELECT s.id, s.task_id AS task, s.ref, s.commit_id AS "commit", s.base, s.files, s.reason, s.created_at, s.repo_id,
        r.path AS repo, s.partial, s.details, s.workspace_id AS workspace, t.state AS task_state
 FROM salvages s JOIN repos r ON r.id = s.repo_id JOIN tasks t ON t.id = s.task_id
@@ -135,7 +136,7 @@ SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message,
 FROM events WHERE seq > :after AND (:task IS NULL OR task_id = :task) ORDER BY seq LIMIT :limit
 
 -- name: events_of
--- Not "this task's, or all" in one statement: SQLite could not use the index for that.
+-- Separate from `events`: for "this task or all" in one statement SQLite could not use the index.
 SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message, reason, data
 FROM events WHERE task_id = :task AND seq > :after ORDER BY seq LIMIT :limit
 
@@ -145,7 +146,7 @@ SELECT * FROM (
     FROM events WHERE task_id = :task ORDER BY seq DESC LIMIT :limit) ORDER BY seq
 
 -- name: last_seq
--- The highest number ever given, also when that event was forgotten since.
+-- The highest number ever given, even if that event was deleted since.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS seq
 
 -- name: last_events
@@ -165,11 +166,11 @@ WHERE id = :id
 SELECT id, at FROM alerts WHERE acked_at IS NULL AND level = 'critical' ORDER BY id DESC
 
 -- name: critical_mark
--- Another one whenever other alerts are open and critical.
+-- A value that changes whenever other critical alerts are open.
 SELECT count(*) AS n, total(id) AS ids, total(at) AS moments FROM alerts WHERE acked_at IS NULL AND level = 'critical'
 
 -- name: pressing_alerts
--- The open ones first, the worst of them first, the newest of those first. Sorted without their long columns.
+-- Open alerts first, then by level, then the newest first. Sorted without their long columns.
 SELECT a.id, a.key, a.at, a.level, a.task_id AS task, a.message, a.remedy, a.count, a.details, a.acked_at, a.acked_by,
        a.acked_why
 FROM (SELECT id, row_number() OVER (
@@ -199,7 +200,7 @@ SELECT id, boot_id, pid, start_ticks, version, agents, lease_until, started_at, 
 ORDER BY started_at DESC LIMIT 1
 
 -- name: accounts
--- Those that are not used for a while.
+-- Accounts that are parked or stopped.
 SELECT agent, name, until, outcome, reason, task_id AS task, at FROM accounts ORDER BY agent, name
 
 -- name: workers
@@ -217,7 +218,7 @@ SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outco
 FROM crashes ORDER BY id DESC LIMIT :limit
 
 -- name: recovered_crashes
--- How many of late, of the newest thousand: a screen asks often.
+-- Crashes that were recovered recently, counted among the newest thousand only: a screen asks often.
 SELECT count(*) AS n FROM crashes
 WHERE id > (SELECT max(id) FROM crashes) - 1000 AND recorded_at >= :since AND restarted
 
@@ -226,7 +227,7 @@ SELECT c.worker, c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN worker
 WHERE c.generation = w.generation ORDER BY c.id
 
 -- name: crashes_of_worker
--- The newest first.
+-- Newest first.
 SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outcome, reason, error_text, workspace, branch,
        claim_released, restarted, decision, recent
 FROM crashes WHERE worker = :worker ORDER BY id DESC LIMIT :limit
@@ -241,7 +242,7 @@ SELECT id, kind, task_id AS task, by, at, why FROM requests WHERE answered_at IS
 SELECT state, count(*) AS n FROM tasks GROUP BY state
 
 -- name: living_counts
--- Each from its own index.
+-- Each count is read from the index of its state.
 SELECT 'queued' AS state, count(*) AS n FROM tasks WHERE state = 'queued'
 UNION ALL SELECT 'running', count(*) FROM tasks WHERE state = 'running'
 UNION ALL SELECT 'paused', count(*) FROM tasks WHERE state = 'paused'
@@ -253,14 +254,14 @@ SELECT agent, count(*) AS n FROM tasks WHERE state IN ('queued', 'running', 'pau
 SELECT id, path, common_dir FROM repos ORDER BY path
 
 -- name: over
--- Runs that are over, read from the index `runs_over` alone. `since` is a bucket's beginning; width 0: one bucket for all.
+-- Ended runs, read from the index `runs_over` alone. `since` is the beginning of a bucket. Width 0: one bucket for all.
 SELECT CASE WHEN :width THEN CAST(ended_at / :width AS INTEGER) * :width END AS since, agent, outcome, number,
        max(0.0, ended_at - started_at) AS seconds
 FROM runs INDEXED BY runs_over
 WHERE ended_at IS NOT NULL AND ended_at >= :after AND (:agent IS NULL OR agent = :agent)
 
 -- name: ends
--- What was forgotten is known by the day (UTC): whole days only, and not by the hour.
+-- Of runs that were forgotten, totals by day (UTC) are left: they are included for whole days, and not by the hour.
 SELECT since, agent, outcome, sum(runs) AS runs, sum(restarts) AS restarts, sum(timed) AS timed, sum(seconds) AS seconds,
        sum(forgotten) AS forgotten
 FROM (
@@ -274,7 +275,7 @@ FROM (
 GROUP BY since, agent, outcome ORDER BY since, agent, runs DESC
 
 -- name: took
--- Tokens and money of runs that are still recorded. Agents in :by_session tell the sum of their session in every run.
+-- Tokens and money of runs that are still recorded. Agents in :by_session report the sum of their session in every run.
 SELECT since, agent, sum(tokens) AS tokens, sum(input) AS input, sum(output) AS output, sum(cached) AS cached,
        sum(cost_usd) AS cost_usd
 FROM (
@@ -288,7 +289,7 @@ FROM (
 GROUP BY since, agent
 
 -- name: percentiles
--- Nearest rank: the shortest duration that so many percent of the runs do not exceed.
+-- Nearest rank: the shortest duration that this percentage of the runs does not exceed.
 SELECT since, agent, max(CASE WHEN k = (n + 1) / 2 THEN seconds END) AS p50,
        max(CASE WHEN k = (n * 95 + 99) / 100 THEN seconds END) AS p95
 FROM (
@@ -341,7 +342,7 @@ SELECT generation, coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost
 FROM usage WHERE task_id = :id GROUP BY generation ORDER BY generation
 
 -- name: usage_of_task
--- As queries/spending.sql has it.
+-- The same condition as in queries/spending.sql.
 SELECT coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd,
        count(*) - count(cost_usd) AS unpriced
 FROM usage WHERE (task_id = :id AND generation = :generation) OR (root_id = :id AND root_generation = :generation)
@@ -354,7 +355,7 @@ WITH RECURSIVE line(id, parent_id, depth) AS (
 SELECT id FROM line ORDER BY depth DESC LIMIT 1
 
 -- name: usage_lately
--- As queries/spending.sql has it.
+-- The same condition as in queries/spending.sql.
 SELECT wall, boottime, boot_id, input + output AS tokens, cost_usd, labels FROM usage
 WHERE boot_id = :boot_id AND boottime > :boottime - :window
 UNION ALL
@@ -379,7 +380,7 @@ FROM notices n LEFT JOIN deliveries d ON d.notice_id = n.id ORDER BY n.id, d.tar
 SELECT h.*, t.state AS probe_state FROM holds h LEFT JOIN tasks t ON t.id = h.probe_task ORDER BY h.scope, h.name
 
 -- name: unmet_needs
--- What a task waits for, directly or through others.
+-- The tasks that a task waits for, directly or through others.
 WITH RECURSIVE unmet(id) AS (
     SELECT needs_id FROM needs WHERE task_id = :id
     UNION

@@ -33,5 +33,6 @@ SELECT name, state, reason, since, at_once, run_id FROM workers
 WHERE state IN ('stopped', 'benched') AND run_id IN (SELECT value FROM json_each(:run_ids)) ORDER BY name
 
 -- name: release
--- What was kept for it may be taken by any other. `updated_at` stays: it says when the task's wait was decided.
+-- Any worker may claim the tasks that were kept for this one. `updated_at` stays: it is the moment when the task's wait
+-- was decided.
 UPDATE tasks SET worker = NULL WHERE state = 'queued' AND worker = :worker RETURNING id

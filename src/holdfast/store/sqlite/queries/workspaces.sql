@@ -28,7 +28,7 @@ UPDATE workspaces SET disposition = :disposition, reason = :reason, failures = 0
 WHERE id = :id AND state IN ('intended', 'ready', 'preserved')
 
 -- name: dispose_of_task
--- A member's that a retry had no use for is still preserved: nobody has looked into it since.
+-- A member's workspace that a retry did not use is still preserved. Its work may not be saved, so it is salvaged first.
 UPDATE workspaces SET disposition = CASE WHEN member != '' AND state = 'preserved' AND :disposition = 'clean' THEN 'salvage'
                                           ELSE :disposition END, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
 WHERE task_id = :task_id AND state IN ('intended', 'ready', 'preserved')
@@ -41,8 +41,8 @@ RETURNING failures
 UPDATE workspaces SET retry_at = NULL WHERE retry_at IS NOT NULL AND state != 'gone'
 
 -- name: to_clean
--- Unfinished endings: decided, not yet carried out. A workspace whose task runs or will run again is not here.
--- `!= 'gone'` is what lets SQLite use the index of those that are not: this is asked at every look.
+-- Dispositions that are decided but not yet carried out. Workspaces of tasks that run or will run again are left out.
+-- `!= 'gone'` lets SQLite use the partial index. This query runs at every pass.
 SELECT w.* FROM workspaces w JOIN tasks t ON t.id = w.task_id
 WHERE w.state != 'gone' AND w.state IN ('intended', 'ready') AND w.disposition IS NOT NULL AND t.state IN ('completed', 'failed', 'cancelled')
   AND (w.retry_at IS NULL OR w.retry_at <= :now)
@@ -58,7 +58,7 @@ UPDATE workspaces SET state = 'preserved', reason = :reason, expires_at = :expir
 WHERE id = :id AND state = :expected
 
 -- name: stays
--- Somebody asked to drop it, or its time was over, but its work cannot be saved: until somebody looks.
+-- An operator dropped the workspace, or it expired, but its work cannot be saved: it stays until a person looks at it.
 UPDATE workspaces SET disposition = 'preserve', reason = :reason, expires_at = NULL, updated_at = :now
 WHERE id = :id AND state = 'preserved'
 
@@ -72,7 +72,7 @@ WHERE w.expires_at <= :now AND w.state = 'preserved' AND w.disposition != 'salva
   AND t.state IN ('completed', 'failed', 'cancelled')
 
 -- name: expire_from_now
--- What was preserved in the future (the clock was set back since) stays for as long as it was to stay, from now on.
+-- Workspaces that were preserved in the future (the clock was set back since): their full time starts again now.
 UPDATE workspaces SET expires_at = expires_at - (updated_at - :now), updated_at = :now
 WHERE expires_at IS NOT NULL AND state = 'preserved' AND updated_at > :now + 60
 
@@ -81,7 +81,7 @@ UPDATE workspaces SET disposition = 'salvage', reason = :reason, failures = 0, r
 WHERE id = :id AND state = 'preserved' AND disposition != 'salvage' AND expires_at <= :now
 
 -- name: postpone
--- Somebody is in it: what they do there is to be saved, whatever was saved before.
+-- The workspace is in use: new work in it has to be saved, even if its work was saved before.
 UPDATE workspaces SET retry_at = :retry_at, disposition = CASE disposition WHEN 'clean' THEN 'salvage' ELSE disposition END
 WHERE id = :id AND state IN ('ready', 'preserved')
 
@@ -110,8 +110,8 @@ ON CONFLICT (repo_id, ref) DO UPDATE SET commit_id = excluded.commit_id, base = 
     reason = excluded.reason, created_at = excluded.created_at, partial = excluded.partial, details = excluded.details
 
 -- name: last_salvage
--- What the task's newest ended workspace left. An older salvage is behind what was committed since: never restored; nor
--- what was set aside when the task went back to a checkpoint.
+-- The salvage of the task's newest ended workspace. An older salvage is never restored: it is behind later commits.
+-- Work that was set aside when the task went back to a checkpoint is not restored either.
 SELECT s.* FROM salvages s WHERE json_extract(s.details, '$.dropped') IS NULL
   AND json_extract(s.details, '$.set_aside') IS NULL AND s.workspace_id = (
     SELECT w.id FROM workspaces w WHERE w.task_id = :task_id AND w.member = '' AND w.state IN ('trashed', 'gone')
@@ -129,7 +129,8 @@ DELETE FROM repos WHERE path = :path AND NOT EXISTS (SELECT 1 FROM tasks WHERE r
 UPDATE repos SET path = :path, common_dir = :common_dir WHERE path = :old
 
 -- name: move_words
--- Its schedules are other ones in the new place, as soon as a file has them there; an operator's word goes with it.
+-- In the new place the schedules are different ones, as soon as a file there lists them. An operator's choice to enable
+-- or disable a schedule moves along.
 INSERT INTO schedules (repo, name, file, listed, definition, word, word_by, cursor, last_fire, last_fired_at, last_task, crowded)
 SELECT :path, name, file, 0, json_set(definition, '$.repo', :path), word, word_by, cursor, last_fire, last_fired_at, last_task, crowded
 FROM schedules WHERE repo = :old

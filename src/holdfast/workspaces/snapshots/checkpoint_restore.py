@@ -1,8 +1,8 @@
-"""Going back to a checkpoint: files, index, HEAD and an operation under way become what they were, at the same path.
+"""Restore of a checkpoint: files, index, HEAD and an operation under way become what they were, at the same path.
 
-No agent runs meanwhile, and what lies there now was saved before: that is checked. Every step may be repeated: killed
-anywhere, the next start does all of them again. What git ignores stays as it is, but where a file of the checkpoint
-was. ADR 0021.
+No agent runs meanwhile. The present content was salvaged before, and that is checked. Every step can be repeated: after
+a kill at any point, the next start does all steps again. Files that git ignores stay, unless the checkpoint has a file
+at their path. See ADR 0021.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_LIMIT = 2**62
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What a checkpoint's message names."""
+    """The commits that a checkpoint's message names."""
 
     commit: str
     head: str | None = None
@@ -48,7 +48,7 @@ class Parts:
 
 
 async def parts_of(shadow: Shadow, commit: str) -> Parts:
-    """Raises GitFailed where there is no such commit."""
+    """Return the parts of a checkpoint. Raises GitFailed if the commit does not exist."""
     text = await shadow.run("cat-file", "commit", commit)
     found = dict(line.split(": ", 1) for line in text.partition("\n\n")[2].splitlines() if ": " in line)
     named = {name: found[name].strip() for name in ("head", "index", "state") if name in found}
@@ -56,7 +56,7 @@ async def parts_of(shadow: Shadow, commit: str) -> Parts:
 
 
 async def unreadable(git: Git, home: str, repo: Repo, commit: str) -> str | None:
-    """Why it cannot be gone back to; None: every object of it can be read (R-RES-06)."""
+    """Return why the checkpoint cannot be restored. None: every object of it can be read (R-RES-06)."""
     shadow = Shadow(home, repo, git)
     if not os.path.isdir(shadow.path):
         return f"the repository that holds it ({shadow.path}) is gone"
@@ -75,7 +75,7 @@ async def unreadable(git: Git, home: str, repo: Repo, commit: str) -> str | None
 
 
 async def fits(git: Git, home: str, repo: Repo, workspace: Workspace, commit: str) -> bool:
-    """Whether the task's branch, as the user's repository has it, has no commit that the checkpoint does not know."""
+    """True if the task's branch, in the user's repository, has no commit that the checkpoint lacks."""
     if workspace.branch is None:
         return True
     shadow = Shadow(home, repo, git)
@@ -103,7 +103,7 @@ async def go_back(
     rules: SalvageRules,
     own_git: str | None = None,
 ) -> str:
-    """In words, what became of the branch. `own_git`: the `.git` of a workspace that is a clone."""
+    """Restore the checkpoint. Return a text about the branch. `own_git`: the `.git` of a workspace that is a clone."""
     shadow = Shadow(home, repo, git, lender=own_git)
     source = source_of(git, repo, workspace, own_git)
     aside = scratch.make(home, "goback")
@@ -130,7 +130,7 @@ async def go_back(
 async def _put_files(
     shadow: Shadow, home: str, source: Source, parts: Parts, saved: str, rules: SalvageRules
 ) -> list[str]:
-    """Byte for byte; an agent's litter and what is ignored stay. Which ones were written."""
+    """Restore the files byte for byte. Litter and ignored files stay. Return the names of the written files."""
     everything = replace(rules, max_files=_NO_LIMIT, max_size=_NO_LIMIT)
     head = source.head = await _known_head(shadow, source)
     async with desk(shadow, home, source.tree) as table:
@@ -148,8 +148,11 @@ async def _put_files(
 
 
 async def _refuse_unsaved(shadow: Shadow, table: Desk, source: Source, parts: Parts) -> None:
-    """What is there is what was set aside, or (of an earlier try) the checkpoint's already. Anything else came since:
-    from a shell in it, say. A workspace that was just made has nothing set aside, and nothing to lose."""
+    """Raise Unsaved for a file that is neither in the last salvage nor in the checkpoint.
+
+    Files of the checkpoint come from an earlier try. Any other file is newer than the salvage, for example from a shell
+    in the workspace. A workspace that was just made has no salvage, and nothing to lose.
+    """
     workspace = source.workspace
     aside = await refs.tip(source.git, shadow.path, salvage_ref(workspace.task_id, workspace.id))
     if aside is None or workspace.state is WorkspaceState.INTENDED:
@@ -163,7 +166,7 @@ async def _refuse_unsaved(shadow: Shadow, table: Desk, source: Source, parts: Pa
 
 
 async def _without_absent(table: Desk, commit: str, saved: str) -> str:
-    """The tree without what was not on disk on purpose."""
+    """Return the checkpoint's tree without the files that were left out on disk on purpose."""
     try:
         with open(os.path.join(saved, ABSENT), "rb") as file:
             absent = [os.fsdecode(raw) for raw in file.read().split(b"\0") if raw]
@@ -176,7 +179,7 @@ async def _without_absent(table: Desk, commit: str, saved: str) -> str:
 
 
 async def _convert(shadow: Shadow, source: Source, parts: Parts, written: list[str]) -> None:
-    """Files that git called unchanged are as it checks them out: with the line ends of this checkout, and LFS."""
+    """Check out again the files that git called unchanged, to get this checkout's line ends and LFS content."""
     assert source.git_dir is not None
     env = {**await source.git.filters_off(source.tree), "GIT_DIR": source.git_dir}
     staged = parse(await source.git.run(*QUESTION, cwd=source.tree, env=env))
@@ -196,7 +199,7 @@ async def _convert(shadow: Shadow, source: Source, parts: Parts, written: list[s
 
 
 async def _known_head(shadow: Shadow, source: Source) -> str | None:
-    """What HEAD is now, if the shadow has it: only to read fewer files."""
+    """Return the commit of HEAD if the shadow has it. It is used only to read fewer files."""
     if source.git_dir is None:
         return None
     head = await stored(source.git, source.git_dir, source.common_dir, "HEAD")
@@ -204,7 +207,7 @@ async def _known_head(shadow: Shadow, source: Source) -> str | None:
 
 
 async def _write_out(shadow: Shadow, parts: Parts, aside: str) -> str:
-    """The saved state as files: `git/…`, `absent` and `branches`."""
+    """Write the saved state to files: `git/…`, `absent` and `branches`. Return their directory."""
     out = os.path.join(aside, "state")
     faults.effect("goback.write_out")
     os.mkdir(out)
@@ -221,7 +224,7 @@ async def _write_out(shadow: Shadow, parts: Parts, aside: str) -> str:
 
 
 async def _bring_objects(shadow: Shadow, source: Source, parts: Parts, saved: str, aside: str) -> None:
-    """What HEAD, the index and an operation need, back into the agent's repository, where it is not there any more."""
+    """Copy the objects that HEAD, the index and an operation need into the agent's repository, if missing there."""
     commits = [parts.head] if parts.head else []
     if parts.state is not None:
         commits += (await shadow.run("show", "--no-patch", "--format=%P", parts.state)).split()
@@ -229,7 +232,7 @@ async def _bring_objects(shadow: Shadow, source: Source, parts: Parts, saved: st
     if missing:
         options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow", "--no-auto-maintenance"]
         options.append("--no-recurse-submodules")
-        env = {**git_state.LOOKING, "GIT_ALLOW_PROTOCOL": "file"}  # a clone's settings could lead to another place
+        env = {**git_state.LOOKING, "GIT_ALLOW_PROTOCOL": "file"}  # a clone's settings could redirect to another URL
         faults.effect("goback.fetch")
         await source.git.run("fetch", *options, shadow.path, *missing, cwd=source.common_dir, settings=_BY_ID, env=env)
     index = os.path.join(saved, "git", "index")
@@ -248,7 +251,7 @@ async def _bring_objects(shadow: Shadow, source: Source, parts: Parts, saved: st
 
 
 async def _missing(source: Source, oids: Sequence[str]) -> list[str]:
-    """Those that its repository does not have."""
+    """Return the objects that the agent's repository does not have."""
     wanted = list(dict.fromkeys(oids))
     if not wanted:
         return []
@@ -258,7 +261,7 @@ async def _missing(source: Source, oids: Sequence[str]) -> list[str]:
 
 
 async def _put_branches(source: Source, saved: str) -> None:
-    """Branches and stashes of a clone that was made anew. One that exists is newer, or the user's: it stays."""
+    """Restore branches and stashes of a clone that was made anew. An existing ref stays: it is newer, or the user's."""
     assert source.git_dir is not None
     path = os.path.join(saved, BRANCHES)
     if not os.path.exists(path):
@@ -275,7 +278,7 @@ async def _put_branches(source: Source, saved: str) -> None:
 
 
 async def _put_head(source: Source, parts: Parts, saved: str) -> str:
-    """HEAD, and the task's branch if that is what HEAD stood for. No other branch is ever moved."""
+    """Restore HEAD, and the task's branch if HEAD named it. No other branch is ever moved. Return a text about it."""
     assert source.git_dir is not None
     text = ""
     with contextlib.suppress(FileNotFoundError), open(os.path.join(saved, "git", "HEAD"), encoding="utf-8") as file:
@@ -295,7 +298,7 @@ async def _put_head(source: Source, parts: Parts, saved: str) -> str:
             await source.git.run("update-ref", own, head, tip or "0" * len(head), cwd=source.common_dir)
             told = f"{source.workspace.branch} is at {head[:12]} again" + (f", it was at {tip[:12]}" if tip else "")
         if target is not None and await refs.tip(source.git, source.common_dir, target) != head:
-            target = None  # a branch that moved on, or is somebody else's: HEAD stands beside it
+            target = None  # the branch moved on, or is not the task's: detach HEAD instead of moving that branch
             told = f"HEAD is detached at {head[:12]}"
         env = {"GIT_DIR": source.git_dir}
         faults.effect("goback.head")
@@ -307,7 +310,7 @@ async def _put_head(source: Source, parts: Parts, saved: str) -> str:
 
 
 def _put_operation(git_dir: str, saved: str) -> None:
-    """A merge or rebase that is under way now ends; the one that was under way then goes on."""
+    """End the operation that is under way now, and restore the files of the one in the checkpoint."""
     for name in sorted(git_state.OF_AN_OPERATION):
         path = os.path.join(git_dir, name)
         if os.path.lexists(path):
@@ -320,7 +323,7 @@ def _put_operation(git_dir: str, saved: str) -> None:
 
 
 def _copy_in(source: str, git_dir: str, name: str) -> None:
-    """No link is followed: an agent may have made one that leads out of its workspace."""
+    """Copy a file into the git directory. No link is followed: an agent's link may lead out of its workspace."""
     target, place = os.path.join(git_dir, name), os.path.dirname(name)
     if os.path.realpath(os.path.dirname(target)) != os.path.normpath(os.path.join(os.path.realpath(git_dir), place)):
         raise WorkspaceProblem(f"{os.path.dirname(target)} is a link")
@@ -333,7 +336,7 @@ def _copy_in(source: str, git_dir: str, name: str) -> None:
 
 
 async def _put_index(source: Source, saved: str) -> None:
-    """The very index that was kept, or HEAD's. Its times are not those of the files now: git is told to look again."""
+    """Restore the kept index, or make one from HEAD. Then refresh it, because its file times are outdated."""
     assert source.git_dir is not None
     env = {**await source.git.filters_off(source.tree), "GIT_DIR": source.git_dir}
     kept, target = os.path.join(saved, "git", "index"), os.path.join(source.git_dir, "index")
@@ -345,5 +348,5 @@ async def _put_index(source: Source, saved: str) -> None:
         faults.effect("goback.reset")
         await source.git.run("read-tree", "HEAD", cwd=source.tree, env=env)
     code, _out, err = await source.git.ask("update-index", "-q", "--refresh", cwd=source.tree, env=env)
-    if code not in (0, 1):  # 1: something differs from the index, which is no trouble
+    if code not in (0, 1):  # 1: a file differs from the index, which is normal here
         raise WorkspaceProblem(f"the index that was kept cannot be read: {err.strip()}")

@@ -1,4 +1,4 @@
-"""How a run gets into a container, and how it is known that nothing of it runs any more."""
+"""Runs in containers: a launch is changed so that the agent runs in a container, and the container's end is proven."""
 
 from __future__ import annotations
 
@@ -22,26 +22,21 @@ from holdfast.processes.cgroups import base_name
 from holdfast.processes.identity import identify
 from holdfast.processes.port import LaunchSpec
 
-# What means the same inside. PATH, HOME and the toolchains' places are the machine's own: the image has its own.
+# Variables with the same meaning inside a container. PATH, HOME and the toolchains' paths belong to the machine.
 _ALSO_INSIDE = (
     "LANG", "LANGUAGE", "LC_*", "TERM", "COLORTERM", "TZ", "HOLDFAST_*",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 )  # fmt: skip
-_OUTSIDE_ONLY = (
-    "HOLDFAST_RUN_DIR",
-    "HOLDFAST_HOME",
-    "HOLDFAST_FAULT",
-    "HOLDFAST_FAULT_TRACE",
-    "HOLDFAST_FAULT_ONCE",
-    "HOLDFAST_BREAK",
-)
+_OUTSIDE_ONLY = ("HOLDFAST_RUN_DIR", "HOLDFAST_HOME")
 _LOOKS = 40
 _LOOK_AGAIN = 0.05
 
 
 class Enclosure:
-    """The containers of this home's runs. One container per run; it is made before the keeper, and started by what the
-    keeper runs in the agent's place (containers/client.py)."""
+    """The containers of this home's runs, one per run.
+
+    A container is made before the keeper. containers/client.py, which the keeper runs in place of the agent, starts it.
+    """
 
     def __init__(self, home: str, engines: Engines) -> None:
         self._home = base_name(home)
@@ -51,7 +46,7 @@ class Enclosure:
         await in_engines_thread(lambda: self._engine(spec).check(spec.container.image))
 
     async def enclose(self, spec: TaskSpec, workspace: Workspace, launch: LaunchSpec) -> tuple[LaunchSpec, str]:
-        """What the keeper runs instead, and the container's id."""
+        """Make the container of a run. Return the launch with the client in the agent's place, and the container id."""
         engine = self._engine(spec)
         order = Order(
             name=f"holdfast-{launch.run_id}",
@@ -74,14 +69,16 @@ class Enclosure:
             ender=[*client, "end", engine.socket, container],
             env={name: value for name, value in launch.env.items() if name.startswith("HOLDFAST_") or name == "PATH"},
             cwd="/",
-            # The engine holds these for the agent; here they would only bind the little client.
+            # The engine enforces the other limits on the agent. Outside they would only limit the small client.
             limits=RunLimits(output=launch.limits.output, output_kept=launch.limits.output_kept),
         ), container
 
     async def prove(self, spec: TaskSpec, workspace: Workspace, end: ProcessEnd) -> ProcessEnd:
-        """After a run's end: see that no container of it runs, and end it if its keeper could not. With that proven,
-        a keeper that took its proof to the grave is no riddle: all of the agent was in the container, and the client
-        outside died with its keeper."""
+        """Make sure, after a run's end, that no container of the run is running. Return the end with that proof.
+
+        Ends the container if the keeper could not. That also proves the end of a run whose keeper died without proof.
+        The whole agent was in the container, and the client outside died with its keeper.
+        """
         await in_engines_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
         if end.cause is Cause.EXITED and end.signal == boxed.ENGINE_LOST:
             return dataclasses.replace(end, cause=Cause.ENGINE_LOST)
@@ -90,7 +87,7 @@ class Enclosure:
         return ProcessEnd(cause=Cause.KEEPER_DIED, detail="the engine says that its container does not run")
 
     async def root(self, spec: TaskSpec, workspace: Workspace) -> Identity | None:
-        """The container's first process as this machine sees it, so that its work is seen; None where it does not."""
+        """Return the container's first process as this machine sees it, or None. It is watched for activity."""
         engine, container = self._engine(spec), workspace.container
         if container is None:
             return None
@@ -107,8 +104,11 @@ class Enclosure:
         return None
 
     async def silent(self, specs: Sequence[TaskSpec], also: Sequence[str]) -> Mapping[str, str]:
-        """Not on the engines' threads: all of them may be waiting for the one that is silent. One that never had a
-        container of this home is not missed: whoever wants its first waits for it, and says so."""
+        """Return the engines of these tasks and of `also` that do not answer, each with the reason.
+
+        This does not use the engines' threads: all of them may be waiting for the silent engine. An engine that never
+        had a container of this home is left out. The task that wants the first container there waits and reports that.
+        """
         wanted = {socket_of(spec.container) for spec in specs} & set(self._engines.all())
         return await in_thread(self._silent, wanted.union(also))
 
@@ -117,8 +117,11 @@ class Enclosure:
         return {socket: why for socket, why in asked.items() if why}
 
     def _holder(self, spec: TaskSpec, workspace: Workspace) -> Engine:
-        """The engine that has the container: DOCKER_HOST, and which sockets there are, may have changed since it was
-        made. While one that may have it does not answer, nobody knows."""
+        """Return the engine that has the workspace's container.
+
+        DOCKER_HOST and the existing sockets may have changed since the container was made, so all used engines are
+        asked. If none has it and one does not answer, the state is unknown: that engine's error is raised.
+        """
         usual = self._engine(spec)
         if workspace.container is None:
             return usual
@@ -138,10 +141,11 @@ class Enclosure:
 
 
 def inside(env: Mapping[str, str], wanted: Mapping[str, object], own: Sequence[str] = ()) -> dict[str, str]:
-    """The agent's environment in the container: what the task's settings pass and set, what its adapter and
-    account set, and what means the same there.
+    """Return the agent's environment in the container.
 
-    HOME is /tmp unless it is set: the user may be nobody that the image knows."""
+    It has what the task's settings pass and set, what adapter and account set (`own`), and what means the same there.
+    HOME is /tmp unless it is set: the image may not know the user.
+    """
     passed, chosen = wanted.get("pass", ()), wanted.get("set", {})
     assert isinstance(passed, list | tuple)
     assert isinstance(chosen, dict)

@@ -1,4 +1,7 @@
-"""The settings of how people are told of alerts. Part of the table in settings.py; in the user's own file only."""
+"""Settings for alert delivery and for trackers. Part of the table in settings.py.
+
+The delivery settings are taken from the user's own file only.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ HIDDEN = "…"
 
 
 def web_address(value: object) -> str:
-    """Empty, an address, or the place of one. What is wrong with it is told without it: its path may be a secret."""
+    """Parse an address, `env:NAME`, `file:PATH` or an empty text.
+
+    Error messages never quote the address, because its path may be a secret.
+    """
     address = text(value)
     if not address or address.startswith(("env:", "file:")):
         return secret_place(address)
@@ -22,8 +28,11 @@ def web_address(value: object) -> str:
 
 
 def plain_address(address: str) -> str:
-    """An address that a request can be made to, also where it was looked up at its place."""
-    from urllib.parse import urlsplit  # few commands need it, and all pay for what stands above
+    """Check that a request can be sent to the address, and return the address.
+
+    Also used for addresses that were looked up in a variable or a file.
+    """
+    from urllib.parse import urlsplit  # few commands need it, and every command pays for top-level imports
 
     try:
         parts = urlsplit(address)
@@ -38,7 +47,7 @@ def plain_address(address: str) -> str:
 
 
 def secret_place(value: object) -> str:
-    """Empty, `env:NAME` or `file:PATH`: the secret itself has no place in a file of settings."""
+    """Parse `env:NAME`, `file:PATH` or an empty text. A file of settings must not hold the secret itself."""
     place = text(value)
     how, _, where = place.partition(":")
     if place and not (
@@ -49,7 +58,7 @@ def secret_place(value: object) -> str:
 
 
 def without_path(address: str) -> str:
-    """What may be shown of an address: where it goes, not the token in it."""
+    """Return the part of an address that may be shown: its host, without the token in its path."""
     if not address.startswith(("http://", "https://")):
         return address
     from urllib.parse import urlsplit
@@ -64,23 +73,29 @@ def _own(default: object, parse: object, meaning: str) -> Setting:
 
 
 NOTIFY: dict[str, Setting] = {
-    "crash.notify": _own(True, boolean, "Send alerts about crashes too; off, they are still recorded and shown."),
+    "crash.notify": _own(
+        True, boolean, "true: alerts about crashes are sent too. false: they are only recorded and shown."
+    ),
     "notify.level": _own(
-        "warning", one_of("debug", "info", "warning", "critical"), "The mildest alert that is sent to people."
+        "warning", one_of("debug", "info", "warning", "critical"), "The lowest level of alerts that are sent to people."
     ),
     "notify.command": _own(
-        [], words, "A command that gets every notice: JSON on its standard input; exit 0 is success."
+        [], words, "A command that gets every delivery as JSON on its standard input. Exit code 0 is success."
     ),
     "notify.webhook": _own(
-        "", web_address, "An address that every notice is posted to as JSON; or `env:NAME`, `file:PATH`."
+        "", web_address, "An address that every delivery is posted to as JSON, or `env:NAME`, `file:PATH`."
     ),
-    "notify.secret": _own("", secret_place, "Where the secret is that notices to the address are signed with."),
-    "notify.resolved": _own(False, boolean, "Send also when an alert was acknowledged, or its cause is over."),
+    "notify.secret": _own(
+        "", secret_place, "Where the secret is that signs deliveries to `notify.webhook`: `env:NAME` or `file:PATH`."
+    ),
+    "notify.resolved": _own(
+        False, boolean, "true: also send when an alert was acknowledged or its cause is over. false: do not."
+    ),
     "notify.timeout": _own(10.0, parse_duration, "How long one attempt to send may take."),
     "notify.attempts": _own(
         8,
         count(1),
-        "How often a notice is tried before it is given up, with an event; waits double from 2 s to 10 m.",
+        "How many attempts a delivery has. Then it is given up, with an event. Waits double from 2 s to 10 m.",
     ),
 }
 
@@ -89,23 +104,23 @@ TRACKERS: dict[str, Setting] = {
     "tracker.kind": Setting(
         "builtin",
         one_of("builtin", "beads"),
-        "Where work comes from besides `holdfast add`: `beads` takes ready issues of repositories that have a `.beads` "
-        "directory, and runs its command.",
+        "Where tasks come from, in addition to `holdfast add`. `builtin`: nowhere else. `beads`: ready issues of "
+        "repositories with a `.beads` directory, read by the tracker's command.",
         user_only=DANGEROUS,
     ),
     "tracker.command": Setting(
-        [], words, "The command line of the tracker; empty: `br`, else `bd`, from PATH.", user_only=DANGEROUS
+        [], words, "The command line of the tracker. Empty: `br`, else `bd`, from PATH.", user_only=DANGEROUS
     ),
     "tracker.poll": Setting(
         30.0,
         parse_duration,
-        "How often a tracker is looked at while there is room for a task; not more often than every 50ms.",
+        "How often a tracker is queried while a slot is free. Not more often than every 50ms.",
     ),
     "tracker.timeout": Setting(
-        10.0, parse_duration, "A tracker's command that takes longer is ended, and asked later."
+        10.0, parse_duration, "A tracker command that takes longer than this is ended and retried later."
     ),
-    "tracker.label": Setting("", text, "Only issues with this label are taken; empty: all that are ready."),
+    "tracker.label": Setting("", text, "Only issues with this label become tasks. Empty: all ready issues."),
     "tracker.close_on_complete": Setting(
-        True, boolean, "A completed task closes its issue, naming its branch; otherwise a person does."
+        True, boolean, "true: a completed task closes its issue and names the branch. false: a person closes the issue."
     ),
 }

@@ -20,10 +20,12 @@ from holdfast.core.health.diagnosis import STOP_WHY, Condition, Diagnosis
 from holdfast.core.health.signs import NearLimit
 from holdfast.core.model import StopWhy
 from holdfast.processes.port import Observer
-from holdfast.supervisor.context import Bell, Context, Patient
+from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.health import alerts
 from holdfast.supervisor.health.run_facts import Watch
 from holdfast.supervisor.log import debug, say_trouble
+from holdfast.supervisor.ports import Patient
+from holdfast.supervisor.service import Service
 from holdfast.workspaces.snapshots.change_detection import Change, changed_since
 
 TICK = 30.0  # the backstop (R-TERM-03)
@@ -36,7 +38,7 @@ BREATH = 0.02  # between two looks at a run that writes faster than we read
 SNAPSHOT_SHARE = 50.0  # a snapshot is followed by so many times its cost without one: at most 2 % of a core
 
 
-class Health:
+class Health(Service):
     """A service of the supervisor. Attempts tell which runs begin, are being ended, and are over."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
@@ -57,7 +59,7 @@ class Health:
 
     def began(self, patient: Patient) -> None:
         if self._observer is None:
-            self._observer = self._context.processes.observe(self._on_change)
+            self._observer = self._context.ports.processes.observe(self._on_change)
         now = self._now()
         view = self._observer.watch(patient.run_id, patient.signs, patient.agent if patient.adopted else None, now)
         watch = self._watches[patient.run_id] = Watch(patient, view, now)

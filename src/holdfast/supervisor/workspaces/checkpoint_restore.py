@@ -53,7 +53,7 @@ async def can_go_on(context: Context, task_id: str) -> bool:
     task, repo, chosen = await context.writer.write(find)
     if chosen is None or chosen.automatic:
         return True  # without it, it starts from what was salvaged, or from its branch
-    problem = await context.strategy_of(task.spec).readable(repo, chosen.checkpoint.commit)
+    problem = await context.ports.strategy_of(task.spec).readable(repo, chosen.checkpoint.commit)
     if problem is None:
         return True
     number = chosen.checkpoint.number
@@ -94,7 +94,7 @@ async def go_back_anew(
     context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace, chosen: GoingBack
 ) -> str | None:
     """In a workspace that was just made; in words, how. None: not to be done, and told."""
-    number, strategy = chosen.checkpoint.number, context.strategy_of(task.spec)
+    number, strategy = chosen.checkpoint.number, context.ports.strategy_of(task.spec)
     if not chosen.automatic:
         await _refuse_unreadable(context, task, repo, chosen)
         if not await strategy.fits(repo, workspace, chosen.checkpoint.commit):
@@ -126,7 +126,7 @@ async def _set_aside(context: Context, task: Task, repo: Repo, workspace: Worksp
 
 async def _refuse_unreadable(context: Context, task: Task, repo: Repo, chosen: GoingBack) -> None:
     number = chosen.checkpoint.number
-    problem = await context.strategy_of(task.spec).readable(repo, chosen.checkpoint.commit)
+    problem = await context.ports.strategy_of(task.spec).readable(repo, chosen.checkpoint.commit)
     if problem is not None:
         raise LaunchError(
             f"Task {task.id} cannot go back to checkpoint {number}: {problem}. Nothing was changed. "
@@ -136,7 +136,7 @@ async def _refuse_unreadable(context: Context, task: Task, repo: Repo, chosen: G
 
 async def _go_back(context: Context, task: Task, repo: Repo, workspace: Workspace, chosen: GoingBack) -> str:
     try:
-        return await context.strategy_of(task.spec).go_back(
+        return await context.ports.strategy_of(task.spec).go_back(
             repo, workspace, chosen.checkpoint.commit, rules_for(context, task)
         )
     except Unsaved:

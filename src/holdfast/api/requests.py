@@ -1,0 +1,80 @@
+"""Requests that a supervisor carries out: read one's result, wait for it, and put it into words."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from holdfast.api.queries import Queries
+from holdfast.base.errors import NotFound, Unavailable
+from holdfast.core.model import RequestKind
+from holdfast.core.tasks.requests import RequestAnswer, parse_answer
+
+POLL_INTERVAL = 0.02  # seconds
+_PARTICIPLES = {RequestKind.PAUSE: "paused", RequestKind.CANCEL: "cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutcome:
+    """The end of a request about a task: True if it was carried out, and a sentence for the user."""
+
+    is_done: bool
+    message: str
+
+
+def read_result(queries: Queries, request: int) -> RequestAnswer | None:
+    """Return the answer to the request, or None while there is none. Raise NotFound if the request was deleted."""
+    rows = queries.view("request", id=request)
+    if not rows:
+        raise NotFound("The request was forgotten meanwhile.")
+    text = rows[0]["answer"]
+    return None if text is None else parse_answer(text)
+
+
+def wait_for_result(queries: Queries, request: int, deadline: float, *, if_gone: str, if_late: str) -> RequestAnswer:
+    """Wait for the answer to the request until `deadline` (`time.monotonic`).
+
+    Raise Unavailable with `if_gone` when the supervisor ended without an answer, with `if_late` at the deadline.
+    """
+    while time.monotonic() < deadline:
+        running = queries.supervisor()  # read before the answer: the last act of a supervisor may be to answer
+        answer = read_result(queries, request)
+        if answer is not None:
+            return answer
+        if running is None:
+            raise Unavailable(if_gone)
+        time.sleep(POLL_INTERVAL)
+    raise Unavailable(if_late)
+
+
+def wait_for_task_request(
+    queries: Queries, request: int, kind: RequestKind, task_id: str, patience: float
+) -> RequestOutcome:
+    """Wait at most `patience` seconds until the request to pause or cancel the task is answered."""
+    answer = wait_for_result(
+        queries,
+        request,
+        time.monotonic() + patience,
+        if_gone=f"The supervisor ended. The request to {kind} {task_id} stays recorded.",
+        if_late=f"The supervisor has not {_PARTICIPLES[kind]} task {task_id} yet. The request stays recorded. "
+        f"See `holdfast why {task_id}`.",
+    )
+    return describe_answer(kind, task_id, answer)
+
+
+def find_outcome(queries: Queries, request: int, kind: RequestKind, task_id: str) -> RequestOutcome | None:
+    """Return the outcome of the request to pause or cancel the task, or None while there is no answer."""
+    try:
+        queries.state(task_id)
+        answer = read_result(queries, request)
+    except NotFound:
+        return RequestOutcome(False, f"Task {task_id} was forgotten meanwhile.")
+    return None if answer is None else describe_answer(kind, task_id, answer)
+
+
+def describe_answer(kind: RequestKind, task_id: str, answer: RequestAnswer) -> RequestOutcome:
+    """Return the outcome that an answer means for a request to pause or cancel the task."""
+    participle = _PARTICIPLES[kind]
+    if answer.is_done(kind):
+        return RequestOutcome(True, f"{participle.capitalize()} {task_id}.")
+    return RequestOutcome(False, f"Task {task_id} was not {participle}: {answer.text}.")

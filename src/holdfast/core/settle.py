@@ -1,0 +1,210 @@
+"""The settlement: what becomes of a task when a run of it has ended. Pure.
+
+The policy decides about the outcome. `settle` passes that decision through `STEPS`, in order: each step may change it
+for one reason, and sees the same facts. The supervisor calls `settle` twice: before it saves the work, to learn whether
+the task has ended, and again in the transaction that records the settlement, with the facts that this transaction
+reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.base.instant import Instant
+from holdfast.core.dispatch.holds import Hold, is_outage
+from holdfast.core.dispatch.mass_death import Death
+from holdfast.core.dispatch.spending import held_to
+from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord, after_run
+from holdfast.core.model import PauseReason, Task
+from holdfast.core.runs.crashes import CRASHES
+from holdfast.core.runs.outcome import Verdict
+from holdfast.core.runs.policy import Action, Decision, decide, with_the_clock
+from holdfast.core.runs.retry_budgets import Limits, Spend
+from holdfast.core.workflows.advance import StageOutcome, advance
+from holdfast.core.workflows.next_stage import Following
+
+BEHIND_PROBE = 0.25  # of the hold's time: so much later than the next probe a failed one comes back
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProviderHold:
+    """The hold of the task's provider, before and after this ending."""
+
+    before: Hold | None
+    after: Hold | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerFacts:
+    """The named worker that had the task."""
+
+    record: WorkerRecord
+    crashes: Sequence[Instant]  # since an operator started the worker last
+    restarts: bool  # its settings let it go on after a crash
+    is_configured: bool  # the settings still name it
+    keeps_tasks: bool  # `crash.release_claims = false`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettleFacts:
+    """Everything that a settlement depends on."""
+
+    task: Task
+    verdict: Verdict
+    ledger: Sequence[Spend]
+    limits: Limits
+    decided: Instant  # when the supervisor looked at the outcome
+    recorded: Instant  # when the settlement is recorded: later, because work was saved in between
+    jitter: float  # in [0, 1)
+    stage: StageOutcome | None = None
+    spent: str = ""  # the spending cap of the task that is used up, in words
+    crossed: Sequence[str] = ()  # names of the shared caps that this run used up
+    death: Death | None = None
+    loses_session: bool = False  # each run has a container of its own, and its session goes with it
+    provider: ProviderHold | None = None
+    worker: WorkerFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settlement:
+    """A decision, with what else follows from the same facts."""
+
+    decision: Decision
+    following: Following | None = None  # the next stage
+    worker_crash: CrashDecision | None = None
+
+
+Step = Callable[[Settlement, SettleFacts], Settlement]
+
+
+def settle(facts: SettleFacts) -> Settlement:
+    """Return what becomes of the task: the policy's decision, changed by each of `STEPS`."""
+    return _through(STEPS, facts)
+
+
+def settle_member(facts: SettleFacts) -> Settlement:
+    """Return what the end of one member of a parallel stage means for others. Its task goes on."""
+    return _through(MEMBER_STEPS, facts)
+
+
+def _through(steps: Sequence[Step], facts: SettleFacts) -> Settlement:
+    settlement = outcome_policy(facts)
+    for step in steps:
+        settlement = step(settlement, facts)
+    return settlement
+
+
+def outcome_policy(facts: SettleFacts) -> Settlement:
+    """Ask the policy table: outcome → action, paid from retry budgets."""
+    return Settlement(decision=decide(facts.verdict, facts.ledger, facts.limits, facts.decided, facts.jitter))
+
+
+def spare_mass_death(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Requeue at no cost a task whose agent died together with many others (R-CRASH-07)."""
+    decision = settlement.decision
+    if facts.death is None or not facts.death.is_mass or decision.action not in (Action.REQUEUE, Action.FAIL):
+        return settlement
+    spared = replace(
+        decision,
+        action=Action.REQUEUE,
+        reason=f"{decision.reason} (one of many agents that died at once; its budgets are untouched)",
+        spends=(),
+        failure=None,
+        alert=False,
+        delay=0.0,
+    )
+    return replace(settlement, decision=spared)
+
+
+def next_stage(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Move a task of a workflow to its next stage, or let its stage be tried again."""
+    decision, following = advance(
+        facts.task, settlement.decision, facts.stage, facts.verdict, facts.ledger, facts.limits
+    )
+    return replace(settlement, decision=decision, following=following)
+
+
+def enforce_spending(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Pause a task that would go on although a spending cap is used up."""
+    return replace(settlement, decision=held_to(settlement.decision, facts.spent, facts.crossed))
+
+
+def end_container_session(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Begin a new session after a run in a container: the session's files went with the container.
+
+    A login or a bill that failed in there may be fine outside, where the account's own directory is. So the account is
+    not stopped.
+    """
+    if not facts.loses_session:
+        return settlement
+    parking = settlement.decision.parking
+    is_stopped = parking is not None and parking.until is None
+    decision = replace(settlement.decision, keeps_session=False, parking=None if is_stopped else parking)
+    return replace(settlement, decision=decision)
+
+
+def rebase_delay(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Move the decision's moments if the wall clock was set while work was saved."""
+    return replace(settlement, decision=with_the_clock(settlement.decision, facts.decided, facts.recorded))
+
+
+def wait_behind_probe(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Let another task be the next probe of the provider.
+
+    A task that fails for a reason of its own then holds nobody else up.
+    """
+    decision, hold = settlement.decision, None if facts.provider is None else facts.provider.after
+    if decision.action is not Action.REQUEUE or hold is None or hold.until is None or hold.failures == 0:
+        return settlement
+    left = hold.until - facts.recorded.wall
+    if left <= 0:
+        return settlement
+    delay = max(decision.delay, left + BEHIND_PROBE * left)
+    return replace(settlement, decision=replace(decision, delay=delay))
+
+
+def one_alert_per_provider(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Raise no alert for the task when its provider's outage has one."""
+    if not raises_outage_alert(settlement.decision, facts.provider):
+        return settlement
+    return replace(settlement, decision=replace(settlement.decision, alert=False))
+
+
+def raises_outage_alert(decision: Decision, provider: ProviderHold | None) -> bool:
+    """True if the task pauses for an outage that its provider's hold knows of."""
+    before = None if provider is None else provider.before
+    return decision.pause is PauseReason.OUTAGE and before is not None and is_outage(before)
+
+
+def keep_worker(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Decide what a crash means for the named worker that had the task, and whether the task waits for that worker."""
+    worker, decision = facts.worker, settlement.decision
+    if worker is None or facts.verdict.outcome not in CRASHES:
+        return settlement
+    crash = after_run(
+        facts.verdict.outcome,
+        worker.record,
+        worker.crashes,
+        worker.restarts,
+        facts.limits,
+        facts.recorded,
+        is_paid=bool(decision.spends),  # a mass death spends nothing, of the task or of the worker
+    )
+    if crash.counts and worker.keeps_tasks:
+        waits = decision.action is Action.REQUEUE and worker.is_configured
+        decision = replace(decision, keeps_worker=waits)
+    return replace(settlement, decision=decision, worker_crash=crash)
+
+
+STEPS: tuple[Step, ...] = (
+    spare_mass_death,
+    next_stage,
+    enforce_spending,
+    end_container_session,
+    rebase_delay,
+    wait_behind_probe,
+    one_alert_per_provider,
+    keep_worker,
+)
+MEMBER_STEPS: tuple[Step, ...] = (wait_behind_probe, one_alert_per_provider, spare_mass_death)

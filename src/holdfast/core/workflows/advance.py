@@ -1,0 +1,109 @@
+"""From the end of a stage to the decision about its task. Pure.
+
+`next_stage.follow` chooses the next stage. This module turns that choice into a `Decision`, as the policy makes one for
+a task without stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.core.model import PauseReason, Task
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.retry_budgets import Budget, Limits, Spend, spent
+from holdfast.core.workflows.next_stage import Following, StageEnd, Step, follow, is_over
+from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.workflow import Ruling
+
+OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_disabled"})
+"""Failures that end the task, whatever its stage says of failing: the task's own budgets are spent."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageOutcome:
+    """What a stage came to. With `cut_short`, only its gate is still to be asked."""
+
+    result: Result | None = None
+    cut_short: str = ""  # the run whose gate was ended by a stop
+
+
+def advance(
+    task: Task,
+    decision: Decision,
+    stage: StageOutcome | None,
+    verdict: Verdict,
+    ledger: Sequence[Spend],
+    limits: Limits,
+) -> tuple[Decision, Following | None]:
+    """Return what follows for the task when its stage has ended.
+
+    The policy's decision stands while the stage goes on: after a crash, a limit, or an operator's pause.
+    """
+    if is_over(task.spec.stages, task.progress):
+        return replace(decision, spends=()), None  # nothing ran: a person approved the last stage
+    if stage is None or stage.result is None or decision.action not in (Action.COMPLETE, Action.FAIL):
+        return decision, None
+    failure = decision.failure or str(verdict.outcome)
+    following = follow(
+        task.spec.stages,
+        task.progress,
+        StageEnd(
+            completed=decision.action is Action.COMPLETE,
+            reason=verdict.reason if failure == str(verdict.outcome) else decision.reason,
+            failure=failure,
+            text=stage.result.text,
+            gate=stage.result.gate,
+            ruling=Ruling(stage.result.ruling) if stage.result.ruling else None,
+            is_final=failure in OF_THE_TASK,
+            may_try=verdict.outcome in (Outcome.COMPLETED, Outcome.FAILED),
+            runs_left=spent(ledger, Budget.RUNS) + 1 < limits.runs,
+        ),
+    )
+    decided = _decided(task, decision, following)
+    if decided.stage is not None and gives_resumes_back(limits, following):
+        decided = replace(decided, stage={**decided.stage, "gives_resumes_back": True})
+    return decided, following
+
+
+def _decided(task: Task, decision: Decision, following: Following) -> Decision:
+    stages, progress = task.spec.stages, following.progress
+    spends = (Budget.STAGE,) if following.failure is None else (Budget.RUNS,)
+    if following.step is Step.FAIL:
+        if decision.action is Action.FAIL and decision.failure == following.failure:
+            return replace(decision, reason=following.reason)
+        return Decision(action=Action.FAIL, reason=following.reason, failure=following.failure, spends=spends)
+    if following.step is Step.COMPLETE:
+        return Decision(action=Action.COMPLETE, reason=following.reason, spends=spends)
+    at = stages[progress.stage]
+    told = {
+        "step": str(following.step),
+        "stage": progress.stage,
+        "name": at.name,
+        "try": progress.tries + 1,
+        "turn": turn_of(task, progress.stage, progress.turns) - 1,
+        "from": stages[task.progress.stage].name,
+        "passed": following.passed,
+        "failure": following.failure,
+    }
+    waits = following.step is Step.WAIT
+    return Decision(
+        action=Action.PAUSE if waits else Action.REQUEUE,
+        reason=following.reason,
+        pause=PauseReason.APPROVAL if waits else None,
+        spends=spends,
+        keeps_session=following.keeps_session,
+        stage=told,
+    )
+
+
+def turn_of(task: Task, index: int, turns: Mapping[str, int]) -> int:
+    """Return how often the task was sent back to the stage `index`, or by it, counted from 1."""
+    name = task.spec.stages[index].name
+    return 1 + sum(turns.get(stage.name, 0) for stage in task.spec.stages if name in (stage.name, stage.back_to))
+
+
+def gives_resumes_back(limits: Limits, following: Following) -> bool:
+    """True if a passed stage gives the resumes back that were spent before it (R-RES-05)."""
+    return limits.reset_on_progress and following.passed
