@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, moment
-from holdfast.api.tasks.why.reason import Cause, WaitKind, WaitReason
+from holdfast.api.tasks.why.reason import WaitCause, WaitKind, WaitReason
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
@@ -46,7 +46,7 @@ def _some(names: Sequence[str], most: int = 2) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _account_state(cause: Cause) -> str:
+def _account_state(cause: WaitCause) -> str:
     return "stopped" if cause.until is None else f"parked until {moment(cause.until)}"
 
 
