@@ -13,7 +13,7 @@ from holdfast.base.text import one_line
 from holdfast.base.units import parse_duration, parse_size, show_duration
 
 if TYPE_CHECKING:
-    from holdfast.api.tasks.models import Usage
+    from holdfast.api.tasks.models import UsageRow
 
 
 def duration(seconds: float) -> str:
@@ -29,7 +29,7 @@ def money(dollars: float) -> str:
     return f"${dollars:.4f}" if 0 < dollars < 1 else f"${dollars:.2f}"
 
 
-def took(total: Usage) -> str:
+def took(total: UsageRow) -> str:
     """Return tokens, money, turns and model in words; empty when nothing is known."""
     words = []
     if total.get("input") or total.get("output"):

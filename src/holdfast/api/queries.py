@@ -18,9 +18,9 @@ from holdfast.base.stored_json import recorded, understood
 from holdfast.store.open import open_reader
 
 if TYPE_CHECKING:
-    from holdfast.api.fleet.models import AlertRow, CrashRow, SpentBudgetRow, SupervisorRow, WorkerState
+    from holdfast.api.fleet.models import AlertRow, CrashRow, SpentBudgetRow, SupervisorRow, WorkerStateRow
     from holdfast.api.home.models import EventRow, RepoRow, RequestRow
-    from holdfast.api.tasks.models import Completion, JsonObject, RunRow, TaskDetails, TaskRow, TaskState, UnmetNeed
+    from holdfast.api.tasks.models import Completion, JsonObject, RunRow, TaskDetails, TaskRow, TaskStateRow, UnmetNeed
     from holdfast.api.work.models import CheckpointRow, SalvageRow, WorkspaceRow
 
 _SETTINGS = ("labels", "max_resumes", "timeout", "grace", "orphan_grace")
@@ -136,9 +136,9 @@ class Queries:
         task["spends"] = self._reader.view("spends", id=task_id, generation=task["generation"])
         return cast("TaskDetails", task)
 
-    def state(self, task_id: str) -> TaskState:
+    def state(self, task_id: str) -> TaskStateRow:
         """Return the task's own row alone: cheap enough to ask again and again."""
-        return cast("TaskState", self._raw_state(task_id))
+        return cast("TaskStateRow", self._raw_state(task_id))
 
     def _raw_state(self, task_id: str) -> JsonObject:
         found = self._reader.view("task", id=task_id)
@@ -211,8 +211,8 @@ class Queries:
     def request(self, request_id: int) -> RequestRow:
         return cast("RequestRow", self._reader.view("request", id=request_id)[0])
 
-    def worker_states(self) -> list[WorkerState]:
-        return cast("list[WorkerState]", self._reader.view("workers"))
+    def worker_states(self) -> list[WorkerStateRow]:
+        return cast("list[WorkerStateRow]", self._reader.view("workers"))
 
     def spent_budgets(self) -> list[SpentBudgetRow]:
         return cast("list[SpentBudgetRow]", self._reader.view("spent_budgets"))

@@ -21,7 +21,7 @@ from holdfast.api.fleet.models import FleetRow
 from holdfast.api.fleet.view import Counts, FleetReader, Picture
 from holdfast.api.queries import Queries
 from holdfast.api.tasks.live_cost import Cost, LiveCosts
-from holdfast.api.tasks.why.reason import Host
+from holdfast.api.tasks.why.reason import SupervisorFacts
 from holdfast.base.errors import HoldfastError, Unavailable
 
 Row = dict[str, Any]
@@ -36,7 +36,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def seen(picture: Picture) -> list[tuple[FleetRow, str]]:
     """With the reasons that there would be if a supervisor ran, at one moment."""
-    around = replace(picture.around, supervisor=Host(pid=1, agents=1, held=None))
+    around = replace(picture.around, supervisor=SupervisorFacts(pid=1, agents=1, held=None))
     return [(row, around.why(row, 1e9)) for row in picture.rows]
 
 

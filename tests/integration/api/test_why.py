@@ -10,13 +10,14 @@ import pytest
 
 from holdfast.api.tasks.why.circumstances import Circumstances
 from holdfast.api.tasks.why.read import is_announced, with_raise
-from holdfast.api.tasks.why.reason import Candidate, Cause, Host, WaitKind, WaitReason
+from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
 from holdfast.api.tasks.why.text import as_json, clause, sentences
 from holdfast.core.dispatch.terms import Lane
 from holdfast.core.dispatch.workers import Worker
 
 NOW = 1_800_000_000.0
-UP = Circumstances(supervisor=Host(pid=1, agents=2, held=None))
+UP = Circumstances(supervisor=SupervisorFacts(pid=1, agents=2, held=None))
+FULL = Circumstances(supervisor=SupervisorFacts(pid=1, agents=2, held="the disk is full"))
 
 
 def row(**more: Any) -> Any:
@@ -44,7 +45,12 @@ def kinds(around: Circumstances, task: Any) -> list[WaitKind]:
         ),
         (UP, row(not_before=NOW + 5), WaitKind.NOT_BEFORE, "not before"),
         (UP, row(not_before=NOW + 5, runs=1, reason="crashed"), WaitKind.BACK_OFF, "; crashed"),
-        (replace(UP, supervisor=Host(1, 2, "the disk is full")), row(), WaitKind.PRESSURE, "held: the disk is full"),
+        (
+            FULL,
+            row(),
+            WaitKind.PRESSURE,
+            "held: the disk is full",
+        ),
         (UP, row(issue="X-1"), WaitKind.ISSUE, "its issue X-1 is not ours now"),
         (UP, row(worker="web"), WaitKind.WORKER, "for worker web, which is not there"),
         (replace(UP, checkouts={"r": "t0"}), row(strategy="none"), WaitKind.CHECKOUT, "its checkout is in use by t0"),
@@ -90,7 +96,7 @@ def test_the_first_reason_makes_the_clause(around: Circumstances, task: Any, kin
 
 def test_workers_are_the_only_lanes_where_no_anonymous_agent_runs() -> None:
     lanes = (Worker(lane=Lane(name="web", agent="claude"), restart=True),)
-    around = replace(UP, supervisor=Host(1, 0, None), lanes=lanes)
+    around = replace(UP, supervisor=SupervisorFacts(1, 0, None), lanes=lanes)
     ready: Any = {"web": {"name": "web", "state": "ready", "reason": "-"}}
     assert kinds(replace(around, workers=ready), row()) == [WaitKind.ANY_WORKER]
     assert kinds(around, row()) == [WaitKind.ANY_WORKER], "a supervisor will start it"
@@ -110,7 +116,7 @@ def test_what_is_held_is_asked_with_the_facts_of_the_task() -> None:
 
     def test(task: Candidate) -> WaitReason:
         asked.append(task)
-        return WaitReason(kind=WaitKind.BUDGET, causes=(Cause(name="day", reason="the day is spent"),))
+        return WaitReason(kind=WaitKind.BUDGET, causes=(WaitCause(name="day", reason="the day is spent"),))
 
     task = row(account="work", labels={"team": "web"})
     assert replace(UP, tests=(test,)).clause(task, NOW) == "held: the day is spent"
@@ -119,7 +125,7 @@ def test_what_is_held_is_asked_with_the_facts_of_the_task() -> None:
 
 @pytest.mark.parametrize("kind", WaitKind)
 def test_every_kind_has_words_and_json(kind: WaitKind) -> None:
-    cause = Cause(name="provider:x", state="stopped", reason="why", since=NOW, until=NOW + 60)
+    cause = WaitCause(name="provider:x", state="stopped", reason="why", since=NOW, until=NOW + 60)
     reason = WaitReason(
         kind=kind, name="n", text="t", causes=(cause,), tasks=("t0",), count=1, limit=1, until=NOW, command="holdfast x"
     )

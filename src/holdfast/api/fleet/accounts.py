@@ -17,7 +17,7 @@ from holdfast.intake.accounts import UserAccounts
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AccountRow, HoldRow, ShutAccountRow
-    from holdfast.api.tasks.models import TaskState
+    from holdfast.api.tasks.models import TaskStateRow
     from holdfast.store.port.transaction import Transaction
 
 SHORT_PAUSE = 10.0  # seconds, before and after the moment at which a task is due
@@ -68,7 +68,7 @@ def resume_account(home: str, word: str) -> list[str]:
     return change_store(home, open_account)
 
 
-def resumes_within_seconds(queries: Queries, task: TaskState) -> bool:
+def resumes_within_seconds(queries: Queries, task: TaskStateRow) -> bool:
     """True if the pause ends within seconds (a new session, a short limit), so `run` keeps watching."""
     at = task["resume_after"] if task["state"] == "paused" else None
     return at is not None and abs(at - clock.now().wall) < SHORT_PAUSE and queries.supervisor() is not None

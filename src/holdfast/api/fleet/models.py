@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 if TYPE_CHECKING:
-    from holdfast.api.tasks.models import JsonObject, Progress, StageRow
+    from holdfast.api.tasks.models import JsonObject, ProgressRow, StageRow
 
 
 class AlertCounts(TypedDict):
@@ -51,7 +51,7 @@ class FleetRow(TypedDict):
     repo: str
     runs: int
     open_runs: list[str]
-    last_run: tuple[str, float | None, str | None, Progress | None] | None
+    last_run: tuple[str, float | None, str | None, ProgressRow | None] | None
     needs: dict[str, str]
     issue: str | None
     tokens: int | None
@@ -248,7 +248,7 @@ class SpentBudgetRow(TypedDict):
     at: float
 
 
-class WorkerState(TypedDict):
+class WorkerStateRow(TypedDict):
     """A worker's row of the store."""
 
     name: str

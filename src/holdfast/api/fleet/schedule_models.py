@@ -44,7 +44,7 @@ class ScheduleLine(ScheduleRow):
 
 
 class FireRow(TypedDict):
-    """What became of one occurrence of a schedule."""
+    """The fate of one occurrence of a schedule."""
 
     fire_time: float
     hand: int
@@ -114,7 +114,7 @@ class DurationRow(TypedDict):
 
 
 class StatsRow(TypedDict):
-    """How reliable one agent was, in all or in one hour or day."""
+    """The reliability of one agent, in all or in one hour or day."""
 
     agent: str
     since: float | None

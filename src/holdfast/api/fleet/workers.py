@@ -11,7 +11,7 @@ from holdfast.base import clock
 from holdfast.base.errors import NotFound
 
 if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
-    from holdfast.api.fleet.models import CrashRow, WorkerRow, WorkerState
+    from holdfast.api.fleet.models import CrashRow, WorkerRow, WorkerStateRow
     from holdfast.base.instant import Instant
     from holdfast.core.dispatch.workers import Worker, WorkerRecord
     from holdfast.core.runs.retry_budgets import Limits
@@ -122,7 +122,7 @@ def _one(home: str, name: str) -> WorkerRow:
 
 
 def _row(
-    name: str, worker: Worker | None, known: WorkerState | None, crashes: list[Instant], limits: Limits
+    name: str, worker: Worker | None, known: WorkerStateRow | None, crashes: list[Instant], limits: Limits
 ) -> WorkerRow:
     from holdfast.core.dispatch.terms import Lane
     from holdfast.core.dispatch.workers import recent
@@ -146,7 +146,7 @@ def _row(
     }
 
 
-def _goes_on_at(known: WorkerState | None, crashes: list[Instant], window: float, now: Instant) -> float | None:
+def _goes_on_at(known: WorkerStateRow | None, crashes: list[Instant], window: float, now: Instant) -> float | None:
     """Return the wall time at which a benched worker goes on by itself. None: the worker is not benched."""
     from holdfast.core.dispatch.workers import bench_is_over
 
@@ -156,7 +156,7 @@ def _goes_on_at(known: WorkerState | None, crashes: list[Instant], window: float
     return float(round(now.wall + max(0.0, left)))  # whole seconds: clocks drift
 
 
-def _state(known: WorkerState | None) -> str:
+def _state(known: WorkerStateRow | None) -> str:
     """Return one word for what a worker does. A worker that was asked to stop finishes its task first."""
     if known is None:
         return "new"

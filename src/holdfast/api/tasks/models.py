@@ -76,7 +76,7 @@ class TaskRow(TaskColumns):
     alerts: AlertCounts
 
 
-class TaskState(TaskColumns):
+class TaskStateRow(TaskColumns):
     """A task's own row of the store. `settings` and `progress` are JSON text."""
 
     base_ref: str
@@ -89,7 +89,7 @@ class TaskState(TaskColumns):
     progress: str | None
 
 
-class Usage(TypedDict, total=False):
+class UsageRow(TypedDict, total=False):
     """Tokens by kind, money and turns, as an agent reported them."""
 
     input: int
@@ -104,7 +104,7 @@ class Usage(TypedDict, total=False):
     is_whole: bool
 
 
-class Claim(TypedDict):
+class ClaimRow(TypedDict):
     """The result that an agent reported."""
 
     kind: str
@@ -112,7 +112,7 @@ class Claim(TypedDict):
     at: float
 
 
-class Progress(TypedDict):
+class ProgressRow(TypedDict):
     """The newest progress that an agent reported."""
 
     message: str
@@ -136,10 +136,10 @@ class RunRow(TypedDict):
     error_tail: str | None
     timeout: float | None
     timeout_why: str | None
-    claim: Claim | None
-    progress: Progress | None
+    claim: ClaimRow | None
+    progress: ProgressRow | None
     account: str | None
-    usage: Usage | None
+    usage: UsageRow | None
     worker: str | None
     stage: str | None
     member: str | None
@@ -155,7 +155,7 @@ class OpenRun(TypedDict):
 
 
 class TotalsRow(TypedDict):
-    """What a run took, as far as its agent reported it."""
+    """The usage of a run, as far as its agent reported it."""
 
     session_id: str | None
     model: str | None
@@ -208,14 +208,14 @@ class SpendRow(TypedDict):
 
 
 class TaskBudget(TypedDict):
-    """What a task itself may spend in all."""
+    """The money and tokens that a task itself may spend in all."""
 
     usd: float | None
     tokens: int | None
 
 
 class BudgetRow(TypedDict):
-    """What was spent of one budget, and what is left."""
+    """The spent and the remaining part of one budget."""
 
     spent: float
     limit: float
@@ -227,7 +227,7 @@ class BudgetRow(TypedDict):
 
 
 class SpentInAll(TypedDict):
-    """What every generation of a task took together."""
+    """The usage of all generations of a task together."""
 
     generations: int
     runs: int
@@ -275,7 +275,7 @@ class TaskDetails(TaskColumns):
     spends: NotRequired[list[SpendRow]]
     budgets: NotRequired[dict[str, BudgetRow]]
     spent_in_all: NotRequired[SpentInAll]
-    usage: NotRequired[Usage | None]
+    usage: NotRequired[UsageRow | None]
     by_hand: NotRequired[ByHand | None]
 
 
@@ -322,7 +322,7 @@ class StageResult(TypedDict):
 
 
 class MemberCounts(TypedDict):
-    """How the members of a parallel stage ended, for one visit of it."""
+    """The endings of the members of a parallel stage, for one visit of it."""
 
     name: str
     visit: int
@@ -330,7 +330,7 @@ class MemberCounts(TypedDict):
     outcomes: dict[str, int]
 
 
-class Results(TypedDict):
+class ResultsRow(TypedDict):
     task: str
     state: str
     workflow: str | None
@@ -338,7 +338,7 @@ class Results(TypedDict):
     members: list[MemberCounts]
 
 
-class Report(Results):
+class ReportRow(ResultsRow):
     prompt: str
     reason: str | None
     repo: str
@@ -350,6 +350,6 @@ class Report(Results):
     created_at: float
     ended_at: float | None
     runs: int
-    usage: Usage | None
+    usage: UsageRow | None
     files: list[str]
     commit: str | None

@@ -16,14 +16,14 @@ from holdfast.base.text import clean, one_line
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
-    from holdfast.api.tasks.models import Report, StageResult
+    from holdfast.api.tasks.models import ReportRow, StageResult
 
 MOST_FILES = 100  # named in a report; `show --results --json` has more
 _TAG = re.compile(r"<[A-Za-z/!?]")
 _TELLING = re.compile(r"([\\`*_\[\]|~])")
 
 
-def report(queries: Queries, task_id: str) -> Report:
+def report(queries: Queries, task_id: str) -> ReportRow:
     """Return the content of a report; `--json` prints it."""
     from holdfast.api.tasks.usage import complete
 
@@ -50,7 +50,7 @@ def report(queries: Queries, task_id: str) -> Report:
     }
 
 
-def markdown(found: Report) -> str:
+def markdown(found: ReportRow) -> str:
     parts = [
         f"# {_inline(one_line(found['prompt'], 80)) or found['task']}",
         _summary(found),
@@ -63,7 +63,7 @@ def markdown(found: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _summary(found: Report) -> str:
+def _summary(found: ReportRow) -> str:
     workflow = f" by the workflow **{_inline(found['workflow'])}**" if found["workflow"] else ""
     lines = [f"Task `{found['task']}` is **{found['state']}**{workflow}."]
     if found["reason"]:
@@ -80,7 +80,7 @@ def _summary(found: Report) -> str:
     return "\n".join(lines)
 
 
-def _stages(found: Report) -> Iterable[str]:
+def _stages(found: ReportRow) -> Iterable[str]:
     if not found["stages"]:
         yield "## Stages\n\nNo stage has ended yet."
         return
@@ -112,7 +112,7 @@ def _answers(stages: list[StageResult]) -> Iterable[str]:
                 yield fenced(gate["output"])
 
 
-def _files(found: Report) -> Iterable[str]:
+def _files(found: ReportRow) -> Iterable[str]:
     names = found["files"]
     if not names:
         return
@@ -122,7 +122,7 @@ def _files(found: Report) -> Iterable[str]:
     yield f"## Changed files ({len(names)})\n\n" + "\n".join(lines)
 
 
-def _more(found: Report) -> str:
+def _more(found: ReportRow) -> str:
     task = found["task"]
     lines = [
         f"holdfast show {task} --results   # all of this",

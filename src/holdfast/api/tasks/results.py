@@ -8,11 +8,11 @@ from holdfast.base.stored_json import recorded, understood
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
-    from holdfast.api.tasks.models import JsonObject, MemberCounts, Results, StageResult
+    from holdfast.api.tasks.models import JsonObject, MemberCounts, ResultsRow, StageResult
 
 
 @understood
-def results(queries: Queries, task_id: str) -> Results:
+def results(queries: Queries, task_id: str) -> ResultsRow:
     """Return the results of the present generation in order. A task without a workflow has one stage, "work"."""
     task = queries.state(task_id)
     stages = [_stage(row) for row in queries.view("results", id=task_id)]

@@ -11,7 +11,7 @@ from holdfast.base.stored_json import recorded, understood
 if TYPE_CHECKING:  # `ps` must start fast
     from holdfast.api.fleet.models import SpentBudgetRow
     from holdfast.api.queries import Queries
-    from holdfast.api.tasks.models import BudgetRow, SpentInAll, TaskDetails, TaskState
+    from holdfast.api.tasks.models import BudgetRow, SpentInAll, TaskDetails, TaskStateRow
     from holdfast.base.instant import Instant
     from holdfast.core.dispatch.spending_caps import Cap, Caps, Entry, Used
     from holdfast.core.runs.retry_budgets import Limits, Spend
@@ -115,7 +115,7 @@ def _allowances(queries: Queries, task: TaskDetails, caps: Caps, now: Instant) -
     return found
 
 
-def _of_task(queries: Queries, task: TaskDetails | TaskState) -> Used:
+def _of_task(queries: Queries, task: TaskDetails | TaskStateRow) -> Used:
     """Return the usage of a task. The first task of a family counts all of its subtasks."""
     from holdfast.core.dispatch.spending_caps import Used
 

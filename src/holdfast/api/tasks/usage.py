@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # `show` and `why` of other agents have to start fast
     from holdfast.agents.common.cli_agent import CliAgent
     from holdfast.agents.port import Account
     from holdfast.api.queries import Queries
-    from holdfast.api.tasks.models import ByHand, RunRow, TaskDetails, Usage
+    from holdfast.api.tasks.models import ByHand, RunRow, TaskDetails, UsageRow
 
 PATIENCE = 0.5  # seconds of reading in a run's output, however much there is
 _SILENT = ("command", "scripted")  # they report neither sessions nor tokens, so nothing is imported for them
@@ -46,7 +46,7 @@ def _read_live(queries: Queries, task: TaskDetails, run: RunRow) -> None:
         return
     run["tokens"], run["cost_usd"] = told["input"] + told["output"], told["cost_usd"]
     kept = {name: value for name, value in told.items() if value and name not in ("cost_usd", "session_id")}
-    run["usage"] = cast("Usage", kept | {"is_whole": is_whole})
+    run["usage"] = cast("UsageRow", kept | {"is_whole": is_whole})
 
 
 def tells_of_sessions(agent: str) -> bool:
@@ -67,10 +67,10 @@ def _cli(agent: str) -> CliAgent | None:
 
 
 @understood
-def sum_of(agent: str, runs: Sequence[RunRow]) -> Usage | None:
+def sum_of(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
     """Return the usage of all runs. None: no run reported any. A sum of a session counts once, the newest."""
     by_session = any(run["usage"] is not None for run in runs) and tells_of_sessions(agent)
-    counted: dict[str, tuple[Usage, float | None]] = {}
+    counted: dict[str, tuple[UsageRow, float | None]] = {}
     for run in runs:
         if run["usage"] is not None:
             counted[(run["session_id"] if by_session else None) or run["id"]] = run["usage"], run["cost_usd"]
@@ -79,7 +79,7 @@ def sum_of(agent: str, runs: Sequence[RunRow]) -> Usage | None:
     usages = [usage for usage, _cost in counted.values()]
     costs = [cost for _usage, cost in counted.values() if cost is not None]
     turns = [number for usage in usages if (number := usage.get("turns"))]
-    found: Usage = {
+    found: UsageRow = {
         "input": sum(usage.get("input", 0) for usage in usages),
         "output": sum(usage.get("output", 0) for usage in usages),
         "cached": sum(usage.get("cached", 0) for usage in usages),
@@ -148,7 +148,7 @@ def details(run: RunRow) -> list[str]:
     words = [f"session {run['session_id']}"] if run["session_id"] else []
     words += [f"account {run['account']}"] if run["account"] else []
     if run["usage"] is not None:
-        told = took(cast("Usage", {**run["usage"], "cost_usd": run["cost_usd"]}))
+        told = took(cast("UsageRow", {**run["usage"], "cost_usd": run["cost_usd"]}))
         words += [f"{told}{_so_far(run)}"] if told else []
     return ["; ".join(words)] if words else []
 

@@ -16,7 +16,7 @@ from holdfast.cli.output.render import clean, print_json, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import StatsRow
-    from holdfast.api.tasks.models import Usage
+    from holdfast.api.tasks.models import UsageRow
 
 _FORMATS = {"day": ("DAY (UTC)", "%Y-%m-%d"), "hour": ("HOUR (UTC)", "%Y-%m-%d %H:00")}
 
@@ -56,7 +56,7 @@ def _print(rows: list[StatsRow], by: str | None) -> None:
     if any(row["tokens"] for row in rows):
         heads.insert(-1, "TOOK")
         for row, line in zip(rows, lines, strict=True):
-            line.insert(-1, took(cast("Usage", row)) or "-")
+            line.insert(-1, took(cast("UsageRow", row)) or "-")
     if by is not None:
         head, form = _FORMATS[by]
         heads = [head, *heads]

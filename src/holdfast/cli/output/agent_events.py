@@ -11,7 +11,7 @@ from holdfast.api.format import duration, moment, took
 from holdfast.cli.output.render import clean, is_terminal, one_line, paint
 
 if TYPE_CHECKING:
-    from holdfast.api.tasks.models import AgentEventRow, Usage
+    from holdfast.api.tasks.models import AgentEventRow, UsageRow
 
 WIDE = 160  # columns of one line that is not for a terminal
 _NOT_TOLD = ("raw", "usage", "step", "session")
@@ -136,7 +136,7 @@ class Teller:
 
     def _total(self, event: AgentEventRow, _at: float | None) -> None:
         if event["input"] or event["output"] or event["cost_usd"]:
-            self._line(f"it took {took(cast('Usage', event))}", "dim")
+            self._line(f"it took {took(cast('UsageRow', event))}", "dim")
         self._tell_unread()
 
     def _raw(self, event: AgentEventRow, _at: float | None) -> None:

@@ -1,4 +1,4 @@
-"""What delays the fleet at one moment, and the reasons that follow for each task.
+"""Circumstances that delay the fleet at one moment, and the reasons that follow for each task.
 
 `Circumstances` is read once per refresh (why/read.py). `waits` returns the reasons of one task, the most important one
 first.
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.rows import LIVING, turn
-from holdfast.api.tasks.why.reason import Candidate, Cause, Host, WaitKind, WaitReason
+from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
 from holdfast.api.tasks.why.text import clause, end_clause
 
 if TYPE_CHECKING:
-    from holdfast.api.fleet.models import FleetRow, WorkerState
+    from holdfast.api.fleet.models import FleetRow, WorkerStateRow
     from holdfast.core.dispatch.workers import Worker
 
 Turn = tuple[int, bool, int]
@@ -36,12 +36,12 @@ _PLAIN = frozenset({"waiting for a free agent", "claimed"})  # recorded reasons 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What delays tasks at one moment. It never changes, so any thread may ask."""
+    """Everything that delays tasks at one moment. The object never changes, so any thread may use it."""
 
-    supervisor: Host | None = None
+    supervisor: SupervisorFacts | None = None
     tests: Sequence[Test] = ()  # shut accounts, spent budgets, holds
     resumes: bool = True  # paused tasks resume by themselves when their limit ends
-    workers: Mapping[str, WorkerState] = field(default_factory=dict)
+    workers: Mapping[str, WorkerStateRow] = field(default_factory=dict)
     lanes: Sequence[Worker] = ()  # not empty: only these workers run agents
     alerts: Mapping[str, int] = field(default_factory=dict)  # task → open alerts
     queue: Sequence[Turn] = ()  # turns of the queued tasks, in order
@@ -103,7 +103,7 @@ class Circumstances:
 
     def _queued(self, row: FleetRow, now: float) -> Iterator[WaitReason]:
         if row["needs"]:
-            causes = tuple(Cause(name=task, state=state) for task, state in row["needs"].items())
+            causes = tuple(WaitCause(name=task, state=state) for task, state in row["needs"].items())
             yield WaitReason(kind=WaitKind.DEPENDENCIES, causes=causes)
         if (row["not_before"] or 0) > now:
             kind = WaitKind.BACK_OFF if row["runs"] else WaitKind.NOT_BEFORE
@@ -125,7 +125,7 @@ class Circumstances:
         """Return the wait for a worker that does not take the task now."""
         if row["worker"]:
             found = self.workers.get(row["worker"])
-            cause = Cause(name=row["worker"])
+            cause = WaitCause(name=row["worker"])
             if found is not None:
                 cause = replace(cause, state=found["state"], reason=found["reason"])
             return WaitReason(
@@ -147,11 +147,11 @@ class Circumstances:
             needs_person=all(cause.state == "stopped" for cause in causes),
         )
 
-    def _matching(self, candidate: Candidate) -> tuple[Cause, ...]:
+    def _matching(self, candidate: Candidate) -> tuple[WaitCause, ...]:
         """Return the workers that may take the task; a worker that the store does not know has no state."""
         names = [worker.name for worker in self.lanes if takes(worker, candidate)]
         return tuple(
-            Cause(name=name, state=self.workers[name]["state"] if name in self.workers else "") for name in names
+            WaitCause(name=name, state=self.workers[name]["state"] if name in self.workers else "") for name in names
         )
 
     def _in_line(self, row: FleetRow) -> Iterator[WaitReason]:
@@ -170,7 +170,7 @@ class Circumstances:
             yield WaitReason(kind=WaitKind.NEXT)
 
 
-def _is_any_ready(workers: Sequence[Cause]) -> bool:
+def _is_any_ready(workers: Sequence[WaitCause]) -> bool:
     """True if one of the workers takes tasks now, or will once a supervisor has started it."""
     return any(worker.state in ("", "ready", "retired") for worker in workers)
 

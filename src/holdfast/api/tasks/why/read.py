@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.rows import LIVING, rows_of, turn
 from holdfast.api.tasks.why.circumstances import Circumstances, Test, Turn, candidate_of
-from holdfast.api.tasks.why.reason import Candidate, Cause, Host, WaitKind, WaitReason
+from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
 from holdfast.api.tasks.why.text import end_clause, held_text
 from holdfast.base.errors import NotFound
 
@@ -80,9 +80,9 @@ class Looker:
         )
 
 
-def _host(queries: Queries) -> Host | None:
+def _host(queries: Queries) -> SupervisorFacts | None:
     found = queries.supervisor()
-    return None if found is None else Host(found["pid"], found["agents"], found["held"])
+    return None if found is None else SupervisorFacts(found["pid"], found["agents"], found["held"])
 
 
 def _read_settings() -> tuple[bool, tuple[Worker, ...]]:
@@ -133,9 +133,9 @@ def _test_accounts(queries: Queries) -> Test:
     return test
 
 
-def cause_of_account(account: ShutAccount) -> Cause:
+def cause_of_account(account: ShutAccount) -> WaitCause:
     state = "stopped" if account.until is None else "parked"
-    return Cause(name=account.full_name, state=state, reason=account.reason, since=account.at, until=account.until)
+    return WaitCause(name=account.full_name, state=state, reason=account.reason, since=account.at, until=account.until)
 
 
 def _test_budgets(queries: Queries) -> Test:
@@ -150,7 +150,7 @@ def _test_budgets(queries: Queries) -> Test:
         return WaitReason(
             kind=WaitKind.BUDGET,
             causes=tuple(
-                Cause(name=row["key"], reason=row["reason"], since=row["at"], until=row["until"]) for row in found
+                WaitCause(name=row["key"], reason=row["reason"], since=row["at"], until=row["until"]) for row in found
             ),
             until=max((row["until"] for row in found if row["until"] is not None), default=None),
             needs_person=any(row["until"] is None for row in found),
@@ -172,7 +172,7 @@ def _test_holds(queries: Queries) -> Test:
 
 
 def _hold_wait(row: HoldRow) -> WaitReason:
-    cause = Cause(name=row["hold"], reason=row["reason"], since=row["since"], until=row["until"])
+    cause = WaitCause(name=row["hold"], reason=row["reason"], since=row["since"], until=row["until"])
     return WaitReason(
         kind=WaitKind.HOLD,
         name=row["name"],

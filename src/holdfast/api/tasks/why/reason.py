@@ -1,4 +1,4 @@
-"""Why one task waits, as facts: the closed set of kinds, and what is known about each reason."""
+"""Reasons for which a task waits, as facts: the closed set of kinds, and the facts of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WaitKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class WaitCause:
     """One thing that a task waits for: a task, an account, a budget, a hold or a worker."""
 
     name: str
@@ -48,12 +48,12 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaitReason:
-    """Why one task waits. Moments are wall time."""
+    """One reason for which a task waits. Moments are wall time."""
 
     kind: WaitKind
     name: str = ""  # the agent, worker, issue, repository or pause reason
     text: str = ""  # the recorded reason
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[WaitCause, ...] = ()
     tasks: tuple[str, ...] = ()  # the tasks in the way
     count: int | None = None  # tasks ahead, or agents at work
     limit: int | None = None  # agents at once
@@ -72,7 +72,7 @@ class Candidate(NamedTuple):
     labels: Mapping[str, str]
 
 
-class Host(NamedTuple):
+class SupervisorFacts(NamedTuple):
     """The facts of a supervisor that do not change with each heartbeat."""
 
     pid: int

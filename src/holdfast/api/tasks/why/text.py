@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, moment
 from holdfast.api.outcome import NoSupervisor, no_supervisor
-from holdfast.api.tasks.why.reason import Cause, WaitKind, WaitReason
+from holdfast.api.tasks.why.reason import WaitCause, WaitKind, WaitReason
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
@@ -47,7 +47,7 @@ def _some(names: Sequence[str], most: int = 2) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _account_state(cause: Cause) -> str:
+def _account_state(cause: WaitCause) -> str:
     return "stopped" if cause.until is None else f"parked until {moment(cause.until)}"
 
 

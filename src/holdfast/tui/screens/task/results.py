@@ -14,7 +14,7 @@ from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.text_view import Line, Paper, lines_of
 
 if TYPE_CHECKING:
-    from holdfast.api.tasks.models import Results, StageResult
+    from holdfast.api.tasks.models import ResultsRow, StageResult
 
 MOST_NAMES = 20  # of changed files
 LONGEST = 64 * 1024  # characters of one answer
@@ -43,11 +43,11 @@ class StagesPage(Page):
 
         return self.news(lambda: results(queries, self.task_id))
 
-    def seen(self, found: Results) -> None:
+    def seen(self, found: ResultsRow) -> None:
         self.query_one(Paper).write(lines(found))
 
 
-def lines(found: Results) -> list[Line]:
+def lines(found: ResultsRow) -> list[Line]:
     from holdfast.api.tasks.results import headings, in_words
 
     if not found["stages"]:
