@@ -56,7 +56,7 @@ def _waits(stage: Stage, count: int) -> list[float]:
     """Claimed: by the event. Running: by the agent's output."""
     queries = Queries(str(stage.home))
     claimed = {
-        event["task"]: float(event["at"])
+        str(event["task"]): float(event["at"])
         for event in queries.events(limit=count * 50)
         if event["kind"] == "task.claimed"
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.stage import Stage
 
+from holdfast.api.home.models import EventRow
 from holdfast.api.queries import Queries
 from holdfast.base.ids import new_id
 from holdfast.core.model import Strategy, TaskSpec
@@ -42,7 +43,7 @@ class Living:
         self._version = -1
         self._claimed: dict[str, float] = {}
         self.agents: dict[str, Agent] = {}  # by task; the ended are taken out
-        self.ended: dict[str, dict[str, Any]] = {}  # by task: its run.ended event
+        self.ended: dict[str, EventRow] = {}  # by task: its run.ended event
 
     def start(self, argvs: Sequence[Sequence[str]], **more: Any) -> list[Agent]:
         """Queue one task per command, and wait until all of them run."""
@@ -102,14 +103,14 @@ class Living:
         self._version = version
         return self
 
-    def _note(self, event: dict[str, Any]) -> None:
-        task = event["task"]
+    def _note(self, event: EventRow) -> None:
+        task = str(event["task"])
         if event["kind"] == "task.claimed":
             self._claimed[task] = float(event["at"])
         elif event["kind"] == "run.started":
             self.agents[task] = Agent(
                 task=task,
-                run=event["run"],
+                run=str(event["run"]),
                 pid=int(event["data"]["pid"]),
                 claimed_at=self._claimed[task],
                 started_at=float(event["at"]),

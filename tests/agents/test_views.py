@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from tests.agents.recordings import GOLDEN, RECORDED_AT
 
+from holdfast.api.tasks.models import OpenRun
 from holdfast.api.tasks.transcript import Transcript
 from holdfast.cli.output.agent_events import Teller
 
@@ -47,7 +48,7 @@ def view(name: str, directory: Path) -> str:
         (directory / kept).write_bytes(path.read_bytes() if path.exists() else b"")
     out = io.StringIO()
     teller = Teller(out.write, io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
-    run = {"id": "r", "number": 1, "ended_at": RECORDED_AT}
+    run: OpenRun = {"id": "r", "number": 1, "ended_at": RECORDED_AT}
     for event in Transcript(str(directory), name.partition("/")[0], run, "UTC").go_on(final=True):
         teller.tell(event)
     teller.end()

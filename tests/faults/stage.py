@@ -9,7 +9,7 @@ import time
 from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.faults.conftest import assert_free, assert_no_process
 from tests.fleet import Fleet, in_company
@@ -18,7 +18,9 @@ from tests.harness.await_case import run_case
 from holdfast import config
 from holdfast.agents.registry import AGENTS
 from holdfast.api.commands import Commands, NewTask
+from holdfast.api.home.models import EventRow
 from holdfast.api.queries import Queries
+from holdfast.api.tasks.models import TaskRow
 from holdfast.base import clock
 from holdfast.base.ids import new_id
 from holdfast.config.retry_budgets import limits_of
@@ -92,14 +94,12 @@ class Stage:
                 pass
 
     def task(self, task_id: str) -> dict[str, Any]:
-        queries = Queries(self.home)
-        task: dict[str, Any] = queries.task(task_id)
-        return task
+        return cast("dict[str, Any]", Queries(self.home).task(task_id))
 
-    def tasks(self) -> list[dict[str, Any]]:
+    def tasks(self) -> list[TaskRow]:
         return Queries(self.home).tasks(everything=True)
 
-    def told(self, task_id: str) -> list[dict[str, Any]]:
+    def told(self, task_id: str) -> list[EventRow]:
         return Queries(self.home).events(task_id=task_id)
 
     def events(self, task_id: str) -> list[str]:

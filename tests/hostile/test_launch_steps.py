@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.fleet import Fleet, lives, wait_until
@@ -22,6 +21,7 @@ from tests.hostile.stage import Stage
 from tests.sampling import sampled
 
 from holdfast.api.queries import Queries
+from holdfast.api.tasks.models import RunRow
 
 LONG_START = 1.5  # the launcher looks for a keeper that says nothing after a second
 LET_GO = "keeper.let_go"  # passed: the agent may exec
@@ -85,9 +85,8 @@ class Launch:
         self.gate = gate
         self.queries = Queries(str(self.fleet.home))  # by the CLI this would take most of the test's time
 
-    def runs(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.queries.task(self.task_id)["runs"]
-        return found
+    def runs(self) -> list[RunRow]:
+        return self.queries.task(self.task_id)["runs"]
 
     def wait_event(self, kind: str) -> None:
         wait_until(lambda: kind in [event["kind"] for event in self.queries.events(task_id=self.task_id)], kind)

@@ -53,14 +53,14 @@ class Hands:
         """What the cursor is on."""
         screen = self.app.screen
         assert isinstance(screen, View)
-        row = screen.subject()
+        row: dict[str, Any] | None = screen.subject()
         assert row is not None
         return row
 
     def subject(self, by: str) -> object:
         screen = self.app.screen
         assert isinstance(screen, View)
-        row = screen.subject()
+        row: dict[str, Any] | None = screen.subject()
         return None if row is None else row[by]
 
     async def row_is(self, **facts: object) -> None:

@@ -13,7 +13,7 @@ from holdfast.tui.widgets.status import lines
 NOW = 1_800_000_000.0
 
 
-def vitals(**more: Any) -> dict[str, Any]:
+def vitals(**more: Any) -> Any:
     up = {"state": "up", "silent": 1.0, "pid": 4711, "agents": 4, "since": NOW - 7500, "version": "0.1.0"}
     machine = {"disk_free": 23 << 30, "disk_floor": 1 << 30, "disk_low": False, "load": 0.42, "memory": 3 << 30}
     return {

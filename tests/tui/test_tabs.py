@@ -8,13 +8,15 @@ from tests.tui.screen import play, text_of, until, until_seen
 from tests.tui.test_crashes import raise_alert
 from textual.pilot import Pilot
 
+from holdfast.api.fleet.models import AlertCounts
 from holdfast.tui.app import VIEWS, Top
 from holdfast.tui.widgets.tabs import Tabs, line, tabs
 
 
 def test_the_present_one_is_marked_and_a_narrow_line_keeps_what_matters() -> None:
-    names, some = tuple(VIEWS), {"open": 12, "worst": "critical"}
-    wide = line(tabs(names, "fleet", {}), 80)
+    names = tuple(VIEWS)
+    some: AlertCounts = {"open": 12, "worst": "critical"}
+    wide = line(tabs(names, "fleet", None), 80)
     assert wide.plain == "[1 Fleet] 2 Workers  3 Alerts  4 Schedules  5 Workspaces "
     assert line(tabs(names, "alerts", some), 80).plain.split("[")[1].startswith("3 Alerts 12]")
     assert line(tabs(names, "fleet", some), 40).plain == "[1 Fleet] 2 Workers  3 Alerts 12  4  5 "

@@ -33,19 +33,20 @@ from holdfast.workspaces.removal.trash import delete_tree
 
 if TYPE_CHECKING:
     from holdfast.agents.common.cli_agent import CliAgent
+    from holdfast.api.tasks.models import JsonObject, TaskDetails
 
 
 __all__ = ["STUB_SCENARIOS", "load_scenario"]
 
 
-def load_scenario(path: str) -> list[dict[str, Any]]:
+def load_scenario(path: str) -> list[JsonObject]:
     return load(path)
 
 
 _FILES = {"README.md": "# Rehearsal\n", "src/app.py": 'print("hello")\n'}
 
 
-def rehearse(scenario: str, *, timeout: float | None) -> tuple[dict[str, Any], list[str]]:
+def rehearse(scenario: str, *, timeout: float | None) -> tuple[TaskDetails, list[str]]:
     """Play `scenario`; the task as it ended, and everything that was left behind (nothing, if all is well)."""
     steps = load_scenario(scenario)
     root = tempfile.mkdtemp(prefix="holdfast-rehearsal-")
@@ -145,7 +146,7 @@ def _program(agent: str, adapter: CliAgent) -> str:
     return os.path.abspath(found)
 
 
-def _fresh_login(root: str, agent: str, adapter: CliAgent, url: str, scenario: str) -> dict[str, Any]:
+def _fresh_login(root: str, agent: str, adapter: CliAgent, url: str, scenario: str) -> JsonObject:
     place = os.path.join(root, "login")
     for name, text in {".keep": "", **adapter.fresh_config}.items():
         path = os.path.join(place, name)

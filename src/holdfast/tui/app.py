@@ -6,7 +6,7 @@ import contextlib
 import os
 import traceback
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual.app import App
@@ -35,7 +35,9 @@ from holdfast.tui.widgets.screen import View
 from holdfast.tui.widgets.status import EVERY, Status
 from holdfast.tui.widgets.tabs import Tabs
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import VitalsRow
+
 LOOK_FOR_TERMINAL = 5.0  # seconds
 VIEWS: dict[str, type[View]] = {
     "fleet": FleetView,
@@ -86,7 +88,7 @@ class Top(App[None]):
         self.animation_level = "none"  # nothing here needs sixty pictures a second, least of all over ssh
         self.home = home
         self.leaving = Leaving(lambda code: self.exit(return_code=code))
-        self.status: Row | None = None
+        self.status: VitalsRow | None = None
         self.attention = Attention(home, ring=(lambda: self.bell()) if bell else None, changed=self.show_frame)
         self.trouble: Trouble | None = None
         self.feed = Feed(
@@ -157,7 +159,7 @@ class Top(App[None]):
         self.trouble = message.trouble
         self.show_frame()
 
-    def _seen_status(self, status: Row) -> None:
+    def _seen_status(self, status: VitalsRow) -> None:
         self.status = status
         self.show_frame()
 
@@ -169,7 +171,7 @@ class Top(App[None]):
             for banner in screen.query(Banner):
                 banner.show(self.attention.now)
             for tabs in screen.query(Tabs):
-                tabs.show(self.current_mode, self.status and self.status["alerts"])
+                tabs.show(self.current_mode, None if self.status is None else self.status["alerts"])
 
     # -- navigation ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.acceptance.config.test_config import user_file
 from tests.acceptance.dispatch.test_accounts import Accounts
@@ -63,7 +63,7 @@ class Crew:
         from holdfast.api.fleet.workers import workers
 
         with self.fleet.as_its_user():
-            return workers(str(self.fleet.home))
+            return cast("list[dict[str, Any]]", workers(str(self.fleet.home)))
 
     def worker(self, name: str) -> dict[str, Any]:
         return next(row for row in self.workers() if row["name"] == name)

@@ -6,11 +6,11 @@ The CLI is a script in Codex's stead, which says what the real one says (tests/g
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from tests.fleet import Fleet, wait_until
 
 from holdfast.api.queries import Queries
+from holdfast.api.tasks.models import RunRow
 from holdfast.supervisor.health.monitor import TICK
 
 CLI = r"""#!/bin/sh
@@ -43,7 +43,7 @@ EXPECTED = {
 }
 
 
-def runs(queries: Queries, task_id: str) -> list[dict[str, Any]]:
+def runs(queries: Queries, task_id: str) -> list[RunRow]:
     """Those that are settled: what a run leaves to its task is recorded then, a moment after its own end."""
     return [run for run in queries.task(task_id)["runs"] if run["state"] == "settled"]
 
@@ -72,7 +72,7 @@ def test_a_run_that_cannot_succeed_is_ended_with_its_own_words(fleet: Fleet) -> 
         events = fleet.events(task_id)
         verdict = next(event for event in events if event["kind"] == "agent.stuck")
         assert run["outcome"] == outcome, run
-        assert "it did not end by itself" in run["reason"], run
+        assert "it did not end by itself" in (run["reason"] or ""), run
         assert why in verdict["message"], verdict
         assert (verdict["reason"], queries.task(task_id)["session_id"]) == ("doomed", f"thread-{name}")
         assert any(word.startswith(("retrying", "fatal", "hopeless")) for word in verdict["data"]["evidence"])

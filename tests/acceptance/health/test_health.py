@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 from tests.fleet import Fleet, in_company, lives, processes_of, wait_until
 
+from holdfast.api.home.models import EventRow
 from holdfast.api.queries import Queries
-from holdfast.api.tasks import why as health
+from holdfast.api.tasks import health
+from holdfast.api.tasks.models import TaskDetails
 from holdfast.processes.observe import output_reader
 from holdfast.processes.observe.run_view import STATE
 from holdfast.supervisor.health.monitor import TICK
@@ -95,7 +97,7 @@ def begin(fleet: Fleet, name: str, fixture: Fixture) -> str:
     return fleet.add(name, "--scenario", fleet.scenario(*fixture.steps), env=env)
 
 
-def last_sign(fleet: Fleet, task: dict[str, Any], events: list[dict[str, Any]]) -> float:
+def last_sign(fleet: Fleet, task: TaskDetails, events: list[EventRow]) -> float:
     """When the newest output was written, by the file's own time; without any, when it was started."""
     logs = [fleet.home / "runs" / task["runs"][0]["id"] / name for name in ("out.log", "err.log")]
     written = [path.stat().st_mtime for path in logs if path.stat().st_size]

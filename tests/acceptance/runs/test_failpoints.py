@@ -63,7 +63,7 @@ def check(fleet: Fleet, expected: dict[str, str]) -> None:
         fences = [e["data"]["fence"] for e in queries.events(task_id=task_id) if "fence" in e["data"]]
         assert fences == sorted(fences)
     success, failure, _limit, directory = expected
-    branch = queries.task(success)["branch"]
+    branch = str(queries.task(success)["branch"])
     assert fleet.file_on_branch(branch, "done.txt") == "done"
     assert fleet.file_on_branch(branch, "left.txt") == "left"
     assert fleet.branches() == [branch]

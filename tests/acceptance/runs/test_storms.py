@@ -53,7 +53,7 @@ def test_kills_of_the_supervisor_lose_nothing_and_repeat_nothing(fleet: Fleet) -
         ends = [run["outcome"] for run in task["runs"] if run["outcome"] != "lost"]
         assert ends == ["failed" if number % 5 == 0 else "completed"], (seed, task["runs"])
         if expected == "completed":
-            assert fleet.file_on_branch(task["branch"], "work.txt") == f"task {number}"
+            assert fleet.file_on_branch(str(task["branch"]), "work.txt") == f"task {number}"
         else:
             assert task["salvages"] or fleet.git("show", f"{task['branch']}:work.txt") == f"task {number}"
     assert fleet.worktrees() == []

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from tests.fleet import Fleet, wait_until
 
+from holdfast.api.fleet.models import AlertRow
 from holdfast.api.fleet.schedules import schedules
 from holdfast.api.queries import Queries
 
@@ -116,7 +117,7 @@ def told(fleet: Fleet, kind: str, name: str) -> list[dict[str, Any]]:
     return [e for e in fleet.events() if e["kind"] == kind and e["data"].get("schedule") == name]
 
 
-def alerts(fleet: Fleet, *, everything: bool = False) -> list[dict[str, Any]]:
+def alerts(fleet: Fleet, *, everything: bool = False) -> list[AlertRow]:
     found = Queries(str(fleet.home)).alerts(everything=everything)
     return [alert for alert in found if alert["key"].startswith("schedule")]
 

@@ -25,7 +25,7 @@ def tip(fleet: Fleet, name: str = "main") -> str:
 
 def merge_here(fleet: Fleet, task_id: str, into: str | None = None, *, no_ff: bool = False) -> Merged:
     with fleet.as_its_user():
-        return merge(str(fleet.home), fleet.show(task_id), into, no_ff=no_ff)
+        return merge(str(fleet.home), Queries(str(fleet.home)).task(task_id), into, no_ff=no_ff)
 
 
 def commit(name: str) -> str:

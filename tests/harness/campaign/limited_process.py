@@ -22,6 +22,7 @@ from tests.harness.matrix.steps import RAN
 from tests.harness.matrix.world import PATIENCE, Stuck, World
 
 from holdfast.api.queries import Queries
+from holdfast.api.tasks.models import TaskRow
 from holdfast.base.errors import HoldfastError
 from holdfast.checker import fingerprint, violations
 from holdfast.cli.main import COMMANDS, run
@@ -146,7 +147,7 @@ def refusal(role: str, code: int, told: str) -> list[str]:
     return []
 
 
-def tasks(world: World) -> list[dict[str, object]]:
+def tasks(world: World) -> list[TaskRow]:
     if not (world.home / "holdfast.db").exists():
         return []
     try:

@@ -10,9 +10,9 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tests.harness.fuzz.recording_mutations import SPOILS, Case, is_success, lying, speaking, usable, with_a_failure
 from tests.harness.recordings import RECORDED_AT, Recording, judged, lines_of
@@ -89,7 +89,7 @@ def shown(agent: str, lines: dict[Stream, list[str]]) -> str:
     teller.catch_up()
     if bad := ESCAPES.intersection("".join(written)):
         return f"{sorted(bad)} reached the terminal"
-    return unfit_sums(totals(transcript.digest) or {})
+    return unfit_sums(cast("Mapping[str, Any]", totals(transcript.digest) or {}))
 
 
 def unfit(verdict: Verdict) -> str:
@@ -105,7 +105,7 @@ def unfit(verdict: Verdict) -> str:
     return "" if verdict.usage is None else unfit_sums({**_fields(verdict.usage), "tokens": verdict.usage.tokens})
 
 
-def unfit_sums(sums: dict[str, Any]) -> str:
+def unfit_sums(sums: Mapping[str, Any]) -> str:
     for name, value in sums.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue

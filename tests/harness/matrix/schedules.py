@@ -37,7 +37,7 @@ def problems(world: World) -> list[str]:
     wrong = [
         f"twice: the second {moment:.0f} was fired {count} times" for moment, count in seconds.items() if count > 1
     ]
-    if sorted(ticks) != sorted(event["task"] for event in fired):
+    if sorted(ticks) != sorted(str(event["task"]) for event in fired):
         wrong.append(f"leaked: {len(ticks)} tasks of {len(fired)} fires")
     if len(fired) < _ENOUGH:
         wrong.append(f"lost: {len(fired)} fires, and somebody waited for {_ENOUGH}")

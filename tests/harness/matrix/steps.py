@@ -77,7 +77,7 @@ def retry(world: World, prompt: str) -> None:
         insist(world, "retry", again, lambda: state(world, prompt) != "failed")
 
 
-def task(world: World, prompt: str) -> dict[str, object] | None:
+def task(world: World, prompt: str) -> Mapping[str, object] | None:
     if not (world.home / "holdfast.db").exists():
         return None
     try:
@@ -107,8 +107,8 @@ def commands_of(world: World) -> Commands:
 
 def litter(world: World, task_id: str) -> None:
     """Behind Holdfast's back: leftovers of every kind around a preserved workspace."""
-    row = Queries(str(world.home)).task(task_id)["workspace"] if task_id else {}
-    if row.get("state") != "preserved":
+    row = Queries(str(world.home)).task(task_id)["workspace"] if task_id else None
+    if row is None or row["state"] != "preserved":
         return  # the fault came before there was anything to litter
     path = Path(str(row["path"]))
     (world.home / "workspaces" / ".trash" / "aaaaaaaaaa" / "deep").mkdir(parents=True)

@@ -21,8 +21,16 @@ from holdfast.api.tasks.usage import by_hand
 def test_what_is_said_of_a_session_that_is_given_up(state: str, session: str | None, told: str, tmp_path: Any) -> None:
     run = {"session_id": "s1", "account": None}
     another = [{**run, "session_id": None}] if state == "running" and session is None else []  # it has said nothing yet
-    task = {"id": "t", "agent": "claude", "strategy": "worktree", "repo": "/", "state": state, "session_id": session}
-    found = by_hand({**task, "workspace": {"path": str(tmp_path)}, "runs": [run, *another]})
+    task: Any = {
+        "id": "t",
+        "agent": "claude",
+        "strategy": "worktree",
+        "repo": "/",
+        "state": state,
+        "session_id": session,
+    }
+    found = by_hand(task | {"workspace": {"path": str(tmp_path)}, "runs": [run, *another]})
     assert found is not None
+    assert found["warning"] is not None
     assert told in found["warning"]
     assert "holdfast cancel t" in found["warning"]

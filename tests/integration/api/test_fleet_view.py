@@ -17,9 +17,11 @@ from tests.fleet import Fleet, wait_until
 
 from holdfast.api.commands import Commands, pause
 from holdfast.api.fleet.filter import ORDERS, Listed, Wish, matcher
+from holdfast.api.fleet.models import FleetRow
 from holdfast.api.fleet.view import Counts, FleetReader, Picture
 from holdfast.api.queries import Queries
 from holdfast.api.tasks.live_cost import Cost, LiveCosts
+from holdfast.api.tasks.why.reason import SupervisorFacts
 from holdfast.base.errors import HoldfastError, Unavailable
 
 Row = dict[str, Any]
@@ -32,9 +34,9 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.api.fleet.view.LINGER", 3600.0)
 
 
-def seen(picture: Picture) -> list[tuple[Row, str]]:
+def seen(picture: Picture) -> list[tuple[FleetRow, str]]:
     """With the reasons that there would be if a supervisor ran, at one moment."""
-    around = replace(picture.around, supervisor={"pid": 1, "agents": 1, "held": None})
+    around = replace(picture.around, supervisor=SupervisorFacts(pid=1, agents=1, held=None))
     return [(row, around.why(row, 1e9)) for row in picture.rows]
 
 
@@ -158,18 +160,18 @@ def test_counting_is_counting_all(fleet: Fleet, monkeypatch: pytest.MonkeyPatch)
 
 def test_rows_are_put_in_their_place() -> None:
     chance = random.Random(3)
-    rows = {n: {"id": str(n), "seq": n, "n": chance.randrange(9)} for n in range(50)}
-    listed = Listed(rows.values(), lambda row: (row["n"], row["seq"]))
+    rows: dict[int, Any] = {n: {"id": str(n), "seq": n, "priority": chance.randrange(9)} for n in range(50)}
+    listed = Listed(rows.values(), lambda row: (row["priority"], row["seq"]))
     for _ in range(300):
         n = chance.randrange(50)
         if chance.random() < 0.3:
             listed.drop(str(n))
             rows.pop(n, None)
         else:
-            rows[n] = {"id": str(n), "seq": n, "n": chance.randrange(9)}
+            rows[n] = {"id": str(n), "seq": n, "priority": chance.randrange(9)}
             listed.put(rows[n])
     assert len(listed.rows) == len(rows)
-    assert all((a["n"], a["seq"]) < (b["n"], b["seq"]) for a, b in pairwise(listed.rows))
+    assert all((a["priority"], a["seq"]) < (b["priority"], b["seq"]) for a, b in pairwise(listed.rows))
     assert all(rows[row["seq"]] is row for row in listed.rows)
 
 
@@ -187,7 +189,7 @@ def test_rows_are_put_in_their_place() -> None:
     ],
 )
 def test_words_find_tasks(words: str, is_found: bool) -> None:
-    row = {
+    row: Any = {
         "id": "abc",
         "state": "paused",
         "agent": "claude",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from holdfast.api.format import explain
+from holdfast.api.tasks.explain import state_lines
 from holdfast.cli.commands.tasks import _took
 
 
@@ -13,12 +15,12 @@ from holdfast.cli.commands.tasks import _took
     [(None, None, "-"), (0, None, "-"), (576, None, "576 tok"), (12_400, None, "12k tok"), (576, 0.0027, "$0.0027")],
 )
 def test_what_a_task_took_in_ps(tokens: int | None, cost: float | None, words: str) -> None:
-    assert _took({"tokens": tokens, "cost_usd": cost}) == words
+    assert _took(tokens, cost) == words
 
 
 def test_a_failure_that_we_declared_is_named_once() -> None:
     reason = "crash_loop: the crash budget is spent; last: killed by signal 9"
-    task = {
+    task: Any = {
         "id": "t1",
         "state": "failed",
         "failure_reason": "crash_loop",
@@ -27,5 +29,5 @@ def test_a_failure_that_we_declared_is_named_once() -> None:
         "runs": [],
         "salvages": [],
     }
-    first = explain(task, 0, {"pid": 1}, [])[0]
+    first = state_lines(task)[0]
     assert first == "It failed (crash_loop): the crash budget is spent; last: killed by signal 9."

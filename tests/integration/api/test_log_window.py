@@ -14,13 +14,14 @@ from rich.cells import cell_len
 from holdfast.api.queries import Queries
 from holdfast.api.tasks import log_window
 from holdfast.api.tasks.log_window import LogWindow
+from holdfast.api.tasks.models import OpenRun
 from holdfast.api.tasks.transcript import Transcript
 from holdfast.tui.feed import NOTHING_NEW
 from holdfast.tui.screens.task import output as reading
 from holdfast.tui.screens.task.output import Batch, Choice, Reader, Scribe
 from holdfast.tui.widgets.text_view import LONGEST, Line, fold, printable
 
-RUN = {"id": "r1", "number": 1}
+RUN: OpenRun = {"id": "r1", "number": 1}
 BLOCK = 4096
 
 

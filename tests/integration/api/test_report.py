@@ -26,7 +26,7 @@ def stage(name: str = "review", **more: Any) -> Row:
     } | more  # fmt: skip
 
 
-def found(stages: list[Row], **more: Any) -> Row:
+def found(stages: list[Row], **more: Any) -> Any:
     return {
         "task": "7f3a", "state": "completed", "workflow": "plan-build-review", "stages": stages, "members": [],
         "prompt": "Do it", "reason": "done", "repo": "/r", "agent": "claude", "labels": {}, "base_ref": "main",
@@ -98,4 +98,4 @@ def test_a_report_reads_well() -> None:
         "holdfast diff 7f3a",
     ):
         assert wanted in text, f"{wanted!r} is not in\n{text}"
-    assert in_words({"total": 2, "outcomes": {"completed": 2}}) == "2 of 2 completed"
+    assert in_words({"name": "-", "visit": 1, "total": 2, "outcomes": {"completed": 2}}) == "2 of 2 completed"

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import pytest
 
+from holdfast.api.tasks.models import OpenRun
 from holdfast.api.tasks.transcript import LONGEST_LINE, NAMES, GrowingLines, Transcript
 from holdfast.cli.output.agent_events import Teller
 from holdfast.core.agents.events import AgentEvent
@@ -27,7 +28,7 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-RUN = {"id": "r1", "number": 1, "ended_at": 1_800_000_000.0}
+RUN: OpenRun = {"id": "r1", "number": 1, "ended_at": 1_800_000_000.0}
 
 
 def scripted(event: str, **more: Any) -> str:
@@ -197,10 +198,10 @@ def test_a_follower_leaves_no_run_out() -> None:
     """R-TERM-10: two runs may come and go between two looks."""
     from holdfast.cli.commands.logs import BytePrinter, _pick_run
 
-    task = {"id": "t", "runs": [{"id": f"r{number}", "number": number} for number in (1, 2, 3)]}
+    task: Any = {"id": "t", "runs": [{"id": f"r{number}", "number": number} for number in (1, 2, 3)]}
     for shown, following in (("r1", "r2"), ("r2", "r3"), ("r3", "r3")):
         run = _pick_run(task, None, BytePrinter(shown, "", raw=True))
         assert run is not None
         assert run["id"] == following
     assert _pick_run(task, None, None) == {"id": "r3", "number": 3}
-    assert _pick_run({"id": "t", "runs": []}, None, None) is None
+    assert _pick_run(task | {"runs": []}, None, None) is None

@@ -17,6 +17,7 @@ import pytest
 from holdfast.agents.common.environment import allowed
 from holdfast.agents.port import Stream
 from holdfast.api.tasks.log_window import LogWindow
+from holdfast.api.tasks.models import OpenRun
 from holdfast.api.tasks.transcript import Transcript
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.config.known_secrets import without_secrets
@@ -181,7 +182,7 @@ def test_an_agents_pieces_of_one_text_are_told_without_the_secret_across_them(
     pieces = ("The key is ", secret[:7], secret[7:13], secret[13:] + " as", " you see")
     events = [{"type": "message", "role": "assistant", "content": piece, "delta": True} for piece in pieces]
     (tmp_path / "out.log").write_text("".join(json.dumps(event) + "\n" for event in events))
-    run = {"id": "r", "number": 1}
+    run: OpenRun = {"id": "r", "number": 1}
     told = "".join(row.get("text", "") for row in Transcript(str(tmp_path), "gemini", run).go_on(final=True))
     assert told == "The key is [redacted: MY_TOKEN] as you see"
     window = LogWindow(str(tmp_path), "gemini", run)

@@ -65,7 +65,9 @@ def test_the_numbers_agree_with_a_plain_count(tmp_path: Path) -> None:
     assert {(row["agent"], row["since"]) for row in rows} == expected_keys
     assert len(rows) == 4
     for row in rows:
-        mine = [run for run in made if run[0] == row["agent"] and row["since"] <= run[2] < row["since"] + DAY]
+        since = row["since"]
+        assert since is not None
+        mine = [run for run in made if run[0] == row["agent"] and since <= run[2] < since + DAY]
         assert row["runs"] == len(mine)
         assert row["ends"] == {outcome: sum(run[1] == outcome for run in mine) for outcome in {run[1] for run in mine}}
         assert row["unexpected"] == sum(run[1] in ("failed", "timeout") for run in mine)

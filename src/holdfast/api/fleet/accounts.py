@@ -1,13 +1,12 @@
-"""Accounts: which there are, which are shut and why, who waits for one; and opening one again."""
+"""Accounts: which there are, which are parked or stopped and why; and opening one again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast import config
 from holdfast.api.fleet.dispatch import holds
-from holdfast.api.format import moment
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import NotFound, UsageError
@@ -17,14 +16,15 @@ from holdfast.core.runs.outcome import Outcome
 from holdfast.intake.accounts import UserAccounts
 
 if TYPE_CHECKING:
+    from holdfast.api.fleet.models import AccountRow, HoldRow, ShutAccountRow
+    from holdfast.api.tasks.models import TaskStateRow
     from holdfast.store.port.transaction import Transaction
 
-Row = dict[str, Any]
-SHORT_PAUSE = 10.0  # seconds; as long for a task that should have gone on already
+SHORT_PAUSE = 10.0  # seconds, before and after the moment at which a task is due
 
 
-def accounts(home: str) -> list[Row]:
-    """Every account that the settings name or that is shut; of agents with neither, nothing."""
+def accounts(home: str) -> list[AccountRow]:
+    """Return every account that the settings name, or that is parked, stopped or held."""
     settings = config.best_effort()
     queries = Queries(home)
     known, shut = UserAccounts(lambda: settings), {account.full_name: account for account in _shut(queries)}
@@ -41,8 +41,8 @@ def accounts(home: str) -> list[Row]:
     return found
 
 
-def shut(queries: Queries) -> list[Row]:
-    """Those that are not used for a while, or until somebody mends them (`until` is None)."""
+def shut(queries: Queries) -> list[ShutAccountRow]:
+    """Return the accounts that are parked, or stopped until an operator opens them (`until` is None)."""
     return [
         {"account": account.full_name, "until": account.until, "reason": account.reason, "at": account.at}
         for account in _shut(queries)
@@ -68,71 +68,23 @@ def resume_account(home: str, word: str) -> list[str]:
     return change_store(home, open_account)
 
 
-def waits_for_account(queries: Queries, task: Row) -> str | None:
-    """Why a queued task cannot have an account now, if that is so, and what to type."""
-    shut = _keeping_back(queries, task)
-    if not shut:
-        return None
-    words = "; ".join(f"{account.full_name} is {_how(account)} ({account.reason})" for account in shut)
-    which = f"account {shut[0].full_name}" if len(shut) == 1 else f"an account of {task['agent']}"
-    mend = [account for account in shut if account.until is None]
-    first = (mend or shut)[0].full_name
-    remedy = (
-        f"When its login works again: `holdfast accounts resume {first}`."
-        if len(mend) == len(shut)
-        else (f"It starts by itself then; `holdfast accounts resume {first}` opens it now.")
-    )
-    return f"It waits for {which}: {words}. {remedy}"
-
-
-def waits_for_operator(queries: Queries, task: Row) -> bool:
-    """Whether nothing but a person can let a queued task start."""
-    shut = _keeping_back(queries, task)
-    return bool(shut) and all(account.until is None for account in shut)
-
-
-def goes_on_soon(queries: Queries, task: Row) -> bool:
-    """Whether its pause ends by itself at once (a new session, a limit of seconds): none to whoever watches it."""
+def resumes_within_seconds(queries: Queries, task: TaskStateRow) -> bool:
+    """True if the pause ends within seconds (a new session, a short limit), so `run` keeps watching."""
     at = task["resume_after"] if task["state"] == "paused" else None
     return at is not None and abs(at - clock.now().wall) < SHORT_PAUSE and queries.supervisor() is not None
 
 
-def held_words(queries: Queries) -> Callable[[str, str | None], str | None]:
-    """For `ps`: (agent, account that it is bound to) → what it waits for, if it does."""
+def find_missing_accounts(queries: Queries) -> Callable[[str, str | None], list[ShutAccount]]:
+    """Return (agent, account that a task is bound to) → the shut accounts, if the task may have no other. The settings
+    are read once."""
     shut, known = _shut(queries), UserAccounts(_settings_once())
-
-    def words(agent: str, bound: str | None) -> str | None:
-        kept = _without_another(agent, bound, shut, known)
-        return "; ".join(f"account {account.full_name} is {_how(account)}" for account in kept) or None
-
-    return words
+    return lambda agent, bound: _without_another(agent, bound, shut, known)
 
 
-def kept_back(queries: Queries, task: Row) -> str | None:
-    """What a paused task waits for, if that is its account."""
-    if task["state"] != "paused" or task["pause_reason"] not in ("usage_limit", "rate_limit", "auth", "billing"):
-        return None
-    shut = {account.full_name: account for account in _shut(queries)}
-    account = shut.get(full_name(str(task["agent"]), str(task["account"])))
-    return (
-        None
-        if account is None
-        else (
-            f"Its account {account.full_name} is {_how(account)}; "
-            f"`holdfast accounts resume {account.full_name}` opens it, and its tasks go on."
-        )
-    )
-
-
-def _keeping_back(queries: Queries, task: Row) -> list[ShutAccount]:
-    """The shut accounts, if a queued task may have no other."""
-    if task["state"] != "queued":
-        return []
-    shut = _shut(queries)
-    if not shut:
-        return []
-    bound = queries.state(task["id"])["bound"]
-    return _without_another(str(task["agent"]), bound, shut, UserAccounts(_settings_once()))
+def find_shut_account(queries: Queries, agent: str, name: str | None) -> ShutAccount | None:
+    """Return the account if it is parked or stopped."""
+    wanted = full_name(agent, str(name))
+    return next((account for account in _shut(queries) if account.full_name == wanted), None)
 
 
 def _without_another(
@@ -167,7 +119,7 @@ def _shut(queries: Queries) -> list[ShutAccount]:
 _HELD = {"account": "probing", "near": "slowed"}
 
 
-def _row(agent: str, name: str, known: UserAccounts, shut: ShutAccount | None, held: Row | None) -> Row:
+def _row(agent: str, name: str, known: UserAccounts, shut: ShutAccount | None, held: HoldRow | None) -> AccountRow:
     if shut is None and held is not None:
         first = f"; task {held['probe']} goes first" if held["probe"] else ""
         return {
@@ -191,7 +143,3 @@ def _row(agent: str, name: str, known: UserAccounts, shut: ShutAccount | None, h
         "configured": name in known.names(agent),
         "auto": name in known.choosable(agent),
     }
-
-
-def _how(account: ShutAccount) -> str:
-    return "stopped" if account.until is None else f"parked until {moment(account.until)}"

@@ -1,17 +1,17 @@
-"""What a person should see at once, whatever is on their screen: critical alerts, and agents that just died."""
+"""Alerts and crashes: the critical ones, agents that just died, test deliveries, and the fix for an alert."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast import config
 from holdfast.api.format import moment
 from holdfast.api.outcome import ActionOutcome, no_supervisor
-from holdfast.api.queries import Queries
+from holdfast.api.queries import Queries, alert_row
 from holdfast.base.errors import NotFound, Refused
 from holdfast.base.ids import new_id
 from holdfast.base.stored_json import recorded
@@ -20,46 +20,45 @@ from holdfast.core.model import Level
 from holdfast.core.tasks.alerts import Notice, Transition, body_of
 from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import AlertRow, CrashRow, CriticalMark, DeathRow, DeliveryTest, UndeliveredRow
+
 Episode = tuple[int, float]  # an alert's number and when it was raised: after a restore, numbers come again
 NEWEST = 3
 RUNG = "rung.json"  # in the home: which alerts a bell was rung for
 
 
-def critical_mark(queries: Queries) -> Row:
-    """Cheap: equal as long as the same alerts are open and critical."""
-    return queries.view("critical_mark")[0]
+def critical_mark(queries: Queries) -> CriticalMark:
+    """Return a mark that is equal as long as the same critical alerts are open. Cheap."""
+    return cast("CriticalMark", queries.view("critical_mark")[0])
 
 
-def critical(queries: Queries) -> tuple[list[Episode], list[Row]]:
-    """Every open critical alert by number and time; the newest of them whole, first."""
+def critical(queries: Queries) -> tuple[list[Episode], list[AlertRow]]:
+    """Return every open critical alert by number and time, and the newest of them whole, the newest first."""
     opened = [(int(row["id"]), float(row["at"])) for row in queries.view("critical_alerts")]
-    newest = [
-        {**row, "details": recorded(row["details"], shape=dict)}
-        for number, _at in opened[:NEWEST]
-        for row in queries.view("alert", id=number)
-    ]
+    newest = [alert_row(row) for number, _at in opened[:NEWEST] for row in queries.view("alert", id=number)]
     return opened, newest
 
 
-def deaths(queries: Queries, after: int) -> tuple[int, list[Row]]:
-    """Agents that died without being asked to, as the events behind `after` tell it, oldest first; and up to which
-    event was read. Each run is there when its agent is dead, and again when it is decided what follows (`decided`)."""
+def deaths(queries: Queries, after: int) -> tuple[int, list[DeathRow]]:
+    """Return the last event that was read, and the agents that died since `after` without a request, the oldest first.
+    A run is listed when its agent died, and again when its task was decided on (`decided`)."""
     last = queries.last_seq()
     if last <= after:  # nothing new; or another store, from a backup: go on from where that is
         return last, []
     from holdfast.core.runs.crashes import CRASHES
 
-    found = []
+    found: list[DeathRow] = []
     for row in reversed(queries.view("deaths", after=after, last=last)):
         data = recorded(row.pop("data"), shape=dict)
         if data.get("outcome") in CRASHES:
-            found.append({**row, "decided": row.pop("kind") == "crash.recorded"})
+            row["decided"] = row["kind"] == "crash.recorded"
+            found.append(cast("DeathRow", row))
     return last, found
 
 
 def rung(home: str) -> frozenset[Episode]:
-    """For which alerts a bell was rung on this home; what cannot be read was not rung for."""
+    """Return the alerts for which a bell was rung on this home; nothing if the file cannot be read."""
     try:
         with open(os.path.join(home, RUNG), encoding="utf-8") as file:
             return frozenset((int(number), float(at)) for number, at in json.load(file))
@@ -68,7 +67,7 @@ def rung(home: str) -> frozenset[Episode]:
 
 
 def remember_rung(home: str, episodes: Iterable[Episode]) -> None:
-    """Where it cannot be written (a full disk, somebody else's home), the next `top` rings once more: no harm."""
+    """Record the alerts for which a bell was rung. If the file cannot be written, the next `top` rings once more."""
     try:
         fd = os.open(
             os.path.join(home, RUNG), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
@@ -82,8 +81,8 @@ def remember_rung(home: str, episodes: Iterable[Episode]) -> None:
 SHOWN = 5  # the newest; `holdfast crashes ID` has all
 
 
-def crash_line(crash: Row) -> str:
-    """One crash on one line."""
+def crash_line(crash: CrashRow) -> str:
+    """Return one crash on one line."""
     worker = f" (worker {crash['worker']})" if crash["worker"] else ""
     claim = "claim released" if crash["claim_released"] else "claim not released"
     return (
@@ -92,14 +91,14 @@ def crash_line(crash: Row) -> str:
     )
 
 
-def crash_lines(crashes: list[Row]) -> list[str]:
+def crash_lines(crashes: list[CrashRow]) -> list[str]:
     left = len(crashes) - SHOWN
     more = [f"and {left} earlier crash(es): `holdfast crashes {crashes[0]['task']}`"] if left > 0 else []
     return [*(crash_line(crash) for crash in crashes[-SHOWN:]), *more]
 
 
-def crash_summary(crashes: list[Row]) -> list[str]:
-    """One sentence, where there were any."""
+def crash_summary(crashes: list[CrashRow]) -> list[str]:
+    """Return one sentence about the crashes, if there were any."""
     if not crashes:
         return []
     last = crashes[-1]
@@ -111,8 +110,8 @@ def crash_summary(crashes: list[Row]) -> list[str]:
     ]
 
 
-def send_test(by: str) -> list[Row]:
-    """One notice to each target, past the outbox: what each answered. Nothing is recorded; its key is its own."""
+def send_test(by: str) -> list[DeliveryTest]:
+    """Send a test to each target, past the outbox, and return the answers. Nothing is recorded."""
     import asyncio
 
     from holdfast.processes.children import Children
@@ -123,7 +122,7 @@ def send_test(by: str) -> list[Row]:
     children.become_subreaper()  # what a command leaves behind comes back to us, and is ended
     settings, run = config.load(), HelperRunner(children)
 
-    async def ask_one(name: str) -> Row:
+    async def ask_one(name: str) -> DeliveryTest:
         target = target_of(name, settings, run)
         assert target is not None  # its name is in the same settings
         try:
@@ -132,7 +131,7 @@ def send_test(by: str) -> list[Row]:
             return {"target": name, "ok": False, "told": f"{type(trouble).__name__}: the attempt went wrong"}
         return {"target": name, "ok": answer.ok, "told": answer.told}
 
-    async def ask() -> list[Row]:
+    async def ask() -> list[DeliveryTest]:
         return list(await asyncio.gather(*(ask_one(name) for name in names_of(settings))))
 
     return asyncio.run(ask())
@@ -155,12 +154,12 @@ def _test_notice(by: str) -> Notice:
     return Notice(id=0, key=key, alert_key="test", transition=Transition.RAISED, level=Level.INFO, body=body)
 
 
-def undelivered(queries: Queries) -> list[Row]:
-    """Deliveries that wait or were given up: `alert, transition, target, state, attempts, told, at`."""
-    return queries.view("undelivered")
+def undelivered(queries: Queries) -> list[UndeliveredRow]:
+    """Return deliveries that wait or were given up."""
+    return cast("list[UndeliveredRow]", queries.view("undelivered"))
 
 
-def mend(home: str, alert: Row) -> str:
+def mend(home: str, alert: Mapping[str, Any]) -> str:
     """Restart what the alert is about, and return a sentence about it. Raise Refused if a person has to look first."""
     kind, _, name = str(alert["key"]).partition(":")
     if alert["key"].startswith("crash:worker:"):
@@ -172,7 +171,7 @@ def mend(home: str, alert: Row) -> str:
     if kind == MASS_DEATH_ALERT:
         return _release(home, None)
     if alert["task"] is not None:
-        return _go_on(home, alert)
+        return _go_on(home, alert["task"], alert["remedy"])
     raise Refused(f"Nothing is to be restarted here. {alert['remedy']}")
 
 
@@ -195,10 +194,10 @@ def _release(home: str, hold: str | None) -> str:
     return describe_release(*release(home, hold))
 
 
-def _go_on(home: str, alert: Row) -> str:
+def _go_on(home: str, task_id: str, remedy: str) -> str:
     from holdfast.api.commands import Commands
 
-    task_id, queries = alert["task"], Queries(home)
+    queries = Queries(home)
     try:
         state = queries.state(task_id)["state"]
     except NotFound:
@@ -209,4 +208,4 @@ def _go_on(home: str, alert: Row) -> str:
         return ActionOutcome(message=f"Queued {task_id} again, where it stopped.", note=note).text
     if state == "paused":
         return ActionOutcome(message=f"{task_id}: {Commands(home, create=False).resume(task_id)}.", note=note).text
-    raise Refused(f"Task {task_id} is {state}; there is nothing to restart. {alert['remedy']}")
+    raise Refused(f"Task {task_id} is {state}; there is nothing to restart. {remedy}")

@@ -1,8 +1,10 @@
-"""What is held back, since when, until when, and who goes first; and letting it start. Imports little: `ps` asks."""
+"""Holds: of providers, accounts and the fleet, since when, until when, which task goes first; and their release.
+
+Imports little: `ps` asks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.format import moment
 from holdfast.api.queries import Queries
@@ -11,70 +13,62 @@ from holdfast.base.errors import NotFound
 from holdfast.base.stored_json import recorded, understood
 
 if TYPE_CHECKING:
+    from holdfast.api.fleet.models import HoldRow
+    from holdfast.api.tasks.models import JsonObject
     from holdfast.store.port.transaction import Transaction
 
-Row = dict[str, Any]
 FLEET = "fleet:all"
 _SET_BACK = 60.0  # seconds; a time that was decided so far in the future is over (core/dispatch/holds.py)
 _MOST_STORMS = 3  # core/holds.MOST_STORMS; a test compares them
 
 
-def holds(queries: Queries) -> list[Row]:
-    """Everything that is held back or slowed at the moment; failures that are only counted are not."""
+def holds(queries: Queries) -> list[HoldRow]:
+    """Return everything that is held or slowed now. Failures that are only counted are left out."""
     now = clock.now().wall
     return [_row(row, now) for row in queries.view("holds") if row["until"] is not None]
 
 
-def words(row: Row) -> str:
-    """One clause: what waits, and for what."""
-    what = {"fleet": "everything", "provider": f"provider {row['name']}"}.get(row["scope"], f"account {row['name']}")
+def words(row: HoldRow) -> str:
+    """Return one clause: what is held, since when, and what ends the hold."""
     if row["scope"] == "near":
-        return f"{what} is near its limit, agents start on it one by one until {moment(row['until'])} ({row['reason']})"
-    if row["probe"] is not None:
-        return f"{what} is held since {moment(row['since'])}: task {row['probe']} goes first ({row['reason']})"
-    if row["until"] is None:
-        return f"{what} is held since {moment(row['since'])}, until you let it start ({row['reason']})"
-    if row["is_due"]:
-        return f"{what} is held since {moment(row['since'])}: the next task goes first ({row['reason']})"
-    return f"{what} is held since {moment(row['since'])}, until {moment(row['until'])} ({row['reason']})"
+        until = f"until {moment(row['until'])} ({row['reason']})"
+        return f"account {row['name']} is near its limit, agents start on it one by one {until}"
+    if row["probe"] is None and row["until"] is not None and row["is_due"]:
+        return f"{_what(row['hold'])} is held since {moment(row['since'])}: the next task goes first ({row['reason']})"
+    return describe_hold(row["hold"], row["since"], row["until"], row["probe"], row["reason"])
 
 
-def of_task(found: list[Row], agent: str, account: str | None, provider: str | None, task_id: str) -> Row | None:
-    """The first that keeps a queued task waiting."""
-    for row in found:
-        concerns = (
-            row["scope"] == "fleet"
-            or (row["scope"] == "provider" and row["name"] == provider)
-            or (row["scope"] == "account" and account is not None and row["name"] == f"{agent}/{account}")
-        )
-        if concerns and row["probe"] != task_id and (row["probe"] is not None or not row["is_due"]):
-            return row
-    return None
+def describe_hold(hold: str, since: float | None, until: float | None, probe: str | None, reason: str) -> str:
+    """Return one clause about a hold that is not due. `probe`: the task that goes first."""
+    held = f"{_what(hold)} is held since {moment(since)}"
+    if probe is not None:
+        return f"{held}: task {probe} goes first ({reason})"
+    end = "until you let it start" if until is None else f"until {moment(until)}"
+    return f"{held}, {end} ({reason})"
 
 
-def explain(queries: Queries, task: Row) -> list[str]:
-    """For `why`: what a task that is queued waits for, or what a running one is the first of."""
-    found = holds(queries)
-    lines = [
+def _what(hold: str) -> str:
+    scope, _, name = hold.partition(":")
+    return {"fleet": "everything", "provider": f"provider {name}"}.get(scope, f"account {name}")
+
+
+def concerns(row: HoldRow, agent: str, account: str | None, provider: str | None, task_id: str) -> bool:
+    """True if a hold delays a queued task: the hold is about it, and another task goes first or the hold is not due."""
+    is_about = (
+        row["scope"] == "fleet"
+        or (row["scope"] == "provider" and row["name"] == provider)
+        or (row["scope"] == "account" and account is not None and row["name"] == f"{agent}/{account}")
+    )
+    return is_about and row["probe"] != task_id and (row["probe"] is not None or not row["is_due"])
+
+
+def probe_lines(queries: Queries, task_id: str) -> list[str]:
+    """Return a sentence for each hold that the task tests by going first."""
+    return [
         f"It goes first, to see whether {row['hold']} works again; the others wait for it."
-        for row in found
-        if row["probe"] == task["id"]
+        for row in holds(queries)
+        if row["probe"] == task_id
     ]
-    if task["state"] == "queued" and found:
-        state = queries.state(task["id"])
-        provider = recorded(state["settings"]).get("provider")
-        row = of_task(found, task["agent"], state["bound"], provider, task["id"])
-        if row is not None:
-            lines.append(
-                f"It is held back: {words(row)}. Nothing of its budgets is spent meanwhile; "
-                f"`holdfast dispatch release {row['hold']}` lets it start now."
-            )
-    return lines
-
-
-def waits_for_release(queries: Queries, task: Row) -> bool:
-    """Whether a queued task starts only when somebody lets everything start again."""
-    return task["state"] == "queued" and any(row["scope"] == "fleet" and row["until"] is None for row in holds(queries))
 
 
 def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
@@ -110,7 +104,7 @@ def describe_release(released: list[str], resumed: list[str]) -> str:
 
 
 @understood
-def _row(row: Row, now: float) -> Row:
+def _row(row: JsonObject, now: float) -> HoldRow:
     since = recorded(row["since"])[0]
     for_operator = row["scope"] == "fleet" and row["failures"] >= _MOST_STORMS
     return {

@@ -6,12 +6,14 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.api.fleet.rows import LIVING, turn
 from holdfast.api.tasks.subtasks import in_tree
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import FleetRow
+
 Key = tuple[Any, ...]
 RECENT = 3600.0  # failures stay for an hour without `everything`
 LINGER = 60.0  # whatever ended stays for a minute: it is seen to have ended
@@ -29,14 +31,14 @@ class Wish:
     everything: bool = False  # finished ones too
 
 
-def _by_state(row: Row) -> Key:
-    """What is at work first; of the queued, who goes first; of those that ended, the newest."""
+def _by_state(row: FleetRow) -> Key:
+    """Return the sort key: running tasks first, queued ones by their turn, ended ones by time, the newest first."""
     state = row["state"]
     behind = turn(row) if state == "queued" else (-(row["ended_at"] or 0),)
     return _STATES[state], behind, row["seq"]
 
 
-ORDERS: Mapping[str, Callable[[Row], Key]] = {
+ORDERS: Mapping[str, Callable[[FleetRow], Key]] = {
     "state": _by_state,
     TREE: lambda row: (row["seq"],),
     LIFE: lambda row: (row["state"] != "running", row["updated_at"], row["seq"]),
@@ -52,27 +54,27 @@ ABOUT = {
 }
 
 
-def is_listed(row: Row, everything: bool, now: float) -> bool:
+def is_listed(row: FleetRow, everything: bool, now: float) -> bool:
     if everything or row["state"] in LIVING:
         return True
     return bool(row["ended_at"] and row["ended_at"] > now - (RECENT if row["state"] == "failed" else LINGER))
 
 
-def matcher(words: str) -> Callable[[Row, str], bool]:
+def matcher(words: str) -> Callable[[FleetRow, str], bool]:
     """(row, why it waits) → whether every word is somewhere in it. `state:paused`, `agent:claude` and `label:team=web`
     are words too: they are looked for where the row says them so."""
     wanted = [word for word in words.lower().split() if word not in ("!", "-")]
     needed = [word for word in wanted if not word.startswith("!")]
     banned = [word[1:] for word in wanted if word.startswith("!")]
 
-    def matches(row: Row, why: str) -> bool:
+    def matches(row: FleetRow, why: str) -> bool:
         text = f"{_text(row)} {why}".lower()
         return all(word in text for word in needed) and not any(word in text for word in banned)
 
     return matches
 
 
-def _text(row: Row) -> str:
+def _text(row: FleetRow) -> str:
     labels = " ".join(f"label:{key}={value}" for key, value in row["labels"].items())
     stage = f"stage:{row['stage']['name']} workflow:{row['workflow']}" if row["stage"] else ""
     return (
@@ -84,7 +86,7 @@ def _text(row: Row) -> str:
 class Listed:
     """Rows in order. What changed is put in its place: of ten thousand, nothing is sorted again."""
 
-    def __init__(self, rows: Iterable[Row], key: Callable[[Row], Key]) -> None:
+    def __init__(self, rows: Iterable[FleetRow], key: Callable[[FleetRow], Key]) -> None:
         self._key = key
         pairs = sorted(((key(row), row) for row in rows), key=lambda pair: pair[0])
         self._keys = [made for made, _row in pairs]
@@ -97,7 +99,7 @@ class Listed:
             at = bisect_left(self._keys, made)
             del self._keys[at], self.rows[at]
 
-    def put(self, row: Row) -> None:
+    def put(self, row: FleetRow) -> None:
         made = self._key(row)
         if self._of.get(row["id"]) == made:
             self.rows[bisect_left(self._keys, made)] = row
@@ -109,7 +111,7 @@ class Listed:
         self._of[row["id"]] = made
 
 
-def tree_of(rows: Iterable[Row]) -> tuple[list[Row], dict[str, int]]:
+def tree_of(rows: Iterable[FleetRow]) -> tuple[list[FleetRow], dict[str, int]]:
     """As `ps` lists them; and how far below another one each is, if it is."""
     listed, levels = [], {}
     for level, row in in_tree(sorted(rows, key=lambda row: row["seq"])):
@@ -119,7 +121,7 @@ def tree_of(rows: Iterable[Row]) -> tuple[list[Row], dict[str, int]]:
     return listed, levels
 
 
-def by_life(rows: Iterable[Row], signs: Mapping[str, float]) -> list[Row]:
+def by_life(rows: Iterable[FleetRow], signs: Mapping[str, float]) -> list[FleetRow]:
     now = time.time()
     return sorted(
         rows, key=lambda row: (row["state"] != "running", signs.get(row["id"], now), row["updated_at"], row["seq"])

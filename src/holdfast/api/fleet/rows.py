@@ -1,45 +1,46 @@
-"""Tasks as a list of thousands shows them: little of each, read quickly; and when an agent was last heard of."""
+"""Rows of the fleet: a task as a list of thousands shows it; and when its agents last gave a sign of life."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from holdfast.api.tasks.stages import standing
 from holdfast.base.stored_json import understood
 
 if TYPE_CHECKING:
+    from holdfast.api.fleet.models import FleetRow
     from holdfast.api.queries import Queries
+    from holdfast.api.tasks.models import JsonObject
 
-Row = dict[str, Any]
 LIVING = ("queued", "running", "paused")
 _OUTPUT = ("out.log", "err.log")
 _CHANNEL = ("channel/heartbeat", "channel/reports")  # as processes/observe/run_view.py has them
 
 
-def all_rows(queries: Queries, most: int) -> list[Row]:
-    """The newest, in whatever state."""
+def all_rows(queries: Queries, most: int) -> list[FleetRow]:
+    """Return the newest tasks, in any state."""
     return [_row(row) for row in queries.view("slim_all", most=most)]
 
 
-def active_rows(queries: Queries, recent: float, just: float) -> list[Row]:
-    """What is not over, what failed since `recent`, and what ended since `just`."""
+def active_rows(queries: Queries, recent: float, just: float) -> list[FleetRow]:
+    """Return tasks that are active, that failed since `recent`, or that ended since `just`."""
     return [_row(row) for row in queries.view("slim_active", recent=recent, just=just)]
 
 
-def rows_of(queries: Queries, ids: Iterable[str]) -> list[Row]:
+def rows_of(queries: Queries, ids: Iterable[str]) -> list[FleetRow]:
     return [_row(row) for row in queries.view("slim_of", ids=json.dumps(sorted(ids)))]
 
 
 @understood
-def _row(row: Row) -> Row:
-    """`open_runs`: their ids; `last_run`: (state, started at, why it is stopped, progress); `needs`: id → state."""
+def _row(row: JsonObject) -> FleetRow:
+    """Decode a raw row. `last_run`: (state, started at, why it is stopped, progress); `needs`: id → state."""
     labels, stages, last = row["labels"], row.pop("stages"), row["last_run"]
     row["labels"] = json.loads(labels) if labels and labels != "{}" else {}
     row["tokens"], row["cost_usd"] = json.loads(row.pop("took"))
-    row["begun"] = row["progress"] is not None  # of a workflow: it goes before those that have not begun
+    row["begun"] = row["progress"] is not None  # a workflow that has begun goes before tasks that have not
     row["stage"] = (
         standing({"stages": json.loads(stages), "workflow": row["workflow"]}, row["progress"]) if stages else None
     )
@@ -47,16 +48,16 @@ def _row(row: Row) -> Row:
     row["last_run"] = json.loads(last) if last else None
     row["needs"] = json.loads(row["needs"]) if row["needs"] and row["needs"] != "{}" else {}
     del row["progress"]
-    return row
+    return cast("FleetRow", row)
 
 
-def turn(row: Row) -> tuple[int, bool, int]:
-    """Who of the queued goes first (queries/tasks.sql, `turn`)."""
+def turn(row: FleetRow) -> tuple[int, bool, int]:
+    """Return the sort key of the queue (queries/tasks.sql, `turn`)."""
     return -row["priority"], not row["begun"], row["seq"]
 
 
-def signs_of_life(home: str, running: Mapping[str, Row]) -> dict[str, float]:
-    """Task → the wall time at which one of its agents last printed something or reported; without that, its start."""
+def signs_of_life(home: str, running: Mapping[str, FleetRow]) -> dict[str, float]:
+    """Return task → the wall time at which one of its agents last printed or reported something, or started."""
     found = {}
     for task_id, row in running.items():
         started = row["last_run"][1] if row["last_run"] else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries
@@ -15,6 +15,8 @@ from holdfast.config.schedule_files import read_timetable
 from holdfast.core.schedules.schedule import Schedule
 
 if TYPE_CHECKING:  # those who only look have to start fast
+    from holdfast.api.fleet.schedule_models import FireRow, ScheduleRow
+    from holdfast.api.tasks.models import JsonObject
     from holdfast.core.model import Task
     from holdfast.store.port.transaction import Transaction
 import time
@@ -23,30 +25,35 @@ from holdfast.api.format import in_words
 from holdfast.base.text import clean, one_line
 from holdfast.base.units import show_duration
 
-Row = dict[str, Any]
 NEW = "no supervisor has seen it yet"
 
 
-def schedules(home: str) -> tuple[list[Row], dict[str, str]]:
-    """Every schedule as its file has it now, which a supervisor takes over in a moment, or at its start; of a file with
-    a mistake, those of before. And what is wrong with which file."""
+def schedules(home: str) -> tuple[list[JsonObject], dict[str, str]]:
+    """Return the same as `schedule_rows`, as plain dicts: the actions of the TUI pass rows of every kind."""
+    rows, problems = schedule_rows(home)
+    return cast("list[JsonObject]", rows), problems
+
+
+def schedule_rows(home: str) -> tuple[list[ScheduleRow], dict[str, str]]:
+    """Return every schedule as its file has it now, and the mistakes by file. Of a file with a mistake, the schedules
+    are the earlier ones."""
     queries = _queries(home)
     known = queries.view("schedules") if queries is not None else []
     files = read_timetable(home, [] if queries is None else [str(row["path"]) for row in queries.repos()])
     written = {(each.repo, each.name): (file, each) for file, found in files.schedules.items() for each in found}
-    rows = []
+    rows: list[ScheduleRow] = []
     for row in known:
         file, schedule = written.pop((row["repo"], row["name"]), (row["file"], None))
         if schedule is not None or file not in files.schedules:  # else it was taken out
             rows.append(_of_store(row, file, schedule))
     rows += [_row(each, file) for file, each in written.values()]
-    for row in rows:
-        row["problem"] = files.problems.get(row["file"])
+    for made in rows:
+        made["problem"] = files.problems.get(made["file"])
     return sorted(rows, key=lambda row: (row["name"], row["repo"])), dict(files.problems)
 
 
-def find(rows: Sequence[Row], word: str) -> Row:
-    """The one that is meant by NAME, or by REPO:NAME where several have that name."""
+def find(rows: Sequence[ScheduleRow], word: str) -> ScheduleRow:
+    """Return the schedule NAME, or REPO:NAME where several have that name."""
     place, _, name = word.rpartition(":")
     found = [row for row in rows if row["name"] == name and (not place or _is_at(row["repo"], place))]
     if not found:
@@ -57,25 +64,27 @@ def find(rows: Sequence[Row], word: str) -> Row:
     return found[0]
 
 
-def fires(home: str, row: Row, most: int) -> list[Row]:
-    """What became of its latest occurrences, and its fires by hand; the newest first."""
+def fires(home: str, row: ScheduleRow, most: int) -> list[FireRow]:
+    """Return what became of the latest occurrences, and the fires by hand; the newest first."""
     queries = _queries(home)
     return [] if queries is None else fires_of(queries, row, most)
 
 
-def fires_of(queries: Queries, row: Row, most: int) -> list[Row]:
+def fires_of(queries: Queries, row: ScheduleRow, most: int) -> list[FireRow]:
     found = queries.view("fires", repo=row["repo"], schedule=row["name"], most=most)
-    return [{**fire, "by_hand": bool(fire.pop("hand"))} for fire in found]
+    for fire in found:
+        fire["by_hand"] = bool(fire["hand"])
+    return cast("list[FireRow]", found)
 
 
-def upcoming(row: Row, count: int) -> list[float]:
-    """Its next times, as they would be if it is enabled."""
+def upcoming(row: ScheduleRow, count: int) -> list[float]:
+    """Return the next times of a schedule, as if it is enabled."""
     from holdfast.core.schedules.due import upcoming as following
 
     return following(_schedule(row), clock.now().wall, count)
 
 
-def fire_schedule(home: str, row: Row) -> ActionOutcome:
+def fire_schedule(home: str, row: Mapping[str, Any]) -> ActionOutcome:
     """Queue the task of the schedule now, out of turn. The times of the schedule do not change."""
     from holdfast.api.commands import change_store, who
     from holdfast.intake.scheduled_task import resolve_scheduled_task
@@ -98,7 +107,7 @@ def fire_schedule(home: str, row: Row) -> ActionOutcome:
     )
 
 
-def switch_schedule(home: str, row: Row, *, on: bool) -> ActionOutcome:
+def switch_schedule(home: str, row: Mapping[str, Any], *, on: bool) -> ActionOutcome:
     """Enable or disable the schedule, whatever its file says."""
     from holdfast.api.commands import change_store, who
 
@@ -151,7 +160,7 @@ def _queries(home: str) -> Queries | None:
     return Queries(home) if os.path.exists(os.path.join(home, "holdfast.db")) else None
 
 
-def _enrol(tx: Transaction, row: Row, schedule: Schedule) -> None:
+def _enrol(tx: Transaction, row: Mapping[str, Any], schedule: Schedule) -> None:
     """One that no supervisor has seen yet. The others of its file stay as they are: who reads it well is the
     supervisor, when it has kept still."""
     try:
@@ -162,21 +171,23 @@ def _enrol(tx: Transaction, row: Row, schedule: Schedule) -> None:
 
 
 @understood
-def _of_store(row: Row, file: str, written: Schedule | None) -> Row:
+def _of_store(row: JsonObject, file: str, written: Schedule | None) -> ScheduleRow:
     before = schedule_of(recorded(row["definition"]))
     schedule = before if written is None else written
     found = _row(schedule, file)
-    found |= {name: row[name] for name in ("last_fire", "last_fired_at", "last_task", "last_task_state", "trouble")}
-    found |= {"seen": True, "next_try": row["next_try"], "waiting": sorted(recorded(row["waiting"]))}
+    found["last_fire"], found["last_fired_at"] = row["last_fire"], row["last_fired_at"]
+    found["last_task"], found["last_task_state"] = row["last_task"], row["last_task_state"]
+    found["trouble"], found["next_try"] = row["trouble"], row["next_try"]
+    found["seen"], found["waiting"] = True, sorted(recorded(row["waiting"]))
     if row["word"] is not None and before.enabled == schedule.enabled:  # else the file's word is the newer one
-        found |= {"enabled": bool(row["word"]), "enabled_by": row["word_by"]}
+        found["enabled"], found["enabled_by"] = bool(row["word"]), row["word_by"]
     is_new = (before.cron, before.zone) != (schedule.cron, schedule.zone)  # then it begins now
     begin = clock.now().wall if is_new else min(row["cursor"], clock.now().wall)
     found["next_fire"] = _next(schedule, begin) if found["enabled"] else None
     return found
 
 
-def _row(schedule: Schedule, file: str) -> Row:
+def _row(schedule: Schedule, file: str) -> ScheduleRow:
     return {
         "name": schedule.name,
         "repo": schedule.repo,
@@ -204,7 +215,7 @@ def _row(schedule: Schedule, file: str) -> Row:
     }
 
 
-def schedule_of(definition: Row) -> Schedule:
+def schedule_of(definition: Mapping[str, Any]) -> Schedule:
     from dataclasses import fields
 
     from holdfast.core.schedules.schedule import Misfire, Overlap
@@ -215,7 +226,7 @@ def schedule_of(definition: Row) -> Schedule:
     return Schedule(**values)
 
 
-def _schedule(row: Row) -> Schedule:
+def _schedule(row: Mapping[str, Any]) -> Schedule:
     renamed = {"zone": row["timezone"], "most": row["max_catch_up"]}
     return schedule_of({**row, **renamed})
 
@@ -241,14 +252,14 @@ def _is_at(repo: str, place: str) -> bool:
     return repo == os.path.realpath(os.path.expanduser(place)) or repo.endswith(f"{os.sep}{place.strip(os.sep)}")
 
 
-def _full(row: Row, among: Sequence[Row]) -> str:
+def _full(row: ScheduleRow, among: Sequence[ScheduleRow]) -> str:
     """As short as it can be."""
     short = os.path.basename(row["repo"])
     alone = sum(os.path.basename(other["repo"]) == short for other in among) == 1
     return f"{short if alone else row['repo']}:{row['name']}"
 
 
-def _unknown(word: str, rows: Sequence[Row]) -> str:
+def _unknown(word: str, rows: Sequence[ScheduleRow]) -> str:
     import difflib
 
     names = sorted({str(row["name"]) for row in rows})
@@ -259,21 +270,21 @@ def _unknown(word: str, rows: Sequence[Row]) -> str:
     return f"There is no schedule '{word[:80]}'.{hint} Known: {', '.join(names)}."
 
 
-def state(row: Row) -> str:
+def state(row: ScheduleRow) -> str:
     if not row["enabled"]:
         return "disabled"
     return "enabled" if row["seen"] else "new"
 
 
-def last(row: Row) -> str:
+def last(row: ScheduleRow) -> str:
     if row["last_fired_at"] is None:
         return "-"
     ago = show_duration(max(0.0, time.time() - row["last_fired_at"]))
     return f"{ago} ago: {row['last_task']} {row['last_task_state'] or 'gone'}"
 
 
-def following(row: Row) -> str:
-    """Its next fire."""
+def following(row: ScheduleRow) -> str:
+    """Return the next fire, in words."""
     if not row["enabled"]:
         return f"disabled by {row['enabled_by']}" if row["enabled_by"] else "disabled"
     if row["waiting"] and row["trouble"]:
@@ -286,8 +297,8 @@ def following(row: Row) -> str:
     return f"due, {words}" if row["next_fire"] < time.time() else words
 
 
-def fired(one: Row, zone: str) -> str:
-    """What became of one occurrence."""
+def fired(one: FireRow, zone: str) -> str:
+    """Return what became of one occurrence, in words."""
     when = in_words(one["fire_time"], zone)
     if one["task"] is not None:
         how = f" {clean(one['why'])}" if one["by_hand"] else ""
@@ -295,10 +306,10 @@ def fired(one: Row, zone: str) -> str:
     return f"{when}: left out, {clean(one['why'])}"
 
 
-def facts(row: Row) -> dict[str, str]:
-    """What its file says, and what is wrong with it; empty ones are left out."""
+def facts(row: ScheduleRow) -> dict[str, str]:
+    """Return name → words of what the file says, and of its mistakes, without the empty ones."""
     task = row["task"]
-    found = {
+    found: dict[str, str] = {
         "repo": row["repo"],
         "cron": f"{row['cron']}  ({row['place'] or row['file']})",
         "enabled": f"{'yes' if row['enabled'] else 'no'}" + (f", by {row['enabled_by']}" if row["enabled_by"] else ""),

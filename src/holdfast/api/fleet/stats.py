@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from holdfast.api.queries import Queries
 from holdfast.core.runs.outcome import EXPECTED
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.schedule_models import StatsRow
+    from holdfast.api.tasks.models import JsonObject
+
 TOOK = ("tokens", "input", "output", "cached", "cost_usd")  # None: no agent told it
 WIDTHS = {None: 0, "hour": 3600, "day": 86400}
 
 
-def reliability(queries: Queries, *, agent: str | None = None, after: float = 0.0, by: str | None = None) -> list[Row]:
-    """One object per agent, and per hour or day (UTC) if asked: runs that ended since `after`."""
+def reliability(
+    queries: Queries, *, agent: str | None = None, after: float = 0.0, by: str | None = None
+) -> list[StatsRow]:
+    """Return one row per agent, and per hour or day (UTC) if asked: runs that ended since `after`."""
     question = {"agent": agent, "after": after, "width": WIDTHS[by]}
     percentiles = {(row["since"], row["agent"]): row for row in queries.view("percentiles", **question)}
-    found: dict[tuple[float | None, str], Row] = {}
+    found: dict[tuple[float | None, str], JsonObject] = {}
     for row in queries.view("ends", **question):
         key = row["since"], row["agent"]
         _add(found.setdefault(key, _nothing(*key, percentiles.get(key))), row)
@@ -25,7 +30,7 @@ def reliability(queries: Queries, *, agent: str | None = None, after: float = 0.
         total = found.get((row["since"], row["agent"]))
         if total is not None:
             total.update({name: row[name] for name in TOOK})
-    return [_finished(row) for row in found.values()]
+    return [cast("StatsRow", _finished(row)) for row in found.values()]
 
 
 def _by_session(agents: set[str]) -> str:
@@ -34,7 +39,7 @@ def _by_session(agents: set[str]) -> str:
     return json.dumps([name for name in sorted(agents) if tells_of_sessions(name)])
 
 
-def _nothing(since: float | None, agent: str, ranks: Row | None) -> Row:
+def _nothing(since: float | None, agent: str, ranks: JsonObject | None) -> JsonObject:
     return {
         "agent": agent,
         "since": since,
@@ -55,7 +60,7 @@ def _nothing(since: float | None, agent: str, ranks: Row | None) -> Row:
     }
 
 
-def _add(total: Row, row: Row) -> None:
+def _add(total: JsonObject, row: JsonObject) -> None:
     total["ends"][row["outcome"]] = row["runs"]
     for name in ("runs", "restarts", "forgotten", "timed", "seconds"):
         total[name] += row[name]
@@ -63,7 +68,7 @@ def _add(total: Row, row: Row) -> None:
         total["unexpected"] += row["runs"]
 
 
-def _finished(row: Row) -> Row:
+def _finished(row: JsonObject) -> JsonObject:
     timed, seconds = row.pop("timed"), row.pop("seconds")
     row["duration"]["mean"] = seconds / timed if timed else None
     row["unexpected_share"] = row["unexpected"] / row["runs"]

@@ -1,4 +1,4 @@
-"""The vitals in words: one line about the supervisor, the work and the machine, and what holds the fleet up."""
+"""Vitals: one line about the supervisor, the work and the machine, and what holds the fleet up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import __version__, config
 from holdfast.api.fleet.dispatch import holds
@@ -18,7 +18,9 @@ from holdfast.base.units import show_duration, show_size
 from holdfast.processes.cgroups import Bases
 from holdfast.processes.observe.machine import Machine
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import HoldRow, MachineRow, ShutAccountRow, SupervisorStatus, VitalsRow
+
 ORDER = ("running", "queued", "paused", "failed", "completed", "cancelled")
 BUSY_MACHINE = 2.0  # load per core that is worth a colour
 
@@ -31,13 +33,13 @@ class Piece(NamedTuple):
     spare: int = 0
 
 
-def line(vitals: Row, now: float) -> list[Piece]:
-    """In the order in which they are shown."""
+def line(vitals: VitalsRow, now: float) -> list[Piece]:
+    """Return the pieces of the line, in the order in which they are shown."""
     return [*_supervisor(vitals, now), *_work(vitals), *_alerts(vitals), *_machine(vitals)]
 
 
-def held_up(vitals: Row) -> list[str]:
-    """Why less starts than could: one clause each, the widest first."""
+def held_up(vitals: VitalsRow) -> list[str]:
+    """Return one clause for each hold and shut account, the widest first."""
     words = []
     held = vitals["supervisor"]["held"]
     if held:
@@ -45,12 +47,14 @@ def held_up(vitals: Row) -> list[str]:
     for row in sorted(vitals["holds"], key=lambda row: ("fleet", "provider").index(row["scope"]) if _wide(row) else 9):
         words.append(_hold(row))
     for account in vitals["accounts"]:
-        until = "stopped until its login is mended" if account["until"] is None else f"parked {_until(account)}"
+        until = (
+            "stopped until its login is mended" if account["until"] is None else f"parked {_until(account['until'])}"
+        )
         words.append(f"account {account['account']} is {until}")
     return words
 
 
-def _supervisor(vitals: Row, now: float) -> Iterator[Piece]:
+def _supervisor(vitals: VitalsRow, now: float) -> Iterator[Piece]:
     found = vitals["supervisor"]
     if found["state"] == "none":
         waiting = sum(vitals["counts"].get(state, 0) for state in ("running", "queued"))
@@ -67,14 +71,14 @@ def _supervisor(vitals: Row, now: float) -> Iterator[Piece]:
 
 
 def _roughly(seconds: float) -> str:
-    """Without the seconds: a line that changes every second is drawn every second."""
+    """Return a duration without seconds: a line that changes every second is drawn every second."""
     whole = int(seconds)
     if whole < 60:
         return "for less than 1m"
     return f"{whole // 60}m" if whole < 3600 else show_duration(whole)
 
 
-def _work(vitals: Row) -> Iterator[Piece]:
+def _work(vitals: VitalsRow) -> Iterator[Piece]:
     counts = vitals["counts"]
     found = [f"{counts[state]} {state}" for state in ORDER[:4] if counts.get(state)]
     yield Piece(", ".join(found) or "nothing to do", spare=2)
@@ -83,7 +87,7 @@ def _work(vitals: Row) -> Iterator[Piece]:
         yield Piece(", ".join(over), spare=9)
 
 
-def _alerts(vitals: Row) -> Iterator[Piece]:
+def _alerts(vitals: VitalsRow) -> Iterator[Piece]:
     number, worst = vitals["alerts"]["open"], vitals["alerts"]["worst"]
     if number:
         word = "alert" if number == 1 else "alerts"
@@ -91,7 +95,7 @@ def _alerts(vitals: Row) -> Iterator[Piece]:
         yield Piece(f"{number} {word}{how}", "bad" if worst == "critical" else "warn", spare=1)
 
 
-def _machine(vitals: Row) -> Iterator[Piece]:
+def _machine(vitals: VitalsRow) -> Iterator[Piece]:
     found = vitals["machine"]
     if found["disk_free"] is not None:
         free = show_size(found["disk_free"])
@@ -107,11 +111,11 @@ def _machine(vitals: Row) -> Iterator[Piece]:
         yield Piece("cgroups" if found["cgroups"] else "no cgroups", "" if found["cgroups"] else "warn", spare=6)
 
 
-def _wide(row: Row) -> bool:
+def _wide(row: HoldRow) -> bool:
     return row["scope"] in ("fleet", "provider")
 
 
-def _hold(row: Row) -> str:
+def _hold(row: HoldRow) -> str:
     what = {"fleet": "everything", "provider": f"provider {row['name']}"}.get(row["scope"], f"account {row['name']}")
     if row["scope"] == "near":
         return f"{what} is near its limit: one agent at a time"
@@ -119,12 +123,12 @@ def _hold(row: Row) -> str:
         return f"{what} is held, task {row['probe']} goes first"
     if row["until"] is None:
         return f"{what} is held until `holdfast dispatch release`"
-    return f"{what} is held, the next task goes first" if row["is_due"] else f"{what} is held {_until(row)}"
+    return f"{what} is held, the next task goes first" if row["is_due"] else f"{what} is held {_until(row['until'])}"
 
 
-def _until(row: Row) -> str:
-    """A clock's time today, a day too where it is another one."""
-    at = time.localtime(row["until"])
+def _until(moment: float | None) -> str:
+    """Return the time of today, or with the day if that is another one."""
+    at = time.localtime(moment)
     is_today = time.strftime("%F", at) == time.strftime("%F", time.localtime())
     return f"until {time.strftime('%H:%M' if is_today else '%a %d %b %H:%M', at)}"
 
@@ -140,9 +144,9 @@ class Vitals:
         self._machine = Machine(home=home)
         self._machine_at = -math.inf
         self._counts = Counts()
-        self._machine_row: Row = {}
+        self._machine_row: MachineRow | None = None
 
-    def read(self, queries: Queries) -> Row:
+    def read(self, queries: Queries) -> VitalsRow:
         alerts, worst = queries.open_alerts()
         return {
             "supervisor": supervisor(queries),
@@ -153,9 +157,9 @@ class Vitals:
             "machine": self._look_at_machine(),
         }
 
-    def _look_at_machine(self) -> Row:
+    def _look_at_machine(self) -> MachineRow:
         now = time.monotonic()
-        if now >= self._machine_at + MACHINE_EVERY:
+        if self._machine_row is None or now >= self._machine_at + MACHINE_EVERY:
             seen = self._machine.pressure()
             floor = int(config.best_effort()["disk.floor"])
             self._machine_row = {
@@ -171,8 +175,8 @@ class Vitals:
         return self._machine_row
 
 
-def supervisor(queries: Queries) -> Row:
-    """`state`: none, up, silent (alive, but it has not beaten for a while: stopped, or stuck on a disk)."""
+def supervisor(queries: Queries) -> SupervisorStatus:
+    """Return the status of the supervisor. `silent`: its process lives, but has not sent a heartbeat for a while."""
     running = queries.supervisor()
     if running is None:
         return {"state": "none", "held": None, "other_version": None}
@@ -189,8 +193,8 @@ def supervisor(queries: Queries) -> Row:
     }
 
 
-def _shut(queries: Queries) -> list[Row]:
-    """Accounts that are parked or stopped. Imported only where there is one: it reads settings."""
+def _shut(queries: Queries) -> list[ShutAccountRow]:
+    """Return accounts that are parked or stopped. The module reads settings, so it is imported only if there is one."""
     if not queries.view("accounts"):
         return []
     from holdfast.api.fleet.accounts import shut

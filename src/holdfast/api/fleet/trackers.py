@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from holdfast.api.queries import Queries
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.schedule_models import LinkRow, TrackerRow
+
 HELD = ("intended", "claimed", "releasing", "closing")
 
 
-def trackers(home: str) -> list[Row]:
-    """How the tracker of each repository answers; only those that were asked at least once."""
-    return Queries(home).view("trackers")
+def trackers(home: str) -> list[TrackerRow]:
+    """Return the trackers that were asked at least once, and how each answers."""
+    return cast("list[TrackerRow]", Queries(home).view("trackers"))
 
 
-def links(home: str, *, everything: bool) -> list[Row]:
-    """Issues and their tasks; without `everything` only those that are not settled, and those whose task waits."""
-    found = Queries(home).view("links")
+def links(home: str, *, everything: bool) -> list[LinkRow]:
+    """Return issues and their tasks. Without `everything`: only open ones, and those whose task is active."""
+    found = cast("list[LinkRow]", Queries(home).view("links"))
     if everything:
         return found
     return [row for row in found if row["state"] in HELD or row["task_state"] in ("queued", "running", "paused")]

@@ -5,12 +5,13 @@ One `FleetReader` belongs to one thread; a `Picture` is whole and never changes,
 
 from __future__ import annotations
 
+import math
 import operator
 import time
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.filter import (
     LIFE,
@@ -26,18 +27,14 @@ from holdfast.api.fleet.filter import (
     tree_of,
 )
 from holdfast.api.fleet.rows import LIVING, active_rows, all_rows, rows_of, signs_of_life, turn
-from holdfast.api.fleet.why import Circumstances, Looker
+from holdfast.api.tasks.why.circumstances import Circumstances
+from holdfast.api.tasks.why.read import Looker
 
 if TYPE_CHECKING:
+    from holdfast.api.fleet.models import FleetRow
     from holdfast.api.queries import Queries
-import math
-from typing import TYPE_CHECKING
+    from holdfast.api.tasks.models import JsonObject
 
-if TYPE_CHECKING:
-    from holdfast.api.queries import Queries
-
-
-Row = dict[str, Any]
 MOST_EVENTS = 5000  # to catch up with; beyond that all tasks are read again
 MOST_TASKS = 20_000  # that are listed with finished ones
 SIGNS_EVERY = 2.0
@@ -48,7 +45,7 @@ LISTED_HOLD = 10.0  # seconds until it is looked again what has left the list by
 
 @dataclass(frozen=True)
 class Picture:
-    rows: Sequence[Row] = ()
+    rows: Sequence[FleetRow] = ()
     wish: Wish = field(default_factory=Wish)
     of: int = 0  # how many there would be without a filter
     left_out: int = 0  # finished ones that are too old to be listed
@@ -57,11 +54,11 @@ class Picture:
     around: Circumstances = field(default_factory=Circumstances)
     told: frozenset[str] = frozenset()  # of worker, stage, cost: those that some task has
 
-    def why(self, row: Row, now: float) -> str:
+    def why(self, row: FleetRow, now: float) -> str:
         return self.around.why(row, now)
 
     def is_like(self, other: Picture) -> bool:
-        """Whether nothing on a screen would change. Lists are the same object while nothing in them changed."""
+        """True if nothing on a screen would change. A list is the same object while nothing in it changed."""
         return (
             self.rows is other.rows
             and (self.wish, self.of, self.left_out, self.told) == (other.wish, other.of, other.left_out, other.told)
@@ -78,10 +75,10 @@ class FleetReader:
         self._looker = Looker()
         self._after = 0
         self._whole_at = self._running_at = self._signs_at = self._listed_at = float("-inf")
-        self._rows: dict[str, Row] = {}
-        self._running: dict[str, Row] = {}
-        self._needing: dict[str, Row] = {}
-        self._over: dict[str, Row] = {}
+        self._rows: dict[str, FleetRow] = {}
+        self._running: dict[str, FleetRow] = {}
+        self._needing: dict[str, FleetRow] = {}
+        self._over: dict[str, FleetRow] = {}
         self._turns: dict[str, tuple[int, bool, int]] = {}
         self._queue: list[tuple[int, bool, int]] = []
         self._signs: dict[str, float] = {}
@@ -89,7 +86,7 @@ class FleetReader:
         self._left_out = 0
         self._wish_listed: Wish | None = None
         self._listed = Listed((), ORDERS["state"])
-        self._shown: tuple[list[Row], dict[str, int]] = ([], {})
+        self._shown: tuple[list[FleetRow], dict[str, int]] = ([], {})
 
     def read(self, queries: Queries) -> Picture:
         try:
@@ -119,7 +116,8 @@ class FleetReader:
         )
 
     def _look_for_signs(self, queries: Queries, wish: Wish) -> dict[str, float]:
-        """Of those in sight; of all where the order goes by it. Of the others it is what was seen last."""
+        """Return the signs of life of tasks in sight, or of all if the order depends on them. Other signs are the last
+        known."""
         wanted = None if wish.order == LIFE else self.in_sight
         if wanted is None:
             return signs_of_life(queries.home, self._running)
@@ -128,7 +126,7 @@ class FleetReader:
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
-    def _catch_up(self, queries: Queries, wish: Wish, now: float, tick: float) -> list[Row] | None:
+    def _catch_up(self, queries: Queries, wish: Wish, now: float, tick: float) -> list[FleetRow] | None:
         """The rows that were read again; None: all."""
         until = queries.last_seq()  # before the rows: what happens meanwhile is read next time
         is_whole = (
@@ -177,11 +175,11 @@ class FleetReader:
         self._queue = sorted(self._turns.values())
 
     def _with_dependents(self, touched: set[str]) -> set[str]:
-        """What waits for one of them says in which state that is."""
+        """Add the tasks that need one of the touched tasks: their rows show its state."""
         waiting = {each for each, row in self._needing.items() if not touched.isdisjoint(row["needs"])}
         return touched | waiting
 
-    def _take(self, row: Row) -> None:
+    def _take(self, row: FleetRow) -> None:
         self._rows[row["id"]] = row
         self._note(row)
         before, made = self._turns.get(row["id"]), turn(row) if row["state"] == "queued" else None
@@ -195,7 +193,7 @@ class FleetReader:
             insort(self._queue, made)
             self._turns[row["id"]] = made
 
-    def _note(self, row: Row) -> None:
+    def _note(self, row: FleetRow) -> None:
         for kept, is_in in (
             (self._running, row["state"] == "running"),
             (self._needing, bool(row["needs"])),
@@ -215,7 +213,7 @@ class FleetReader:
 
     # -- what is listed ------------------------------------------------------------------------------------------------
 
-    def _list(self, changed: list[Row] | None, wish: Wish, around: Circumstances, now: float, tick: float) -> None:
+    def _list(self, changed: list[FleetRow] | None, wish: Wish, around: Circumstances, now: float, tick: float) -> None:
         is_new = changed is None or wish != self._wish_listed
         gone: list[str] = []
         if tick >= self._listed_at + LISTED_HOLD:
@@ -236,14 +234,14 @@ class FleetReader:
             self._show(self._listed.rows, {}, wish)
 
     def _forget(self, wish: Wish, now: float) -> list[str]:
-        """Those that have left the list by their age: it is looked for among those that ended, not in all."""
+        """Drop tasks that are too old for the list. Only ended tasks are looked at."""
         gone = [task_id for task_id, row in self._over.items() if not is_listed(row, wish.everything, now)]
         for task_id in gone:
             del self._over[task_id], self._rows[task_id]
         return gone
 
     def _list_all(self, wish: Wish, around: Circumstances, now: float) -> None:
-        rows: Iterable[Row] = [row for row in self._rows.values() if is_listed(row, wish.everything, now)]
+        rows: Iterable[FleetRow] = [row for row in self._rows.values() if is_listed(row, wish.everything, now)]
         if wish.words:
             matches = matcher(wish.words)
             rows = [row for row in rows if matches(row, around.why(row, now))]
@@ -255,7 +253,7 @@ class FleetReader:
             self._listed = Listed(rows, ORDERS[wish.order])
             self._show(self._listed.rows, {}, wish)
 
-    def _show(self, rows: list[Row], levels: dict[str, int], wish: Wish) -> None:
+    def _show(self, rows: list[FleetRow], levels: dict[str, int], wish: Wish) -> None:
         """A list of its own: ours changes with the next reading. The same one again when nothing is different."""
         made = rows[::-1] if wish.backwards and not levels else rows[:]
         before, _levels = self._shown
@@ -266,7 +264,7 @@ class FleetReader:
         return sum(is_listed(row, wish.everything, now) for row in self._rows.values())
 
 
-def as_json(picture: Picture, now: float) -> list[Row]:
+def as_json(picture: Picture, now: float) -> list[JsonObject]:
     """For scripts: `ps` has more of each; here it is what the screen says."""
     left = ("repo_id", "provider", "last_run", "begun")
     return [

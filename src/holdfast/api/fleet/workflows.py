@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast import config
 from holdfast.base.errors import NotFound, UsageError
@@ -12,14 +12,14 @@ from holdfast.intake.new_task import NewTask
 from holdfast.intake.workflow import known_workflows, no_such_workflow, stages_of
 
 if TYPE_CHECKING:
+    from holdfast.api.fleet.schedule_models import AgentChoiceRow, WorkflowRow
+    from holdfast.api.tasks.models import JsonObject
     from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workflows:
-    rows: tuple[Row, ...]  # the built-in ones first
+    rows: tuple[WorkflowRow, ...]  # the built-in ones first
     problems: tuple[config.Problem, ...]
     warnings: tuple[str, ...]
 
@@ -37,7 +37,7 @@ def workflows(home: str, repo: str | None) -> Workflows:
     )
 
 
-def one_workflow(found: Workflows, name: str) -> Row:
+def one_workflow(found: Workflows, name: str) -> WorkflowRow:
     row = next((row for row in found.rows if row["name"] == name), None)
     if row is None:
         raise NotFound(no_such_workflow(name, [str(each["name"]) for each in found.rows]))
@@ -45,7 +45,7 @@ def one_workflow(found: Workflows, name: str) -> Row:
 
 
 def _misfits(draft: Draft, settings: config.Config, repo: str) -> list[config.Problem]:
-    """What is wrong only together with the settings that hold here: an account that nobody has, say."""
+    """Return mistakes that exist only together with the settings that hold here: an unknown account, say."""
     problems = []
     for number, stage in enumerate(draft.stages):
         if not _is_whole(stage, settings):
@@ -69,7 +69,7 @@ def _is_whole(stage: StageDraft, settings: config.Config) -> bool:
     )
 
 
-def _row(draft: Draft, problems: list[config.Problem]) -> Row:
+def _row(draft: Draft, problems: list[config.Problem]) -> WorkflowRow:
     return {
         "name": draft.name,
         "origin": draft.origin,
@@ -83,7 +83,7 @@ def _row(draft: Draft, problems: list[config.Problem]) -> Row:
     }
 
 
-def _stage(stage: StageDraft) -> Row:
+def _stage(stage: StageDraft) -> JsonObject:
     plain = asdict(stage)
     plain["gate"] = plain.pop("has_set_gate") or stage.gate or None
     plain["on_failure"] = str(stage.on_failure)
@@ -92,7 +92,7 @@ def _stage(stage: StageDraft) -> Row:
     return {"name": plain.pop("name"), **_chosen(stage.chosen), **plain}
 
 
-def _chosen(chosen: AgentChoice) -> Row:
+def _chosen(chosen: AgentChoice) -> AgentChoiceRow:
     agent = chosen.agent or ("command" if chosen.command else "scripted" if chosen.scenario else None)
     return {
         "agent": agent,

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.api.commands import who
 from holdfast.api.home.agent_clis import Cli
@@ -19,6 +19,9 @@ from holdfast.config.tables.schedules import trust_lines, trust_values
 from holdfast.config.values import toml
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake import repository
+
+if TYPE_CHECKING:
+    from holdfast.api.home.models import TrustRow
 
 AGENT, PERMISSIONS = "agent", "permissions.mode"  # what `init` asks for, once
 
@@ -68,9 +71,9 @@ def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
     return path, trust.revoke(home, path)
 
 
-def trusted(home: str) -> list[dict[str, Any]]:
-    """Every record of trust, and whether the file still has the values that were trusted."""
-    rows = []
+def trusted(home: str) -> list[TrustRow]:
+    """Return every record of trust, and whether the file still has the values that were trusted."""
+    rows: list[TrustRow] = []
     for path, given in sorted(trust.trusted(home).items()):
         layer = read_file(repo_file(path), of_repository=True)
         values, schedules = layer.needs_trust, trust_values(layer.schedules)
@@ -79,7 +82,7 @@ def trusted(home: str) -> list[dict[str, Any]]:
         )
         state = "trusted" if is_same else "changed since" if values or schedules else "unused"
         rows.append(
-            {"repo": path, "state": state, **{name: given.get(name) for name in ("keys", "by", "at")}},
+            {"repo": path, "state": state, "keys": given.get("keys"), "by": given.get("by"), "at": given.get("at")},
         )
     return rows
 
@@ -127,7 +130,7 @@ def _about(found: Sequence[Cli]) -> list[str]:
 
 
 def chosen(key: str) -> str | None:
-    """What the user has chosen already, in the file or by a variable; None: nobody did."""
+    """Return the user's choice, from the file or a variable. None: there is none."""
     if variable_of(key) in os.environ:
         return os.environ[variable_of(key)]
     value = read_file(user_file(), of_repository=False).values.get(key)

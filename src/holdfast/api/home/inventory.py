@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.base.files import listed
@@ -17,6 +17,9 @@ from holdfast.workspaces.git import git, worktree_entries
 from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, shadow_path
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.snapshots import bundles
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import JsonObject
 
 # The names that we give in a home. Anything else in it is not ours and stays.
 OF_THE_HOME = re.compile(
@@ -98,7 +101,7 @@ def _workspace_directories(home: str, folders: list[str]) -> Iterator[str]:
                 yield os.path.join(root, folder, name)
 
 
-def _in_repo(home: str, repo: Repo, tasks: list[dict[str, Any]], foreign: set[str]) -> RepoThings:
+def _in_repo(home: str, repo: Repo, tasks: list[JsonObject], foreign: set[str]) -> RepoThings:
     if not os.path.isdir(repo.common_dir):
         return RepoThings(repo=repo, entries=(), branches=(), has_lock=False)
     root = os.path.realpath(os.path.join(home, "workspaces", repo.id)) + "/"
@@ -142,5 +145,5 @@ def _is_on_a_branch(repo: Repo, commit: str) -> bool:
 
 
 def strangers_in(home: str) -> list[str]:
-    """What lies in the home and is not ours."""
+    """Return the names in the home that are not ours."""
     return [name for name in listed(home) if not OF_THE_HOME.fullmatch(name) and name != "purge.json"]

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.commands import change_store, who
 from holdfast.api.queries import Queries
@@ -23,7 +23,10 @@ from holdfast.processes.strays import find_strays
 from holdfast.store.port.workspaces import read_ledger
 from holdfast.workspaces.removal.sweeper import look_now
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.home.models import SweepFinding
+    from holdfast.api.tasks.models import JsonObject
+
 PATIENCE = 3600.0  # for a supervisor that has thousands of trees to save and delete
 
 
@@ -40,10 +43,10 @@ def leftovers(queries: Queries) -> tuple[Scene, list[Finding]]:
     return scene, compare(scene, read_ledger(queries.view, scene))
 
 
-def plan(home: str) -> list[Row]:
+def plan(home: str) -> list[SweepFinding]:
     """List what a sweep would do, and what it would leave alone."""
     scene, findings = leftovers(Queries(home))
-    rows = [
+    rows: list[SweepFinding] = [
         {
             "action": str(finding.action),
             "what": finding.what,
@@ -55,11 +58,14 @@ def plan(home: str) -> list[Row]:
         for finding in findings
     ]
     why = "is no name that we give; it is left alone"
-    report = {"action": str(Action.REPORT), "what": "odd", "why": why, "foreign": True}
-    return rows + [{**report, "where": path, "text": f"{path} {why}"} for path in scene.odd]
+    action = str(Action.REPORT)
+    for path in scene.odd:
+        text = f"{path} {why}"
+        rows.append({"action": action, "what": "odd", "where": path, "why": why, "foreign": True, "text": text})
+    return rows
 
 
-def sweep(home: str) -> Row:
+def sweep(home: str) -> JsonObject:
     """Sweep by the supervisor, or here under its lock if none is running.
 
     Return the data of the event `sweep.completed`.
@@ -78,5 +84,5 @@ def sweep(home: str) -> Row:
         if_gone="The supervisor ended. The next `holdfast up` sweeps by itself.",
         if_late="The supervisor is still sweeping. `holdfast events` shows the end (sweep.completed).",
     )
-    report: Row = json.loads(answer.text)
+    report: JsonObject = json.loads(answer.text)
     return report

@@ -1,16 +1,16 @@
-"""What running agents took so far: read from their output as it grows, a little at a time."""
+"""Usage of running agents so far, read from their output as it grows, a little at a time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from holdfast.api.fleet.models import FleetRow
     from holdfast.api.queries import Queries
     from holdfast.api.tasks.transcript import Transcript
 
-Row = dict[str, Any]
 PATIENCE = 0.1  # seconds of reading per look, however much there is: the next look goes on
 SILENT = ("command", "scripted")  # they tell nothing of tokens
 
@@ -21,12 +21,12 @@ class Cost(NamedTuple):
 
 
 class LiveCosts:
-    """Of the rows of `fleetrows`. One thread at a time."""
+    """Live costs of fleet rows. Used by one thread at a time."""
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[Transcript, Iterator[bool]]] = {}
 
-    def look(self, queries: Queries, running: Iterable[Row]) -> dict[str, Cost]:
+    def look(self, queries: Queries, running: Iterable[FleetRow]) -> dict[str, Cost]:
         """Task → what its open runs took, where they said so."""
         wanted = [row for row in running if row["agent"] not in SILENT and row["open_runs"]]
         runs = {run: row for row in wanted for run in row["open_runs"]}
@@ -49,7 +49,7 @@ class LiveCosts:
                 self._runs[run] = (transcript, transcript.measure())  # for what comes later
                 return
 
-    def _sum(self, row: Row) -> Cost | None:
+    def _sum(self, row: FleetRow) -> Cost | None:
         """With what earlier runs took. An agent that tells the sum of its session has that in its own number."""
         from holdfast.api.tasks.transcript import totals
         from holdfast.api.tasks.usage import tells_of_sessions

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.agents.port import Stream
 from holdfast.api.tasks.transcript import GrowingLines, Spoken, Transcript, adapter_of, speaks_events
 from holdfast.base.files import extents, open_plain
 from holdfast.secrets.redact import Flow, redacted
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import AgentEventRow, OpenRun, RunRow
+
 PIECE = 64 << 10  # bytes of one piece
 LONGEST = 4 << 20  # bytes that are searched for the beginning of a line
 TOO_FAR = 1 << 20  # bytes behind the end: who follows leaves them out
@@ -25,7 +27,7 @@ ERRORS = 16 << 10  # bytes of standard error to begin with, of agents that speak
 class Piece(NamedTuple):
     """Events, or of an agent that writes plain text `{"event": "line", "text": …}`."""
 
-    rows: list[Row]
+    rows: list[AgentEventRow]
     start: int
     end: int
     begun: str = ""  # plain text: a last line whose end is not there yet
@@ -35,7 +37,9 @@ class Piece(NamedTuple):
 class LogWindow:
     """`start` and `end` are where the next pieces are read from: earlier ones, and later ones."""
 
-    def __init__(self, directory: str, agent: str, run: Row, zone: str | None = None, *, errors: bool = False) -> None:
+    def __init__(
+        self, directory: str, agent: str, run: RunRow | OpenRun, zone: str | None = None, *, errors: bool = False
+    ) -> None:
         self.start = self.end = 0
         self.is_plain = errors or not speaks_events(agent)
         self._path = os.path.join(directory, "err.log" if errors else "out.log")
@@ -96,7 +100,8 @@ class LogWindow:
         return self._read(self._until(), final=final and found is not None and found[1] <= PIECE)._replace(is_new=True)
 
     def later(self, *, final: bool, skips: bool = False) -> Piece | None:
-        """What follows, some of it; None: nothing does. `skips`: who is far behind goes on at the end."""
+        """Return the next piece. None: there is nothing more. `skips`: a reader that is far behind continues at the
+        end."""
         found = self._stat()
         if found is None:
             return None
@@ -108,7 +113,7 @@ class LogWindow:
         return self._read(self._until(), final=final and size - self._lines.at <= PIECE)
 
     def earlier(self) -> Piece | None:
-        """What came before; None: nothing did, or nothing of it is kept."""
+        """Return the piece before. None: there is none, or it is not kept."""
         end, rows = self.start, []
         if end == 0:
             return None
@@ -173,7 +178,7 @@ class LogWindow:
         """Not behind what was read before."""
         self._flow, self._spoken, self._spoken_aside = Flow(), Spoken(), Spoken()
 
-    def _told(self, line: str | int, flow: Flow | None = None, spoken: Spoken | None = None) -> Iterator[Row]:
+    def _told(self, line: str | int, flow: Flow | None = None, spoken: Spoken | None = None) -> Iterator[AgentEventRow]:
         if not self.is_plain:
             yield from self._transcript.rows_of(line, Stream.OUT, spoken or self._spoken)
         elif isinstance(line, int):
@@ -185,7 +190,7 @@ class LogWindow:
         rows = [*(self._transcript.rest(self._spoken) if final else ()), *self._from_errors(final=final)]
         return Piece(rows, self.end, self.end) if rows else None
 
-    def _from_errors(self, *, final: bool) -> list[Row]:
+    def _from_errors(self, *, final: bool) -> list[AgentEventRow]:
         if self._errors_path is None:
             return []
         if self._errors is None:

@@ -1,18 +1,22 @@
-"""What an agent was told in a run: the task's prompt, or that it goes on, or takes over from another one."""
+"""The prompt that an agent got in a run: the task's own, a continuation, or a hand-over."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from holdfast.api.queries import Queries, Row
+from holdfast.api.queries import Queries
 from holdfast.base.errors import NotFound, UsageError
 from holdfast.base.files import open_plain
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import PromptRow
 
 MOST = 4 << 20  # bytes; a prompt has one MiB at most, and what stands around it is small
 
 
-def given(queries: Queries, task_id: str, number: int | None) -> Row:
-    """id, run (None: there was none yet) and prompt."""
+def given(queries: Queries, task_id: str, number: int | None) -> PromptRow:
+    """Return the prompt that a run's agent got."""
     task = queries.task(task_id)
     runs = [run for run in task["runs"] if number in (None, run["number"])]
     if number is not None and not runs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, took
 from holdfast.api.tasks.results import headings, in_words, results, why_not
@@ -16,15 +16,15 @@ from holdfast.base.text import clean, one_line
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
+    from holdfast.api.tasks.models import ReportRow, StageResult
 
-Row = dict[str, Any]
 MOST_FILES = 100  # named in a report; `show --results --json` has more
 _TAG = re.compile(r"<[A-Za-z/!?]")
 _TELLING = re.compile(r"([\\`*_\[\]|~])")
 
 
-def report(queries: Queries, task_id: str) -> Row:
-    """What the report is made of; `--json` prints it."""
+def report(queries: Queries, task_id: str) -> ReportRow:
+    """Return the content of a report; `--json` prints it."""
     from holdfast.api.tasks.usage import complete
 
     task = queries.task(task_id)
@@ -50,7 +50,7 @@ def report(queries: Queries, task_id: str) -> Row:
     }
 
 
-def markdown(found: Row) -> str:
+def markdown(found: ReportRow) -> str:
     parts = [
         f"# {_inline(one_line(found['prompt'], 80)) or found['task']}",
         _summary(found),
@@ -63,7 +63,7 @@ def markdown(found: Row) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _summary(found: Row) -> str:
+def _summary(found: ReportRow) -> str:
     workflow = f" by the workflow **{_inline(found['workflow'])}**" if found["workflow"] else ""
     lines = [f"Task `{found['task']}` is **{found['state']}**{workflow}."]
     if found["reason"]:
@@ -80,7 +80,7 @@ def _summary(found: Row) -> str:
     return "\n".join(lines)
 
 
-def _stages(found: Row) -> Iterable[str]:
+def _stages(found: ReportRow) -> Iterable[str]:
     if not found["stages"]:
         yield "## Stages\n\nNo stage has ended yet."
         return
@@ -89,8 +89,8 @@ def _stages(found: Row) -> Iterable[str]:
         ruling = f", {stage['ruling']}" if stage["ruling"] else ""
         mark = "✓" if stage["passed"] else "✗"
         gate = "" if stage["gate"] is None else f"{'✓' if stage['gate']['passed'] else '✗'} {stage['gate']['how']}"
-        times = stage["started_at"], stage["ended_at"]
-        spent = duration(max(0.0, times[1] - times[0])) if None not in times else ""
+        began, ended = stage["started_at"], stage["ended_at"]
+        spent = duration(max(0.0, ended - began)) if began is not None and ended is not None else ""
         rows.append((str(number), name, stage["agent"], f"{mark} {stage['outcome']}{ruling}", gate, spent))
     lines = ["| " + " | ".join(_inline(one_line(cell, 120)) for cell in row) + " |" for row in rows]
     lines.insert(1, "|" + " --- |" * len(rows[0]))
@@ -99,7 +99,7 @@ def _stages(found: Row) -> Iterable[str]:
         yield f"Members of {_inline(counted['name'])}: {in_words(counted)}."
 
 
-def _answers(stages: list[Row]) -> Iterable[str]:
+def _answers(stages: list[StageResult]) -> Iterable[str]:
     for number, (name, stage) in enumerate(zip(headings(stages), stages, strict=True), 1):
         yield f"## {number}. {_inline(name)}"
         if not stage["passed"]:
@@ -112,7 +112,7 @@ def _answers(stages: list[Row]) -> Iterable[str]:
                 yield fenced(gate["output"])
 
 
-def _files(found: Row) -> Iterable[str]:
+def _files(found: ReportRow) -> Iterable[str]:
     names = found["files"]
     if not names:
         return
@@ -122,7 +122,7 @@ def _files(found: Row) -> Iterable[str]:
     yield f"## Changed files ({len(names)})\n\n" + "\n".join(lines)
 
 
-def _more(found: Row) -> str:
+def _more(found: ReportRow) -> str:
     task = found["task"]
     lines = [
         f"holdfast show {task} --results   # all of this",
@@ -139,7 +139,7 @@ def _more(found: Row) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """In a fence that is longer than any within, so that nothing in it can close it."""
+    """Return text in a fence that is longer than any fence within, so that nothing in the text can close it."""
     text = clean(text).strip("\n")
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

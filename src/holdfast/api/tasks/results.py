@@ -1,20 +1,19 @@
-"""What the stages of a task left behind, as plain dicts with stable names (docs/reference/json.md)."""
+"""Results of a task's stages."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from holdfast.base.stored_json import recorded, understood
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
-
-Row = dict[str, Any]
+    from holdfast.api.tasks.models import JsonObject, MemberCounts, ResultsRow, StageResult
 
 
 @understood
-def results(queries: Queries, task_id: str) -> Row:
-    """Of its present generation, in order. A task without a workflow has one stage, "work"."""
+def results(queries: Queries, task_id: str) -> ResultsRow:
+    """Return the results of the present generation in order. A task without a workflow has one stage, "work"."""
     task = queries.state(task_id)
     stages = [_stage(row) for row in queries.view("results", id=task_id)]
     return {
@@ -27,9 +26,9 @@ def results(queries: Queries, task_id: str) -> Row:
 
 
 @understood
-def _stage(row: Row) -> Row:
+def _stage(row: JsonObject) -> StageResult:
     gate = recorded(row["gate"]) if row["gate"] else None
-    return {
+    made = {
         **row,
         "ruling": row["ruling"] or None,
         "member": row["member"] or None,
@@ -37,11 +36,12 @@ def _stage(row: Row) -> Row:
         "files": recorded(row["files"]),
         "gate": None if gate is None else {key: gate[key] for key in ("command", "passed", "how", "output")},
     }
+    return cast("StageResult", made)
 
 
-def _counted(stages: list[Row]) -> list[Row]:
-    """Of each time that a parallel stage was run: how many of its members ended how."""
-    found: dict[tuple[str, int], Row] = {}
+def _counted(stages: list[StageResult]) -> list[MemberCounts]:
+    """Count how the members of a parallel stage ended, for each visit of the stage."""
+    found: dict[tuple[str, int], MemberCounts] = {}
     for stage in stages:
         if stage["member"] is None:
             continue
@@ -52,15 +52,15 @@ def _counted(stages: list[Row]) -> list[Row]:
     return list(found.values())
 
 
-def in_words(counted: Row) -> str:
-    """ "3 of 5 completed: 1 crashed, 1 timeout" """
+def in_words(counted: MemberCounts) -> str:
+    """Return "3 of 5 completed: 1 crashed, 1 timeout" """
     others = [f"{number} {outcome}" for outcome, number in counted["outcomes"].items() if outcome != "completed"]
     done = f"{counted['outcomes'].get('completed', 0)} of {counted['total']} completed"
     return f"{done}: {', '.join(others)}" if others else done
 
 
-def headings(stages: list[Row]) -> list[str]:
-    """Which result each of them is: "review (member codex), again (2), try 2"."""
+def headings(stages: list[StageResult]) -> list[str]:
+    """Return a heading for each result: "review (member codex), again (2), try 2"."""
     visits: dict[str, list[int]] = {}  # of each stage, by its name: the task's visits of it
     found = []
     for stage in stages:
@@ -74,8 +74,8 @@ def headings(stages: list[Row]) -> list[str]:
     return found
 
 
-def why_not(stage: Row) -> str:
-    """Of one that did not pass."""
+def why_not(stage: StageResult) -> str:
+    """Return why a stage did not pass."""
     if stage["gate"] is not None and not stage["gate"]["passed"]:
         return "its gate failed"
     return "it asked for changes" if stage["ruling"] == "changes" else str(stage["reason"])

@@ -1,25 +1,27 @@
-"""What is left of a task's budgets: of tries, of time, of money and tokens. For `show`, `why` and `ps`."""
+"""Budgets of a task: tries, time, money and tokens. For `show`, `why` and `ps`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, moment, money
 from holdfast.base.stored_json import recorded, understood
 
-if TYPE_CHECKING:  # who only lists tasks has to start fast
+if TYPE_CHECKING:  # `ps` must start fast
+    from holdfast.api.fleet.models import SpentBudgetRow
     from holdfast.api.queries import Queries
+    from holdfast.api.tasks.models import BudgetRow, SpentInAll, TaskDetails, TaskStateRow
     from holdfast.base.instant import Instant
     from holdfast.core.dispatch.spending_caps import Cap, Caps, Entry, Used
+    from holdfast.core.runs.retry_budgets import Limits, Spend
 
-Row = dict[str, Any]
 _IN_TIME = ("outage", "wait")
 
 
 @understood
-def budgets(queries: Queries, task: Row) -> Row:
-    """Name → {spent, limit, left, …}, of the present generation. The limits are those of this machine's settings."""
+def budgets(queries: Queries, task: TaskDetails) -> dict[str, BudgetRow]:
+    """Return the budgets of the present generation by name. The limits are those of this machine's settings."""
     from holdfast import config
     from holdfast.base import clock
     from holdfast.config.retry_budgets import limits_of
@@ -29,8 +31,8 @@ def budgets(queries: Queries, task: Row) -> Row:
 
 
 @understood
-def spent_in_all(queries: Queries, task: Row) -> Row:
-    """Of every generation: an operator's retry starts budgets afresh, and takes nothing back."""
+def spent_in_all(queries: Queries, task: TaskDetails) -> SpentInAll:
+    """Return what every generation took. An operator's retry starts budgets afresh, and takes nothing back."""
     rows = queries.view("usage_by_generation", id=task["id"])
     return {
         "generations": task["generation"] + 1,
@@ -44,7 +46,7 @@ def spent_in_all(queries: Queries, task: Row) -> Row:
 # -- tries and time ----------------------------------------------------------------------------------------------------
 
 
-def _tries(task: Row, limits: Any, now: Instant) -> Row:
+def _tries(task: TaskDetails, limits: Limits, now: Instant) -> dict[str, BudgetRow]:
     from holdfast.base.instant import Instant
     from holdfast.core.runs.retry_budgets import (
         Budget,
@@ -81,22 +83,22 @@ def _tries(task: Row, limits: Any, now: Instant) -> Row:
     }
 
 
-def _waits(ledger: Any) -> bool:
-    """Whether the newest ending was an outage: only then does its waiting go on."""
+def _waits(ledger: Sequence[Spend]) -> bool:
+    """True if the newest ending was an outage: only then does the task still wait for its end."""
     from holdfast.core.runs.retry_budgets import Budget
 
     newest = next((entry for entry in reversed(ledger) if entry.budget is not Budget.LOST), None)
     return newest is not None and newest.budget is Budget.OUTAGE
 
 
-def _of(spent: float, limit: float) -> Row:
+def _of(spent: float, limit: float) -> BudgetRow:
     return {"spent": spent, "limit": limit, "left": max(0, limit - spent)}
 
 
 # -- money and tokens --------------------------------------------------------------------------------------------------
 
 
-def _allowances(queries: Queries, task: Row, caps: Caps, now: Instant) -> Row:
+def _allowances(queries: Queries, task: TaskDetails, caps: Caps, now: Instant) -> dict[str, BudgetRow]:
     from holdfast.core.dispatch.spending_caps import Cap, in_window, labels_of, sum_of
 
     found = _parts("task", Cap(**task["budget"]), _of_task(queries, task))
@@ -113,16 +115,16 @@ def _allowances(queries: Queries, task: Row, caps: Caps, now: Instant) -> Row:
     return found
 
 
-def _of_task(queries: Queries, task: Row) -> Used:
-    """Of the first task of a family: with all of its subtasks."""
+def _of_task(queries: Queries, task: TaskDetails | TaskStateRow) -> Used:
+    """Return the usage of a task. The first task of a family counts all of its subtasks."""
     from holdfast.core.dispatch.spending_caps import Used
 
     [row] = queries.view("usage_of_task", id=task["id"], generation=task["generation"])
     return Used(**row)
 
 
-def _parts(name: str, cap: Cap, used: Used) -> Row:
-    found: Row = {}
+def _parts(name: str, cap: Cap, used: Used) -> dict[str, BudgetRow]:
+    found: dict[str, BudgetRow] = {}
     if cap.usd is not None:
         found[f"{name}_usd"] = {**_of(round(used.usd, 6), cap.usd), "unpriced_runs": used.unpriced}
     if cap.tokens is not None:
@@ -159,70 +161,23 @@ def _total(queries: Queries, label: str) -> Used:
     return Used(**rows[0]) if rows else Used()
 
 
-# -- who waits ---------------------------------------------------------------------------------------------------------
-
-
-def waits_for_budget(queries: Queries, task: Row) -> str | None:
-    """Why a queued task does not start, or a paused one cannot be resumed, if that is for a shared budget."""
-    if task["state"] != "queued" and task["pause_reason"] != "budget":
-        return None
-    labels = recorded(queries.state(task["id"])["settings"])["labels"]
-    found = [row for row in queries.view("spent_budgets") if _concerns(row, labels)]
-    if not found:
-        return None
-    words = "; ".join(_words(row) for row in found)
-    more = "It starts by itself then." if task["state"] == "queued" else "After that it can be resumed."
-    return f"It waits, and spends nothing: {words}. {more} Or raise it: `budget.*` of the settings."
-
-
-def wants_more(task: Row, found: Row) -> str | None:
-    """How a paused task goes on whose own budget, or that of its family, is spent: a plain resume is refused."""
-    if task["state"] != "paused" or task["pause_reason"] != "budget":
-        return None
-    for part, flag in (("usd", "--budget-usd X"), ("tokens", "--budget-tokens N")):
-        if any(found.get(f"{whose}_{part}", {"left": 1})["left"] <= 0 for whose in ("task", "family")):
-            return f"Give it more, in all: `holdfast resume {task['id']} {flag}`."
-    return None
-
-
-def waits_for_raise(queries: Queries, task: Row) -> bool:
-    """Whether a queued task waits for a budget that no time gives back."""
-    endless = [row for row in queries.view("spent_budgets") if row["until"] is None]
-    if not endless or task["state"] != "queued":
-        return False
-    labels = recorded(queries.state(task["id"])["settings"])["labels"]
-    return any(_concerns(row, labels) for row in endless)
-
-
-def spent_words(queries: Queries) -> Callable[[Row], str | None] | None:
-    """For `ps`: a task's labels → the shared budget that it waits for. None: none is spent."""
-    rows = queries.view("spent_budgets")
-    if not rows:
-        return None
-    return lambda labels: "; ".join(_words(row) for row in rows if _concerns(row, labels)) or None
-
-
-def _concerns(row: Row, labels: Row) -> bool:
+def concerns(row: SpentBudgetRow, labels: Mapping[str, str]) -> bool:
+    """True if a shared budget counts what a task with these labels spends."""
     return row["label"] is None or row["label"] in {f"{key}={value}" for key, value in labels.items()}
-
-
-def _words(row: Row) -> str:
-    until = "" if row["until"] is None else f", until {moment(row['until'])}"
-    return f"{row['reason']}{until}"
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def in_short(found: Row) -> str:
-    """For `show`: one line."""
+def in_short(found: Mapping[str, BudgetRow]) -> str:
+    """Return all budgets on one line, for `show`."""
     return ", ".join(
         f"{name} {_amount(name, one['spent'])}/{_amount(name, one['limit'])}" for name, one in found.items()
     )
 
 
-def budget_lines(found: Row, in_all: Row) -> list[str]:
-    """For `why`: what is left of each, and what an operator's retries had used before."""
+def budget_lines(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
+    """Return sentences for `why`: what is left of each budget, and what earlier generations used."""
     words = [
         f"{name} {_amount(name, one['spent'])} of {_amount(name, one['limit'])}{_aside(one)}"
         for name, one in found.items()
@@ -230,8 +185,8 @@ def budget_lines(found: Row, in_all: Row) -> list[str]:
     return ["Budgets: " + ", ".join(words) + ".", *_asides(found, in_all)]
 
 
-def left_lines(found: Row, in_all: Row) -> list[str]:
-    """For a screen: one line each."""
+def left_lines(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
+    """Return one line for each budget, for a screen."""
     width = max(map(len, found), default=0)
     lines = [
         f"{name:<{width}}  {_amount(name, one['left'])} left, {_amount(name, one['spent'])} of "
@@ -241,7 +196,7 @@ def left_lines(found: Row, in_all: Row) -> list[str]:
     return [*lines, *_asides(found, in_all)]
 
 
-def _asides(found: Row, in_all: Row) -> list[str]:
+def _asides(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
     lines = []
     unpriced = max((one.get("unpriced_runs", 0) for one in found.values()), default=0)
     if unpriced:
@@ -261,7 +216,8 @@ def _amount(name: str, value: float) -> str:
     return money(value) if name.endswith("_usd") else str(value)
 
 
-def _aside(one: Row) -> str:
-    if one.get("oldest_leaves_at") is not None:
-        return f" in {duration(one['window'])} (the oldest is forgotten at {moment(one['oldest_leaves_at'])})"
-    return ""
+def _aside(one: BudgetRow) -> str:
+    leaves_at = one.get("oldest_leaves_at")
+    return (
+        "" if leaves_at is None else f" in {duration(one['window'])} (the oldest is forgotten at {moment(leaves_at)})"
+    )

@@ -1,18 +1,19 @@
-"""Where tasks stand in their workflows, in rows and words; and a person's word on a stage. `ps` imports it: little."""
+"""Stages: where a task is in its workflow, in rows and words; and approval. `ps` imports this module: little."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.base.stored_json import recorded, understood
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import JsonObject, StageRow, TaskDetails
 
 
 @understood
-def standing(settings: Row, progress: str | None) -> Row | None:
-    """Of a task's row; None: it has no workflow."""
+def standing(settings: JsonObject, progress: str | None) -> StageRow | None:
+    """Return the stage of a task, from its settings and progress. None: the task has no workflow."""
     stages = settings.get("stages")
     if not stages:
         return None
@@ -35,16 +36,16 @@ def standing(settings: Row, progress: str | None) -> Row | None:
     }
 
 
-def words(stage: Row) -> str:
-    """ "stage 2 of 3 (build), try 2, turn 1"."""
+def words(stage: StageRow) -> str:
+    """Return "stage 2 of 3 (build), try 2, turn 1"."""
     told = f"stage {stage['number']} of {stage['of']} ({stage['name']})"
     told += f", {len(stage['members'])} members" if stage["members"] else ""
     told += f", try {stage['try']}" if stage["try"] > 1 else ""
     return told + (f", turn {stage['turn']}" if stage["turn"] else "")
 
 
-def lines(task: Row, home: str) -> list[str]:
-    """What `why` says of it."""
+def lines(task: TaskDetails, home: str) -> list[str]:
+    """Return sentences about the stage of a task, for `why`."""
     stage = task["stage"]
     if stage is None or task["state"] in ("completed", "cancelled"):
         return []
@@ -65,8 +66,8 @@ def _newest_gate_log(home: str, task_id: str) -> str | None:
     return max(found)[1] if found else None
 
 
-def _members(task: Row, stage: Row) -> list[str]:
-    """How the last run of each member of a parallel stage stands."""
+def _members(task: TaskDetails, stage: StageRow) -> list[str]:
+    """Return a sentence about the last run of each member of a parallel stage."""
     latest = {run["member"]: run for run in task["runs"] if run["member"] and run["stage"] == stage["name"]}
     told = []
     for name in stage["members"]:

@@ -1,22 +1,26 @@
-"""Subtasks for people: whose subtask a new task is, and what there is to say about a task's family."""
+"""Subtasks: the parent of a new task, and the family of a task."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Conflict, NotFound, Unavailable
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import FleetRow
+    from holdfast.api.tasks.models import Relative, TaskDetails, TaskRow
+
+_Listed = TypeVar("_Listed", "TaskRow", "FleetRow")
 NOBODY = "none"
 LIVING = ("queued", "running", "paused")
 MOST_NAMED = 5
 
 
 def chosen_parent(home: str, given: str | None) -> str | None:
-    """The task that was named; else, for an agent of ours, its own task: what it adds belongs to what it works on."""
+    """Return the parent that was named. Without a name, a task that an agent adds is a subtask of the agent's own."""
     if given is not None:
         return None if given == NOBODY else Queries(home).resolve(given)
     own = os.environ.get("HOLDFAST_TASK_ID", "")
@@ -25,11 +29,11 @@ def chosen_parent(home: str, given: str | None) -> str | None:
     try:
         return str(Queries(home).state(own)["id"])
     except (NotFound, Unavailable):
-        return None  # it is an agent of another home, whose tasks are none of this one's
+        return None  # an agent of another home: its task is not in this store
 
 
 def refuse_waiting(home: str, parent: str | None) -> None:
-    """An agent that waits for its own subtask keeps its place meanwhile: with one place it would wait for ever."""
+    """Raise Conflict if an agent would wait for its own subtask with one slot only: it would wait for ever."""
     if parent is None or parent != os.environ.get("HOLDFAST_TASK_ID"):
         return
     running = Queries(home).supervisor()
@@ -40,12 +44,12 @@ def refuse_waiting(home: str, parent: str | None) -> None:
         )
 
 
-def family_lines(queries: Queries, task: Row) -> list[str]:
-    """Sentences for `why`."""
+def family_lines(queries: Queries, task: TaskDetails) -> list[str]:
+    """Return sentences about the parent and the subtasks of a task, for `why`."""
     lines = []
     if task["parent_id"] is not None:
         lines.append(f"It is a subtask of {task['parent_id']}, which is {queries.state(task['parent_id'])['state']}.")
-    children: list[Row] = task["children"]
+    children = task["children"]
     living = [child for child in children if child["state"] in LIVING]
     if living:
         named = ", ".join(f"{child['id']} ({child['state']})" for child in living[:MOST_NAMED])
@@ -57,11 +61,11 @@ def family_lines(queries: Queries, task: Row) -> list[str]:
     return lines
 
 
-def in_tree(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
-    """(level, row): subtasks behind their parent, where that is listed too; otherwise in the order they came."""
+def in_tree(rows: Iterable[_Listed]) -> Iterator[tuple[int, _Listed]]:
+    """Yield (level, row): subtasks behind their parent if the parent is listed, everything else in its order."""
     known = list(rows)
     ids = {row["id"] for row in known}
-    below: dict[str | None, list[Row]] = {}
+    below: dict[str | None, list[_Listed]] = {}
     for row in known:
         below.setdefault(row["parent_id"] if row["parent_id"] in ids else None, []).append(row)
     waiting = [(0, row) for row in reversed(below.get(None, []))]
@@ -74,15 +78,17 @@ def in_tree(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
 MOST_RELATIVES = 500
 
 
-def relatives(queries: Queries, task_id: str) -> list[Row]:
-    """The tasks that have to do with it: id, state, prompt, reason, and `what` it is to the task."""
+def relatives(queries: Queries, task_id: str) -> list[Relative]:
+    """Return the parent, the needed tasks, the users of the same checkout and the subtasks of a task."""
     task = queries.state(task_id)
     found = [(task["parent_id"], "parent")] if task["parent_id"] else []
     found += [(row["id"], "needed first") for row in queries.view("needs", id=task_id)]
     found += [(row["id"], "in its checkout") for row in queries.view("in_its_checkout", id=task_id)]
     found += [(row["id"], "subtask") for row in queries.view("children", id=task_id)]
-    made = []
+    made: list[Relative] = []
     for other, what in found[:MOST_RELATIVES]:
         row = queries.state(other)
-        made.append({**{key: row[key] for key in ("id", "state", "prompt", "reason")}, "what": what})
+        made.append(
+            {"id": row["id"], "state": row["state"], "prompt": row["prompt"], "reason": row["reason"], "what": what}
+        )
     return made

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.base.files import data_blocks, open_plain
@@ -33,7 +33,9 @@ from holdfast.core.agents.events import (
 from holdfast.core.agents.limit_reset import reset_time
 from holdfast.secrets.redact import Flow, redacted_in
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import AgentEventRow, OpenRun, RunRow, TotalsRow
+
 LONGEST_LINE = 16 << 20  # bytes; of a longer line only its length is told
 MOST_WORDS = 64 * 1024  # characters of one text: more is clipped, and said to be
 _RETURN = ord("\r")
@@ -61,7 +63,7 @@ def adapter_of(agent: str) -> AgentAdapter | None:
 
 
 def speaks_events(agent: str) -> bool:
-    """Whether its output is more than text to us."""
+    """True if the output of an agent is more than text to us."""
     adapter = adapter_of(agent)
     return adapter is not None and adapter.reads_events
 
@@ -69,7 +71,7 @@ def speaks_events(agent: str) -> bool:
 class Transcript:
     """The events of one run, from its beginning. `go_on` gives those that were written since it was asked last."""
 
-    def __init__(self, directory: str, agent: str, run: Row, zone: str | None = None) -> None:
+    def __init__(self, directory: str, agent: str, run: RunRow | OpenRun, zone: str | None = None) -> None:
         self.run_id = str(run["id"])
         self.digest = Digest()
         self._number = run["number"]
@@ -84,7 +86,7 @@ class Transcript:
         self._spoken = Spoken()
         learn_for_showing(os.path.dirname(os.path.dirname(directory)))
 
-    def go_on(self, *, final: bool) -> Iterator[Row]:
+    def go_on(self, *, final: bool) -> Iterator[AgentEventRow]:
         """`final`: nothing more will be written; a last line without an end counts, and a total closes the run."""
         for stream, lines in self._streams:
             for line in lines.go_on(final=final):
@@ -105,8 +107,9 @@ class Transcript:
                         self.digest.add(event) if stream is Stream.OUT else self.digest.add_aside(event)
                 yield True
 
-    def rows_of(self, line: str | int, stream: Stream, spoken: Spoken | None = None) -> Iterator[Row]:
-        """What one line says; a number is so many bytes that are not kept. `spoken`: of who reads in another order."""
+    def rows_of(self, line: str | int, stream: Stream, spoken: Spoken | None = None) -> Iterator[AgentEventRow]:
+        """Yield the events of one line. A number stands for bytes that are not kept. `spoken`: for a reader in another
+        order."""
         if isinstance(line, int):
             yield self._row("gap", stream, bytes=line)
             return
@@ -115,12 +118,12 @@ class Transcript:
             for said in (spoken or self._spoken).without_secrets(event):
                 yield self._told(said, stream)
 
-    def rest(self, spoken: Spoken | None = None) -> Iterator[Row]:
+    def rest(self, spoken: Spoken | None = None) -> Iterator[AgentEventRow]:
         """The last word of a text that comes in pieces: kept back until it is whole."""
         for said in (spoken or self._spoken).end():
             yield self._told(said, Stream.OUT)
 
-    def _told(self, event: AgentEvent, stream: Stream) -> Row:
+    def _told(self, event: AgentEvent, stream: Stream) -> AgentEventRow:
         found = redacted_in({field.name: getattr(event, field.name) for field in fields(event)})
         if "reset" in found:
             hint, now = found.pop("reset"), self._ended_at or time.time()
@@ -132,7 +135,7 @@ class Transcript:
             found["clipped"] = True
         return self._row(NAMES[type(event)], stream, **found)
 
-    def _row(self, name: str, stream: Stream, /, **more: object) -> Row:
+    def _row(self, name: str, stream: Stream, /, **more: object) -> AgentEventRow:
         return {"event": name, "run": self._number, "stream": str(stream), **more}
 
 
@@ -162,8 +165,8 @@ class Spoken:
             yield replace(piece, text=text)
 
 
-def totals(digest: Digest) -> Row | None:
-    """What a run took, as far as its agent told. None: it told nothing."""
+def totals(digest: Digest) -> TotalsRow | None:
+    """Return the usage that a run's agent reported. None: it reported none."""
     usage = digest.usage
     if usage is None:
         return None

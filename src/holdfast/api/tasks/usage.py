@@ -1,4 +1,4 @@
-"""What a task's runs took, as their agents told it, and how a person goes on in the session of one."""
+"""Usage of a task's runs, as their agents reported it, and how a person continues a session by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from holdfast.api.format import took
 from holdfast.base.stored_json import understood
@@ -15,23 +15,22 @@ if TYPE_CHECKING:  # `show` and `why` of other agents have to start fast
     from holdfast.agents.common.cli_agent import CliAgent
     from holdfast.agents.port import Account
     from holdfast.api.queries import Queries
+    from holdfast.api.tasks.models import ByHand, RunRow, TaskDetails, UsageRow
 
-Row = dict[str, Any]
 PATIENCE = 0.5  # seconds of reading in a run's output, however much there is
-_SILENT = ("command", "scripted")  # they tell nothing of sessions and tokens: nothing is imported for their sake
-_COUNTS = ("input", "output", "cached", "reasoning")
+_SILENT = ("command", "scripted")  # they report neither sessions nor tokens, so nothing is imported for them
 
 
-def complete(queries: Queries, task: Row) -> None:
-    """Into the task as `show` prints it: what an open run took so far, the sum of all, and how to go on by hand."""
+def complete(queries: Queries, task: TaskDetails) -> None:
+    """Add to a task: the usage of its open run so far, the sum of all runs, and how to continue by hand."""
     if task["agent"] not in _SILENT and task["runs"] and task["runs"][-1]["outcome"] is None:
         _read_live(queries, task, task["runs"][-1])
     task["usage"] = sum_of(task["agent"], task["runs"])
     task["by_hand"] = by_hand(task)
 
 
-def _read_live(queries: Queries, task: Row, run: Row) -> None:
-    """What its row will say when it has ended, read from its output. Bounded: a part of it is better than none."""
+def _read_live(queries: Queries, task: TaskDetails, run: RunRow) -> None:
+    """Add the usage of an open run, read from its output. The time is bounded: a part is better than nothing."""
     from holdfast.api.tasks.transcript import Transcript, totals
 
     transcript = Transcript(queries.run_directory(run["id"]), task["agent"], run, task["time_zone"])
@@ -45,20 +44,19 @@ def _read_live(queries: Queries, task: Row, run: Row) -> None:
     run["session_id"] = transcript.digest.session_id or run["session_id"]
     if told is None:
         return
-    cost = told.pop("cost_usd")
-    del told["session_id"]
-    run["usage"] = {name: value for name, value in told.items() if value} | {"is_whole": is_whole}
-    run["tokens"], run["cost_usd"] = told["input"] + told["output"], cost
+    run["tokens"], run["cost_usd"] = told["input"] + told["output"], told["cost_usd"]
+    kept = {name: value for name, value in told.items() if value and name not in ("cost_usd", "session_id")}
+    run["usage"] = cast("UsageRow", kept | {"is_whole": is_whole})
 
 
 def tells_of_sessions(agent: str) -> bool:
-    """Whether its tokens are those of the whole session, earlier runs of it included."""
+    """True if an agent reports the tokens of the whole session, earlier runs included."""
     adapter = _cli(agent)
     return adapter is not None and adapter.capabilities.session_usage
 
 
 def _cli(agent: str) -> CliAgent | None:
-    """The adapter of a real CLI; None for agents that tell nothing of sessions and tokens."""
+    """Return the adapter of a real CLI; None for agents that report neither sessions nor tokens."""
     if agent in _SILENT:
         return None
     from holdfast.agents.common.cli_agent import CliAgent
@@ -69,26 +67,32 @@ def _cli(agent: str) -> CliAgent | None:
 
 
 @understood
-def sum_of(agent: str, runs: Sequence[Row]) -> Row | None:
-    """Of all runs; None: nothing was told. Where a CLI tells the sum of its session, its newest word counts."""
-    told = [run for run in runs if run["usage"] is not None]
-    by_session = bool(told) and tells_of_sessions(agent)
-    counted: dict[str, Row] = {}
-    for run in told:
-        counted[(run["session_id"] if by_session else None) or run["id"]] = run
+def sum_of(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
+    """Return the usage of all runs. None: no run reported any. A sum of a session counts once, the newest."""
+    by_session = any(run["usage"] is not None for run in runs) and tells_of_sessions(agent)
+    counted: dict[str, tuple[UsageRow, float | None]] = {}
+    for run in runs:
+        if run["usage"] is not None:
+            counted[(run["session_id"] if by_session else None) or run["id"]] = run["usage"], run["cost_usd"]
     if not counted:
         return None
-    costs = [run["cost_usd"] for run in counted.values() if run["cost_usd"] is not None]
-    turns = [run["usage"]["turns"] for run in counted.values() if run["usage"].get("turns")]
-    found: Row = {name: sum(run["usage"].get(name, 0) for run in counted.values()) for name in _COUNTS}
+    usages = [usage for usage, _cost in counted.values()]
+    costs = [cost for _usage, cost in counted.values() if cost is not None]
+    turns = [number for usage in usages if (number := usage.get("turns"))]
+    found: UsageRow = {
+        "input": sum(usage.get("input", 0) for usage in usages),
+        "output": sum(usage.get("output", 0) for usage in usages),
+        "cached": sum(usage.get("cached", 0) for usage in usages),
+        "reasoning": sum(usage.get("reasoning", 0) for usage in usages),
+    }
     found["tokens"] = found["input"] + found["output"]
     found["cost_usd"] = sum(costs) if costs else None
     found["turns"] = sum(turns) if turns else None
     return found
 
 
-def by_hand(task: Row) -> Row | None:
-    """The command with which a person goes on in the newest session, and why not to (yet). None: there is no way."""
+def by_hand(task: TaskDetails) -> ByHand | None:
+    """Return the command that continues the newest session, and why not to (yet). None: there is no way."""
     sessions = [run for run in task["runs"] if run["session_id"]]
     adapter = _cli(task["agent"]) if sessions else None
     if adapter is None or not adapter.by_hand:
@@ -99,11 +103,12 @@ def by_hand(task: Row) -> Row | None:
     account, also = _account(task["agent"], sessions[-1]["account"])
     words = adapter.continue_by_hand(session, account)
     is_there = path is not None and os.path.isdir(path)
-    command = f"cd {shlex.quote(path if is_there else task['repo'])} && {shlex.join(words)}"
+    place = path if path is not None and is_there else task["repo"]
+    command = f"cd {shlex.quote(place)} && {shlex.join(words)}"
     return {"session_id": session, "command": command, "warning": _warning(task, session, is_there, also)}
 
 
-def _warning(task: Row, session: str, is_there: bool, also: str | None) -> str | None:
+def _warning(task: TaskDetails, session: str, is_there: bool, also: str | None) -> str | None:
     state, stop = task["state"], f"irst `holdfast cancel {task['id']}`"
     # Lost, full, or of an account that is gone. A task learns its session when the run ends that began it.
     known = (task["session_id"], *([task["runs"][-1]["session_id"]] if state == "running" else ()))
@@ -121,7 +126,7 @@ def _warning(task: Row, session: str, is_there: bool, also: str | None) -> str |
 
 
 def _account(agent: str, name: str | None) -> tuple[Account, str | None]:
-    """Without its secrets, which are not for the screen; and what a person's shell needs besides."""
+    """Return an account without its secrets, and what a person's shell has to set too."""
     from holdfast import config
     from holdfast.agents.port import DEFAULT_ACCOUNT, USERS_OWN, Account
 
@@ -138,24 +143,24 @@ def _account(agent: str, name: str | None) -> tuple[Account, str | None]:
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def details(run: Row) -> list[str]:
-    """Of one run, below its line in `show`."""
+def details(run: RunRow) -> list[str]:
+    """Return session, account and usage of one run, for `show`."""
     words = [f"session {run['session_id']}"] if run["session_id"] else []
     words += [f"account {run['account']}"] if run["account"] else []
     if run["usage"] is not None:
-        told = took({**run["usage"], "cost_usd": run["cost_usd"]})
+        told = took(cast("UsageRow", {**run["usage"], "cost_usd": run["cost_usd"]}))
         words += [f"{told}{_so_far(run)}"] if told else []
     return ["; ".join(words)] if words else []
 
 
-def usage_lines(task: Row) -> list[str]:
-    """For `why`."""
+def usage_lines(task: TaskDetails) -> list[str]:
+    """Return sentences about usage, and how to continue by hand, for `why`."""
     told = took(task["usage"]) if task["usage"] is not None else ""
     runs = f" in {len(task['runs'])} runs" if len(task["runs"]) > 1 else ""
     return [*([f"It took {told}{runs}{_so_far(task['runs'][-1])}."] if told else []), *by_hand_lines(task)]
 
 
-def by_hand_lines(task: Row) -> list[str]:
+def by_hand_lines(task: TaskDetails) -> list[str]:
     found = task["by_hand"]
     if found is None:
         return []
@@ -164,7 +169,7 @@ def by_hand_lines(task: Row) -> list[str]:
     return [f"To continue it by hand: {found['command']}", f"  But {found['warning']}."]
 
 
-def _so_far(run: Row) -> str:
+def _so_far(run: RunRow) -> str:
     if run["outcome"] is not None or run["usage"] is None:
         return ""
     return " so far" if run["usage"]["is_whole"] else " in what was read of its output"

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.queries import Queries
 from holdfast.api.work.git_runner import run_here
@@ -29,7 +29,10 @@ from holdfast.workspaces.git.repo_lock import repo_lock
 from holdfast.workspaces.names import BRANCH_PREFIX, salvage_ref
 from holdfast.workspaces.snapshots.shadow_repo import Shadow
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskRow
+    from holdfast.api.work.models import BranchRow
+
 _TASK = re.compile(re.escape(BRANCH_PREFIX) + r"([a-z0-9]+)(?:-r\d+|--[A-Za-z0-9_.-]+)?")
 
 
@@ -43,7 +46,7 @@ class Branch:
     merged_into: str | None  # a branch outside our prefix that has all its commits
     stays: str  # why it may not go; empty: it may
 
-    def as_row(self) -> Row:
+    def as_row(self) -> BranchRow:
         return {
             "branch": self.name,
             "repo": self.repo.path,
@@ -57,7 +60,7 @@ class Branch:
 
 def branches(queries: Queries) -> list[Branch]:
     tasks = {row["id"]: row for row in queries.tasks(everything=True)}
-    open_ones = {row["branch"]: row["state"] for row in queries.workspaces() if row["state"] != "trashed"}
+    open_ones = {str(row["branch"]): row["state"] for row in queries.workspaces() if row["state"] != "trashed"}
     wanted = {row["id"] for row in queries.view("to_start_from")}
     found: list[Branch] = []
     for row in queries.repos():
@@ -67,7 +70,7 @@ def branches(queries: Queries) -> list[Branch]:
 
 
 def _in_repo(
-    repo: Repo, tasks: Mapping[str, Row], open_ones: Mapping[str, str], wanted: Container[str]
+    repo: Repo, tasks: Mapping[str, TaskRow], open_ones: Mapping[str, str], wanted: Container[str]
 ) -> Iterator[Branch]:
     listed = git.call(
         "for-each-ref", "--format=%(objectname) %(refname)", f"refs/heads/{BRANCH_PREFIX}", cwd=repo.common_dir
@@ -100,7 +103,9 @@ def _holder(repo: Repo, tip: str) -> str | None:
     return others[0].removeprefix("refs/heads/").removeprefix("refs/remotes/") if code == 0 and others else None
 
 
-def _why_it_stays(repo: Repo, name: str, task: Row | None, open_ones: Mapping[str, str], wanted: Container[str]) -> str:
+def _why_it_stays(
+    repo: Repo, name: str, task: TaskRow | None, open_ones: Mapping[str, str], wanted: Container[str]
+) -> str:
     if task is None:
         return "no task of this home made it"
     if task["state"] not in {str(state) for state in TASK_TERMINAL}:

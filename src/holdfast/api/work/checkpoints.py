@@ -1,13 +1,20 @@
-"""Checkpoints as interfaces see them: which there are, whether one can be gone back to, what one holds."""
+"""Checkpoints of a task: which there are, and whether one can be restored."""
 
 from __future__ import annotations
 
-from holdfast.api.queries import Queries, Row
+from typing import TYPE_CHECKING
+
+from holdfast.api.queries import Queries
 from holdfast.base.errors import NotFound, Refused
 
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskDetails
+    from holdfast.api.work.models import CheckpointRow
 
-def find(queries: Queries, task_id: str, number: int) -> Row:
-    rows: list[Row] = queries.checkpoints(task_id)
+
+def find(queries: Queries, task_id: str, number: int) -> CheckpointRow:
+    """Return one checkpoint of a task. Raises NotFound."""
+    rows = queries.checkpoints(task_id)
     for row in rows:
         if row["number"] == number:
             return row
@@ -16,7 +23,7 @@ def find(queries: Queries, task_id: str, number: int) -> Row:
 
 
 def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
-    """R-RES-06: before anything is spent. Raises NotFound without it, Refused when it cannot be read."""
+    """Raise NotFound without such a checkpoint, Refused if it cannot be read (R-RES-06: before anything is spent)."""
     import asyncio
 
     from holdfast.api.work.git_runner import run_here
@@ -35,8 +42,8 @@ def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
         )
 
 
-def lines(task: Row) -> list[str]:
-    """For people, one per checkpoint; and why there is none where there never will be."""
+def lines(task: TaskDetails) -> list[str]:
+    """Return one line for each checkpoint, or why the task has none."""
     from holdfast.api.format import moment
 
     if task["workspace"]["strategy"] == "none":

@@ -1,4 +1,4 @@
-"""What a task changed: committed, uncommitted and new files alike, from wherever its work is now."""
+"""The changes of a task: committed, uncommitted and new files, from wherever the work is now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.api.queries import Queries
 from holdfast.api.work.checkpoints import find
@@ -21,26 +21,28 @@ from holdfast.workspaces.git.git_state import LOOKING
 from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.removal import in_use
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskDetails
+    from holdfast.api.work.models import CheckpointRow, DiffGlance, SalvageRow
+
 PATIENCE = 10.0
 
 
 class Form(NamedTuple):
-    """How it is to be told."""
+    """Options of `git diff`."""
 
     options: tuple[str, ...]
-    most: int | None = None  # bytes of it
+    most: int | None = None  # bytes of output
 
 
 def diff(queries: Queries, task_id: str, *, stat: bool, checkpoint: int | None = None) -> str:
-    """Against the task's base: a checkpoint of it, or its living workspace, else what was saved of its last one, else
-    its branch."""
+    """Return a diff against the task's base: of a checkpoint, else of the workspace, else of the newest salvage,
+    else of the branch."""
     return _compared(queries, task_id, Form(("--stat",) if stat else ("--binary",)), checkpoint)
 
 
-def glance(queries: Queries, task_id: str, most: int, checkpoint: int | None = None) -> Row:
-    """The same for a screen: `summary` (files and lines), `text` of about so many bytes, `is_cut` when there is more.
-    What is no text is only named."""
+def glance(queries: Queries, task_id: str, most: int, checkpoint: int | None = None) -> DiffGlance:
+    """Return the same for a screen, about `most` bytes. `is_cut`: there is more. Binary files are only named."""
     form = Form(("--stat=200", "--stat-count=200", "--patch"), most)
     told = _compared(queries, task_id, form, checkpoint)
     summary, _, text = told.partition("\n\n")
@@ -55,23 +57,23 @@ def _compared(queries: Queries, task_id: str, form: Form, checkpoint: int | None
     deadline = time.monotonic() + PATIENCE
     while True:
         task = queries.task(task_id)
-        workspace = task["workspace"]
-        if workspace["state"] not in ("ready", "preserved") or not os.path.isdir(workspace["path"]):
+        workspace, path = task["workspace"], task["workspace"]["path"]
+        if workspace["state"] not in ("ready", "preserved") or path is None or not os.path.isdir(path):
             return _ended(queries.home, task, form)
         held = in_use.enter(queries.home, workspace["id"])  # so that it does not go while we look
         if held is not None:
             try:
                 if queries.task(task_id)["workspace"] == workspace:
-                    return _in_workspace(queries.home, task, form)
+                    return _in_workspace(queries.home, task, path, form)
             finally:
                 os.close(held)
         elif time.monotonic() > deadline:
-            raise Refused(f"{workspace['path']} is still being put away; its work is saved. Try again in a moment.")
+            raise Refused(f"{path} is still being put away; its work is saved. Try again in a moment.")
         time.sleep(0.05)  # it is just being put away
 
 
-def _in_workspace(home: str, task: Row, form: Form) -> str:
-    path, base = task["workspace"]["path"], task["base_commit"]
+def _in_workspace(home: str, task: TaskDetails, path: str, form: Form) -> str:
+    base = task["base_commit"]
     if base is not None and os.path.lexists(os.path.join(path, ".git")):
         with _scratch(home) as folder:
             return _living(folder, path, base, form)
@@ -81,7 +83,7 @@ def _in_workspace(home: str, task: Row, form: Form) -> str:
     return _ended(home, task, form)
 
 
-def _ended(home: str, task: Row, form: Form) -> str:
+def _ended(home: str, task: TaskDetails, form: Form) -> str:
     base, saved = task["base_commit"], _saved(task)
     if saved is not None:
         return _diff(shadow_path(home, saved["repo_id"]), form, [_since(home, saved, base), saved["commit"]])
@@ -124,20 +126,20 @@ def _plain(folder: str, path: str, form: Form) -> str:
     return _diff(path, form, [], env)
 
 
-def _saved(task: Row) -> Row | None:
-    """The newest salvage, if it is of the task's last workspace, or all that is left. It has the branch's commits. What
-    was set aside when the task went back to a checkpoint is not what it did."""
+def _saved(task: TaskDetails) -> SalvageRow | None:
+    """Return the newest salvage if it is of the task's last workspace, or if nothing else is left. It has the commits
+    of the branch. Work that was set aside for a checkpoint does not count."""
     salvages = [row for row in task["salvages"] if not row["details"].get("set_aside")]
     if not salvages:
         return None
-    newest: Row = salvages[-1]
+    newest = salvages[-1]
     is_last = newest["ref"].rpartition("/")[2].startswith(str(task["workspace"].get("id")))
     has_branch = bool(task["branch"]) and _exists(task["repo"], f"refs/heads/{task['branch']}")
     return newest if is_last or not has_branch else None
 
 
-def _since(home: str, saved: Row, base: str | None) -> str:
-    """The task's base where the shadow has it, else what the salvage was taken against, else nothing at all."""
+def _since(home: str, saved: SalvageRow | CheckpointRow, base: str | None) -> str:
+    """Return the task's base if the shadow has it, else the base of the salvage, else the empty tree."""
     shadow = shadow_path(home, saved["repo_id"])
     if base is not None and git.call("cat-file", "-e", f"{base}^{{commit}}", cwd=shadow)[0] == 0:
         return base

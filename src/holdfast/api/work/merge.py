@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.commands import who
 from holdfast.api.queries import Queries
@@ -28,7 +28,9 @@ from holdfast.workspaces.git.merge import (
     tip_of,
 )
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskDetails
+
 _LOOKED_BACK = 1000  # events of a task; merges come last
 
 
@@ -41,8 +43,8 @@ class Merged:
     checkout: str | None  # the user's checkout that was moved along
 
 
-def branch_of(task: Row) -> str:
-    """The branch that has the work of an ended task."""
+def branch_of(task: TaskDetails) -> str:
+    """Return the branch that has the work of an ended task."""
     if task["state"] not in {str(state) for state in TASK_TERMINAL}:
         raise Conflict(f"Task {task['id']} is {task['state']}: its branch may still change. See `holdfast why`.")
     branch = task["branch"]
@@ -54,7 +56,7 @@ def branch_of(task: Row) -> str:
     return str(branch)
 
 
-def target_of(task: Row, into: str | None) -> str:
+def target_of(task: TaskDetails, into: str | None) -> str:
     target = into or str(task["base_ref"])
     if tip_of(task["repo"], target) is None:
         wrong = f"There is no branch '{target}' in {task['repo']}"
@@ -70,8 +72,8 @@ class Preview:
     checkout: str | None  # the user's checkout that would be moved along
 
 
-def preview(task: Row, into: str | None) -> Preview:
-    """What `merge` would do; what it refuses before it computes anything is refused here too."""
+def preview(task: TaskDetails, into: str | None) -> Preview:
+    """Return what `merge` would do. Raises what `merge` raises before it computes anything."""
     source, target = branch_of(task), target_of(task, into)
     repo = str(task["repo"])
     refuse_rebased(repo, target)
@@ -82,7 +84,7 @@ def preview(task: Row, into: str | None) -> Preview:
     return Preview(source=source, target=target, commits=commits, checkout=checkout)
 
 
-def merge(home: str, task: Row, into: str | None, *, no_ff: bool) -> Merged:
+def merge(home: str, task: TaskDetails, into: str | None, *, no_ff: bool) -> Merged:
     source, target = branch_of(task), target_of(task, into)
     repo = str(task["repo"])
     source_tip, target_tip = tip_of(repo, source), tip_of(repo, target)
@@ -111,12 +113,12 @@ def merge(home: str, task: Row, into: str | None, *, no_ff: bool) -> Merged:
     return merged
 
 
-def _is_told(home: str, task: Row, target: str) -> bool:
+def _is_told(home: str, task: TaskDetails, target: str) -> bool:
     told = Queries(home).last_events(task_id=task["id"], limit=_LOOKED_BACK)
     return any(event["kind"] == "branch.merged" and event["data"]["into"] == target for event in told)
 
 
-def _tell(home: str, task: Row, merged: Merged) -> None:
+def _tell(home: str, task: TaskDetails, merged: Merged) -> None:
     event = Event(
         kind="branch.merged",
         component="workspaces",

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.work.merge import branch_of
 from holdfast.base import faults
@@ -15,7 +15,8 @@ from holdfast.base.text import one_line
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.hardening import of_the_users, search_path
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskDetails
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +35,7 @@ class Proposal:
         return shlex.join(["git", "-C", self.repo, "push", "--set-upstream", self.remote, self.branch])
 
 
-def propose(task: Row, *, remote: str | None, base: str | None) -> Proposal:
+def propose(task: TaskDetails, *, remote: str | None, base: str | None) -> Proposal:
     branch, repo = branch_of(task), str(task["repo"])
     known = git.call("remote", cwd=repo)[1].split()
     chosen = remote or ("origin" if "origin" in known or not known else known[0])
@@ -72,7 +73,7 @@ def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
 
 
 def _is_pushed(proposal: Proposal) -> bool:
-    """Whether the last push was of what the branch is now: then somebody did it by hand."""
+    """True if the last push has what the branch has now: then a person pushed it by hand."""
     names = (f"refs/heads/{proposal.branch}", f"refs/remotes/{proposal.remote}/{proposal.branch}")
     tips = [git.call("rev-parse", "--verify", "--quiet", name, cwd=proposal.repo)[1].strip() for name in names]
     return tips[0] != "" and tips[0] == tips[1]

@@ -8,11 +8,11 @@ import math
 import os
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.api.commands import who
-from holdfast.api.queries import Queries, Row
+from holdfast.api.queries import Queries
 from holdfast.api.work.git_runner import run_here
 from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
@@ -24,10 +24,13 @@ from holdfast.workspaces.removal.trash import delete_tree
 from holdfast.workspaces.snapshots.reclaim import Reclaimer
 from holdfast.workspaces.snapshots.shadow_repo import PRIVATE
 
+if TYPE_CHECKING:
+    from holdfast.api.work.models import ChangedFile, SalvageRow
+
 _INDEX = "index of task "  # how a salvage names the commit of what was staged
 
 
-def listing(queries: Queries, task_id: str | None = None) -> list[Row]:
+def listing(queries: Queries, task_id: str | None = None) -> list[SalvageRow]:
     """One row per salvage; `expires_at` is None where it is kept for ever, `size` where nobody measured it."""
     keep = float(config.load()["salvage.keep"])
     rows = queries.salvages(task_id)
@@ -37,7 +40,7 @@ def listing(queries: Queries, task_id: str | None = None) -> list[Row]:
     return rows
 
 
-def find(queries: Queries, word: str) -> Row:
+def find(queries: Queries, word: str) -> SalvageRow:
     """A salvage by (the beginning of) its own id, or the newest of a task."""
     rows = listing(queries)
     found = [row for row in rows if word and row["id"].startswith(word)]
@@ -57,24 +60,24 @@ def find(queries: Queries, word: str) -> Row:
     return of_task[-1]
 
 
-def files(home: str, row: Row) -> list[Row]:
-    """What differs from the commit that the agent began with; status as git writes it (A, M, D, T)."""
+def files(home: str, row: SalvageRow) -> list[ChangedFile]:
+    """Return the files that differ from the commit that the agent began with; status as git writes it (A, M, D, T)."""
     out = _shadow(home, row, "diff-tree", "-r", "--name-status", "--no-renames", "-z", _base(home, row), row["commit"])
     words = out.split("\0")
     return [{"status": status, "path": path} for status, path in zip(words[::2], words[1::2], strict=False) if status]
 
 
-def patch(home: str, row: Row, *, staged: bool) -> str:
+def patch(home: str, row: SalvageRow, *, staged: bool) -> str:
     """The same as a patch that `git apply` takes."""
     options = ["--no-ext-diff", "--no-textconv", "--color=never", "--binary", "--no-renames"]
     return _shadow(home, row, "diff", *options, _base(home, row), _commit(home, row, staged=staged))
 
 
-def _base(home: str, row: Row) -> str:
+def _base(home: str, row: SalvageRow) -> str:
     return row["base"] or _shadow(home, row, "hash-object", "-t", "tree", "/dev/null").strip()
 
 
-def _commit(home: str, row: Row, *, staged: bool) -> str:
+def _commit(home: str, row: SalvageRow, *, staged: bool) -> str:
     if not staged:
         return str(row["commit"])
     for line in _shadow(home, row, "show", "--no-patch", "--format=%H %s", f"{row['commit']}^@").splitlines():
@@ -84,7 +87,7 @@ def _commit(home: str, row: Row, *, staged: bool) -> str:
     raise NotFound(f"Salvage {row['id']} has no staged content of its own: what was staged is in its files.")
 
 
-def _shadow(home: str, row: Row, *arguments: str) -> str:
+def _shadow(home: str, row: SalvageRow, *arguments: str) -> str:
     shadow = shadow_path(home, row["repo_id"])
     if not os.path.isdir(shadow):
         raise Refused(f"The saved work is not where it should be ({shadow}); `holdfast doctor --invariants` says more.")
@@ -97,7 +100,7 @@ def _shadow(home: str, row: Row, *arguments: str) -> str:
 # -- bringing back -----------------------------------------------------------------------------------------------------
 
 
-def restore_branch(home: str, row: Row, branch: str, *, staged: bool) -> None:
+def restore_branch(home: str, row: SalvageRow, branch: str, *, staged: bool) -> None:
     """As a new branch of the user's repository. Never touches an existing one."""
     repo = row["repo"]
     if not os.path.isdir(repo):
@@ -117,7 +120,7 @@ def restore_branch(home: str, row: Row, branch: str, *, staged: bool) -> None:
         raise Refused(f"git could not bring the saved work in: {err.strip()}")
 
 
-def restore_to(home: str, row: Row, target: str, *, staged: bool) -> str:
+def restore_to(home: str, row: SalvageRow, target: str, *, staged: bool) -> str:
     """As plain files, byte for byte, in a new or empty directory; it is there whole or not at all. Its path."""
     target = os.path.abspath(target)
     parent = os.path.dirname(target)
@@ -154,8 +157,8 @@ def restore_to(home: str, row: Row, target: str, *, staged: bool) -> str:
 # -- letting go --------------------------------------------------------------------------------------------------------
 
 
-def expired(queries: Queries) -> list[Row]:
-    """What is older than `salvage.keep`; not the work that an unfinished task may go on with."""
+def expired(queries: Queries) -> list[SalvageRow]:
+    """Return salvages older than `salvage.keep`, except those that an unfinished task may continue with."""
     now = clock.now().wall
     ended = ("completed", "failed", "cancelled")
     return [
@@ -165,7 +168,7 @@ def expired(queries: Queries) -> list[Row]:
     ]
 
 
-def drop(home: str, rows: Sequence[Row]) -> bool:
+def drop(home: str, rows: Sequence[SalvageRow]) -> bool:
     """All of them or none. True: their room is given back already; otherwise a supervisor sees to it."""
     store = open_store(home, create=False)
     store.write(lambda tx: tx.salvages.drop([row["id"] for row in rows], who(), clock.now()))

@@ -6,31 +6,34 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.queries import Queries
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, Refused
 from holdfast.workspaces.removal import in_use
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskDetails
+    from holdfast.api.work.models import TaskWorkspace
+
 
 # How a strategy is entered, where that is not a plain shell in the workspace's directory: (home, task, command) → argv.
 # `task` is the row of `Queries.task`, `command` a line for the shell or None.
-Entry = Callable[[str, Row, str | None], Sequence[str]]
+Entry = Callable[[str, "TaskDetails", str | None], Sequence[str]]
 
 
-def _in_container(home: str, task: Row, command: str | None) -> Sequence[str]:
+def _in_container(home: str, task: TaskDetails, command: str | None) -> Sequence[str]:
     from holdfast.containers.shell import shell_argv  # only for those who have containers
 
-    return shell_argv(home, task, command)
+    return shell_argv(home, dict(task), command)
 
 
 ENTRIES: dict[str, Entry] = {"container": _in_container}
 
 
-def open_shell(queries: Queries, task: Row, command: str | None) -> int:
-    """Until the shell ends; its exit code. What it starts keeps the lease, even if we are killed."""
+def open_shell(queries: Queries, task: TaskDetails, command: str | None) -> int:
+    """Run a shell until it ends and return its exit code. Its children keep the workspace, even if we are killed."""
     home, workspace = queries.home, task["workspace"]
     refuse_missing(task, workspace)
     held = in_use.enter(home, workspace["id"])
@@ -40,20 +43,20 @@ def open_shell(queries: Queries, task: Row, command: str | None) -> int:
         refuse_missing(task, queries.task(task["id"])["workspace"])  # again: it may have gone while we took the lease
         entry = ENTRIES.get(workspace["strategy"])
         argv = entry(home, task, command) if entry is not None else _plain(command)
-        code = _run(argv, workspace["path"], held)
+        code = _run(argv, str(workspace["path"]), held)
     finally:
         os.close(held)
         _left(home, task["id"])
     return code
 
 
-def refuse_missing(task: Row, workspace: Row) -> None:
+def refuse_missing(task: TaskDetails, workspace: TaskWorkspace) -> None:
     if workspace["state"] not in ("ready", "preserved"):
         raise Conflict(
             f"Task {task['id']} has no workspace now. `holdfast diff {task['id']}` shows its work; "
             f"`holdfast why {task['id']}` says where it is."
         )
-    if not os.path.isdir(workspace["path"]):
+    if workspace["path"] is None or not os.path.isdir(workspace["path"]):
         raise Refused(f"The workspace {workspace['path']} is not on disk. `holdfast doctor` says more.")
 
 

@@ -6,16 +6,20 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from holdfast import config
 from holdfast.api.commands import change_store, who
-from holdfast.api.queries import Queries, Row
+from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict
 from holdfast.base.units import show_duration, show_size
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
 from holdfast.store.port.transaction import Transaction
 from holdfast.workspaces.names import TRASH
+
+if TYPE_CHECKING:
+    from holdfast.api.work.models import KeptRow, LeftoverRow, WorkspaceLine, WorkspaceRow
 
 BATCH = 64  # entries between two glances at the clock
 
@@ -37,7 +41,8 @@ class Sizes:
         self._path, self._count = "", 0
 
     def go_on(self, paths: list[str], seconds: float) -> bool:
-        """Whether something is left to measure. `known` is another dict when something was found out."""
+        """Measure for some seconds. True if something is left to measure. `known` is another dict when something was
+        found."""
         deadline = time.monotonic() + seconds
         wanted = frozenset(paths)
         found = {path: size for path, size in self.known.items() if path in wanted}
@@ -116,8 +121,8 @@ class Measuring:
         return dict(self._sizes.known)
 
 
-def is_on_disk(row: Row) -> bool:
-    """A tree of ours; `none` is the user's own checkout."""
+def is_on_disk(row: WorkspaceRow | WorkspaceLine) -> bool:
+    """True if the workspace has a directory of ours; `none` is the user's own checkout."""
     return row["strategy"] != "none" and row["state"] in ("ready", "preserved")
 
 
@@ -129,23 +134,23 @@ class Besides:
         self._home = home
         self._found: frozenset[str] = frozenset()  # ours, at the last look
 
-    def look(self) -> list[Row]:
+    def look(self) -> list[LeftoverRow]:
         rows, before = found_besides(self._home), self._found
         self._found = frozenset(row["key"] for row in rows if row["state"] == LEFT_OVER)
         return [row for row in rows if row["state"] != LEFT_OVER or row["key"] in before]
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is nothing that a sweep, or a moment, would change."""
+        """True if there is nothing that a sweep, or a moment, would change."""
         return not self._found
 
 
-def found_besides(home: str) -> list[Row]:
+def found_besides(home: str) -> list[LeftoverRow]:
     """What lies there and is in no ledger, or not as the ledger has it: as `sweep --dry-run` sees it. Slow: git, /proc
     and the engines are asked."""
     from holdfast.api.home.sweep import plan
 
-    rows = []
+    rows: list[LeftoverRow] = []
     for finding in plan(home):
         if finding["action"] in UNREMARKABLE:
             continue
@@ -166,14 +171,13 @@ def found_besides(home: str) -> list[Row]:
     return rows
 
 
-def kept_until(row: Row) -> str:
+def kept_until(row: WorkspaceRow | WorkspaceLine) -> str:
     if row["state"] != "preserved":
         return "-"
     if row["disposition"] == "salvage":
         return "goes now"
-    if row["expires_at"] is None:
-        return "until dropped"
-    return f"for {show_duration(max(0.0, row['expires_at'] - time.time()))}"
+    expires_at = row["expires_at"]
+    return "until dropped" if expires_at is None else f"for {show_duration(max(0.0, expires_at - time.time()))}"
 
 
 def size_of(path: str) -> int:
@@ -188,7 +192,7 @@ def size_of(path: str) -> int:
     return total
 
 
-def listing(queries: Queries, *, everything: bool) -> list[Row]:
+def listing(queries: Queries, *, everything: bool) -> list[WorkspaceRow]:
     """One row per workspace; `size` is None where there is nothing of ours on disk."""
     rows = queries.workspaces(everything=everything)
     for row in rows:
@@ -197,8 +201,8 @@ def listing(queries: Queries, *, everything: bool) -> list[Row]:
     return rows
 
 
-def preserved(queries: Queries) -> list[Row]:
-    """What `clean --all-preserved` would drop."""
+def preserved(queries: Queries) -> list[WorkspaceRow]:
+    """Return the workspaces that `clean --all-preserved` would drop."""
     ended = {str(state) for state in TASK_TERMINAL}
     rows = queries.workspaces()
     return [
@@ -228,7 +232,7 @@ def clean(home: str, task_ids: Sequence[str]) -> None:
     change_store(home, dispose)
 
 
-def keep(home: str, task_id: str, ttl: float) -> Row:
+def keep(home: str, task_id: str, ttl: float) -> KeptRow:
     """Keep a workspace for `ttl` seconds (`inf`: until it is dropped), from now or from its task's end on."""
     kept = change_store(home, lambda tx: tx.keeps.keep(task_id, ttl, who(), clock.now()))
     return {

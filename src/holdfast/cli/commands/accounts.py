@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.accounts import accounts, resume_account
 from holdfast.api.format import moment
@@ -10,6 +11,9 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, print_json, table
+
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import AccountRow
 
 _HEADERS = ("ACCOUNT", "STATE", "UNTIL", "WHY")
 
@@ -37,7 +41,7 @@ def run_accounts(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _cells(row: dict[str, object]) -> list[str]:
+def _cells(row: AccountRow) -> list[str]:
     until = row["until"]
     why = str(row["reason"] or ("" if row["auto"] else "only for tasks that name it"))
     if not row["configured"]:
@@ -45,7 +49,7 @@ def _cells(row: dict[str, object]) -> list[str]:
     return [
         str(row["account"]),
         str(row["state"]),
-        moment(until) or "" if isinstance(until, float) else "",
+        moment(until) or "",
         one_line(clean(why), 70),
     ]
 

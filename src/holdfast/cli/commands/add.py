@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
 from holdfast.api.outcome import no_supervisor
@@ -20,6 +20,10 @@ from holdfast.cli.output.live import AgentWords, BottomLine
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, number, one_line, paint, paint_level, print_json, quoted
 from holdfast.intake.repository import absolute
+
+if TYPE_CHECKING:
+    from holdfast.api.home.models import EventRow
+    from holdfast.api.tasks.models import TaskDetails
 
 EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
 CLEANUP_PATIENCE = 5.0
@@ -209,7 +213,7 @@ def run_add(arguments: argparse.Namespace) -> int:
     print(task.id)
     if task.spec.parent_id is not None and arguments.parent is None:
         print(f"It is a subtask of {task.spec.parent_id}, which adds it.", file=sys.stderr)
-    _say_if_it_waits(home, task.id)
+    _print_waits(home, task.id)
     if running is None:
         print(f"Queued. {no_supervisor()}", file=sys.stderr)
     return 0
@@ -242,8 +246,8 @@ def run_run(arguments: argparse.Namespace) -> int:
         print_json(final)
     else:
         _tell_end(queries, final)
-    if final["state"] == "queued":  # until somebody mends its account, or starts its worker
-        _say_if_it_waits(home, task.id)
+    if final["state"] == "queued":  # until a person opens its account, or starts its worker
+        _print_waits(home, task.id)
         return EXIT_OF_STATE["paused"]
     return EXIT_OF_STATE.get(final["state"], 130)
 
@@ -259,21 +263,15 @@ def _say_notes(commands: Commands) -> None:
         print(clean(note), file=sys.stderr)
 
 
-def _say_if_it_waits(home: str, task_id: str) -> None:
-    from holdfast.api.fleet.accounts import waits_for_account
-    from holdfast.api.fleet.dispatch import explain, waits_for_release
-    from holdfast.api.fleet.workers import nobody_comes, waits_for_worker
-    from holdfast.api.tasks.spending import waits_for_budget
-    from holdfast.api.tasks.why import paused_need
+def _print_waits(home: str, task_id: str) -> None:
+    """Print why a queued task does not start soon, and what to type."""
+    from holdfast.api.tasks.why.read import is_announced, waits_of
+    from holdfast.api.tasks.why.text import sentences
 
-    queries = Queries(home)
-    state = queries.state(task_id)
-    lane = waits_for_worker(queries, state) if nobody_comes(queries)(state) else None
-    held = explain(queries, state) if waits_for_release(queries, state) else []
-    waits = (waits_for_account(queries, state), waits_for_budget(queries, state), lane, paused_need(queries, state))
-    for why in (*waits, *held):
-        if why is not None:
-            print(clean(why), file=sys.stderr)
+    for reason in waits_of(Queries(home), task_id, in_line=False):
+        if is_announced(reason):
+            for line in sentences(reason, task_id):
+                print(clean(line), file=sys.stderr)
 
 
 def _ensure_supervisor(queries: Queries) -> None:
@@ -284,15 +282,13 @@ def _ensure_supervisor(queries: Queries) -> None:
         print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
 
 
-def _attend(
-    commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords
-) -> dict[str, Any]:
+def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords) -> TaskDetails:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
-    from holdfast.api.fleet.accounts import goes_on_soon
-    from holdfast.api.tasks.why import for_people
+    from holdfast.api.fleet.accounts import resumes_within_seconds
+    from holdfast.api.tasks.why.read import person_test
 
     interrupts = seen = 0
-    waits_for_people = for_people(queries)
+    waits_for_person = person_test(queries)
     watching = follow(queries, after=0, task_id=task_id)
     while True:
         try:
@@ -303,9 +299,9 @@ def _attend(
                     seen = event["seq"]
                 state = queries.state(task_id)
                 bottom.update(state["state"])
-                if state["state"] in EXIT_OF_STATE and not events and not goes_on_soon(queries, state):
+                if state["state"] in EXIT_OF_STATE and not events and not resumes_within_seconds(queries, state):
                     return _after_cleanup(queries, task_id)
-                if not events and waits_for_people(state):
+                if not events and state["state"] == "queued" and waits_for_person(task_id):
                     return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     _ensure_supervisor(queries)
@@ -320,8 +316,8 @@ def _attend(
                 commands.cancel(task_id, "Ctrl-C")
 
 
-def _after_cleanup(queries: Queries, task_id: str) -> dict[str, Any]:
-    """The task when its workspace is put away too, so that what we say of its branch is final. Not for long."""
+def _after_cleanup(queries: Queries, task_id: str) -> TaskDetails:
+    """Return the task once its workspace is put away too, so that its branch is final. Waits a few seconds at most."""
     deadline = time.monotonic() + CLEANUP_PATIENCE
     while True:
         task = queries.task(task_id)
@@ -331,18 +327,20 @@ def _after_cleanup(queries: Queries, task_id: str) -> dict[str, Any]:
         time.sleep(0.02)
 
 
-def _tell(event: dict[str, Any]) -> None:
+def _tell(event: EventRow) -> None:
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
     kind = paint_level(event["kind"], event["level"], sys.stderr)
     print(f"  {paint(at, 'dim', sys.stderr)} {kind} {clean(event['message'])}", file=sys.stderr)
 
 
-def _tell_end(queries: Queries, task: dict[str, Any]) -> None:
-    from holdfast.api.fleet.accounts import kept_back
-    from holdfast.api.format import explain
+def _tell_end(queries: Queries, task: TaskDetails) -> None:
+    from holdfast.api.tasks.explain import explain_state
+    from holdfast.api.tasks.why.read import is_announced, waits_of
 
-    task = {**task, "kept_back": kept_back(queries, task)}
+    waits = waits_of(queries, task["id"])
+    if task["state"] == "queued":
+        waits = [reason for reason in waits if not is_announced(reason)]  # those are printed on standard error
     colour = {"completed": "green", "paused": "yellow"}.get(task["state"], "red")
     print(f"{paint(task['state'], colour)} {task['id']}")
-    for line in explain(task, 0, queries.supervisor(), []):
+    for line in explain_state(task, waits):
         print(quoted(line))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
@@ -14,7 +14,9 @@ from holdfast.base.text import is_text
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import ago, clean, number, paint, paint_level, print_json
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import AlertRow
+
 LEVELS = ("debug", "info", "warning", "critical")
 
 
@@ -52,7 +54,7 @@ def _rank(level: str) -> int:
     return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 
 
-def _print_alert(alert: Row) -> None:
+def _print_alert(alert: AlertRow) -> None:
     again = f" ({alert['count']} times)" if alert["count"] > 1 else ""
     level = paint_level(alert["level"], alert["level"])
     print(f"{alert['id']}  {level}  {ago(alert['at'])} ago{again}  {clean(alert['message'])}")
@@ -63,7 +65,7 @@ def _print_alert(alert: Row) -> None:
         print(f"    {clean(alert['remedy'])} Then: `holdfast alerts ack {alert['id']}`.")
     else:
         why = f": {alert['acked_why']}" if alert["acked_why"] else ""
-        print(f"    Over since {ago(alert['acked_at'])}, by {clean(alert['acked_by'])}{clean(why)}.")
+        print(f"    Over since {ago(alert['acked_at'])}, by {clean(alert['acked_by'] or '')}{clean(why)}.")
 
 
 def _ack(arguments: argparse.Namespace) -> int:

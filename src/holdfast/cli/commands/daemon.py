@@ -48,7 +48,7 @@ def run_up(arguments: argparse.Namespace) -> int:
 
 
 def _say_what_is_held(home: str) -> None:
-    """Who starts a supervisor would wonder why it starts nothing."""
+    """Print what is held, so that nobody wonders why the supervisor starts nothing."""
     from holdfast.api.fleet.dispatch import holds, words
     from holdfast.api.queries import Queries
     from holdfast.base.errors import Unavailable
@@ -168,15 +168,16 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "Give either a scenario file, or --agent NAME and perhaps --scenario NAME: `holdfast help rehearse`."
         )
-    from holdfast.api.format import duration_of, explain
+    from holdfast.api.format import duration_of
     from holdfast.api.rehearse import rehearse
+    from holdfast.api.tasks.explain import state_lines
 
     task, left = rehearse(arguments.file, timeout=duration_of("--timeout", arguments.timeout))
     if arguments.json:
         print_json({"id": task["id"], "state": task["state"], "outcome": task["outcome"], "left_behind": left})
     else:
         print(f"The task ended {paint(task['state'], 'bold')} after {len(task['runs'])} run(s).")
-        print(quoted(explain(task, 0, {}, [])[0]))
+        print(quoted(state_lines(task)[0]))
         print("Nothing was left behind." if not left else "Left behind:\n  " + "\n  ".join(left))
     sys.stdout.flush()
     return 0 if task["state"] == "completed" and not left else 75 if task["state"] == "paused" else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.dispatch import describe_release, holds, release
 from holdfast.api.format import moment
@@ -11,6 +12,9 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, print_json, table
+
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import HoldRow
 
 _HEADERS = ("HOLD", "SINCE", "UNTIL", "GOES FIRST", "WHY")
 
@@ -38,12 +42,11 @@ def run_dispatch(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _cells(row: dict[str, object]) -> list[str]:
-    since, until = row["since"], row["until"]
+def _cells(row: HoldRow) -> list[str]:
     return [
-        str(row["hold"]),
-        moment(since) or "" if isinstance(since, float | int) else "",
-        "now" if row["is_due"] else moment(until) or "" if isinstance(until, float | int) else "",
+        row["hold"],
+        moment(row["since"]) or "",
+        "now" if row["is_due"] else moment(row["until"]) or "",
         str(row["probe"] or ("the next task" if row["is_due"] and row["scope"] != "near" else "")),
         one_line(clean(str(row["reason"])), 70),
     ]

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from codecs import getincrementaldecoder
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import NotFound, UsageError
@@ -18,7 +18,9 @@ from holdfast.cli.output.render import clean, number, paint, print_json
 from holdfast.config.known_secrets import learn_for_showing
 from holdfast.secrets.redact import Flow
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import RunRow, TaskDetails
+
 LOOK_EVERY = 0.1
 OVER = ("completed", "failed", "cancelled")
 
@@ -76,7 +78,7 @@ class Printer(Protocol):
     def go_on(self, *, final: bool) -> None: ...
 
 
-def _printer(queries: Queries, task: Row, run: Row, arguments: argparse.Namespace) -> Printer:
+def _printer(queries: Queries, task: TaskDetails, run: RunRow, arguments: argparse.Namespace) -> Printer:
     directory = queries.run_directory(run["id"])
     if not arguments.json and (arguments.raw or arguments.err or not _speaks_events(task["agent"])):
         path = os.path.join(directory, "err.log" if arguments.err else "out.log")
@@ -90,7 +92,7 @@ def _speaks_events(agent: str) -> bool:
     return speaks_events(agent)
 
 
-def _refuse_gone(queries: Queries, task: Row, run: Row, arguments: argparse.Namespace) -> None:
+def _refuse_gone(queries: Queries, task: TaskDetails, run: RunRow, arguments: argparse.Namespace) -> None:
     path = os.path.join(queries.run_directory(run["id"]), "err.log" if arguments.err else "out.log")
     if not arguments.follow and not os.path.exists(path) and run["state"] == "settled":
         raise NotFound(
@@ -99,8 +101,8 @@ def _refuse_gone(queries: Queries, task: Row, run: Row, arguments: argparse.Name
         )
 
 
-def _only(task: Row, member: str | None) -> Row:
-    """The task, as if only this member had had runs."""
+def _only(task: TaskDetails, member: str | None) -> TaskDetails:
+    """Return the task as if only this member had runs."""
     if member is None:
         return task
     names = {run["member"] for run in task["runs"] if run["member"]}
@@ -109,12 +111,14 @@ def _only(task: Row, member: str | None) -> Row:
     if member not in names:
         known = f"it has {', '.join(sorted(names))}" if names else "none of its stages had members so far"
         raise NotFound(f"Task {task['id']} has no member '{member}': {known}.")
-    return {**task, "runs": [run for run in task["runs"] if run["member"] == member]}
+    only = task.copy()
+    only["runs"] = [run for run in task["runs"] if run["member"] == member]
+    return only
 
 
-def _pick_run(task: Row, number: int | None, shown: Printer | None) -> Row | None:
-    """The run that was asked for; else the last one, or the one behind that which is shown: none is left out."""
-    runs: list[Row] = task["runs"]
+def _pick_run(task: TaskDetails, number: int | None, shown: Printer | None) -> RunRow | None:
+    """Return the run with this number; without one, the run after the shown one, or the last. No run is left out."""
+    runs = task["runs"]
     if number is None:
         ids = [run["id"] for run in runs]
         if shown is not None and shown.run_id in ids[:-1]:
@@ -129,7 +133,7 @@ def _pick_run(task: Row, number: int | None, shown: Printer | None) -> Row | Non
 class EventPrinter:
     """What the agent says and does, event by event."""
 
-    def __init__(self, queries: Queries, task: Row, run: Row, *, as_json: bool, follows: bool) -> None:
+    def __init__(self, queries: Queries, task: TaskDetails, run: RunRow, *, as_json: bool, follows: bool) -> None:
         from holdfast.api.tasks.transcript import Transcript
         from holdfast.cli.output.agent_events import Teller
 

@@ -28,8 +28,8 @@ def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
     if not found["stages"]:
         print("No stage has ended yet: there is no result.")
     for name, stage in zip(headings(found["stages"]), found["stages"], strict=True):
-        times = stage["started_at"], stage["ended_at"]
-        spent = f"  {duration(max(0.0, times[1] - times[0]))}" if None not in times else ""
+        began, ended = stage["started_at"], stage["ended_at"]
+        spent = f"  {duration(max(0.0, ended - began))}" if began is not None and ended is not None else ""
         how = paint(stage["outcome"], "green" if stage["passed"] else "red")
         ruling = f" ({stage['ruling']})" if stage["ruling"] else ""
         print(f"\n{paint(clean(name), 'bold')}  {clean(stage['agent'])}  {how}{clean(ruling)}{spent}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
@@ -13,6 +13,9 @@ from holdfast.base.home import home_directory
 from holdfast.base.units import show_duration
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import ago, clean, is_terminal, one_line, print_json, quoted, size, table
+
+if TYPE_CHECKING:
+    from holdfast.api.work.models import SalvageRow
 
 _ACTIONS = ("list", "show", "restore", "prune")
 _STATUS = {"A": "new", "M": "changed", "D": "deleted", "T": "another type"}
@@ -87,7 +90,7 @@ def _list(queries: Queries, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _expiry(row: dict[str, Any]) -> str:
+def _expiry(row: SalvageRow) -> str:
     if row["expires_at"] is None:
         return "never"
     left = row["expires_at"] - time.time()
@@ -126,7 +129,7 @@ def _show(queries: Queries, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(row: dict[str, Any]) -> list[str]:
+def _facts(row: SalvageRow) -> list[str]:
     details = row["details"]
     lines = [
         f"salvage {row['id']} of task {row['task']}, saved {ago(row['created_at'])} ago: {row['reason']}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.fleet import schedules as schedule_text
 from holdfast.api.fleet.schedules import (
@@ -13,7 +13,7 @@ from holdfast.api.fleet.schedules import (
     fires,
     has_supervisor,
     nothing_fires,
-    schedules,
+    schedule_rows,
     switch_schedule,
     upcoming,
 )
@@ -23,7 +23,9 @@ from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, paint, print_json, print_outcome, table
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.schedule_models import ScheduleRow
+
 _HEADERS = ("SCHEDULE", "STATE", "REPO", "WHEN", "LAST", "NEXT", "TROUBLE")
 _NEXT, _LAST = 5, 10  # how many `show` has
 
@@ -48,7 +50,7 @@ def run_schedule(arguments: argparse.Namespace) -> int:
         return _list(home, as_json=arguments.json)
     if arguments.name is None:
         raise UsageError(f"Say which: `holdfast schedule {arguments.action} NAME`; `holdfast schedule list` has them.")
-    row = find(schedules(home)[0], arguments.name)
+    row = find(schedule_rows(home)[0], arguments.name)
     if arguments.action == "show":
         return _show(home, row, as_json=arguments.json)
     if arguments.action == "fire":
@@ -63,7 +65,7 @@ def run_schedule(arguments: argparse.Namespace) -> int:
 
 
 def _list(home: str, *, as_json: bool) -> int:
-    rows, problems = schedules(home)
+    rows, problems = schedule_rows(home)
     if as_json:
         for row in rows:
             print_json({"record": "schedule", **row})
@@ -81,7 +83,7 @@ def _list(home: str, *, as_json: bool) -> int:
     return 0
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: ScheduleRow) -> list[str]:
     return [
         clean(row["name"]),
         schedule_text.state(row),
@@ -96,7 +98,7 @@ def _cells(row: Row) -> list[str]:
 # -- show --------------------------------------------------------------------------------------------------------------
 
 
-def _show(home: str, row: Row, *, as_json: bool) -> int:
+def _show(home: str, row: ScheduleRow, *, as_json: bool) -> int:
     following, last = upcoming(row, _NEXT), fires(home, row, _LAST)
     if as_json:
         print_json({**row, "next_fires": following if row["enabled"] else [], "last_fires": last})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
@@ -14,7 +14,10 @@ from holdfast.base.text import is_text
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, print_json, table
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.schedule_models import StatsRow
+    from holdfast.api.tasks.models import UsageRow
+
 _FORMATS = {"day": ("DAY (UTC)", "%Y-%m-%d"), "hour": ("HOUR (UTC)", "%Y-%m-%d %H:00")}
 
 
@@ -45,7 +48,7 @@ def run_stats(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print(rows: list[Row], by: str | None) -> None:
+def _print(rows: list[StatsRow], by: str | None) -> None:
     from holdfast.api.format import took
 
     heads = ["AGENT", "RUNS", "UNEXPECTED", "MEAN", "P50", "P95", "RESTARTS", "ENDS"]
@@ -53,7 +56,7 @@ def _print(rows: list[Row], by: str | None) -> None:
     if any(row["tokens"] for row in rows):
         heads.insert(-1, "TOOK")
         for row, line in zip(rows, lines, strict=True):
-            line.insert(-1, took(row) or "-")
+            line.insert(-1, took(cast("UsageRow", row)) or "-")
     if by is not None:
         head, form = _FORMATS[by]
         heads = [head, *heads]
@@ -66,10 +69,10 @@ def _print(rows: list[Row], by: str | None) -> None:
         )
 
 
-def _line(row: Row) -> list[str]:
+def _line(row: StatsRow) -> list[str]:
     from holdfast.api.format import duration
 
-    times = [row["duration"][name] for name in ("mean", "p50", "p95")]
+    times = (row["duration"]["mean"], row["duration"]["p50"], row["duration"]["p95"])
     return [
         clean(row["agent"]),
         str(row["runs"]),

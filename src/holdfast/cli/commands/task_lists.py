@@ -13,6 +13,7 @@ from holdfast.cli.output.render import clean, one_line, print_json
 if TYPE_CHECKING:  # an ordinary `add` has to start fast
     from holdfast.api.commands import Commands, NewTask
     from holdfast.api.queries import Queries
+    from holdfast.api.tasks.models import JsonObject
     from holdfast.api.tasks.task_lists import Listed, Problem, Taken
 
 MOST_SHOWN = 50  # mistakes, or known tasks, that are told one by one
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def is_list(arguments: argparse.Namespace) -> bool:
-    """Whether the source is more than one prompt; what it is, is kept in `arguments.how`."""
+    """True if the source is more than one prompt. Its format is kept in `arguments.how`."""
     if arguments.source is not None and arguments.prompt is None:
         from holdfast.api.tasks.task_lists import format_of
 
@@ -45,7 +46,7 @@ def is_list(arguments: argparse.Namespace) -> bool:
 
 
 def without_source(arguments: argparse.Namespace) -> argparse.Namespace:
-    """What the command line says of every task of the list."""
+    """Return the options that hold for every task of the list."""
     return argparse.Namespace(**{**vars(arguments), "source": None, "prompt": "one of a list"})
 
 
@@ -113,7 +114,7 @@ def _tell(home: str, taken: Taken, *, rehearse: bool) -> None:
         print(no_supervisor(), file=sys.stderr)
 
 
-def _row(home: str, arguments: argparse.Namespace, listed: Listed, taken: Taken) -> dict[str, Any]:
+def _row(home: str, arguments: argparse.Namespace, listed: Listed, taken: Taken) -> JsonObject:
     problems = [{"where": problem.where, "text": _text(problem)} for problem in taken.problems]
     return {
         "source": arguments.source.encode(errors="replace").decode(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
@@ -23,7 +23,11 @@ from holdfast.cli.output.render import (
     table,
 )
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.home.models import EventRow
+    from holdfast.api.tasks.models import TaskRow
+    from holdfast.api.tasks.why.read import Looker
+
 RECENT = 3600.0  # failures stay in `ps` for an hour without --all
 
 
@@ -51,7 +55,7 @@ def run_ps(arguments: argparse.Namespace) -> int:
         return _watch(queries, everything=arguments.all)
     rows = queries.tasks(everything=arguments.all, recent=time.time() - RECENT)
     if rows:
-        table(*_ps_table(rows), state_column=1)
+        table(*_ps_table(queries, rows), state_column=1)
     print(_summary(queries), file=sys.stderr)
     return 0
 
@@ -59,12 +63,15 @@ def run_ps(arguments: argparse.Namespace) -> int:
 _PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
 
 
-def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """With a column of workers where one has a task, and one of costs where an agent told some."""
+def _ps_table(queries: Queries, rows: list[TaskRow], looker: Looker | None = None) -> tuple[list[str], list[list[str]]]:
+    """Return headers and lines. Workers and costs have a column only if a task has one."""
     from holdfast.api.tasks.subtasks import in_tree
+    from holdfast.api.tasks.why.read import Looker, clauses
 
+    why = clauses(queries, rows, looker or Looker())
     tree = list(in_tree(rows))  # subtasks behind their parents
-    headers, lines, rows = list(_PS_HEADERS), [_ps_row(row, level) for level, row in tree], [row for _, row in tree]
+    lines = [_ps_row(row, level, _stage_words(row) or why[row["id"]]) for level, row in tree]
+    headers, rows = list(_PS_HEADERS), [row for _, row in tree]
     if any(row["worker"] for row in rows):
         headers.insert(3, "WORKER")
         for row, line in zip(rows, lines, strict=True):
@@ -73,21 +80,21 @@ def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
         at = headers.index("PROMPT")
         headers.insert(at, "TOOK")
         for row, line in zip(rows, lines, strict=True):
-            line.insert(at, _took(row))
+            line.insert(at, _took(row["tokens"], row["cost_usd"]))
     return headers, lines
 
 
-def _took(row: Row) -> str:
-    """Money where it is known, else tokens."""
+def _took(tokens: int | None, cost_usd: float | None) -> str:
+    """Return the cost if it is known, else the tokens."""
     from holdfast.api.format import money
 
-    if row["cost_usd"] is not None:
-        return money(row["cost_usd"])
-    tokens = row["tokens"] or 0
+    if cost_usd is not None:
+        return money(cost_usd)
+    tokens = tokens or 0
     return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else "-"
 
 
-def _ps_row(row: Row, level: int) -> list[str]:
+def _ps_row(row: TaskRow, level: int, why: str) -> list[str]:
     below = f"{'  ' * (level - 1)}└ " if level else ""
     return [
         row["id"],
@@ -96,26 +103,12 @@ def _ps_row(row: Row, level: int) -> list[str]:
         ago(row["created_at"]),
         str(row["runs"]),
         below + one_line(row["prompt"], 40 - len(below)),
-        one_line(_why(row), 70),
+        one_line(why, 70),
     ]
 
 
-def _why(row: Row) -> str:
-    """What holds it, or when it goes on: what people look for first."""
-    if row["held"]:
-        return f"held: {row['held']}"
-    if row["state"] != "paused":
-        return _at_stage(row) or row["reason"] or ""
-    if row["stage"] is not None and row["stage"]["awaits_approval"]:
-        return f"approval, until you approve it: {row['reason']}"
-    from holdfast.api.format import goes_on_by_itself, moment
-
-    goes_on = f"until {moment(row['resume_after'])}" if goes_on_by_itself(row) else "until you resume it"
-    return f"{row['pause_reason']}, {goes_on}: {row['reason']}"
-
-
-def _at_stage(row: Row) -> str | None:
-    """Where a running task of a workflow is; of one that waits or has ended its reason says more."""
+def _stage_words(row: TaskRow) -> str | None:
+    """Return the stage of a running task. Of a task that waits or has ended, the reason says more."""
     if row["stage"] is None or row["state"] != "running":
         return None
     from holdfast.api.tasks.stages import words
@@ -145,9 +138,13 @@ def _watch(queries: Queries, *, everything: bool) -> int:
     from rich.live import Live
     from rich.text import Text
 
+    from holdfast.api.tasks.why.read import Looker
+
+    looker = Looker()
+
     def screen() -> Any:
         rows = queries.tasks(everything=everything, recent=time.time() - RECENT)
-        return Group(rich_table(*_ps_table(rows), 1), Text(_summary(queries), style="dim"))
+        return Group(rich_table(*_ps_table(queries, rows, looker), 1), Text(_summary(queries), style="dim"))
 
     with Live(screen(), refresh_per_second=4, screen=False) as live:
         while True:
@@ -168,8 +165,8 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 def run_show(arguments: argparse.Namespace) -> int:
     from holdfast.api.fleet.alerts import crash_lines
+    from holdfast.api.tasks.explain import complete, facts
     from holdfast.api.tasks.usage import by_hand_lines, details
-    from holdfast.api.tasks.why import complete, facts
     from holdfast.api.work.checkpoints import lines as checkpoint_lines
 
     queries = Queries(home_directory())
@@ -225,17 +222,19 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 
 def run_why(arguments: argparse.Namespace) -> int:
+    from holdfast.api.tasks.explain import complete, explain, task_waits
     from holdfast.api.tasks.spending import budget_lines
-    from holdfast.api.tasks.why import complete, why
+    from holdfast.api.tasks.why.text import as_json
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
     complete(queries, task)
-    lines, used, in_all = why(queries, task), task["budgets"], task["spent_in_all"]
+    waits = task_waits(queries, task)
+    lines, used, in_all = explain(queries, task, waits), task["budgets"], task["spent_in_all"]
     events = queries.last_events(task_id=task["id"], limit=12)
     if arguments.json:
         found = {"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "spent_in_all": in_all}
-        print_json({**found, "events": events})
+        print_json({**found, "events": events, "waits": [as_json(reason) for reason in waits]})
         return 0
     print(f"Task {task['id']} is {paint(task['state'], 'bold')}.")
     for line in (*lines, *budget_lines(used, in_all)):
@@ -282,7 +281,7 @@ def _print_after(queries: Queries, after: int, task_id: str | None, *, as_json: 
     return after
 
 
-def _print_events(events: list[Row], *, as_json: bool) -> None:
+def _print_events(events: list[EventRow], *, as_json: bool) -> None:
     for event in events:
         if as_json:
             print_json(event)
@@ -292,7 +291,7 @@ def _print_events(events: list[Row], *, as_json: bool) -> None:
         sys.stdout.flush()
 
 
-def _event_line(event: Row) -> str:
+def _event_line(event: EventRow) -> str:
     colour = {"warning": "yellow", "critical": "red"}.get(event["level"], "dim")
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
     return f"{at} {paint(event['kind'].ljust(20), colour)} {clean(event['message'])}"

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast import config
 from holdfast.api.fleet.filter import Wish
@@ -20,24 +20,28 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import ago, clean, is_terminal, one_line, paint, print_json, table
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import AlertRow, FleetRow, VitalsRow, WorkerRow
+    from holdfast.api.fleet.schedule_models import ScheduleRow
+    from holdfast.api.tasks.models import JsonObject
+
 NEXT_FIRES = 5
 
 
 def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
-    from holdfast.api.fleet.schedules import schedules
+    from holdfast.api.fleet.schedules import schedule_rows
     from holdfast.api.fleet.status import Vitals
     from holdfast.api.fleet.workers import workers
 
     queries, now = Queries(home), time.time()
     picture = FleetReader(Wish(everything=everything)).read(queries)
     vitals = Vitals(home).read(queries)
-    found: Row = {
+    found: JsonObject = {
         "at": now,
         **{name: vitals[name] for name in ("supervisor", "counts", "accounts", "holds", "machine")},
         "alerts": queries.alerts(),
         "workers": workers(home),
-        "schedules": schedules(home)[0],
+        "schedules": schedule_rows(home)[0],
     }
     if as_object:
         print_json({**found, "tasks": as_json(picture, now), "left_out": picture.left_out})
@@ -50,7 +54,7 @@ def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
     return 0
 
 
-def _header(vitals: Row, now: float) -> None:
+def _header(vitals: VitalsRow, now: float) -> None:
     """As the screen has it on top; what holds the fleet up below."""
     pieces = [piece.text for piece in line(vitals, now)]
     if vitals["supervisor"]["state"] == "none":
@@ -60,7 +64,7 @@ def _header(vitals: Row, now: float) -> None:
         print(clean(words))
 
 
-def _alerts(alerts: list[Row]) -> None:
+def _alerts(alerts: list[AlertRow]) -> None:
     """Critical ones whole; of the others how many there are."""
     critical = [alert for alert in alerts if alert["level"] == "critical"]
     for alert in critical:
@@ -84,7 +88,7 @@ def _tasks(picture: Picture, now: float) -> None:
         print(f"and {picture.left_out} older task(s): `holdfast ps --all`")
 
 
-def _line(picture: Picture, row: Row, now: float) -> list[str]:
+def _line(picture: Picture, row: FleetRow, now: float) -> list[str]:
     sign = picture.signs.get(row["id"])
     stage = row["stage"]
     cells = [row["id"], row["state"], row["agent"], ago(row["created_at"])]
@@ -98,13 +102,13 @@ def _line(picture: Picture, row: Row, now: float) -> list[str]:
     return [*map(one_line, cells), one_line(row["prompt"], 40), one_line(picture.why(row, now), 120)]
 
 
-def _cost(row: Row) -> str:
+def _cost(row: FleetRow) -> str:
     if row["cost_usd"] is not None:
         return money(row["cost_usd"])
     return f"{row['tokens']} tok" if row["tokens"] else "-"
 
 
-def _workers(found: list[Row]) -> None:
+def _workers(found: list[WorkerRow]) -> None:
     if not found:
         return
     print()
@@ -115,9 +119,9 @@ def _workers(found: list[Row]) -> None:
     table(["WORKER", "STATE", "TASK", "CRASHES", "WHY"], lines, state_column=1)
 
 
-def _fires(found: list[Row]) -> None:
+def _fires(found: list[ScheduleRow]) -> None:
     """The next ones, and every schedule that is in trouble."""
-    coming = sorted((row for row in found if row["next_fire"]), key=lambda row: row["next_fire"])
+    coming = sorted((row for row in found if row["next_fire"]), key=lambda row: row["next_fire"] or 0.0)
     chosen = coming[:NEXT_FIRES] + [row for row in found if row["trouble"] and row not in coming[:NEXT_FIRES]]
     if not chosen:
         return

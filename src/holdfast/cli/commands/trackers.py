@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.trackers import links, sync, trackers
 from holdfast.api.format import moment
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, print_json, table
+
+if TYPE_CHECKING:
+    from holdfast.api.fleet.schedule_models import TrackerRow
 
 _HEADERS = ("ISSUE", "STATE", "TASK", "SINCE", "WHY")
 
@@ -32,21 +36,21 @@ def run_tracker(arguments: argparse.Namespace) -> int:
     if arguments.json:
         for row in found:
             print_json({"record": "tracker", **row})
-        for row in held:
-            print_json({"record": "link", **row})
+        for link in held:
+            print_json({"record": "link", **link})
         return 0
     for row in found:
         print(_how(row))
     if held:
         cells = [
             [
-                clean(row["issue"]),
-                row["state"],
-                row["task"] or "",
-                moment(row["at"]) or "",
-                _why(row["reason"]),
+                clean(link["issue"]),
+                link["state"],
+                link["task"] or "",
+                moment(link["at"]) or "",
+                _why(link["reason"]),
             ]
-            for row in held
+            for link in held
         ]
         table(_HEADERS, cells, state_column=1)
     elif found:
@@ -60,11 +64,11 @@ def _why(reason: str) -> str:
     return one_line(clean(reason), 60)
 
 
-def _how(row: dict[str, object]) -> str:
-    where = f"{clean(str(row['repo']))} ({row['kind']}, as {clean(str(row['name'] or 'nobody yet'))})"
+def _how(row: TrackerRow) -> str:
+    where = f"{clean(row['repo'])} ({row['kind']}, as {clean(row['name'] or 'nobody yet')})"
     if row["trouble"] is None:
         return f"{where}: answers."
     since, again = row["since"], row["next_at"]
-    when = f" since {moment(since)}" if isinstance(since, float) else ""
-    then = f"asked again at {moment(again)}" if isinstance(again, float) else "asked again at once"
-    return f"{where}: trouble{when}, {then}: {one_line(clean(str(row['trouble'])), 200)}."
+    when = f" since {moment(since)}" if since is not None else ""
+    then = f"asked again at {moment(again)}" if again is not None else "asked again at once"
+    return f"{where}: trouble{when}, {then}: {one_line(clean(row['trouble']), 200)}."

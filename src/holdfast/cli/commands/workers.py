@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.workers import steer_worker, workers
 from holdfast.base.errors import UsageError
@@ -12,7 +12,9 @@ from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import ago, clean, one_line, print_json, print_outcome, table
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import WorkerRow
+
 _HEADERS = ("WORKER", "STATE", "TAKES", "TASK", "CRASHES", "SINCE", "WHY")
 
 
@@ -52,7 +54,7 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: WorkerRow) -> list[str]:
     labels = [f"{key}={value}" for key, value in row["labels"].items()]
     account = f"/{row['account']}" if row["account"] else ""
     takes = f"{row['agent'] or 'any agent'}{account}" if row["configured"] else "no longer in the settings"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.workflows import Workflows, one_workflow, workflows
 from holdfast.base.errors import UsageError
@@ -14,7 +14,10 @@ from holdfast.base.units import show_duration
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, paint, print_json, table
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.schedule_models import WorkflowRow
+    from holdfast.api.tasks.models import JsonObject
+
 _HEADERS = ("WORKFLOW", "FROM", "STAGES", "ABOUT")
 _AFTER = {
     "fail": "the task fails",
@@ -69,12 +72,12 @@ def _complain(found: Workflows) -> None:
         print(f"{paint('warning', 'yellow', sys.stderr)}  {clean(warning)}", file=sys.stderr)
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: WorkflowRow) -> list[str]:
     stages = " → ".join(_short(stage) for stage in row["stages"])
     return [row["name"], row["origin"], one_line(stages, 60), one_line(clean(row["about"]), 70)]
 
 
-def _short(stage: Row) -> str:
+def _short(stage: JsonObject) -> str:
     name = f"{stage['name']} ×{len(stage['members'])}" if stage["members"] else str(stage["name"])
     marks = "".join(mark for key, mark in (("gate", "+gate"), ("approval", "+approval")) if stage[key])
     return f"{name}{marks}{' ↺ ' + stage['back_to'] if stage['back_to'] else ''}"
@@ -83,7 +86,7 @@ def _short(stage: Row) -> str:
 # -- one of them -------------------------------------------------------------------------------------------------------
 
 
-def _tell(row: Row) -> None:
+def _tell(row: WorkflowRow) -> None:
     place = f", {row['place']}" if row["place"] else ""
     print(f"{paint(row['name'], 'bold')}  ({clean(row['origin'] + place)})")
     if row["about"]:
@@ -104,7 +107,7 @@ def _tell(row: Row) -> None:
                 _quote(member["prompt"])
 
 
-def _facts(stage: Row) -> list[str]:
+def _facts(stage: JsonObject) -> list[str]:
     facts = [f"agent: {_agent(stage, 'that of the task')}"]
     if stage["timeout"] is not None:
         facts.append(f"at most {show_duration(stage['timeout'])}")
@@ -128,7 +131,7 @@ def _facts(stage: Row) -> list[str]:
     return facts
 
 
-def _agent(chosen: Row, otherwise: str) -> str:
+def _agent(chosen: JsonObject, otherwise: str) -> str:
     words = [chosen["agent"] or otherwise]
     words += [f"{key} {chosen[key]}" for key in ("model", "account") if chosen[key]]
     if chosen["permission"]:

@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries
@@ -14,6 +14,9 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import ago, one_line, print_json, size, table
+
+if TYPE_CHECKING:
+    from holdfast.api.work.models import WorkspaceRow
 
 _ACTIONS = ("list", "clean")
 
@@ -50,12 +53,12 @@ def run_workspaces(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def _show(rows: list[WorkspaceRow]) -> None:
     table(("TASK", "STATE", "STRATEGY", "AGE", "SIZE", "EXPIRES", "PATH", "WHY"), [_columns(row) for row in rows])
     print(f"{len(rows)} workspace(s), {size(sum(row['size'] or 0 for row in rows))}.", file=sys.stderr)
 
 
-def _columns(row: dict[str, Any]) -> list[str]:
+def _columns(row: WorkspaceRow) -> list[str]:
     return [
         row["task"],
         row["state"],
@@ -68,7 +71,7 @@ def _columns(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _expires(row: dict[str, Any]) -> str:
+def _expires(row: WorkspaceRow) -> str:
     from holdfast.api.format import duration
 
     if row["state"] != "preserved":

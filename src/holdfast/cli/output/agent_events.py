@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.api.format import duration, moment, took
 from holdfast.cli.output.render import clean, is_terminal, one_line, paint
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import AgentEventRow, UsageRow
+
 WIDE = 160  # columns of one line that is not for a terminal
 _NOT_TOLD = ("raw", "usage", "step", "session")
 LONGEST = 20_000  # characters of one text: more is clipped, and said to be
@@ -39,7 +41,7 @@ class Teller:
         self._unread_errors = 0  # … and those on standard error
         self.last_line = ""
 
-    def tell(self, event: Row, at: float | None = None) -> None:
+    def tell(self, event: AgentEventRow, at: float | None = None) -> None:
         if at is None and event["event"] == "tool_started" and not event["id"]:
             return  # told ahead of time, for those who watch: the rest has it again, with its end
         if at is None and event.get("stream") == "err" and event["event"] not in _NOT_TOLD and not self._aside:
@@ -55,7 +57,7 @@ class Teller:
 
     # -- one method per event ------------------------------------------------------------------------------------
 
-    def _session(self, event: Row, _at: float | None) -> None:
+    def _session(self, event: AgentEventRow, _at: float | None) -> None:
         """Some CLIs repeat it on every line."""
         known, self._in = self._in, (event["id"] or self._in[0], event["model"] or self._in[1])
         if self._in != known:
@@ -63,7 +65,7 @@ class Teller:
             words += [f"model {one_line(self._in[1], 60)}"] if self._in[1] else []
             self._line(", ".join(words), "dim")
 
-    def _text(self, event: Row, _at: float | None) -> None:
+    def _text(self, event: AgentEventRow, _at: float | None) -> None:
         words = clean(event["text"])
         if not words.strip() and not event["is_delta"]:
             return
@@ -80,13 +82,13 @@ class Teller:
         for line in words.strip("\n").split("\n"):
             self._line(line, colour)
 
-    def _tool_started(self, event: Row, at: float | None) -> None:
+    def _tool_started(self, event: AgentEventRow, at: float | None) -> None:
         self.catch_up()
         what = one_line(event["input"], max(20, self._width - len(event["name"]) - 16))
         self._tools[event["id"]] = (f"{one_line(event['name'], 60)}  {what}".rstrip(), at)
         self._held = event["id"]
 
-    def _tool_finished(self, event: Row, at: float | None) -> None:
+    def _tool_finished(self, event: AgentEventRow, at: float | None) -> None:
         if self._held == event["id"]:
             self._held = None  # one line for both
         name = one_line(event["name"], 60) or "tool"
@@ -99,14 +101,14 @@ class Teller:
             for line in said[-OUTPUT_LINES:]:
                 self._line(f"    {one_line(line, self._width - 4)}", "dim")
 
-    def _retry(self, event: Row, _at: float | None) -> None:
+    def _retry(self, event: AgentEventRow, _at: float | None) -> None:
         number = f" {event['attempt']}" if event["attempt"] is not None else ""
         number += f" of {event['most']}" if number and event["most"] is not None else ""
         delay = f" in {_seconds(event['delay'])}" if event["delay"] is not None else ""
         why = f"{_words(event['trouble'])}{_status(event)}{_news(event)}"
         self._line(f"{self._marks['wait']} tries again{number and ','}{number}{delay}: {why}", "yellow")
 
-    def _limit(self, event: Row, _at: float | None) -> None:
+    def _limit(self, event: AgentEventRow, _at: float | None) -> None:
         used = f" {event['utilization']:.0%} used" if event["utilization"] is not None else ""
         scope = f" ({_words(event['scope'])})" if event["scope"] else ""
         if event["rejected"]:
@@ -114,7 +116,7 @@ class Teller:
         else:
             self._line(f"{self._marks['warn']} usage limit near{scope}{used and ':'}{used}{_until(event)}", "yellow")
 
-    def _error(self, event: Row, _at: float | None) -> None:
+    def _error(self, event: AgentEventRow, _at: float | None) -> None:
         mark, colour = ("bad", "red") if event["is_fatal"] else ("warn", "yellow")
         kind = "" if event["trouble"] == "other" else f" ({_words(event['trouble'])})"
         said = one_line(event["message"], MOST_WORDS)
@@ -124,7 +126,7 @@ class Teller:
         until = _until(event) if event["trouble"] == "usage_limit" else ""
         self._line(f"{self._marks[mark]} error{kind}{_status(event)}{said and ': '}{said}{until}", colour)
 
-    def _result(self, event: Row, _at: float | None) -> None:
+    def _result(self, event: AgentEventRow, _at: float | None) -> None:
         said = clean(event["text"]).strip()
         is_news = said and self._last_text not in (said, one_line(said, MOST_WORDS))
         if is_news:
@@ -132,12 +134,12 @@ class Teller:
         mark, word, colour = ("ok", "done", "green") if event["ok"] else ("bad", "ended with an error", "red")
         self._line(f"{self._marks[mark]} {word}", colour)
 
-    def _total(self, event: Row, _at: float | None) -> None:
+    def _total(self, event: AgentEventRow, _at: float | None) -> None:
         if event["input"] or event["output"] or event["cost_usd"]:
-            self._line(f"it took {took(event)}", "dim")
+            self._line(f"it took {took(cast('UsageRow', event))}", "dim")
         self._tell_unread()
 
-    def _raw(self, event: Row, _at: float | None) -> None:
+    def _raw(self, event: AgentEventRow, _at: float | None) -> None:
         if event["stream"] == "err":
             self._unread_errors += 1
         elif event["text"][:64].lstrip().startswith("{"):
@@ -145,14 +147,14 @@ class Teller:
         elif event["text"].strip():
             self._line(one_line(event["text"], self._width), "dim")
 
-    def _gap(self, event: Row, _at: float | None) -> None:
+    def _gap(self, event: AgentEventRow, _at: float | None) -> None:
         self._line(f"[{event['bytes']} bytes are not kept]", "dim")
 
-    def _silent(self, event: Row, at: float | None) -> None:
-        """Of `usage` only the sum is told, at the end; a `step` says nothing to people."""
+    def _silent(self, event: AgentEventRow, at: float | None) -> None:
+        """Print nothing: of `usage` only the sum is printed, at the end."""
 
-    def _step(self, event: Row, at: float | None) -> None:
-        """What it says and does is told, not that it was asked."""
+    def _step(self, event: AgentEventRow, at: float | None) -> None:
+        """Print nothing: what the agent says and does is printed, not that its model was asked."""
 
     def end(self) -> None:
         """The run is over."""
@@ -192,16 +194,16 @@ def _words(name: str) -> str:
     return one_line(name).replace("_", " ")
 
 
-def _status(event: Row) -> str:
+def _status(event: AgentEventRow) -> str:
     return f", HTTP {event['status']}" if event["status"] is not None else ""
 
 
-def _news(event: Row) -> str:
+def _news(event: AgentEventRow) -> str:
     """Its message, unless that only repeats trouble and status."""
     said = one_line(event["message"], MOST_WORDS)
     known = {*_words(event["trouble"]).split(), str(event["status"])}
     return f": {said}" if set(_words(said.lower()).split()) - known else ""
 
 
-def _until(event: Row) -> str:
+def _until(event: AgentEventRow) -> str:
     return f"; it resets {moment(event['resets_at'])}" if event["resets_at"] is not None else ""

@@ -14,6 +14,7 @@ from holdfast.cli.output.render import is_fancy, one_line
 from holdfast.config.known_secrets import without_secrets
 
 if TYPE_CHECKING:  # imported when an agent's events are read: not every agent has some
+    from holdfast.api.tasks.models import JsonObject
     from holdfast.api.tasks.transcript import Transcript
     from holdfast.cli.output.agent_events import Teller
 
@@ -50,13 +51,18 @@ class AgentWords:
                 self._begin(run)
         self._read(final=final)
 
-    def _begin(self, run: dict[str, Any]) -> None:
+    def _begin(self, run: JsonObject) -> None:
         from holdfast.api.tasks.transcript import Transcript
         from holdfast.cli.output.agent_events import Teller
 
         self._number = run["number"]
         zone = self._queries.task(self._task_id)["time_zone"]
-        self._transcript = Transcript(self._queries.run_directory(run["id"]), self._agent, run, zone)
+        self._transcript = Transcript(
+            self._queries.run_directory(run["id"]),
+            self._agent,
+            {"id": run["id"], "number": run["number"], "ended_at": run["ended_at"]},
+            zone,
+        )
         self._teller = Teller(self._write, self._terminal)
 
     def _finish(self) -> None:

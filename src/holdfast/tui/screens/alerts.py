@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
@@ -20,7 +20,10 @@ from holdfast.tui.widgets.details import Sheet
 from holdfast.tui.widgets.grid import Cell, Column
 from holdfast.tui.widgets.list_screen import Listing, has_words
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import AlertLine
+    from holdfast.api.tasks.models import JsonObject
+
 MOST = 500  # rows; the rest is counted
 MOST_LOOKED_AT = 5000  # for words
 CRASH = "crash"  # the level of one that was recovered
@@ -38,16 +41,14 @@ TOLD = frozenset({*NAMES, "error_text", "window"})
 
 
 class Seen(NamedTuple):
-    rows: list[Row]
+    rows: list[AlertLine]
     left: int = 0  # open ones that are not listed
     recovered: int = 0  # crashes of the last hour that need nobody
 
 
 def read(queries: Queries, *, everything: bool, words: str) -> Seen:
     limit = MOST_LOOKED_AT if words else MOST
-    rows = queries.view("pressing_alerts", all=int(everything), limit=limit)
-    for row in rows:
-        row["details"] = json.loads(row["details"])
+    rows = [_of_alert(row) for row in queries.view("pressing_alerts", all=int(everything), limit=limit)]
     if everything:
         rows += [_of_crash(crash) for crash in queries.view("newest_crashes", limit=limit)]
         rows.sort(key=lambda row: -math.inf if row["acked_at"] is None else -row["acked_at"])  # open ones stay first
@@ -57,8 +58,12 @@ def read(queries: Queries, *, everything: bool, words: str) -> Seen:
     return Seen(found[:MOST], max(0, opened), int(recovered["n"]))
 
 
-def _of_crash(crash: Row) -> Row:
-    """In the list a crash is an alert that is over: the supervisor has dealt with it."""
+def _of_alert(row: JsonObject) -> AlertLine:
+    return cast("AlertLine", {**row, "details": json.loads(row["details"])})
+
+
+def _of_crash(crash: JsonObject) -> AlertLine:
+    """Return a crash as an alert that is over: the supervisor has dealt with it."""
     released = "its claim was released" if crash["claim_released"] else "its claim was not released"
     return {
         "id": f"c{crash['id']}",
@@ -80,22 +85,22 @@ def _of_crash(crash: Row) -> Row:
     }
 
 
-def _text(row: Row) -> str:
+def _text(row: AlertLine) -> str:
     over = "open" if row["acked_at"] is None else "over"
     return f"{row['id']} level:{row['level']} task:{row['task'] or '-'} {over} {row['message']} {row['details']}"
 
 
-def _level(row: Row) -> Cell:
+def _level(row: AlertLine) -> Cell:
     if row["level"] == CRASH:
         return Cell(CRASH, STYLES[CRASH])
     return Cell("over", "dim") if row["acked_at"] is not None else Cell(row["level"], STYLES.get(row["level"], ""))
 
 
-def _age(row: Row) -> str:
+def _age(row: AlertLine) -> str:
     return show_duration(max(0.0, time.time() - row["at"])).split(" ")[0]
 
 
-COLUMNS = (
+COLUMNS: tuple[Column[AlertLine], ...] = (
     Column("ID", 4, lambda row: str(row["id"]), right=True, spare=2),
     Column("LEVEL", 8, _level),
     Column("AGE", 4, _age, right=True, spare=1),
@@ -137,7 +142,7 @@ class AlertsView(Listing):
         more = f" {recovered_words(seen.recovered)}" if seen.recovered else ""
         self.list_rows(seen.rows, f"No alerts: nothing needs you.{more} (e: all)")
 
-    def sheet_of(self, row: Row) -> Text:
+    def sheet_of(self, row: AlertLine) -> Text:
         return sheet(row, self.shown or Seen([]))
 
     def action_everything(self) -> None:
@@ -149,7 +154,7 @@ def recovered_words(number: int) -> str:
     return f"{number} crash{'es' if number > 1 else ''} of the last hour {'were' if number > 1 else 'was'} recovered."
 
 
-def sheet(alert: Row, seen: Seen) -> Text:
+def sheet(alert: AlertLine, seen: Seen) -> Text:
     """Everything about one alert, for people."""
     made, details = Sheet(), alert["details"]
     what = "number" if alert["level"] == CRASH else "alert"
@@ -180,7 +185,7 @@ def sheet(alert: Row, seen: Seen) -> Text:
     return made.text
 
 
-def _value(key: str, details: Row) -> str:
+def _value(key: str, details: JsonObject) -> str:
     value = details.get(key)
     if value is None:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -25,6 +25,9 @@ from holdfast.tui.widgets.filter_bar import FilterBar
 from holdfast.tui.widgets.grid import Cell, Column, Grid
 from holdfast.tui.widgets.screen import View
 
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import FleetRow
+
 STEP = 5  # seconds
 QUIET = 300.0  # seconds without a sign of life that are worth a colour
 
@@ -34,9 +37,9 @@ class Painter(Protocol):
     live: Mapping[str, Cost]  # of tasks whose agents tell while they work
 
 
-def columns(view: Painter, told: frozenset[str]) -> tuple[Column, ...]:
-    """Those that say something: workers, stages and costs only where there are some."""
-    made = [
+def columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow], ...]:
+    """Return the columns. Workers, stages and costs have one only if a task has one."""
+    made: list[Column[FleetRow]] = [
         Column("ID", 10, lambda row: row["id"]),
         Column("STATE", 9, lambda row: Cell(row["state"], STATES[row["state"]])),
         Column("AGENT", 8, lambda row: row["agent"], spare=6),
@@ -56,8 +59,8 @@ def columns(view: Painter, told: frozenset[str]) -> tuple[Column, ...]:
     return tuple(made)
 
 
-def stamp(view: Painter, row: Row) -> tuple[object, ...]:
-    """What else a line depends on."""
+def stamp(view: Painter, row: FleetRow) -> tuple[object, ...]:
+    """Return everything else that a line depends on."""
     now = time.time()
     picture, task_id = view.picture, row["id"]
     return (
@@ -69,11 +72,11 @@ def stamp(view: Painter, row: Row) -> tuple[object, ...]:
     )
 
 
-def age(row: Row, now: float) -> str:
+def age(row: FleetRow, now: float) -> str:
     return since(row["created_at"], now)
 
 
-def heard(picture: Picture, row: Row, now: float) -> Cell:
+def heard(picture: Picture, row: FleetRow, now: float) -> Cell:
     """When an agent of the task last printed something or reported."""
     at = picture.signs.get(row["id"]) if row["state"] == "running" else None
     if at is None:
@@ -82,12 +85,12 @@ def heard(picture: Picture, row: Row, now: float) -> Cell:
     return Cell("now" if silent < 5 else since(at, now), "yellow" if silent > QUIET else "")
 
 
-def stage(row: Row) -> str:
+def stage(row: FleetRow) -> str:
     found = row["stage"]
     return "" if found is None else f"{found['number']}/{found['of']} {found['name']}"
 
 
-def cost(view: Painter, row: Row) -> str:
+def cost(view: Painter, row: FleetRow) -> str:
     """Money where it is known, else tokens; of a running agent what it told so far."""
     tokens, dollars = view.live.get(row["id"], Cost(row["tokens"] or 0, row["cost_usd"]))
     if dollars is not None:
@@ -95,7 +98,7 @@ def cost(view: Painter, row: Row) -> str:
     return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else ""
 
 
-def prompt(picture: Picture, row: Row) -> str:
+def prompt(picture: Picture, row: FleetRow) -> str:
     level = picture.levels.get(row["id"], 0)
     return f"└{'─' * (min(level, 4) - 1)} {row['prompt']}" if level else row["prompt"]
 
@@ -114,7 +117,6 @@ def since(moment: float, now: float) -> str:
     return f"{whole // 86400}d"
 
 
-Row = dict[str, Any]
 COSTS_EVERY = 5.0  # seconds between two looks at what running agents took
 READING = "Reading the tasks …"
 NONE = "No tasks are unfinished: `holdfast add` queues one; e shows the finished ones too."
@@ -182,7 +184,7 @@ class FleetView(View):
         return NOTHING_NEW if picture.is_like(self.picture) else picture
 
     def _read_costs(self, queries: Queries) -> object:
-        """In a thread of its own: it reads what agents print."""
+        """Read the costs in a thread apart: it reads the output of agents."""
         in_sight = self.reader.in_sight or frozenset()
         rows = [row for row in self.picture.rows if row["state"] == "running" and row["id"] in in_sight]
         found = self._costs.look(queries, rows)
@@ -207,7 +209,7 @@ class FleetView(View):
             self._title(grid)
         grid.tick()
 
-    def _title(self, grid: Grid) -> None:
+    def _title(self, grid: Grid[FleetRow]) -> None:
         grid.retitle(columns(self, self.picture.told | {"cost"} if self.live else self.picture.told))
 
     def _tell_about(self) -> None:
@@ -221,8 +223,9 @@ class FleetView(View):
     def on_grid_moved(self, _message: Grid.Moved) -> None:
         self._tell_about()
 
-    def subject(self) -> Row | None:
-        return self.query_one(Grid).row
+    def subject(self) -> FleetRow | None:
+        row: FleetRow | None = self.query_one(Grid).row
+        return row
 
     def on_grid_chosen(self, message: Grid.Chosen) -> None:
         self.top.open_task(message.row["id"])
@@ -259,7 +262,7 @@ class FleetView(View):
 
 
 def listed(picture: Picture) -> str:
-    """What is listed, and what is not."""
+    """Return one line about what is listed, and what is not."""
     wish, number = picture.wish, len(picture.rows)
     many = f"{number} of {picture.of} tasks have '{one_line(wish.words, 40)}'" if wish.words else _tasks(number)
     order = f"{ABOUT[wish.order]}{', backwards' if wish.backwards else ''}"
@@ -272,7 +275,7 @@ def _tasks(number: int) -> str:
     return "1 task" if number == 1 else f"{number} tasks"
 
 
-def about(row: Row, why: str) -> str:
+def about(row: FleetRow, why: str) -> str:
     labels = " ".join(f"{key}={value}" for key, value in row["labels"].items())
     said = f"{row['id']} {row['state']}: {why}" if why else f"{row['id']} {row['state']}"
     more = [one_line(part, 200) for part in (labels, f"in {row['repo']}" if row["repo"] else "") if part]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rich.text import Text
 
@@ -17,14 +17,16 @@ from holdfast.tui.widgets.details import Sheet
 from holdfast.tui.widgets.grid import Cell, Column, Grid
 from holdfast.tui.widgets.list_screen import OrderedListing
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.schedule_models import FireRow, ScheduleLine
+
 FILES_EVERY = 5.0  # seconds: files with schedules change without an event
 NEXT, LAST = 5, 8  # how many are told of one
 ASLEEP = "No supervisor is running, so nothing fires (U starts one)."
 
 
 class Seen(NamedTuple):
-    rows: list[Row]
+    rows: list[ScheduleLine]
     problems: dict[str, str]  # file → why it is not taken
 
 
@@ -33,17 +35,17 @@ class Times(NamedTuple):
 
     key: str
     coming: list[float]
-    fires: list[Row]
+    fires: list[FireRow]
 
 
 def read(queries: Queries) -> Seen:
-    from holdfast.api.fleet.schedules import schedules
+    from holdfast.api.fleet.schedules import schedule_rows
 
-    rows, problems = schedules(queries.home)
+    rows, problems = schedule_rows(queries.home)
     return Seen([{**row, "key": f"{row['repo']}:{row['name']}"} for row in rows], problems)
 
 
-def _state(row: Row) -> Cell:
+def _state(row: ScheduleLine) -> Cell:
     if row["trouble"] or row["problem"]:
         return Cell("trouble", "bold red")
     word = schedule_text.state(row)
@@ -54,7 +56,7 @@ class SchedulesView(OrderedListing):
     ABOUT: ClassVar[str] = "schedule"
     NAME: ClassVar[str] = "schedules"
     EMPTY: ClassVar[str] = "No schedules. How to write one: docs/howto/schedules.md."
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
+    COLUMNS: ClassVar[tuple[Column[ScheduleLine], ...]] = (
         Column("SCHEDULE", 12, lambda row: row["name"], grow=True),
         Column("STATE", 8, _state),
         Column("NEXT", 26, schedule_text.following, grow=True),
@@ -62,7 +64,7 @@ class SchedulesView(OrderedListing):
         Column("WHEN", 20, lambda row: f"{row['words']}, {row['timezone']}", grow=True, spare=3),
         Column("REPO", 12, lambda row: row["repo"].rpartition("/")[2], spare=2),
     )
-    ORDERS: ClassVar[Mapping[str, Callable[[Row], Any]]] = {
+    ORDERS: ClassVar[Mapping[str, Callable[[ScheduleLine], Any]]] = {
         "the next": lambda row: (row["next_fire"] or math.inf, row["key"]),
         "by name": lambda row: (row["name"], row["repo"]),
         "those in trouble": lambda row: (not (row["trouble"] or row["problem"]), row["key"]),
@@ -72,7 +74,7 @@ class SchedulesView(OrderedListing):
         self.problems: dict[str, str] = {}
         self.times: Times | None = None
         self._last: Seen | None = None
-        self._pointed: Row | None = None  # what the cursor is on, for the feed's thread
+        self._pointed: ScheduleLine | None = None  # what the cursor is on, for the feed's thread
         super().__init__()
 
     def watches(self) -> Iterable[Watch]:
@@ -113,7 +115,7 @@ class SchedulesView(OrderedListing):
             self.top.feed.look()
         super().tell()
 
-    def summary(self, shown: Sequence[Row]) -> str:
+    def summary(self, shown: Sequence[ScheduleLine]) -> str:
         rows = self.rows or []
         enabled = sum(row["enabled"] for row in rows)
         words = [f"{enabled} of {len(rows)} enabled"]
@@ -123,7 +125,7 @@ class SchedulesView(OrderedListing):
         words += [f"not taken: {problem}" for problem in self.problems.values()]
         return "; ".join(words)
 
-    def sheet_of(self, row: Row) -> Text:
+    def sheet_of(self, row: ScheduleLine) -> Text:
         made, zone = Sheet(), row["timezone"]
         made.line(f"{row['name']}: {row['words']}, {zone}", "bold")
         for name, value in schedule_text.facts(row).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 
@@ -16,13 +16,16 @@ from holdfast.tui.widgets.details import Sheet
 from holdfast.tui.widgets.grid import Cell, Column
 from holdfast.tui.widgets.list_screen import Listing, has_words
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import CrashRow, WorkerLine
+    from holdfast.api.tasks.models import JsonObject
+
 EVERY = 10.0  # seconds: crashes leave their window without an event
 CRASHES = 3  # told of one worker
 STYLES = {"working": "blue", "stopping": "yellow", "stopped": "yellow", "benched": "bold red", "new": "cyan"}
 
 
-def read(queries: Queries) -> list[Row]:
+def read(queries: Queries) -> list[WorkerLine]:
     from holdfast.api.fleet.workers import workers_of
 
     rows = workers_of(queries)
@@ -30,7 +33,7 @@ def read(queries: Queries) -> list[Row]:
     return [{**row, "rests": _rests(shut.get(f"{row['agent']}/{row['account']}"))} for row in rows]
 
 
-def _rests(shut: Row | None) -> str | None:
+def _rests(shut: JsonObject | None) -> str | None:
     """Why a worker takes nothing though it is well: its account is not to be used for a while."""
     if shut is None or (shut["until"] is not None and shut["until"] <= time.time()):
         return None
@@ -38,25 +41,25 @@ def _rests(shut: Row | None) -> str | None:
     return f"it rests: its account {shut['agent']}/{shut['name']} is shut {until} ({shut['outcome']})"
 
 
-def _crashes(row: Row) -> Cell:
+def _crashes(row: WorkerLine) -> Cell:
     number, limit = row["recent_crashes"], row["crash_limit"]
     return Cell(f"{number}/{limit}", "bold red" if number >= limit else "yellow" if number else "")
 
 
-def _restart(row: Row) -> str:
+def _restart(row: WorkerLine) -> str:
     return "-" if row["restart"] is None else "by itself" if row["restart"] else "by hand"
 
 
-def _since(row: Row) -> str:
+def _since(row: WorkerLine) -> str:
     return "-" if row["since"] is None else show_duration(max(0.0, time.time() - row["since"])).split(" ")[0]
 
 
-def _why(row: Row) -> str:
-    """What comes next, where that is known, before what was."""
+def _why(row: WorkerLine) -> str:
+    """Return what comes next, if that is known, before the reason."""
     return "; ".join(word for word in (next_words(row), row["rests"], row["reason"]) if word)
 
 
-COLUMNS = (
+COLUMNS: tuple[Column[WorkerLine], ...] = (
     Column("WORKER", 12, lambda row: row["name"]),
     Column("STATE", 8, lambda row: Cell(row["state"], STYLES.get(row["state"], ""))),
     Column("TASK", 10, lambda row: row["task"] or "-", spare=2),
@@ -76,8 +79,8 @@ class WorkersView(Listing):
     NO_TASK = "This worker has no task at the moment."
 
     def __init__(self) -> None:
-        self.rows: list[Row] | None = None
-        self.crashes: tuple[str, list[Row]] = ("", [])  # of the worker that the cursor was on when it was read
+        self.rows: list[WorkerLine] | None = None
+        self.crashes: tuple[str, list[CrashRow]] = ("", [])  # of the worker that the cursor was on when it was read
         self.chosen = ""
         super().__init__()
 
@@ -105,15 +108,15 @@ class WorkersView(Listing):
         self._watch.again()
         self.top.feed.look()
 
-    def seen(self, rows: list[Row]) -> None:
+    def seen(self, rows: list[WorkerLine]) -> None:
         self.rows = rows
         self.list_rows(rows)
 
-    def seen_crashes(self, crashes: tuple[str, list[Row]]) -> None:
+    def seen_crashes(self, crashes: tuple[str, list[CrashRow]]) -> None:
         self.crashes = crashes
         self.tell()
 
-    def sheet_of(self, row: Row) -> Text:
+    def sheet_of(self, row: WorkerLine) -> Text:
         if row["name"] != self.chosen:
             self.chosen = row["name"]
             self._crash_watch.again()
@@ -122,12 +125,12 @@ class WorkersView(Listing):
         return sheet(row, crashes if name == row["name"] else [])
 
 
-def _text(row: Row) -> str:
+def _text(row: WorkerLine) -> str:
     labels = " ".join(f"label:{key}={value}" for key, value in row["labels"].items())
     return f"{row['name']} state:{row['state']} task:{row['task'] or '-'} agent:{row['agent']} {labels} {row['reason']}"
 
 
-def next_words(row: Row) -> str:
+def next_words(row: WorkerLine) -> str:
     """When one that does not work goes on."""
     if row["goes_on_at"] is not None:
         left = row["goes_on_at"] - time.time()
@@ -138,7 +141,7 @@ def next_words(row: Row) -> str:
     return "goes on when it is restarted (r)" if row["state"] == "stopped" else ""
 
 
-def sheet(row: Row, crashes: list[Row]) -> Text:
+def sheet(row: WorkerLine, crashes: list[CrashRow]) -> Text:
     """Everything about one worker, for people."""
     made = Sheet()
     since = "" if row["since"] is None else f" since {_clock(row['since'])}"

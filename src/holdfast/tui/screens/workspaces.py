@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 
@@ -17,29 +17,31 @@ from holdfast.tui.widgets.details import Sheet
 from holdfast.tui.widgets.grid import Cell, Column
 from holdfast.tui.widgets.list_screen import OrderedListing
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.work.models import LeftoverRow, WorkspaceLine, WorkspaceRow
+
 MEASURING, MEASURED = 0.4, 15.0  # seconds between two bits of measuring, while something is left and otherwise
 LOOK_BESIDES, LOOK_AGAIN = 60.0, 5.0  # seconds between two looks for what is not in the ledger; where something is
 STYLES = {"preserved": "yellow", "foreign": "magenta", "left over": "bold red", "ready": "green"}
 
 
-def _age(row: Row) -> str:
+def _age(row: WorkspaceLine) -> str:
     made = row["created_at"]
     return "-" if made is None else show_duration(max(0.0, time.time() - made)).split(" ")[0]
 
 
-def _size(row: Row) -> str:
-    size: Size | None = row["size"]
+def _size(row: WorkspaceLine) -> str:
+    size = row["size"]
     if size is None:
         return "-" if row["task"] is None or not is_on_disk(row) else "…"
     return show_size(size.bytes) if size.is_whole else f"> {show_size(size.bytes)}"
 
 
-def _bytes(row: Row) -> int:
+def _bytes(row: WorkspaceLine) -> int:
     return row["size"].bytes if row["size"] is not None else 0
 
 
-def _expiry(row: Row) -> float:
+def _expiry(row: WorkspaceLine) -> float:
     if row["state"] != "preserved":
         return math.inf
     return 0.0 if row["disposition"] == "salvage" else row["expires_at"] or 1e12
@@ -50,7 +52,7 @@ class WorkspacesView(OrderedListing):
     NAME: ClassVar[str] = "workspaces"
     NO_TASK: ClassVar[str] = "It belongs to no task of this home."
     EMPTY: ClassVar[str] = "No workspaces: each task gets one when it starts."
-    COLUMNS: ClassVar[tuple[Column, ...]] = (
+    COLUMNS: ClassVar[tuple[Column[WorkspaceLine], ...]] = (
         Column("TASK", 10, lambda row: row["task"] or "-"),
         Column("STATE", 9, lambda row: Cell(row["state"], STYLES.get(row["state"], ""))),
         Column("TASK IS", 9, lambda row: row["task_state"] or "-", spare=4),
@@ -61,7 +63,7 @@ class WorkspacesView(OrderedListing):
         Column("PLACE", 12, lambda row: row["place"], grow=True, spare=6),
         Column("WHY", 12, lambda row: row["reason"] or "", grow=True, spare=2),
     )
-    ORDERS: ClassVar[Mapping[str, Callable[[Row], Any]]] = {
+    ORDERS: ClassVar[Mapping[str, Callable[[WorkspaceLine], Any]]] = {
         "the newest": lambda row: (row["task"] is None, -(row["created_at"] or 0.0), row["key"]),
         "the largest": lambda row: (-_bytes(row), row["key"]),
         "what goes next": lambda row: (_expiry(row), row["key"]),
@@ -69,8 +71,8 @@ class WorkspacesView(OrderedListing):
     }
 
     def __init__(self) -> None:
-        self.ledger: list[Row] | None = None
-        self.besides: list[Row] = []
+        self.ledger: list[WorkspaceRow] | None = None
+        self.besides: list[LeftoverRow] = []
         self.sizes: dict[str, Size] = {}
         self.measuring: Measuring | None = None
         self._beside: Besides | None = None
@@ -109,7 +111,7 @@ class WorkspacesView(OrderedListing):
 
     # -- in the app's --------------------------------------------------------------------------------------------------
 
-    def seen(self, rows: list[Row]) -> None:
+    def seen(self, rows: list[WorkspaceRow]) -> None:
         before = {row["id"] for row in self.ledger or ()}
         self.ledger = rows
         if any(row["id"] not in before for row in rows):
@@ -120,7 +122,7 @@ class WorkspacesView(OrderedListing):
         self.sizes = sizes
         self._put_together()
 
-    def _seen_besides(self, rows: list[Row]) -> None:
+    def _seen_besides(self, rows: list[LeftoverRow]) -> None:
         self.besides = rows
         self._put_together()
 
@@ -130,9 +132,9 @@ class WorkspacesView(OrderedListing):
         within = f"{self.top.home}/workspaces/"  # what all of them have in common says nothing
         ledger = [{**row, "key": row["id"], "size": self.sizes.get(row["path"])} for row in self.ledger]
         rows = (*ledger, *({**row, "size": None} for row in self.besides))
-        self.take([{**row, "place": row["path"].removeprefix(within)} for row in rows])
+        self.take([{**row, "place": str(row["path"]).removeprefix(within)} for row in rows])
 
-    def summary(self, shown: Sequence[Row]) -> str:
+    def summary(self, shown: Sequence[WorkspaceLine]) -> str:
         ours = [row for row in shown if row["task"] is not None]
         kept = sum(row["state"] == "preserved" for row in ours)
         words = [f"{len(ours)} workspace{'s' if len(ours) != 1 else ''}, {show_size(sum(map(_bytes, ours)))}"]
@@ -148,7 +150,7 @@ class WorkspacesView(OrderedListing):
             words.append(f"{show_size(status['machine']['disk_free'])} of disk free")
         return ", ".join(words)
 
-    def sheet_of(self, row: Row) -> Text:
+    def sheet_of(self, row: WorkspaceLine) -> Text:
         made = Sheet()
         if row["task"] is None:
             made.line(f"{row['strategy']}: {row['state']}", "bold").line(row["path"]).line(row["reason"])

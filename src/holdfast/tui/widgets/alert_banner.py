@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -17,7 +17,9 @@ from holdfast.api.queries import Queries
 from holdfast.base.text import one_line
 from holdfast.tui.feed import NOTHING_NEW, Watch
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import AlertRow, CriticalMark, DeathRow
+
 NEWS_FOR = 60.0  # seconds that the death of an agent stays on screen
 LOOK_EVERY = 10.0  # also without a change in the store: news gets old
 MOST_NEWS = 50
@@ -28,8 +30,8 @@ class Pressing:
     """At one moment."""
 
     count: int = 0  # open critical alerts
-    newest: tuple[Row, ...] = ()  # of them, the newest first
-    deaths: tuple[Row, ...] = ()  # of agents, of late, the newest first
+    newest: tuple[AlertRow, ...] = ()  # of them, the newest first
+    deaths: tuple[DeathRow, ...] = ()  # of agents, of late, the newest first
     rings: bool = field(default=False, compare=False)  # one of the alerts is new
 
 
@@ -42,10 +44,10 @@ class Attention:
         self.now = Pressing()
         self.watch = Watch("attention", self._read, self._seen, every=LOOK_EVERY)
         # Below: the feed's thread alone.
-        self._mark: Row = {}  # of what was read last: at a thousand events a second, alerts are read when they change
-        self._critical: tuple[list[Episode], list[Row]] = ([], [])
+        self._mark: CriticalMark | None = None
+        self._critical: tuple[list[Episode], list[AlertRow]] = ([], [])
         self._after: int | None = None
-        self._news: dict[str, tuple[float, Row]] = {}  # by run: when it was seen, and what is told of it
+        self._news: dict[str, tuple[float, DeathRow]] = {}  # by run: when it was seen, and what is told of it
         self._rung: frozenset[Episode] | None = None
         self._looked_at: list[Episode] | None = None
 
@@ -57,8 +59,8 @@ class Attention:
         read = Pressing(len(opened), tuple(newest), self._read_deaths(queries, newest), self._is_new(opened))
         return NOTHING_NEW if read == self.now and not read.rings else read
 
-    def _read_deaths(self, queries: Queries, alerts: list[Row]) -> tuple[Row, ...]:
-        """What an alert tells of is not told twice."""
+    def _read_deaths(self, queries: Queries, alerts: list[AlertRow]) -> tuple[DeathRow, ...]:
+        """Return recent deaths of agents, without those that an alert is about."""
         now = time.monotonic()
         if self._after is None:
             self._after = queries.last_seq()

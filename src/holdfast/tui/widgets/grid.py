@@ -1,9 +1,9 @@
-"""A table of any length: only the lines on screen are made. Rows are plain dicts that have a key."""
+"""A table of any length: only the lines on screen are made. Rows are read models of the api with a key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -17,7 +17,7 @@ from textual.strip import Strip
 
 from holdfast.base.text import one_line
 
-Row = dict[str, Any]
+R = TypeVar("R", bound=Mapping[str, Any])  # a read model of the api
 _REVERSE = Style(reverse=True)
 _BELOW_TITLE = Spacing(1, 0, 0, 0)  # the title covers the first line
 
@@ -27,19 +27,19 @@ class Cell(NamedTuple):
     style: str = ""
 
 
-class Column(NamedTuple):
+class Column(NamedTuple, Generic[R]):
     """`grow` says who gets the room that is left; of what does not fit, the column with the highest `spare` goes first
     (0: never)."""
 
     title: str
     width: int
-    cell: Callable[[Row], str | Cell]
+    cell: Callable[[R], str | Cell]
     grow: bool = False
     spare: int = 0
     right: bool = False
 
 
-class Grid(ScrollView, can_focus=True):
+class Grid(ScrollView, Generic[R], can_focus=True):
     """The cursor stays on its row, wherever that is when the rows change."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--title", "grid--cursor"}
@@ -61,37 +61,37 @@ class Grid(ScrollView, can_focus=True):
     class Chosen(Message):
         """Enter, or a second click on the row with the cursor."""
 
-        def __init__(self, grid: Grid, row: Row) -> None:
+        def __init__(self, grid: Grid[Any], row: Any) -> None:
             super().__init__()
             self.grid, self.row = grid, row
 
     class Moved(Message):
-        def __init__(self, grid: Grid, row: Row | None) -> None:
+        def __init__(self, grid: Grid[Any], row: Any) -> None:
             super().__init__()
             self.grid, self.row = grid, row
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[Column[R]],
         *,
         key: str = "id",
         empty: str = "Nothing here.",
-        stamp: Callable[[Row], object] | None = None,
+        stamp: Callable[[R], object] | None = None,
         id: str | None = None,
     ) -> None:
         """`stamp`: what else a line depends on (the time of day, say). `tick` draws lines anew whose stamp changed."""
         super().__init__(id=id)
         self.columns, self._key, self._empty = tuple(columns), key, empty
         self._stamp = stamp or (lambda _row: None)
-        self.rows: Sequence[Row] = ()
+        self.rows: Sequence[R] = ()
         self._cursor = 0
         self._fitted = -1  # the width that the columns were made for
-        self._widths: list[tuple[Column, int]] = []
-        self._lines: dict[int, tuple[Row, object, Strip]] = {}
+        self._widths: list[tuple[Column[R], int]] = []
+        self._lines: dict[int, tuple[R, object, Strip]] = {}
 
     # -- what it shows -------------------------------------------------------------------------------------------------
 
-    def show(self, rows: Sequence[Row]) -> None:
+    def show(self, rows: Sequence[R]) -> None:
         """These rows, in this order. A row that changed must be another dict."""
         if rows is self.rows:
             self.tick()
@@ -107,7 +107,7 @@ class Grid(ScrollView, can_focus=True):
         if now is not before:
             self.post_message(self.Moved(self, now))
 
-    def retitle(self, columns: Sequence[Column]) -> None:
+    def retitle(self, columns: Sequence[Column[R]]) -> None:
         self.columns = tuple(columns)
         self._measure()
 
@@ -130,11 +130,11 @@ class Grid(ScrollView, can_focus=True):
         self._lines.clear()
         self.refresh()
 
-    def on_screen(self) -> Sequence[Row]:
+    def on_screen(self) -> Sequence[R]:
         top = self.scroll_offset.y
         return self.rows[top : top + max(0, self.size.height - 1)]
 
-    def _follow(self, before: Row) -> None:
+    def _follow(self, before: R) -> None:
         """Mostly it has not gone far: looked for from where it was, to both sides."""
         wanted, key, rows, at = before[self._key], self._key, self.rows, self._cursor
         for away in range(max(at, len(rows) - at) + 1):
@@ -146,7 +146,7 @@ class Grid(ScrollView, can_focus=True):
                     return
 
     @property
-    def row(self) -> Row | None:
+    def row(self) -> R | None:
         """The one with the cursor."""
         return self.rows[self._cursor] if 0 <= self._cursor < len(self.rows) else None
 
@@ -210,7 +210,7 @@ class Grid(ScrollView, can_focus=True):
         words = " ".join(_aligned(column.title, room, right=column.right) for column, room in self._widths)
         return Strip([Segment(set_cell_size(words, width), style)], width)
 
-    def _line(self, row: Row, width: int) -> Strip:
+    def _line(self, row: R, width: int) -> Strip:
         base, segments = self.rich_style, []
         for column, room in self._widths:
             made = column.cell(row)
@@ -258,7 +258,7 @@ class Grid(ScrollView, can_focus=True):
         )
 
 
-def fit(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
+def fit(columns: Sequence[Column[R]], width: int) -> list[tuple[Column[R], int]]:
     """Which columns there is room for, and how wide each is."""
     chosen = list(columns)
     while sum(column.width + 1 for column in chosen) > width and any(column.spare for column in chosen):

@@ -17,12 +17,11 @@ from holdfast.tui.widgets.filter_bar import FilterBar
 from holdfast.tui.widgets.grid import Column, Grid
 from holdfast.tui.widgets.screen import View
 
-Row = dict[str, Any]
 TICK = 5.0  # seconds between two drawings of ages and times
 
 
 def has_words(words: str, text: str) -> bool:
-    """Whether every word is in it, and none that is marked by an exclamation mark."""
+    """True if the text has every word, and none that is marked by an exclamation mark."""
     flat, wanted = text.lower(), [word for word in words.lower().split() if word != "!"]  # whose word is being typed
     return all((word[1:] not in flat) if word[0] == "!" else word in flat for word in wanted)
 
@@ -36,7 +35,7 @@ class Listing(View):
     Listing Grid { min-height: 3; }
     Listing.-short Details { max-height: 40%; }
     """
-    COLUMNS: ClassVar[tuple[Column, ...]] = ()
+    COLUMNS: ClassVar[tuple[Column[Any], ...]] = ()
     KEY: ClassVar[str] = "id"
     EMPTY: ClassVar[str] = "Nothing here."
     NO_TASK: ClassVar[str] = "It has no task."
@@ -64,19 +63,19 @@ class Listing(View):
         yield Grid(self.COLUMNS, key=self.KEY, empty="Reading …")
         yield Details()
 
-    def sheet_of(self, row: Row) -> Text:
+    def sheet_of(self, row: Any) -> Text:
         raise NotImplementedError
 
     def read_again(self) -> None:
-        """What is wanted has changed."""
+        """Read again after a change of the filter."""
         raise NotImplementedError
 
-    def subject(self) -> Row | None:
+    def subject(self) -> Any:
         return self.query_one(Grid).row
 
     # -- showing -------------------------------------------------------------------------------------------------------
 
-    def list_rows(self, rows: Sequence[Row], empty: str = "") -> None:
+    def list_rows(self, rows: Sequence[Any], empty: str = "") -> None:
         """`empty`: what to say where there are none, if that is more than usual."""
         grid, none = self.query_one(Grid), "Nothing has all these words: Escape drops the filter."
         grid.say_when_empty(none if self.words else empty or self.EMPTY)
@@ -142,14 +141,14 @@ class OrderedListing(Listing):
     """A subclass hands all its rows to `take`, each with a `key`, and says what they add up to."""
 
     KEY: ClassVar[str] = "key"
-    ORDERS: ClassVar[Mapping[str, Callable[[Row], Any]]] = {}  # words → the key to sort by
+    ORDERS: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # words → the key to sort by
     DEFAULT_CSS = """
     OrderedListing #listed { height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "sort", "Sort", show=False, tooltip="the next order")]
 
     def __init__(self) -> None:
-        self.rows: list[Row] | None = None  # None: not read yet
+        self.rows: list[Any] | None = None  # None: not read yet
         self.order = next(iter(self.ORDERS))
         self._listed = ""
         super().__init__()
@@ -160,10 +159,10 @@ class OrderedListing(Listing):
         yield Grid(self.COLUMNS, key=self.KEY, empty=READING)
         yield Details()
 
-    def summary(self, shown: Sequence[Row]) -> str:
+    def summary(self, shown: Sequence[Any]) -> str:
         raise NotImplementedError
 
-    def take(self, rows: Sequence[Row]) -> None:
+    def take(self, rows: Sequence[Any]) -> None:
         self.rows = list(rows)
         self.read_again()
 
@@ -175,7 +174,7 @@ class OrderedListing(Listing):
         same = self.query_one(Grid).rows
         self.list_rows(same if shown == same else shown)
 
-    def _text(self, row: Row) -> str:
+    def _text(self, row: Any) -> str:
         """Whatever a person sees of it, and what it is made of."""
         seen = (column.cell(row) for column in self.COLUMNS)
         made = (str(value) for value in row.values() if isinstance(value, (str, dict)))

@@ -25,7 +25,6 @@ from holdfast.tui.widgets.tabs import Tabs
 if TYPE_CHECKING:
     from holdfast.tui.app import Top
 
-Row = dict[str, Any]
 _UNSAID = {  # Textual's own, which do nothing here
     *(
         "scroll_left",
@@ -102,11 +101,11 @@ class View(Screen[None]):
         raise NotImplementedError
 
     def watches(self) -> Iterable[Watch]:
-        """What is read while this screen is on top."""
+        """Return the watches that are read while this screen is on top."""
         return ()
 
-    def subject(self) -> Row | None:
-        """What its actions are done to."""
+    def subject(self) -> Any:
+        """Return the row that actions are about, a read model of any kind. None: there is none."""
         return None
 
     def on_mount(self) -> None:
@@ -141,7 +140,7 @@ class View(Screen[None]):
         line.show((*((action.key, action.key, action.label) for action in offered), *more))
 
     def offered(self) -> list[Action]:
-        """What makes sense for what the cursor is on; the other keys work too, and say why not."""
+        """Return the actions that make sense for the row with the cursor. Other keys work too, and say why not."""
         row = self.subject()
         return [action for action in about(self.ABOUT) if row is not None and action.when(row)]
 

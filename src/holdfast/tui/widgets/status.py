@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -14,7 +14,9 @@ from holdfast.api.fleet.status import Piece, held_up, line
 from holdfast.base.text import one_line
 from holdfast.tui.feed import Trouble
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import VitalsRow
+
 EVERY = 1.0  # seconds: a supervisor that was killed tells nobody
 PATIENCE = 3.0  # seconds that the store may take to answer before that is said
 BETWEEN = "  "
@@ -31,9 +33,9 @@ class Status(Static):
     def __init__(self) -> None:
         super().__init__(Text("holdfast: reading …"))
         self._shown: Text | None = None
-        self._facts: tuple[Row | None, Trouble | None, float] = (None, None, 0.0)
+        self._facts: tuple[VitalsRow | None, Trouble | None, float] = (None, None, 0.0)
 
-    def show(self, vitals: Row | None, trouble: Trouble | None, waits: float = 0.0) -> None:
+    def show(self, vitals: VitalsRow | None, trouble: Trouble | None, waits: float = 0.0) -> None:
         """`waits`: since when the store lets the present reading wait, in seconds."""
         self._facts = (vitals, trouble, waits)
         self._draw()
@@ -73,7 +75,7 @@ def waiting(waits: float) -> Text:
     return Text(f"As of {since}: the store does not answer; something holds it locked. It is asked on.", "bold red")
 
 
-def lines(vitals: Row, width: int, now: float) -> Text:
+def lines(vitals: VitalsRow, width: int, now: float) -> Text:
     """One line; a second one only when something holds the fleet up."""
     made = Text(no_wrap=True, overflow="ellipsis", end="")
     for number, piece in enumerate(fitting(line(vitals, now), width)):

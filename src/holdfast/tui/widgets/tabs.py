@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.style import Style
 from rich.text import Text
@@ -13,7 +13,9 @@ from textual.widgets import Static
 
 from holdfast.tui.colours import LEVELS
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import AlertCounts
+
 COUNTED = "alerts"
 META = "screen"
 
@@ -43,9 +45,9 @@ class Tabs(Static):
         self._names = names
         self._tabs: tuple[Tab, ...] = ()
 
-    def show(self, name: str, alerts: Row | None) -> None:
+    def show(self, name: str, alerts: AlertCounts | None) -> None:
         """`alerts`: how many are open, and the worst of them; None: not read yet."""
-        made = tuple(tabs(self._names, name, alerts or {}))
+        made = tuple(tabs(self._names, name, alerts))
         if made != self._tabs:
             self._tabs = made
             self._draw()
@@ -62,8 +64,8 @@ class Tabs(Static):
         self.update(line(self._tabs, self.size.width), layout=False)
 
 
-def tabs(names: Sequence[str], present: str, alerts: Row) -> list[Tab]:
-    number, worst = int(alerts.get("open", 0)), str(alerts.get("worst"))
+def tabs(names: Sequence[str], present: str, alerts: AlertCounts | None) -> list[Tab]:
+    number, worst = (0, "") if alerts is None else (alerts["open"], alerts["worst"] or "")
     return [
         Tab(
             str(key),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.widget import Widget
@@ -13,14 +13,28 @@ from textual.widgets import Static
 from holdfast.api.queries import Queries
 from holdfast.base.errors import HoldfastError
 from holdfast.tui.feed import NOTHING_NEW, Watch
-from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.text_view import Line, Paper, printable
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskDetails
 
 MOST = 512 << 10  # bytes of a diff that are shown
 MOST_LINES = 8000
 EVERY = 20.0  # seconds, while its agent is at work
 SLOWLY = 20.0  # times as long as git took, until it is asked again
 _STYLES = {"+": "green", "-": "red", "@": "cyan", "\\": "dim"}
+
+
+class Compared(NamedTuple):
+    """A diff as the page shows it, or the problem with it."""
+
+    checkpoint: int | None
+    task: str
+    summary: str = ""
+    text: str = ""
+    is_cut: bool = False
+    problem: str | None = None
 
 
 class ChangesPage(Page):
@@ -33,7 +47,7 @@ class ChangesPage(Page):
         self._watch = Watch("diff", self.read, self.seen, on_change=False, apart=True)
         self.checkpoint: int | None = None
         self._known: tuple[object, ...] = ()
-        self._found: Row | None = None
+        self._found: Compared | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(classes="note")
@@ -48,7 +62,7 @@ class ChangesPage(Page):
     def to_focus(self) -> Widget:
         return self.query_one(Paper)
 
-    def show_task(self, task: Row) -> None:
+    def show_task(self, task: TaskDetails) -> None:
         """Compared again when there may be something new, not at every event."""
         super().show_task(task)
         known = (
@@ -70,54 +84,54 @@ class ChangesPage(Page):
             self.query_one(Paper).write(())
 
     def read(self, queries: Queries) -> object:
-        """In a thread apart: git takes as long as it takes."""
+        """Compare in a thread apart: git takes as long as it takes."""
         from holdfast.api.work.diff import glance
 
         began, checkpoint = time.monotonic(), self.checkpoint
         try:
-            found = glance(queries, self.task_id, MOST, checkpoint)
+            seen = glance(queries, self.task_id, MOST, checkpoint)
+            found = Compared(checkpoint, self.task_id, **seen)
             is_running = queries.state(self.task_id)["state"] == "running"
         except HoldfastError as error:
-            found, is_running = {"problem": str(error)}, False
+            found, is_running = Compared(checkpoint, self.task_id, problem=str(error)), False
         except OSError as error:
             words = f"The changes cannot be looked at: {error.strerror or error} ({error.filename or self.task_id})."
-            found, is_running = {"problem": words}, False
+            found, is_running = Compared(checkpoint, self.task_id, problem=words), False
         took = time.monotonic() - began
         self._watch.every = max(EVERY, took * SLOWLY) if is_running else float("inf")
-        found |= {"checkpoint": checkpoint, "id": self.task_id}
         if found == self._found:
             return NOTHING_NEW
         self._found = found
         return found
 
-    def seen(self, found: Row) -> None:
-        if found["checkpoint"] != self.checkpoint:
+    def seen(self, found: Compared) -> None:
+        if found.checkpoint != self.checkpoint:
             self.look_again()
             return
         self.note(heading(found))
         self.query_one(Paper).write(lines(found))
 
 
-def heading(found: Row) -> str:
-    what = "its changes" if found["checkpoint"] is None else f"checkpoint {found['checkpoint']} (d: its changes now)"
-    if "problem" in found:
+def heading(found: Compared) -> str:
+    what = "its changes" if found.checkpoint is None else f"checkpoint {found.checkpoint} (d: its changes now)"
+    if found.problem is not None:
         return f"{what}: not to be had"
-    told = found["summary"].rpartition("\n")[2].strip() or "nothing changed"
+    told = found.summary.rpartition("\n")[2].strip() or "nothing changed"
     return f"{what}: {told}"
 
 
-def lines(found: Row) -> list[Line]:
-    if "problem" in found:
-        return [Line(printable(line)) for line in found["problem"].split("\n")]
-    if not found["summary"] and not found["text"]:
+def lines(found: Compared) -> list[Line]:
+    if found.problem is not None:
+        return [Line(printable(line)) for line in found.problem.split("\n")]
+    if not found.summary and not found.text:
         return [Line("Nothing changed.")]
-    told = [Line(printable(line)) for line in found["summary"].split("\n")]
-    rows = found["text"].split("\n")
+    told = [Line(printable(line)) for line in found.summary.split("\n")]
+    rows = found.text.split("\n")
     shown = rows[:MOST_LINES]
     told += [Line(""), *_coloured(shown)]
-    if found["is_cut"] or len(rows) > MOST_LINES:
-        option = "" if found["checkpoint"] is None else f" --checkpoint {found['checkpoint']}"
-        told.append(Line(f"There is more: it is too long for a screen. `holdfast diff {found['id']}{option}`", "bold"))
+    if found.is_cut or len(rows) > MOST_LINES:
+        option = "" if found.checkpoint is None else f" --checkpoint {found.checkpoint}"
+        told.append(Line(f"There is more: it is too long for a screen. `holdfast diff {found.task}{option}`", "bold"))
     return told
 
 

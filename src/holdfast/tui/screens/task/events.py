@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.widget import Widget
@@ -13,9 +13,12 @@ from textual.widget import Widget
 from holdfast.api.queries import Queries
 from holdfast.tui.colours import LEVELS
 from holdfast.tui.feed import NOTHING_NEW, Watch
-from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.grid import Cell, Column, Grid
 from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+
+if TYPE_CHECKING:
+    from holdfast.api.home.models import EventRow
 
 AT_FIRST = 500  # events; more when somebody goes back so far
 AT_ONCE = 1000
@@ -32,10 +35,10 @@ class TimelinePage(Page):
         self.wanted = AT_FIRST
         self._have = 0  # as many as were wanted when all were read; the feed's thread
         self._seq = 0
-        self._rows: list[Row] = []
+        self._rows: list[EventRow] = []
 
     def compose(self) -> ComposeResult:
-        columns = (
+        columns: tuple[Column[EventRow], ...] = (
             Column("TIME", 8, _time),
             Column("EVENT", 20, lambda event: Cell(event["kind"], LEVELS.get(event["level"], ""))),
             Column("LEVEL", 8, lambda event: event["level"], spare=1),
@@ -67,7 +70,7 @@ class TimelinePage(Page):
         self._have, self._seq = wanted, events[-1]["seq"] if events else 0
         return (True, events)
 
-    def seen(self, found: tuple[bool, list[Row]]) -> None:
+    def seen(self, found: tuple[bool, list[EventRow]]) -> None:
         is_all, events = found
         grid = self.query_one(Grid)
         was_last = not self._rows or (grid.row is not None and grid.row["seq"] == self._rows[-1]["seq"])
@@ -89,15 +92,15 @@ class TimelinePage(Page):
         message.stop()
         self.query_one("#event", Paper).focus()  # to scroll in a long one
 
-    def _tell(self, event: Row | None) -> None:
+    def _tell(self, event: EventRow | None) -> None:
         self.query_one("#event", Paper).write(details(event) if event is not None else ())
 
 
-def _time(event: Row) -> str:
+def _time(event: EventRow) -> str:
     return time.strftime("%H:%M:%S", time.localtime(event["at"]))
 
 
-def details(event: Row) -> list[Line]:
+def details(event: EventRow) -> list[Line]:
     at = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(event["at"]))
     told = [Line(f"{event['kind']}  {event['level']}  {at}", "bold"), *lines_of(event["message"])]
     if event["reason"] and event["reason"] not in event["message"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 from textual.app import ComposeResult
 from textual.widget import Widget
@@ -12,11 +12,22 @@ from textual.widget import Widget
 from holdfast.api.queries import Queries
 from holdfast.base.errors import NotFound
 from holdfast.tui.feed import NOTHING_NEW, Watch
-from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskDetails
 
 EVERY = 10.0  # seconds, while its agent is at work: how it is, no event tells
 SLOWLY = 20.0  # times as long as it took to find out, until it is asked again
+
+
+class Info(TypedDict):
+    """What the page shows."""
+
+    task: TaskDetails
+    why: list[str]
+    facts: dict[str, str]
 
 
 class InfoPage(Page):
@@ -37,30 +48,30 @@ class InfoPage(Page):
     def to_focus(self) -> Widget:
         return self.query_one(Paper)
 
-    def show_task(self, task: Row) -> None:
+    def show_task(self, task: TaskDetails) -> None:
         if task is not self.task_row:
             super().show_task(task)
             self.look_again()
 
     def read(self, queries: Queries) -> object:
-        """In a thread apart: a living agent's processes are looked at twice."""
-        from holdfast.api.tasks.why import complete, facts, why
+        """Read in a thread apart: a living agent's processes are looked at twice."""
+        from holdfast.api.tasks.explain import complete, explain, facts, task_waits
 
         began = time.monotonic()
         try:
             task = queries.task(self.task_id)
             complete(queries, task)
-            found = {"task": task, "why": why(queries, task), "facts": facts(task)}
+            found: Info = {"task": task, "why": explain(queries, task, task_waits(queries, task)), "facts": facts(task)}
         except NotFound:
             return NOTHING_NEW  # the screen says that it is gone
         self._watch.every = max(EVERY, (time.monotonic() - began) * SLOWLY)
         return found
 
-    def seen(self, found: Row) -> None:
+    def seen(self, found: Info) -> None:
         self.query_one(Paper).write(lines(found))
 
 
-def lines(found: Row) -> list[Line]:
+def lines(found: Info) -> list[Line]:
     from holdfast.api.tasks.spending import left_lines
 
     task, facts = found["task"], dict(found["facts"])

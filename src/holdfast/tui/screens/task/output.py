@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -18,8 +18,11 @@ from holdfast.api.tasks.log_window import LogWindow, Piece
 from holdfast.cli.output.agent_events import Teller
 from holdfast.cli.output.render import size
 from holdfast.tui.feed import NOTHING_NEW, Watch
-from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.text_view import Line, Paper, printable
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import AgentEventRow, OpenRun, RunRow, TaskDetails
 
 
 class _Utf8:
@@ -55,7 +58,7 @@ class Scribe(Teller):
         self._begun += rest
         self._style = colour if self._begun else ""
 
-    def transcribe(self, rows: Iterable[Row], at: float | None) -> list[Line]:
+    def transcribe(self, rows: Iterable[AgentEventRow], at: float | None) -> list[Line]:
         """`at`: when they were seen to happen, of what is read as it is written."""
         for row in rows:
             if row["event"] == "line":
@@ -67,7 +70,7 @@ class Scribe(Teller):
 
 
 def _last_state(text: str) -> str:
-    """What a terminal would show of a line that was written over again and again: a progress bar."""
+    """Return what a terminal would show of a line that was overwritten again and again: a progress bar."""
     return text.rstrip("\r").rpartition("\r")[2]
 
 
@@ -132,7 +135,7 @@ class Reader:
         window = self._window
         if window is None or self._current is None or self._current.source != choice.source:
             directory = queries.run_directory(choice.run_id)
-            run = {"id": choice.run_id, "number": choice.number}
+            run: OpenRun = {"id": choice.run_id, "number": choice.number}
             window = LogWindow(directory, choice.agent, run, choice.zone, errors=choice.errors)
             self._window, self._last, wish = window, None, wish or "newest"
         known = (choice, self.follows, window.stamp())
@@ -145,7 +148,7 @@ class Reader:
         return NOTHING_NEW if same else batch
 
     def _is_time(self) -> bool:
-        """Who does not follow wants to know how much more there is, not every byte of it."""
+        """True if it is time to look how much more there is, for a reader who does not follow."""
         return time.monotonic() >= self._told_at + NOT_SO_OFTEN
 
     def _batch(self, choice: Choice, window: LogWindow, wish: str | None) -> Batch:
@@ -260,7 +263,7 @@ class OutputPage(Page):
 
     # -- whose output --------------------------------------------------------------------------------------------------
 
-    def show_task(self, task: Row) -> None:
+    def show_task(self, task: TaskDetails) -> None:
         super().show_task(task)
         self._choose()
 
@@ -269,17 +272,17 @@ class OutputPage(Page):
         self._follow(follows=True)
         self._choose()
 
-    def run(self) -> Row | None:
+    def run(self) -> RunRow | None:
         runs = [] if self.task_row is None else self.task_row["runs"]
         shown = self.reader.choice
         for run in runs:
             if run["id"] == self._chosen:
-                return dict(run)
+                return run
         if shown is not None and not self.paper.follows:  # who reads is not taken elsewhere
             for run in runs:
                 if run["id"] == shown.run_id:
-                    return dict(run)
-        return dict(runs[-1]) if runs else None
+                    return run
+        return runs[-1] if runs else None
 
     def _choose(self) -> None:
         run, task = self.run(), self.task_row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.containers import Vertical
@@ -14,7 +14,8 @@ from holdfast.base.errors import NotFound
 from holdfast.tui.feed import NOTHING_NEW, Watch
 from holdfast.tui.widgets.text_view import printable
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskDetails
 
 
 class Page(Vertical):
@@ -33,7 +34,7 @@ class Page(Vertical):
     def __init__(self, task_id: str) -> None:
         super().__init__(id=f"page-{self.NAME.lower()}")
         self.task_id = task_id
-        self.task_row: Row | None = None
+        self.task_row: TaskDetails | None = None
         self._found: object = None
 
     def watches(self) -> Sequence[Watch]:
@@ -41,15 +42,15 @@ class Page(Vertical):
         return ()
 
     def to_focus(self) -> Widget:
-        """What gets the keys."""
+        """Return the widget that gets the keys."""
         raise NotImplementedError
 
-    def show_task(self, task: Row) -> None:
+    def show_task(self, task: TaskDetails) -> None:
         """The task changed, or this page was opened."""
         self.task_row = task
 
     def news(self, find: Callable[[], object]) -> object:
-        """What a watch found, if that is something else than before. Of a task that is gone the screen tells."""
+        """Return what a watch found if it differs from before. If the task is gone, the screen says so."""
         try:
             found = find()
         except NotFound:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.widget import Widget
 
 from holdfast.api.queries import Queries
 from holdfast.tui.feed import Watch
-from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import ResultsRow, StageResult
 
 MOST_NAMES = 20  # of changed files
 LONGEST = 64 * 1024  # characters of one answer
@@ -40,11 +43,11 @@ class StagesPage(Page):
 
         return self.news(lambda: results(queries, self.task_id))
 
-    def seen(self, found: Row) -> None:
+    def seen(self, found: ResultsRow) -> None:
         self.query_one(Paper).write(lines(found))
 
 
-def lines(found: Row) -> list[Line]:
+def lines(found: ResultsRow) -> list[Line]:
     from holdfast.api.tasks.results import headings, in_words
 
     if not found["stages"]:
@@ -57,12 +60,12 @@ def lines(found: Row) -> list[Line]:
     return made
 
 
-def _stage(name: str, stage: Row) -> list[Line]:
+def _stage(name: str, stage: StageResult) -> list[Line]:
     from holdfast.api.format import duration
     from holdfast.api.tasks.results import why_not
 
-    times = stage["started_at"], stage["ended_at"]
-    spent = f"  {duration(max(0.0, times[1] - times[0]))}" if None not in times else ""
+    began, ended = stage["started_at"], stage["ended_at"]
+    spent = f"  {duration(max(0.0, ended - began))}" if began is not None and ended is not None else ""
     ruling = f" ({stage['ruling']})" if stage["ruling"] else ""
     colour = "bold green" if stage["passed"] else "bold red"
     made = lines_of(f"{name}  {stage['agent']}  {stage['outcome']}{ruling}{spent}", colour)

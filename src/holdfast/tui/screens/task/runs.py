@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.widget import Widget
 
 from holdfast.api.format import duration
-from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.grid import Cell, Column, Grid
 from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import RunRow, TaskDetails
 
 
 class RunsPage(Page):
@@ -28,7 +31,7 @@ class RunsPage(Page):
             self.run_id = run_id
 
     def compose(self) -> ComposeResult:
-        columns = (
+        columns: tuple[Column[RunRow], ...] = (
             Column("RUN", 4, lambda run: str(run["number"]), right=True),
             Column("STAGE", 14, lambda run: "/".join(filter(None, (run["stage"], run["member"]))) or "-", spare=3),
             Column("HOW", 14, _how),
@@ -43,7 +46,7 @@ class RunsPage(Page):
     def to_focus(self) -> Widget:
         return self.query_one(Grid)
 
-    def show_task(self, task: Row) -> None:
+    def show_task(self, task: TaskDetails) -> None:
         super().show_task(task)
         grid = self.query_one(Grid)
         was_last = grid.row is None or grid.row is grid.rows[-1]
@@ -60,27 +63,27 @@ class RunsPage(Page):
         message.stop()
         self.post_message(self.Wanted(message.row["id"]))
 
-    def _tell(self, run: Row | None) -> None:
+    def _tell(self, run: RunRow | None) -> None:
         self.query_one("#run", Paper).write(details(run, self.task_row) if run and self.task_row else ())
 
 
-def _how(run: Row) -> Cell:
+def _how(run: RunRow) -> Cell:
     if run["outcome"] is None:
         return Cell(run["state"], "blue")
     return Cell(run["outcome"], "green" if run["outcome"] == "completed" else "red")
 
 
-def _started(run: Row) -> str:
+def _started(run: RunRow) -> str:
     return time.strftime("%H:%M:%S", time.localtime(run["started_at"])) if run["started_at"] else "-"
 
 
-def _lasted(run: Row) -> str:
+def _lasted(run: RunRow) -> str:
     if not run["started_at"]:
         return "-"
     return duration(max(0.0, run["ended_at"] - run["started_at"])) if run["ended_at"] else "…"
 
 
-def _cost(run: Row) -> str:
+def _cost(run: RunRow) -> str:
     from holdfast.api.format import money
 
     if run["cost_usd"] is not None:
@@ -88,7 +91,7 @@ def _cost(run: Row) -> str:
     return f"{run['tokens']} tok" if run["tokens"] else "-"
 
 
-def details(run: Row, task: Row) -> list[Line]:
+def details(run: RunRow, task: TaskDetails) -> list[Line]:
     from holdfast.api.fleet.alerts import crash_line
     from holdfast.api.tasks.usage import details as usage
 

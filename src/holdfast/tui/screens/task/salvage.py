@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.widget import Widget
 
-from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.grid import Column, Grid
 from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import StageRow, TaskDetails
+
+
+class SavedLine(TypedDict):
+    """A checkpoint, or a salvage (`number` is None)."""
+
+    ref: str
+    number: int | None
+    what: str
+    at: float
+    files: int
+    commit: str
+    why: str
+    details: list[str]
 
 
 class SavedPage(Page):
@@ -27,7 +43,7 @@ class SavedPage(Page):
             self.checkpoint = checkpoint
 
     def compose(self) -> ComposeResult:
-        columns = (
+        columns: tuple[Column[SavedLine], ...] = (
             Column("WHAT", 14, lambda row: row["what"]),
             Column("WHEN", 19, lambda row: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["at"]))),
             Column("FILES", 6, lambda row: str(row["files"]), right=True, spare=1),
@@ -40,7 +56,7 @@ class SavedPage(Page):
     def to_focus(self) -> Widget:
         return self.query_one(Grid)
 
-    def show_task(self, task: Row) -> None:
+    def show_task(self, task: TaskDetails) -> None:
         super().show_task(task)
         self.query_one(Grid).show(rows(task))
         self._tell(self.query_one(Grid).row)
@@ -54,21 +70,21 @@ class SavedPage(Page):
         if message.row["number"] is not None:
             self.post_message(self.Wanted(message.row["number"]))
 
-    def _tell(self, row: Row | None) -> None:
+    def _tell(self, row: SavedLine | None) -> None:
         made = lines_of("\n".join(row["details"])) if row is not None else []
         if row is None and self.task_row is not None and self.task_row["workspace"]["strategy"] == "none":
             made = [Line("There are none: its agent works in your own checkout.")]
         self.query_one("#kept", Paper).write(made)
 
 
-def _stage(task: Row, index: int) -> str:
-    names = task["stage"]["names"]
+def _stage(stage: StageRow, index: int) -> str:
+    names = stage["names"]
     return str(names[index] if 0 <= index < len(names) else index + 1)
 
 
-def rows(task: Row) -> list[Row]:
+def rows(task: TaskDetails) -> list[SavedLine]:
     """Checkpoints and salvages, by time."""
-    found = [
+    found: list[SavedLine] = [
         {
             "ref": f"checkpoint {row['number']}",
             "number": row["number"],
@@ -79,7 +95,7 @@ def rows(task: Row) -> list[Row]:
             "why": row["why"] + (", in part" if row["partial"] else ""),
             "details": [
                 f"{row['files']} file(s) kept{' in part' if row['partial'] else ''}: {row['why']}"
-                + (f", in stage {_stage(task, row['stage'])}" if task["stage"] is not None else ""),
+                + (f", in stage {_stage(task['stage'], row['stage'])}" if task["stage"] is not None else ""),
                 f"Enter shows it. `holdfast resume {task['id']} --checkpoint {row['number']}` goes back to it.",
             ],
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import events
@@ -28,7 +28,9 @@ from holdfast.tui.screens.task.salvage import SavedPage
 from holdfast.tui.screens.task.subtasks import RelativesPage
 from holdfast.tui.widgets.screen import View
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import TaskDetails
+
 PAGES: dict[str, type[Page]] = {
     page.NAME.lower(): page
     for page in (OutputPage, InfoPage, TimelinePage, RunsPage, StagesPage, SavedPage, RelativesPage, ChangesPage)
@@ -56,12 +58,12 @@ class TaskView(View):
 
     def __init__(self, task_id: str, page: str = "output") -> None:
         self.task_id = task_id
-        self.shown: Row | None = None
+        self.shown: TaskDetails | None = None
         self.is_gone = False
         self.pages = {name: made(task_id) for name, made in PAGES.items()}
         self.open = page
         self._task_watch = Watch("task", self.read, self.seen)
-        self._read: Row | None = None
+        self._read: TaskDetails | None = None
         super().__init__()
 
     def body(self) -> ComposeResult:
@@ -78,7 +80,7 @@ class TaskView(View):
     # -- the task itself -----------------------------------------------------------------------------------------------
 
     def read(self, queries: Queries) -> object:
-        """In the feed's thread. A task can be purged while somebody looks at it."""
+        """Read the task in the feed's thread. A task can be purged while its screen is open."""
         try:
             task = queries.task(self.task_id)
         except NotFound:
@@ -89,7 +91,7 @@ class TaskView(View):
         self._read = task
         return task
 
-    def seen(self, task: Row | None) -> None:
+    def seen(self, task: TaskDetails | None) -> None:
         if task is None:
             self.is_gone = True
         else:
@@ -97,7 +99,7 @@ class TaskView(View):
             self.pages[self.open].show_task(task)
         self._tell()
 
-    def subject(self) -> Row | None:
+    def subject(self) -> TaskDetails | None:
         return None if self.is_gone else self.shown
 
     def _tell(self) -> None:
@@ -183,7 +185,7 @@ def tabs(name: str, pages: Sequence[Page], width: int) -> Text:
     return Text(f"< [{pages[at].NAME}] >  page {at + 1} of {len(pages)}")
 
 
-def heading(task: Row, *, compact: bool) -> Text:
+def heading(task: TaskDetails, *, compact: bool) -> Text:
     from holdfast.api.format import money
     from holdfast.api.tasks.stages import words
     from holdfast.api.tasks.usage import sum_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
@@ -12,8 +12,11 @@ from textual.widget import Widget
 from holdfast.api.queries import Queries
 from holdfast.api.tasks.subtasks import relatives
 from holdfast.tui.feed import Watch
-from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.grid import Column, Grid
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import Relative
 
 
 class RelativesPage(Page):
@@ -33,7 +36,7 @@ class RelativesPage(Page):
         self._watch = Watch("family", self.read, self.seen)
 
     def compose(self) -> ComposeResult:
-        columns = (
+        columns: tuple[Column[Relative], ...] = (
             Column("WHAT", 15, lambda row: row["what"]),
             Column("ID", 10, lambda row: row["id"]),
             Column("STATE", 9, lambda row: row["state"]),
@@ -51,7 +54,7 @@ class RelativesPage(Page):
     def read(self, queries: Queries) -> object:
         return self.news(lambda: relatives(queries, self.task_id))
 
-    def seen(self, found: list[Row]) -> None:
+    def seen(self, found: list[Relative]) -> None:
         self.query_one(Grid).show(found)
 
     def on_grid_chosen(self, message: Grid.Chosen) -> None:

@@ -1,0 +1,281 @@
+"""Read models of the fleet: its tasks in a list, supervisor, machine, alerts, crashes, holds, accounts, workers.
+
+Each model is a TypedDict: a plain dict at run time, with the field names of docs/reference/json.md. Modules import
+this file for type checks only, so that `holdfast ps` does not pay for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import JsonObject, ProgressRow, StageRow
+
+
+class AlertCounts(TypedDict):
+    """Open alerts: of the task (`own`), of the home (`open`), and the worst level."""
+
+    own: NotRequired[int]
+    open: int
+    worst: str | None
+
+
+class FleetRow(TypedDict):
+    """A task as a list of thousands shows it; its prompt and reason are cut."""
+
+    id: str
+    seq: int
+    state: str
+    agent: str
+    prompt: str
+    branch: str | None
+    reason: str | None
+    outcome: str | None
+    failure_reason: str | None
+    pause_reason: str | None
+    resume_after: float | None
+    resume_attempts: int
+    not_before: float | None
+    priority: int
+    strategy: str
+    parent_id: str | None
+    created_at: float
+    updated_at: float
+    ended_at: float | None
+    worker: str | None
+    account: str | None
+    repo_id: str
+    labels: dict[str, str]
+    provider: str | None
+    workflow: str | None
+    repo: str
+    runs: int
+    open_runs: list[str]
+    last_run: tuple[str, float | None, str | None, ProgressRow | None] | None
+    needs: dict[str, str]
+    issue: str | None
+    tokens: int | None
+    cost_usd: float | None
+    begun: bool
+    stage: StageRow | None
+
+
+class SupervisorRow(TypedDict):
+    """A living supervisor's row of the store."""
+
+    id: str
+    boot_id: str
+    pid: int
+    start_ticks: int
+    version: str
+    agents: int
+    lease_until: float
+    started_at: float
+    held: str | None
+
+
+class SupervisorStatus(TypedDict):
+    """`state`: none, up or silent. Without a supervisor there are only `state`, `held` and `other_version`."""
+
+    state: str
+    held: str | None
+    other_version: str | None
+    silent: NotRequired[float]
+    pid: NotRequired[int]
+    agents: NotRequired[int]
+    since: NotRequired[float]
+    version: NotRequired[str]
+
+
+class MachineRow(TypedDict):
+    disk_free: int | None
+    disk_floor: int
+    disk_low: bool
+    load: float | None
+    memory: int | None
+    stall: float | None
+    cgroups: bool
+
+
+class VitalsRow(TypedDict):
+    supervisor: SupervisorStatus
+    counts: dict[str, int]
+    alerts: AlertCounts
+    accounts: list[ShutAccountRow]
+    holds: list[HoldRow]
+    machine: MachineRow
+
+
+class AlertRow(TypedDict):
+    id: int
+    key: str
+    at: float
+    level: str
+    task: str | None
+    message: str
+    remedy: str
+    count: int
+    details: JsonObject
+    acked_at: float | None
+    acked_by: str | None
+    acked_why: str | None
+
+
+class AlertLine(TypedDict):
+    """An alert, or a crash that was recovered, as the screen of alerts lists it."""
+
+    id: int | str
+    key: str
+    at: float
+    level: str
+    task: str | None
+    message: str
+    remedy: str
+    count: int
+    details: JsonObject
+    acked_at: float | None
+    acked_by: str | None
+    acked_why: str | None
+
+
+class CriticalMark(TypedDict):
+    """Equal as long as the same critical alerts are open."""
+
+    n: int
+    ids: float
+    moments: float
+
+
+class DeathRow(TypedDict):
+    """An agent that died without a request; `decided`: the decision about its task is in `message`."""
+
+    seq: int
+    at: float
+    kind: str
+    task: str
+    run: str
+    message: str
+    reason: str | None
+    decided: bool
+
+
+class CrashRow(TypedDict):
+    id: int
+    at: float
+    recorded_at: float
+    worker: str | None
+    task: str
+    run: str
+    agent: str | None
+    outcome: str
+    reason: str
+    error_text: str
+    workspace: str | None
+    branch: str | None
+    claim_released: bool
+    restarted: bool
+    decision: str
+    recent: int
+
+
+class DeliveryTest(TypedDict):
+    """The answer of one alert target to a test delivery."""
+
+    target: str
+    ok: bool
+    told: str
+
+
+class UndeliveredRow(TypedDict):
+    """A delivery that waits or was given up."""
+
+    alert: int
+    key: str
+    transition: str
+    level: str
+    at: float
+    target: str
+    state: str
+    attempts: int
+    told: str | None
+
+
+class HoldRow(TypedDict):
+    """A hold of a provider, an account or the fleet. `until` is None until an operator releases it."""
+
+    hold: str
+    scope: str
+    name: str
+    reason: str
+    since: float
+    until: float | None
+    is_due: bool
+    rounds: int
+    failures: int
+    probe: str | None
+
+
+class AccountRow(TypedDict):
+    account: str
+    agent: str
+    name: str
+    state: str
+    until: float | None
+    reason: str | None
+    outcome: str | None
+    at: float | None
+    task: str | None
+    configured: bool
+    auto: bool
+
+
+class ShutAccountRow(TypedDict):
+    """An account that is parked, or stopped (`until` is None)."""
+
+    account: str
+    until: float | None
+    reason: str
+    at: float
+
+
+class SpentBudgetRow(TypedDict):
+    """A shared budget that is spent. `until` is None where time gives nothing back."""
+
+    key: str
+    label: str | None
+    reason: str
+    until: float | None
+    at: float
+
+
+class WorkerStateRow(TypedDict):
+    """A worker's row of the store."""
+
+    name: str
+    state: str
+    reason: str
+    since: float
+    at_once: int
+    task: str | None
+
+
+class WorkerRow(TypedDict):
+    name: str
+    state: str
+    task: str | None
+    agent: str | None
+    account: str | None
+    labels: dict[str, str]
+    restart: bool | None
+    recent_crashes: int
+    crash_limit: int
+    crash_window: float
+    goes_on_at: float | None
+    reason: str
+    since: float | None
+    configured: bool
+    supervisor: NotRequired[bool]  # after start, stop and restart: True if a supervisor is running
+
+
+class WorkerLine(WorkerRow):
+    rests: str | None  # why the worker takes nothing although it is ready

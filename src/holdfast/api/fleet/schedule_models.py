@@ -1,0 +1,132 @@
+"""Read models of schedules, trackers, workflows and statistics.
+
+Each model is a TypedDict: a plain dict at run time, with the field names of docs/reference/json.md. Modules import
+this file for type checks only, so that `holdfast ps` does not pay for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import JsonObject
+
+
+class ScheduleRow(TypedDict):
+    name: str
+    repo: str
+    file: str
+    place: str
+    cron: str
+    words: str
+    timezone: str
+    task: JsonObject
+    overlap: str
+    misfire: str
+    max_catch_up: int
+    jitter: float
+    enabled: bool
+    enabled_by: str | None
+    seen: bool
+    last_fire: float | None
+    last_fired_at: float | None
+    last_task: str | None
+    last_task_state: str | None
+    next_fire: float | None
+    waiting: list[float]
+    trouble: str | None
+    next_try: float | None
+    problem: NotRequired[str | None]
+
+
+class ScheduleLine(ScheduleRow):
+    key: str
+
+
+class FireRow(TypedDict):
+    """The fate of one occurrence of a schedule."""
+
+    fire_time: float
+    hand: int
+    state: str
+    task: str | None
+    task_state: str | None
+    why: str
+    decided_at: float
+    by_hand: bool
+
+
+class FiredRow(TypedDict):
+    schedule: str
+    repo: str
+    task: str
+
+
+class TrackerRow(TypedDict):
+    repo: str
+    kind: str
+    trouble: str | None
+    since: float | None
+    failures: int
+    next_at: float | None
+    name: str | None
+
+
+class LinkRow(TypedDict):
+    """An issue of a tracker and its task."""
+
+    id: int
+    repo: str
+    issue: str
+    task: str | None
+    state: str
+    assignee: str
+    reason: str
+    at: float
+    task_state: str | None
+
+
+class AgentChoiceRow(TypedDict):
+    agent: str | None
+    model: str | None
+    permission: str | None
+    account: str | None
+    command: list[str] | None
+    scenario: list[JsonObject] | None
+
+
+class WorkflowRow(TypedDict):
+    name: str
+    origin: str
+    place: str | None
+    about: str
+    prompt: str
+    wants_prompt: bool
+    wants_range: bool
+    stages: list[JsonObject]
+    problems: list[str]
+
+
+class DurationRow(TypedDict):
+    mean: float | None
+    p50: float | None
+    p95: float | None
+
+
+class StatsRow(TypedDict):
+    """The reliability of one agent, in all or in one hour or day."""
+
+    agent: str
+    since: float | None
+    runs: int
+    ends: dict[str, int]
+    unexpected: int
+    unexpected_share: float
+    restarts: int
+    duration: DurationRow
+    forgotten: int
+    tokens: int | None
+    input: int | None
+    output: int | None
+    cached: int | None
+    cost_usd: float | None

@@ -1,0 +1,197 @@
+"""One task explained to people: why it is where it is, what happens next, what to type. For `why`, `show` and `run`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.api.format import duration, moment, took
+
+if TYPE_CHECKING:
+    from holdfast.api.queries import Queries
+    from holdfast.api.tasks.models import RunRow, TaskDetails
+    from holdfast.api.tasks.why.reason import WaitReason
+
+
+def complete(queries: Queries, task: TaskDetails) -> None:
+    """Add to a task of `queries.task`: its budgets, the usage of its runs, and how to continue by hand."""
+    from holdfast.api.tasks.spending import budgets, spent_in_all
+    from holdfast.api.tasks.usage import complete
+
+    task["budgets"], task["spent_in_all"] = budgets(queries, task), spent_in_all(queries, task)
+    complete(queries, task)
+
+
+def task_waits(queries: Queries, task: TaskDetails) -> list[WaitReason]:
+    """Return why the task waits. The reasons know its budgets if the task is complete."""
+    from holdfast.api.tasks.why.read import waits_of, with_raise
+
+    return [with_raise(reason, task["id"], task.get("budgets", {})) for reason in waits_of(queries, task["id"])]
+
+
+def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> list[str]:
+    """Return everything that `why` says about a complete task."""
+    from holdfast.api.fleet.alerts import crash_summary
+    from holdfast.api.fleet.dispatch import probe_lines
+    from holdfast.api.tasks.health import health_lines
+    from holdfast.api.tasks.stages import lines as stage_lines
+    from holdfast.api.tasks.subtasks import family_lines
+    from holdfast.api.tasks.usage import usage_lines
+
+    lines = explain_state(task, waits)
+    for request in queries.pending_requests(task["id"]):
+        lines.append(f"{request['by']} asked to {request['kind']} it; that is being carried out.")
+    lines += stage_lines(task, queries.home)
+    lines += probe_lines(queries, task["id"])
+    lines += health_lines(queries, task)
+    lines += family_lines(queries, task)
+    lines += usage_lines(task)
+    lines += crash_summary(task["crashes"])
+    return lines + [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
+
+
+def explain_state(task: TaskDetails, waits: list[WaitReason]) -> list[str]:
+    """Return why the task is in its state, why it waits, and which schedule added it."""
+    from holdfast.api.tasks.why.reason import WaitKind
+    from holdfast.api.tasks.why.text import sentences
+
+    lines = state_lines(task)
+    for reason in sorted(waits, key=lambda reason: reason.kind is WaitKind.NO_SUPERVISOR):  # that one last
+        lines += sentences(reason, task["id"])
+    if task.get("schedule"):
+        name = task["schedule"]
+        lines.append(f"The schedule {name} added it, for {task['fire_time']}: `holdfast schedule show {name}`.")
+    return lines
+
+
+# -- one state each ----------------------------------------------------------------------------------------------------
+
+
+def state_lines(task: TaskDetails) -> list[str]:
+    """Return sentences about the task's state, from its own row alone."""
+    return _STATES[task["state"]](task)
+
+
+def _queued(task: TaskDetails) -> list[str]:
+    return [f"It waits: {task['reason']}."]
+
+
+def _paused(task: TaskDetails) -> list[str]:
+    return [f"It is paused ({task['pause_reason']}): {task['reason']}."]
+
+
+def _running(task: TaskDetails) -> list[str]:
+    runs = task["runs"]
+    if not runs:
+        return ["It was claimed; its workspace is being made."]
+    run = runs[-1]
+    by = f" by worker {task['worker']}" if task["worker"] else ""
+    if run["state"] == "stopping":
+        lines = [f"Run {run['id']} was told to stop ({run['stop_why']}); its processes are being ended."]
+        return [*lines, *_report_lines(run)]
+    since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
+    return [
+        f"Run {run['id']} (number {run['number']}{by}) is {run['state']}, pid {run['pid']}, since {since}. "
+        f"It is ended after {_timeout(task, run)}.",
+        *_report_lines(run),
+        f"See its output: `holdfast logs {task['id']} -f`.",
+    ]
+
+
+def _timeout(task: TaskDetails, run: RunRow) -> str:
+    own = run["timeout"]
+    return duration(task["timeout"]) if own is None else f"{duration(own)} ({run['timeout_why']})"
+
+
+def _report_lines(run: RunRow) -> list[str]:
+    """Return what the run's agent reported: its newest progress, and the result that it claimed."""
+    lines = []
+    claim, progress = run["claim"], run["progress"]
+    if progress is not None:
+        words = [f"{progress['percent']:g} %"] if progress["percent"] is not None else []
+        words += [progress["message"]] if progress["message"] else []
+        lines.append(f"Its agent reported {duration(max(0.0, time.time() - progress['at']))} ago: {': '.join(words)}.")
+    if claim is not None:
+        message = f" ({claim['message']})" if claim["message"] else ""
+        lines.append(
+            f"Its agent reported `{claim['kind']}`{message} {duration(max(0.0, time.time() - claim['at']))} ago; "
+            "if it does not exit by itself, it is ended."
+        )
+    return lines
+
+
+def _completed(task: TaskDetails) -> list[str]:
+    lines = [f"It completed: {task['reason']}."]
+    if task["branch"]:
+        lines.append(f"Its work is on branch {task['branch']}; see it with `holdfast diff {task['id']}`.")
+    return [*lines, *_salvage_lines(task)]
+
+
+def _salvage_lines(task: TaskDetails) -> list[str]:
+    if not task["salvages"]:
+        return []
+    return [f"Uncommitted work was saved: `holdfast salvage restore {task['id']} --branch NAME` brings it back."]
+
+
+def _failed(task: TaskDetails) -> list[str]:
+    word = str(task["failure_reason"] or task["outcome"])
+    lines = [f"It failed ({word}): {str(task['reason']).removeprefix(f'{word}: ')}."]
+    errors = task["runs"][-1]["error_tail"] if task["runs"] else None
+    if errors:
+        lines.append("The last words on its standard error:\n" + errors.rstrip())
+    lines += _salvage_lines(task)
+    lines.append(f"Try again with `holdfast retry {task['id']}` (or --fresh, from the base).")
+    return lines
+
+
+def _cancelled(task: TaskDetails) -> list[str]:
+    lines = [f"It was cancelled: {task['reason']}."]
+    lines += _salvage_lines(task)
+    lines.append(f"Queue it again with `holdfast retry {task['id']}`.")
+    return lines
+
+
+_STATES: Mapping[str, Callable[[TaskDetails], list[str]]] = {
+    "queued": _queued,
+    "running": _running,
+    "paused": _paused,
+    "completed": _completed,
+    "failed": _failed,
+    "cancelled": _cancelled,
+}
+
+
+# -- facts -------------------------------------------------------------------------------------------------------------
+
+
+def facts(task: TaskDetails) -> dict[str, str]:
+    """Return name → words about a complete task, without the empty ones."""
+    from holdfast.api.tasks.spending import in_short
+    from holdfast.api.tasks.stages import words
+
+    found = {
+        "prompt": task["prompt"],
+        "agent": task["agent"] + (f" (account {task['account']})" if task["account"] else ""),
+        "schedule": task["schedule"] and f"{task['schedule']}, for {task['fire_time']}",
+        "worker": task["worker"],
+        "stage": task["stage"] and f"{words(task['stage'])} of workflow {task['stage']['workflow']}",
+        "repo": task["repo"],
+        "base": f"{task['base_ref']} {task['base_commit'] or ''}",
+        "branch": task["branch"],
+        "labels": " ".join(f"{key}={value}" for key, value in task["labels"].items()),
+        "needs": " ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
+        "parent": task["parent_id"],
+        "paused": task["pause_reason"]
+        and f"{task['pause_reason']}, until {moment(task['resume_after']) or _pause_end(task)}",
+        "workspace": " ".join(
+            str(part or "-") for part in (task["workspace"][key] for key in ("strategy", "state", "path"))
+        ),
+        "budgets": in_short(task["budgets"]),
+        "took": task["usage"] and took(task["usage"]),
+    }
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def _pause_end(task: TaskDetails) -> str:
+    return "you approve it" if task["stage"] is not None and task["stage"]["awaits_approval"] else "you resume it"

@@ -1,0 +1,102 @@
+"""The health of a running agent, and why one was ended as hung. Facts and rules are those of the supervisor."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.agents.port import sign_reader
+from holdfast.api.queries import Queries
+from holdfast.base import clock
+from holdfast.core.health.diagnosis import Condition, Facts, TreeFacts, judge, window_of
+from holdfast.core.health.stalled import CpuTrail
+from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.task_settings import HealthRules, rules_from
+from holdfast.processes.observe.process_tree import trees
+from holdfast.processes.observe.run_view import RunView, started_moment
+from holdfast.processes.run_dir import RunDirectory
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import RunRow, TaskDetails
+
+GLANCE = 0.2  # seconds between two looks at an agent's processes
+CATCH_UP = 5.0  # seconds of reading its output; an agent that floods its log is never caught up with
+_HUNG = frozenset({Condition.STUCK, Condition.LOOPING, Condition.STARTUP_TIMEOUT})
+
+
+def health_lines(queries: Queries, task: TaskDetails) -> list[str]:
+    """Return sentences: the evidence of now for a running agent, the evidence of the verdict for a hung one."""
+    lines = _verdicts(queries, task, [run for run in task["runs"] if run["outcome"] not in (None, Outcome.COMPLETED)])
+    if task["runs"] and task["state"] == "running" and task["runs"][-1]["state"] in ("started", "stopping"):
+        lines += _now(queries, task, task["runs"][-1])
+    return lines
+
+
+def _verdicts(queries: Queries, task: TaskDetails, ended: list[RunRow]) -> list[str]:
+    """Return a sentence for each run that was ended as hung. A doomed run has the outcome of its trouble."""
+    if not ended:
+        return []
+    told = {
+        event["run"]: event
+        for event in queries.last_events(task_id=task["id"], limit=1000)
+        if event["kind"] == "agent.stuck"
+    }
+    return [
+        f"Health of run {run['number']}: {event['reason']}; {'; '.join(event['data']['evidence'])}."
+        for run in ended
+        if (event := told.get(run["id"])) is not None
+        and (run["outcome"] in _HUNG or event["reason"] == Condition.DOOMED)
+    ]
+
+
+def _now(queries: Queries, task: TaskDetails, run: RunRow) -> list[str]:
+    from holdfast.agents.registry import AGENTS
+
+    path = queries.run_directory(run["id"])
+    identities = RunDirectory(path).identities()
+    if identities is None or identities[0].boot_id != clock.boot_id():
+        return []
+    keeper, agent = identities
+    adapter, rules = AGENTS[task["agent"]], rules_from(HealthRules, queries.health_rules(task["id"]))
+    now = clock.monotonic()
+    view = RunView(path, sign_reader(adapter), started_moment(agent, now))
+    view.take_over(now)
+    until = time.monotonic() + CATCH_UP
+    while view.look(now).behind:
+        if time.monotonic() >= until:
+            return ["Health: not judged here, its agent writes faster than its words are read."]
+    tree = _glance(keeper, window_of(rules, seen=True))
+    facts = Facts(
+        now=clock.monotonic(),
+        started_at=view.started_at,
+        watched_since=view.started_at,
+        reads_events=adapter.reads_events,
+        output_at=view.output_at,
+        heartbeat_at=view.channel_at,
+        tools=tuple(view.talk.tools.values()),
+        steps=view.talk.steps,
+        last_step=view.talk.last_step,
+        plight=view.talk.plight,
+        tree=tree,
+    )
+    condition = view.told or judge(facts, rules).condition
+    return [f"Health: {condition}; {'; '.join(judge(facts, rules).evidence)}."]
+
+
+def _glance(keeper: Identity, window: float) -> TreeFacts | None:
+    trail, found = CpuTrail(window), {}
+    for pause in (GLANCE, 0.0):
+        found = trees({"": keeper})
+        if "" not in found:
+            return None
+        trail.add(clock.monotonic(), found[""].cpu)
+        time.sleep(pause)
+    return TreeFacts(
+        looked_at=trail.read_at or 0.0,
+        members=len(found[""].pids),
+        child_at=clock.monotonic() - max(0.0, clock.boottime() - found[""].newest_start),
+        quiet_since=trail.quiet_since or 0.0,
+        share=trail.share,
+        span=trail.span,
+    )

@@ -1,0 +1,80 @@
+"""Reasons for which a task waits, as facts: the closed set of kinds, and the facts of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class WaitKind(StrEnum):
+    """Everything that a task may wait for. The first ones belong to queued tasks, the last ones to paused tasks."""
+
+    NO_SUPERVISOR = "no_supervisor"
+    DEPENDENCIES = "dependencies"
+    NOT_BEFORE = "not_before"
+    BACK_OFF = "back_off"  # a run ended badly; the next one starts later
+    PRESSURE = "machine_pressure"
+    ACCOUNT = "account"  # parked or stopped
+    BUDGET = "budget"  # shared, and spent
+    HOLD = "hold"  # of a provider, an account or the fleet
+    ISSUE = "issue"
+    WORKER = "worker"  # the task is bound to it
+    NO_WORKER = "no_worker"  # only workers run agents here, and none of them can take the task
+    ANY_WORKER = "any_worker"  # only workers run agents here
+    CHECKOUT = "checkout"
+    QUEUED_BEHIND = "queued_behind"
+    SLOTS = "slots_full"
+    NEXT = "next"
+    APPROVAL = "approval"
+    OPERATOR_PAUSE = "operator_pause"
+    LIMIT_PAUSE = "limit_pause"
+    LOGIN_PAUSE = "login_pause"
+    BUDGET_PAUSE = "budget_pause"
+    OUTAGE_PAUSE = "outage_pause"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitCause:
+    """One thing that a task waits for: a task, an account, a budget, a hold or a worker."""
+
+    name: str
+    state: str = ""
+    reason: str = ""
+    since: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitReason:
+    """One reason for which a task waits. Moments are wall time."""
+
+    kind: WaitKind
+    name: str = ""  # the agent, worker, issue, repository or pause reason
+    text: str = ""  # the recorded reason
+    causes: tuple[WaitCause, ...] = ()
+    tasks: tuple[str, ...] = ()  # the tasks in the way
+    count: int | None = None  # tasks ahead, or agents at work
+    limit: int | None = None  # agents at once
+    until: float | None = None
+    command: str | None = None  # ends the wait
+    needs_person: bool = False  # True: time alone does not end it
+
+
+class Candidate(NamedTuple):
+    """A queued task as accounts, budgets, holds and workers look at it."""
+
+    id: str
+    agent: str
+    account: str | None  # the one that the task is bound to
+    provider: str | None
+    labels: Mapping[str, str]
+
+
+class SupervisorFacts(NamedTuple):
+    """The facts of a supervisor that do not change with each heartbeat."""
+
+    pid: int
+    agents: int
+    held: str | None

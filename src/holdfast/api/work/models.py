@@ -1,0 +1,153 @@
+"""Read models of work: workspaces, salvages, checkpoints, diffs, branches.
+
+Each model is a TypedDict: a plain dict at run time, with the field names of docs/reference/json.md. Modules import
+this file for type checks only, so that `holdfast ps` does not pay for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.models import JsonObject
+    from holdfast.api.work.workspaces import Size
+
+
+class TaskWorkspace(TypedDict):
+    """A task's newest workspace. Without one: only strategy, path and state, the last two None."""
+
+    id: NotRequired[str]
+    strategy: str
+    path: str | None
+    state: str | None
+    branch: NotRequired[str | None]
+    base_commit: NotRequired[str | None]
+    disposition: NotRequired[str | None]
+    reason: NotRequired[str | None]
+    expires_at: NotRequired[float | None]
+    container: NotRequired[str | None]
+
+
+class WorkspaceRow(TypedDict):
+    id: str
+    task: str
+    strategy: str
+    path: str
+    state: str
+    branch: str | None
+    reason: str | None
+    disposition: str | None
+    created_at: float
+    updated_at: float
+    failures: int
+    retry_at: float | None
+    expires_at: float | None
+    container: str | None
+    task_state: str
+    repo: str
+    common_dir: str
+    size: NotRequired[int | None]
+
+
+class WorkspaceLine(TypedDict):
+    """A workspace or a leftover as the screen of workspaces lists it. A leftover has only the required fields."""
+
+    key: str
+    place: str
+    size: Size | None
+    task: str | None
+    task_state: str | None
+    state: str
+    strategy: str
+    path: str
+    reason: str | None
+    created_at: float | None
+    id: NotRequired[str]
+    branch: NotRequired[str | None]
+    disposition: NotRequired[str | None]
+    updated_at: NotRequired[float]
+    failures: NotRequired[int]
+    retry_at: NotRequired[float | None]
+    expires_at: NotRequired[float | None]
+    container: NotRequired[str | None]
+    repo: NotRequired[str]
+    common_dir: NotRequired[str]
+
+
+class LeftoverRow(TypedDict):
+    """Something on disk that is in no workspace row, or not as its row says."""
+
+    key: str
+    task: None
+    task_state: None
+    state: str
+    strategy: str
+    path: str
+    reason: str
+    created_at: None
+
+
+class KeptRow(TypedDict):
+    task: str
+    path: str | None
+    state: str | None
+    expires_at: float | None
+
+
+class SalvageRow(TypedDict):
+    id: str
+    task: str
+    ref: str
+    commit: str
+    base: str | None
+    files: int
+    reason: str
+    created_at: float
+    repo_id: str
+    repo: str
+    partial: bool
+    details: JsonObject
+    workspace: str
+    task_state: str
+    size: NotRequired[int | None]
+    expires_at: NotRequired[float | None]
+
+
+class ChangedFile(TypedDict):
+    status: str
+    path: str
+
+
+class CheckpointRow(TypedDict):
+    number: int
+    at: float
+    why: str
+    commit: str
+    session: str | None
+    files: int
+    partial: bool
+    stage: int
+    run: str | None
+    output_offset: int
+    base: str | None
+    ref: str
+    repo_id: str
+    details: JsonObject
+
+
+class DiffGlance(TypedDict):
+    """The start of a diff for a screen."""
+
+    summary: str
+    text: str
+    is_cut: bool
+
+
+class BranchRow(TypedDict):
+    branch: str
+    repo: str
+    commit: str
+    task: str | None
+    task_state: str | None
+    merged_into: str | None
+    stays: str | None
