@@ -90,7 +90,7 @@ def test_a_set_up_that_fails_hangs_or_is_interrupted(fleet: Fleet) -> None:
     failed = fleet.wait_state(task, "failed")
     assert failed["outcome"] == "launch_error"
     assert "ended with exit code 7. The end of its output: the cause — the whole output: " in failed["reason"]
-    log = Path(failed["reason"].split("the whole output: ")[1].split(". Mend")[0])
+    log = Path(failed["reason"].split("the whole output: ")[1].split(". Fix")[0])
     assert log.read_text().splitlines() == [
         "$ echo fine; touch begun",
         "fine",
