@@ -16,7 +16,7 @@ from bench.stage import Stage
 import holdfast
 from holdfast.base.ids import new_id
 from holdfast.core.model import TaskSpec
-from holdfast.store.sqlite.rows import settings_of
+from holdfast.store.sqlite.rows import encode_settings
 
 LISTED = 50  # of all tasks, how many `ps` shows: the rest are finished
 
@@ -78,7 +78,7 @@ def _home_with_tasks(scale: Scale, folder: Path) -> Path:
     finished = scale.cold_tasks - len(waiting)
     if finished:
         an_hour_ago = time.time() - 3600
-        fill(str(stage.home / "holdfast.db"), stage.repo_id, settings_of(waiting[0]), finished, an_hour_ago)
+        fill(str(stage.home / "holdfast.db"), stage.repo_id, encode_settings(waiting[0]), finished, an_hour_ago)
     stage.queue(waiting)
     return stage.home
 

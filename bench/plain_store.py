@@ -14,7 +14,7 @@ import time
 
 from holdfast.core.model import TaskSpec
 from holdfast.store.sqlite.engine.statements import migrations
-from holdfast.store.sqlite.rows import settings_of
+from holdfast.store.sqlite.rows import encode_settings
 
 ADD = """
 INSERT INTO tasks (id, seq, repo_id, prompt, agent, base_ref, strategy, priority, settings, state, reason,
@@ -51,7 +51,7 @@ class PlainStore:
     def add(self, spec: TaskSpec) -> None:
         now = time.time()
         self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute(ADD, (spec.id, self._repo, spec.prompt, spec.agent, settings_of(spec), now, now))
+        self._db.execute(ADD, (spec.id, self._repo, spec.prompt, spec.agent, encode_settings(spec), now, now))
         self._tell("task.queued", spec.id, f"Task {spec.id} queued.", {"priority": spec.priority})
         self._db.execute("COMMIT")
 

@@ -22,17 +22,17 @@ from holdfast.base.ids import new_id
 from holdfast.core.model import TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import decide
-from holdfast.core.runs.preserve import resolve
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.preserve import resolve_disposition
+from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.core.states import TaskState
-from holdfast.store.port.transaction import Grip, Host
+from holdfast.store.port.transaction import Host, Ownership
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.store.sqlite.rows import settings_of
+from holdfast.store.sqlite.rows import encode_settings
 
 OWNER = "bench"
 DONE = Verdict(outcome=Outcome.COMPLETED, reason="the command exited with code 0")
-COMPLETE = decide(DONE, (), Limits(), clock.now())  # it spends a run, as every completion does
+COMPLETE = decide(DONE, (), RetryLimits(), clock.now())  # it spends a run, as every completion does
 DBOS_PATIENCE = 120
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-bench"
@@ -64,7 +64,7 @@ class Ours:
         self._repo = store.write(lambda tx: tx.workspaces.register_repo("/bench", "/bench/.git", now)).id
         store.close()
         if history:
-            fill(store.path, self._repo, settings_of(specs(self._repo, 1)[0]), history, now.wall)
+            fill(store.path, self._repo, encode_settings(specs(self._repo, 1)[0]), history, now.wall)
 
     def round(self, callers: int, cycles: int) -> Sample:
         work = [specs(self._repo, cycles) for _ in range(callers)]
@@ -86,8 +86,8 @@ class Ours:
         await writer.write(lambda tx: tx.tasks.add(spec, clock.now()))
         task = await writer.write(lambda tx: tx.tasks.claim(OWNER, clock.now()))
         assert task is not None
-        grip = Grip(task_id=task.id, fence=task.fence, owner=OWNER)
-        fate = resolve(task.spec, TaskState.COMPLETED)
+        grip = Ownership(task_id=task.id, fence=task.fence, owner=OWNER)
+        fate = resolve_disposition(task.spec, TaskState.COMPLETED)
         await writer.write(lambda tx: tx.tasks.settle(grip, None, DONE, COMPLETE, fate, clock.now()))
 
 
@@ -97,7 +97,7 @@ class Plain:
         path = str(folder / "plain.db")
         self._store = PlainStore(path, "repo1")
         if history:
-            fill(path, "repo1", settings_of(specs("repo1", 1)[0]), history, time.time())
+            fill(path, "repo1", encode_settings(specs("repo1", 1)[0]), history, time.time())
 
     def round(self, callers: int, cycles: int) -> Sample:
         todo = iter(specs("repo1", cycles))

@@ -20,7 +20,7 @@ from holdfast.core.states import WorkspaceState
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.workspaces.git.git import Git
-from holdfast.workspaces.names import branch_of, workspace_path
+from holdfast.workspaces.names import task_branch, workspace_path
 from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 PER_FOLDER = 100
@@ -128,7 +128,7 @@ class _Ours:
             repo_id="repo",
             strategy=Strategy.WORKTREE,
             path=workspace_path(self._home, "repo", task),
-            branch=branch_of(task, 0),
+            branch=task_branch(task, 0),
             base_commit=self._base,
             state=WorkspaceState.READY,
             disposition=None,

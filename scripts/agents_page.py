@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agents.common.cli_agent import CliAgent
-from holdfast.agents.port import Permission, Surroundings, WorkOrder
+from holdfast.agents.port import HostFacts, Permission, WorkOrder
 from holdfast.agents.registry import AGENTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,7 +118,7 @@ def _section(agent: CliAgent) -> str:
             session_id=None,
             options={"permission": mode},
             new_session="SESSION",
-            surroundings=Surroundings(is_sandboxed=mode is Permission.FULL),
+            surroundings=HostFacts(is_sandboxed=mode is Permission.FULL),
             files_directory="RUN/files",
         )
         command = agent.build(order)

@@ -21,16 +21,16 @@ from tests.harness.campaign.pages import reliability as campaign_words
 from holdfast.base.instant import Instant
 from holdfast.cli.help.pages import PAGES, description_of
 from holdfast.cli.main import COMMANDS, parser_of
-from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, shown, variable_of
+from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, format_value, variable_name
 from holdfast.config.tables.schedule_keys import KEYS, MEANINGS
 from holdfast.config.tables.workflow_keys import MEANINGS as STAGE_MEANINGS
-from holdfast.config.values import takes
+from holdfast.config.values import describe_parser
 from holdfast.core.dispatch.workers import WORKER_MOVES
 from holdfast.core.event_kinds import EVENTS
 from holdfast.core.model import TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import POLICY, Action, Decision, Rule, decide
-from holdfast.core.runs.retry_budgets import Budget, Limits, Spend
+from holdfast.core.runs.policy import POLICY, Decision, PolicyAction, Rule, decide
+from holdfast.core.runs.retry_budgets import Budget, RetryLimits, Spend
 from holdfast.core.states import (
     RUN_MOVES,
     TASK_MOVES,
@@ -133,8 +133,9 @@ def states_page() -> str:
             "## Budgets",
             _budget_table(),
             f"Delays double from {duration(_decided(Outcome.TIMEOUT).delay)} (while a provider is down from"
-            f" {duration(_decided(Outcome.OVERLOADED).delay)}), with jitter, up to {duration(Limits().backoff_cap)}."
-            f" A limit without a known reset time is held for {duration(Limits().default_hold)}.",
+            f" {duration(_decided(Outcome.OVERLOADED).delay)}), with jitter,"
+            f" up to {duration(RetryLimits().backoff_cap)}."
+            f" A limit without a known reset time is held for {duration(RetryLimits().default_hold)}.",
         ]
     )
 
@@ -156,17 +157,17 @@ def _moves(moves: Mapping[S, Mapping[S, str]]) -> str:
 
 NOW = Instant(wall=1e9, boottime=1e9, boot_id="any")
 ACTIONS = {
-    Action.COMPLETE: "completed",
-    Action.FAIL: "failed",
-    Action.REQUEUE: "requeued",
-    Action.PAUSE: "paused",
-    Action.CANCEL: "cancelled",
-    Action.FREEZE: "frozen: not requeued, workspace kept",
+    PolicyAction.COMPLETE: "completed",
+    PolicyAction.FAIL: "failed",
+    PolicyAction.REQUEUE: "requeued",
+    PolicyAction.PAUSE: "paused",
+    PolicyAction.CANCEL: "cancelled",
+    PolicyAction.FREEZE: "frozen: not requeued, workspace kept",
 }
 
 
 def _decided(outcome: Outcome, ledger: Sequence[Spend] = ()) -> Decision:
-    return decide(Verdict(outcome=outcome, reason=""), ledger, Limits(), NOW)
+    return decide(Verdict(outcome=outcome, reason=""), ledger, RetryLimits(), NOW)
 
 
 def _policy_table() -> str:
@@ -183,7 +184,7 @@ def _policy_table() -> str:
 
 def _policy_row(rule: Rule, outcomes: list[Outcome]) -> tuple[str, str, str, str, str]:
     first_time = _decided(outcomes[0])
-    goes_on = first_time.action in (Action.REQUEUE, Action.PAUSE)
+    goes_on = first_time.action in (PolicyAction.REQUEUE, PolicyAction.PAUSE)
     session = "–" if not goes_on else "continued" if rule.keeps_session else "new, with a hand-over"
     resumed = first_time.resume_after is not None
     spends = code(rule.spends) + (", and `resume` when resumed" if resumed else "")
@@ -206,7 +207,7 @@ def _spent_out(outcome: Outcome, rule: Rule) -> list[str]:
     """Asks the policy itself, with a ledger in which that budget is long gone."""
     found = []
     for budget in rule.spends:
-        limits = Limits()
+        limits = RetryLimits()
         at = Instant(wall=NOW.wall, boottime=NOW.boottime - limits.outage, boot_id=NOW.boot_id)
         long_gone = [Spend(budget=budget, at=at if budget is Budget.OUTAGE else NOW)] * 1000
         decision = _decided(outcome, long_gone)
@@ -218,7 +219,7 @@ def _spent_out(outcome: Outcome, rule: Rule) -> list[str]:
 
 
 def _budget_table() -> str:
-    limits = Limits()
+    limits = RetryLimits()
     resumes = next(field.default for field in fields(TaskSpec) if field.name == "max_resumes")
     default = {
         Budget.RUNS: number(limits.runs),
@@ -267,12 +268,12 @@ def settings_page() -> str:
     rows = [
         (
             f"`{key}`",
-            takes(setting.parse),
-            "unset" if setting.default is None else f"`{shown(key, setting.default)}`",
+            describe_parser(setting.parse),
+            "unset" if setting.default is None else f"`{format_value(key, setting.default)}`",
             setting.meaning,
             "trusted" if setting.needs_trust else "no" if setting.user_only else "yes",
             "at once" if setting.reload else "at the next start" if setting.user_only == OF_THE_SUPERVISOR else "–",
-            f"`{variable_of(key)}`",
+            f"`{variable_name(key)}`",
         )
         for key, setting in SETTINGS.items()
     ]

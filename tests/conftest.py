@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.fleet import Fleet, processes_of
 
-from holdfast.processes.cgroups import Bases
+from holdfast.processes.cgroups import CgroupRecord
 
 # What an example takes is the machine's business, where others are at work: no deadline. And the same examples in every
 # run: what a new one finds is for the campaigns (`make faults-long` gives a seed), not for who changed something else.
@@ -41,5 +41,5 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     if made.home.is_dir():
-        Bases(str(made.home)).abandon()
+        CgroupRecord(str(made.home)).abandon()
     assert not left, f"the test left processes behind: {left}"

@@ -18,10 +18,10 @@ from holdfast.core.model import Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
-from holdfast.store.port.transaction import Grip, Host
+from holdfast.store.port.transaction import Host, Ownership
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.workspaces.git.git import Git
-from holdfast.workspaces.names import branch_of, workspace_path
+from holdfast.workspaces.names import task_branch, workspace_path
 from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 
@@ -78,14 +78,14 @@ async def _leak(fleet: Fleet, count: int) -> list[str]:
         task = store.write(lambda tx: tx.tasks.claim(host.id, clock.now()))
         assert task is not None
         repo = store.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))  # noqa: B023 - run at once
-        grip = Grip(task_id=task.id, fence=task.fence, owner=host.id)
+        grip = Ownership(task_id=task.id, fence=task.fence, owner=host.id)
         workspace = Workspace(
             id=new_id(),
             task_id=task.id,
             repo_id=repo.id,
             strategy=task.spec.strategy,
             path=workspace_path(home, repo.id, task.id),
-            branch=branch_of(task.id, 0),
+            branch=task_branch(task.id, 0),
             base_commit=base,
             state=WorkspaceState.INTENDED,
             disposition=None,
@@ -97,7 +97,7 @@ async def _leak(fleet: Fleet, count: int) -> list[str]:
     return tasks
 
 
-def _intend(tx: object, grip: Grip, workspace: Workspace) -> None:
+def _intend(tx: object, grip: Ownership, workspace: Workspace) -> None:
     from holdfast.store.sqlite.transaction import SqliteTransaction
 
     assert isinstance(tx, SqliteTransaction)

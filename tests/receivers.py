@@ -34,7 +34,7 @@ class WebReceiver:
     retry_after: str = ""
     port: int = 0
     received: list[Received] = field(default_factory=list)
-    let_go: threading.Event = field(default_factory=threading.Event)
+    release_lost_task: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
@@ -44,7 +44,7 @@ class WebReceiver:
         body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         self.received.append(Received(handler.path, dict(handler.headers), body))
         if self.behaviour == "hang":
-            self.let_go.wait(60)
+            self.release_lost_task.wait(60)
         if self.behaviour in ("hang", "close"):
             return
         if self.behaviour == "redirect":
@@ -56,7 +56,7 @@ class WebReceiver:
             self._say(handler, 500, b"x" * FLOOD)
         elif self.behaviour == "drip":
             handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
-            while not self.let_go.wait(0.05):
+            while not self.release_lost_task.wait(0.05):
                 handler.wfile.write(b"X-Slow: 1\r\n")
                 handler.wfile.flush()
         else:
@@ -90,7 +90,7 @@ def web_receiver(behaviour: str = "take") -> Iterator[WebReceiver]:
     try:
         yield receiver
     finally:
-        receiver.let_go.set()
+        receiver.release_lost_task.set()
         server.shutdown()
         server.server_close()
         serving.join()

@@ -260,7 +260,7 @@ class Soak:
         self.supervisors.append(process)
         return process
 
-    def living(self) -> list[subprocess.Popen[bytes]]:
+    def unfrozen(self) -> list[subprocess.Popen[bytes]]:
         self.supervisors = [process for process in self.supervisors if process.poll() is None]
         return self.supervisors
 
@@ -284,7 +284,7 @@ class Soak:
             ["agent"] * 6 + ["git"] * 5 + ["supervisor"] * 4 + ["keeper"] * 3 + ["other", "term", "down"]
         )
         if kind in ("supervisor", "term"):
-            for process in self.living():
+            for process in self.unfrozen():
                 process.send_signal(signal.SIGKILL if kind == "supervisor" else signal.SIGTERM)
         elif kind == "down":
             self.holdfast("down", *dice.choice([[], ["--now"], ["--keep-agents"]]), timeout=60)
@@ -364,7 +364,7 @@ class Soak:
         self.stop.wait(self.dice.uniform(0, 0.8))
 
     def _kills(self) -> None:
-        if not self.living():
+        if not self.unfrozen():
             self.stop.wait(self.dice.choice([0, 0, 1, 4]))
             self.up()
             if self.dice.random() < 0.2:
@@ -388,7 +388,7 @@ class Soak:
                     self.trouble(f"never ended: {self.holdfast('why', task['id'])[1]}")
                 break
             time.sleep(1)
-        for process in self.living():
+        for process in self.unfrozen():
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=60)
         last = self.up("--idle-exit", "1s")
@@ -401,7 +401,7 @@ class Soak:
 
     def _open_all(self) -> list[dict[str, Any]]:
         """What has not ended yet."""
-        if not self.living():
+        if not self.unfrozen():
             self.up()
         for name in ("web", "spare"):
             self.holdfast("worker", "restart", name)
@@ -447,7 +447,7 @@ def soak(root: Path, seed: int, seconds: float) -> list[str]:
             print(f"seed {seed}: {states}, {len(played.actions)} actions, {len(receiver.received)} notices", flush=True)
             return [*played.troubles, *check(played)]
         finally:
-            for process in played.living():
+            for process in played.unfrozen():
                 process.kill()
                 process.wait()
 
@@ -460,8 +460,8 @@ def main() -> None:
     given = parser.parse_args()
     root = given.root or Path(tempfile.mkdtemp(prefix="soak-"))
     root.mkdir(exist_ok=True)
-    print(f"seed {given.seed}, in {root}", flush=True)
-    found = soak(root, given.seed, given.seconds)
+    print(f"seed {given.start_from_head}, in {root}", flush=True)
+    found = soak(root, given.start_from_head, given.seconds)
     for line in found:
         print("FOUND", line)
     raise SystemExit(bool(found))

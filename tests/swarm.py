@@ -7,18 +7,18 @@ from typing import Any
 
 from tests.fleet import Fleet, wait_until
 
-from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft, WorkflowDraft
 
 
-def draft(scripts: Mapping[str, str], *, name: str = "swarm", timeout: float = 60.0, **options: Any) -> Draft:
+def draft(scripts: Mapping[str, str], *, name: str = "swarm", timeout: float = 60.0, **options: Any) -> WorkflowDraft:
     members = tuple(
         MemberDraft(name=member, chosen=AgentChoice(command=("sh", "-c", script))) for member, script in scripts.items()
     )
     stage = StageDraft(name="review", prompt="Look, {{ member }}.", members=members, timeout=timeout, **options)
-    return Draft(name=name, stages=(stage,))
+    return WorkflowDraft(name=name, stages=(stage,))
 
 
-def queue_swarm(fleet: Fleet, workflow: Draft, **options: Any) -> str:
+def queue_swarm(fleet: Fleet, workflow: WorkflowDraft, **options: Any) -> str:
     from holdfast.api.commands import Commands, NewTask
 
     with fleet.as_its_user():

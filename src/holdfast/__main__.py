@@ -14,9 +14,9 @@ def main() -> None:
         settle_in()
         code = run(sys.argv[1:])
     except (MemoryError, RuntimeError, ImportError, SystemError) as error:  # on the way there, or while it was told
-        if not low_memory.is_starved(error):
+        if not low_memory.is_out_of_memory(error):
             raise
-        code = low_memory.tell()
+        code = low_memory.report_low_memory()
     sys.exit(code)
 
 

@@ -26,7 +26,7 @@ from tests.harness.recordings import GOLDEN, RECORDED_AT, Recording, judged, lin
 
 from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.agents.registry import AGENTS
-from holdfast.core.agents.events import AgentEvent, Failure, Raw, Retry
+from holdfast.core.agents.events import AgentEvent, AgentFailure, RawLine, Retry
 
 __all__ = ["GOLDEN", "RECORDED_AT", "Recording", "events_of", "judged", "lines_of", "recordings"]
 
@@ -40,8 +40,8 @@ def events_of(agent: AgentAdapter, recording: Recording) -> list[str]:
         for number, line in enumerate(lines_of(output), 1):
             events = agent.parse(line, stream)
             for event in events:
-                assert not isinstance(event, Raw) or event.text == line, "a raw line is kept as it is"
-            told = [_told(event) for event in events if not isinstance(event, Raw)]
+                assert not isinstance(event, RawLine) or event.text == line, "a raw line is kept as it is"
+            told = [_told(event) for event in events if not isinstance(event, RawLine)]
             if told:
                 written.append(json.dumps({"line": f"{stream}:{number}", "events": told}, ensure_ascii=False))
     return written
@@ -54,7 +54,7 @@ def _told(event: AgentEvent) -> dict[str, object]:
         value = getattr(event, field.name)
         if field.default is MISSING or value != field.default:
             told[field.name] = f"{value[:LONGEST]}…" if isinstance(value, str) and len(value) > LONGEST else value
-    if isinstance(event, Failure | Retry) and event.reset is not None and event.reset == event.message:
+    if isinstance(event, AgentFailure | Retry) and event.reset is not None and event.reset == event.message:
         told["reset"] = "as in its message"
     return told
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.agents.aider import AIDER
-from holdfast.agents.port import Account, Ended, Stream, WorkOrder
+from holdfast.agents.port import Account, EndedRun, Stream, WorkOrder
 from holdfast.core.agents.events import Usage
-from holdfast.core.health.signs import Talk
-from holdfast.core.health.stalled import PlightKind
+from holdfast.core.health.signs import AgentActivity
+from holdfast.core.health.stalled import StallKind
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 TOKENS = "Tokens: 2.3k sent, 1,100 cache write, 1.1k cache hit, 42 received. Cost: $0.0012 message, $0.03 session."
@@ -32,7 +32,7 @@ def order(prompt: str = "do it", **options: object) -> WorkOrder:
 
 def judged(*lines: str, code: int = 0, errors: str = "") -> Verdict:
     end = ProcessEnd(cause=Cause.EXITED, code=code)
-    return AIDER.judge(Ended(end=end, output=lines, error_tail=errors, errors=errors.splitlines(), at=0.0))
+    return AIDER.judge(EndedRun(end=end, output=lines, error_tail=errors, errors=errors.splitlines(), at=0.0))
 
 
 def test_its_prompt_and_its_files_are_the_runs_own() -> None:
@@ -99,8 +99,8 @@ def test_tokens_and_cost() -> None:
     assert usage == Usage(input=2300, output=42, cached=1100, cost_usd=0.0012)
 
 
-def heard(*lines: str) -> Talk:
-    talk = Talk()
+def heard(*lines: str) -> AgentActivity:
+    talk = AgentActivity()
     for at, line in enumerate(lines):
         for sign in AIDER.signs(line, Stream.OUT):
             talk.hear(sign, float(at))
@@ -112,7 +112,7 @@ def test_nothing_that_it_prints_ends_a_run_at_once() -> None:
     for line in (LOGIN, LIMIT, "Traceback (most recent call last):"):
         plight = heard("well", line).plight
         assert plight is not None
-        assert plight.kind is PlightKind.RETRYING
+        assert plight.kind is StallKind.RETRYING
         assert heard("well", line, TOKENS).plight is None
 
 

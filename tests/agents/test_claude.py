@@ -10,18 +10,18 @@ import pytest
 from tests.agents.recordings import RECORDED_AT, judged
 
 from holdfast.agents.claude import CLAUDE
-from holdfast.agents.port import Account, Permission, Stream, Surroundings, WorkOrder
+from holdfast.agents.port import Account, HostFacts, Permission, Stream, WorkOrder
 from holdfast.core.agents.events import LimitNotice, ToolStarted
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 EXITED = ProcessEnd(cause=Cause.EXITED, code=0)
 FAILED = ProcessEnd(cause=Cause.EXITED, code=1)
-SANDBOX = Surroundings(is_root=True, is_sandboxed=True)
+SANDBOX = HostFacts(is_root=True, is_sandboxed=True)
 INIT = {"type": "system", "subtype": "init", "session_id": "s1", "model": "opus"}
 
 
 def order(session: str | None = None, **options: Any) -> WorkOrder:
-    surroundings = options.pop("surroundings", Surroundings())
+    surroundings = options.pop("surroundings", HostFacts())
     account = options.pop("account", Account())
     return WorkOrder(
         prompt="do it",
@@ -69,12 +69,12 @@ def test_a_new_session_gets_our_id_and_an_old_one_is_resumed() -> None:
 
 def test_full_permissions_for_root_need_a_sandbox_and_are_never_silent() -> None:
     full = {"permission": Permission.FULL}
-    refusal = CLAUDE.problem(full, Surroundings(is_root=True))
+    refusal = CLAUDE.problem(full, HostFacts(is_root=True))
     assert refusal is not None
     assert "permissions.sandbox" in refusal
     assert "container" in refusal
-    assert CLAUDE.problem(full, Surroundings()) is None
-    assert CLAUDE.problem({}, Surroundings(is_root=True)) is None
+    assert CLAUDE.problem(full, HostFacts()) is None
+    assert CLAUDE.problem({}, HostFacts(is_root=True)) is None
     command = CLAUDE.build(order(permission="full", surroundings=SANDBOX))
     assert "--dangerously-skip-permissions" in command.argv
     assert command.env["IS_SANDBOX"] == "1"

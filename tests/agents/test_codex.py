@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from holdfast.agents.codex import CODEX, NO_COMMITS, READ_RULES
-from holdfast.agents.port import Account, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agents.events import Failure, Retry, ToolFinished, ToolStarted, Trouble
+from holdfast.agents.port import Account, EndedRun, HostFacts, Stream, WorkOrder
+from holdfast.core.agents.events import AgentFailure, AgentTrouble, Retry, ToolFinished, ToolStarted
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 SESSION = "01a1dd28-6da5-7333-bfe1-95c330bc0eb7"
@@ -87,45 +87,51 @@ def test_an_account_with_its_own_address_has_its_own_provider_with_few_retries()
 
 def test_without_namespaces_only_full_permission_is_accepted() -> None:
     """There its sandbox cannot start: every command would fail, and the turn be a success all the same."""
-    bare = Surroundings(is_root=True, has_namespaces=False)
+    bare = HostFacts(is_root=True, has_namespaces=False)
     assert "--permission full" in (CODEX.problem({"permission": "edit"}, bare) or "")
     assert CODEX.problem({"permission": "full"}, bare) is None
-    assert CODEX.problem({"permission": "read"}, Surroundings(is_root=True)) is None
+    assert CODEX.problem({"permission": "read"}, HostFacts(is_root=True)) is None
 
 
 @pytest.mark.parametrize(
     ("message", "trouble"),
     [
-        ("unexpected status 401 Unauthorized: Missing bearer or basic authentication in header", Trouble.AUTH),
-        ("unexpected status 403 Forbidden: no", Trouble.AUTH),
-        ("Your access token could not be refreshed because your refresh token was already used.", Trouble.AUTH),
-        ("Missing environment variable: `OPENAI_API_KEY`.", Trouble.AUTH),
+        ("unexpected status 401 Unauthorized: Missing bearer or basic authentication in header", AgentTrouble.AUTH),
+        ("unexpected status 403 Forbidden: no", AgentTrouble.AUTH),
+        ("Your access token could not be refreshed because your refresh token was already used.", AgentTrouble.AUTH),
+        ("Missing environment variable: `OPENAI_API_KEY`.", AgentTrouble.AUTH),
         (
             "You’ve hit your usage limit for gpt-x. Switch to another model now, or try again in 3 days",
-            Trouble.USAGE_LIMIT,
+            AgentTrouble.USAGE_LIMIT,
         ),
-        ("Your workspace is out of credits. Add credits to continue.", Trouble.BILLING),
-        ("To use Codex with your ChatGPT plan, upgrade to Plus: https://chatgpt.com/pricing.", Trouble.BILLING),
-        ("Quota exceeded. Check your plan and billing details.", Trouble.BILLING),
-        ("Codex ran out of room in the model's context window. Start a new thread.", Trouble.CONTEXT),
-        ("exceeded retry limit, last status: 503 Service Unavailable, request id: 429", Trouble.OVERLOADED),
-        ("unexpected status 404 Not Found: no such model, url: http://h/rate-limit/429/v1/responses", Trouble.OTHER),
-        ("Selected model is at capacity. Please try a different model.", Trouble.OVERLOADED),
-        ("stream disconnected before completion: idle timeout waiting for SSE", Trouble.NETWORK),
-        ('{"error":{"message":"too big","code":"context_length_exceeded"}}', Trouble.CONTEXT),
-        ("stream disconnected before completion: Incomplete response returned, reason: content_filter", Trouble.OTHER),
-        ("interrupted (Ctrl-C). Something went wrong? Hit `/feedback` to report the issue.", Trouble.INTERRUPTED),
-        ("turn aborted. Something went wrong? Hit `/feedback` to report the issue.", Trouble.INTERRUPTED),
-        ("required MCP servers failed to initialize: x: connection closed, 401", Trouble.OTHER),
-        ("shared rollout token budget exhausted", Trouble.BUDGET),
-        ("something unheard of", Trouble.OTHER),
-        ("", Trouble.OTHER),
+        ("Your workspace is out of credits. Add credits to continue.", AgentTrouble.BILLING),
+        ("To use Codex with your ChatGPT plan, upgrade to Plus: https://chatgpt.com/pricing.", AgentTrouble.BILLING),
+        ("Quota exceeded. Check your plan and billing details.", AgentTrouble.BILLING),
+        ("Codex ran out of room in the model's context window. Start a new thread.", AgentTrouble.CONTEXT),
+        ("exceeded retry limit, last status: 503 Service Unavailable, request id: 429", AgentTrouble.OVERLOADED),
+        (
+            "unexpected status 404 Not Found: no such model, url: http://h/rate-limit/429/v1/responses",
+            AgentTrouble.OTHER,
+        ),
+        ("Selected model is at capacity. Please try a different model.", AgentTrouble.OVERLOADED),
+        ("stream disconnected before completion: idle timeout waiting for SSE", AgentTrouble.NETWORK),
+        ('{"error":{"message":"too big","code":"context_length_exceeded"}}', AgentTrouble.CONTEXT),
+        (
+            "stream disconnected before completion: Incomplete response returned, reason: content_filter",
+            AgentTrouble.OTHER,
+        ),
+        ("interrupted (Ctrl-C). Something went wrong? Hit `/feedback` to report the issue.", AgentTrouble.INTERRUPTED),
+        ("turn aborted. Something went wrong? Hit `/feedback` to report the issue.", AgentTrouble.INTERRUPTED),
+        ("required MCP servers failed to initialize: x: connection closed, 401", AgentTrouble.OTHER),
+        ("shared rollout token budget exhausted", AgentTrouble.BUDGET),
+        ("something unheard of", AgentTrouble.OTHER),
+        ("", AgentTrouble.OTHER),
     ],
 )
-def test_errors_by_their_structure(message: str, trouble: Trouble) -> None:
+def test_errors_by_their_structure(message: str, trouble: AgentTrouble) -> None:
     """The same words are a failure in `turn.failed` and in `error`, and a retry behind `Reconnecting...`."""
     (failed,) = CODEX.parse(json.dumps({"type": "turn.failed", "error": {"message": message}}), Stream.OUT)
-    assert isinstance(failed, Failure)
+    assert isinstance(failed, AgentFailure)
     assert (failed.trouble, failed.is_fatal) == (trouble, True)
     again = {"type": "error", "message": f"Reconnecting... 2/5 ({message})"}
     (retried,) = CODEX.parse(json.dumps(again), Stream.OUT)
@@ -180,7 +186,7 @@ def test_a_sandbox_that_cannot_start_is_no_success() -> None:
 
 def judged(error_tail: str, *lines: str, code: int = 1) -> Verdict:
     end = ProcessEnd(cause=Cause.EXITED, code=code)
-    return CODEX.judge(Ended(end=end, output=lines, error_tail=error_tail, errors=error_tail.splitlines(), at=0.0))
+    return CODEX.judge(EndedRun(end=end, output=lines, error_tail=error_tail, errors=error_tail.splitlines(), at=0.0))
 
 
 def test_more_last_words_on_standard_error() -> None:

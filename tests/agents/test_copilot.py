@@ -7,8 +7,8 @@ import json
 import pytest
 
 from holdfast.agents.copilot import COPILOT
-from holdfast.agents.port import Account, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agents.events import Failure, LimitNotice, Retry, Trouble
+from holdfast.agents.port import Account, EndedRun, HostFacts, Stream, WorkOrder
+from holdfast.core.agents.events import AgentFailure, AgentTrouble, LimitNotice, Retry
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 SESSION = "390c10a5-5eeb-4407-9432-9c24fe6a7e81"
@@ -24,7 +24,7 @@ def order(session: str | None = None, account: Account | None = None, left: str 
         options=options,
         new_session=NEW,
         account=account or Account(name="a"),
-        left_directory=left,
+        result_directory=left,
     )
 
 
@@ -39,7 +39,7 @@ def result(code: object = 0) -> str:
 def judged(output: list[str], code: int = 1, errors: tuple[str, ...] = (), left: str = "") -> Verdict:
     end = ProcessEnd(cause=Cause.EXITED, code=code)
     found = {"usage.json": left} if left else {}
-    ended = Ended(end=end, output=output, errors=errors, error_tail="", at=AT, left=found, new_session=NEW)
+    ended = EndedRun(end=end, output=output, errors=errors, error_tail="", at=AT, left=found, new_session=NEW)
     return COPILOT.judge(ended)
 
 
@@ -71,7 +71,7 @@ def test_permissions(mode: str | None, flags: set[str]) -> None:
     command = COPILOT.build(order(permission=mode))
     assert {word for word in command.argv if word.startswith(("--allow", "--deny"))} == flags
     assert command.env.get("COPILOT_ALLOW_ALL") == (None if mode == "full" else "false")
-    assert COPILOT.problem({"permission": mode}, Surroundings(is_root=True)) is None
+    assert COPILOT.problem({"permission": mode}, HostFacts(is_root=True)) is None
 
 
 def test_an_account_with_its_own_address_talks_to_nobody_else() -> None:
@@ -135,8 +135,8 @@ BODY = json.dumps(
 @pytest.mark.parametrize(
     ("data", "trouble", "reset"),
     [
-        ({"errorType": "authentication", "statusCode": 401, "message": "no"}, Trouble.AUTH, None),
-        ({"errorType": "quota", "message": "You have no premium requests left"}, Trouble.USAGE_LIMIT, None),
+        ({"errorType": "authentication", "statusCode": 401, "message": "no"}, AgentTrouble.AUTH, None),
+        ({"errorType": "quota", "message": "You have no premium requests left"}, AgentTrouble.USAGE_LIMIT, None),
         ({"errorType": "rate_limit", "statusCode": 429, "message": "429 slow, try again in 60s"}, "rate_limit", 60.0),
         (
             {
@@ -144,28 +144,40 @@ BODY = json.dumps(
                 "statusCode": 429,
                 "message": "retried 5 times (total retry wait time: 11.03 seconds) Last error: 429 Slow down",
             },
-            Trouble.RATE_LIMIT,
+            AgentTrouble.RATE_LIMIT,
             None,
         ),
         ({"errorType": "rate_limit", "statusCode": 429, "message": "exceeded your current quota"}, "billing", None),
-        ({"errorType": "query", "statusCode": 400, "message": "maximum context length"}, Trouble.CONTEXT, None),
-        ({"errorType": "query", "message": "Last error: error decoding response body: EOF"}, Trouble.NETWORK, None),
-        ({"errorType": "query", "message": "Could not connect to http://127.0.0.1:9/429/v1."}, Trouble.NETWORK, None),
-        ({"errorType": "query", "statusCode": 529, "message": "529 Overloaded"}, Trouble.OVERLOADED, None),
+        ({"errorType": "query", "statusCode": 400, "message": "maximum context length"}, AgentTrouble.CONTEXT, None),
+        (
+            {"errorType": "query", "message": "Last error: error decoding response body: EOF"},
+            AgentTrouble.NETWORK,
+            None,
+        ),
+        (
+            {"errorType": "query", "message": "Could not connect to http://127.0.0.1:9/429/v1."},
+            AgentTrouble.NETWORK,
+            None,
+        ),
+        ({"errorType": "query", "statusCode": 529, "message": "529 Overloaded"}, AgentTrouble.OVERLOADED, None),
         (
             {"errorType": "rate_limit", "errorCode": "user_weekly_rate_limited", "message": "in 60s"},
             "usage_limit",
             None,
         ),
-        ({"errorType": "quota", "errorCode": "session_quota_exceeded", "message": "spending"}, Trouble.BUDGET, None),
-        ({"errorType": "quota", "errorCode": "billing_not_configured", "message": "x"}, Trouble.BILLING, None),
-        ({"errorType": 7, "statusCode": "x", "message": None}, Trouble.OTHER, None),
+        (
+            {"errorType": "quota", "errorCode": "session_quota_exceeded", "message": "spending"},
+            AgentTrouble.BUDGET,
+            None,
+        ),
+        ({"errorType": "quota", "errorCode": "billing_not_configured", "message": "x"}, AgentTrouble.BILLING, None),
+        ({"errorType": 7, "statusCode": "x", "message": None}, AgentTrouble.OTHER, None),
     ],
 )
-def test_what_an_error_is(data: dict[str, object], trouble: Trouble, reset: float | None) -> None:
+def test_what_an_error_is(data: dict[str, object], trouble: AgentTrouble, reset: float | None) -> None:
     line = event("session.error", **data)
     (failure,) = COPILOT.parse(line, Stream.OUT)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, AgentFailure)
     assert failure.trouble == trouble
     assert judged([line, result(1)]).resets_at == (None if reset is None else AT + reset)
 
@@ -174,7 +186,7 @@ def test_a_spent_plan_is_known_at_the_first_try_and_with_its_end() -> None:
     """It would try for a minute; and its last error no longer says when the limit ends."""
     call = event("model.call_failure", statusCode=429, errorType="usage_limit_reached", errorMessage=BODY)
     failure, notice = COPILOT.parse(call, Stream.OUT)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, AgentFailure)
     assert isinstance(notice, LimitNotice)
     last = event(
         "session.error", errorType="rate_limit", statusCode=429, message="429 The usage limit has been reached"
@@ -195,12 +207,12 @@ def test_what_it_waited_for_is_known_though_it_was_aborted() -> None:
 @pytest.mark.parametrize(
     ("data", "trouble"),
     [
-        ({"statusCode": 429, "errorCode": "rate_limit_exceeded", "errorMessage": "{}"}, Trouble.RATE_LIMIT),
-        ({"failureKind": "transport", "errorMessage": '"odd"'}, Trouble.NETWORK),
-        ({"statusCode": 429, "errorType": "usage_limit_reached", "source": "subagent"}, Trouble.USAGE_LIMIT),
+        ({"statusCode": 429, "errorCode": "rate_limit_exceeded", "errorMessage": "{}"}, AgentTrouble.RATE_LIMIT),
+        ({"failureKind": "transport", "errorMessage": '"odd"'}, AgentTrouble.NETWORK),
+        ({"statusCode": 429, "errorType": "usage_limit_reached", "source": "subagent"}, AgentTrouble.USAGE_LIMIT),
     ],
 )
-def test_one_failed_call_is_only_a_try(data: dict[str, object], trouble: Trouble) -> None:
+def test_one_failed_call_is_only_a_try(data: dict[str, object], trouble: AgentTrouble) -> None:
     (retry,) = COPILOT.parse(event("model.call_failure", retryAttempt=2, **data), Stream.OUT)
     assert isinstance(retry, Retry)
     assert (retry.trouble, retry.attempt) == (trouble, 3)

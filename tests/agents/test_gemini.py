@@ -8,8 +8,8 @@ import json
 import pytest
 
 from holdfast.agents.gemini import GEMINI
-from holdfast.agents.port import Account, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agents.events import Raw, Retry, Text, ToolStarted, Trouble
+from holdfast.agents.port import Account, EndedRun, HostFacts, Stream, WorkOrder
+from holdfast.core.agents.events import AgentText, AgentTrouble, RawLine, Retry, ToolStarted
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 SESSION = "b0cec9c1-605e-487b-970c-17b91fc0cb20"
@@ -32,7 +32,7 @@ def order(session: str | None = None, account: Account | None = None, **options:
 
 def judged(*events: object, code: int = 0, errors: str = "") -> Verdict:
     return GEMINI.judge(
-        Ended(
+        EndedRun(
             end=ProcessEnd(cause=Cause.EXITED, code=code),
             output=[json.dumps(event) for event in events],
             errors=errors.splitlines(),
@@ -83,8 +83,8 @@ def test_an_account_of_its_own() -> None:
 
 
 def test_what_it_cannot_be_given() -> None:
-    assert "--max-turns" in (GEMINI.problem({"max_turns": 3}, Surroundings()) or "")
-    assert GEMINI.problem({"permission": "full"}, Surroundings(is_root=True)) is None  # it does not mind root
+    assert "--max-turns" in (GEMINI.problem({"max_turns": 3}, HostFacts()) or "")
+    assert GEMINI.problem({"permission": "full"}, HostFacts(is_root=True)) is None  # it does not mind root
 
 
 @pytest.mark.parametrize(
@@ -171,16 +171,16 @@ def test_its_success_is_not_believed_when_it_asked_no_model() -> None:
         (
             'Attempt 3 failed with status 529. Retrying with backoff... _ApiError: {"error":{"code":529,'
             '"message":"Overloaded","status":"UNAVAILABLE","details":[]}}',
-            Retry(trouble=Trouble.OVERLOADED, attempt=3, status=529, message="Overloaded"),
+            Retry(trouble=AgentTrouble.OVERLOADED, attempt=3, status=529, message="Overloaded"),
         ),
         (
             "Attempt 1 failed. Retrying with backoff... Error: exception TypeError: fetch failed sending request",
-            Retry(trouble=Trouble.NETWORK, attempt=1, message="exception TypeError: fetch failed sending request"),
+            Retry(trouble=AgentTrouble.NETWORK, attempt=1, message="exception TypeError: fetch failed sending request"),
         ),
         (
             "Attempt 2 failed: You exceeded your current quota. Please retry in 2s.. Retrying after 5199ms...",
             Retry(
-                trouble=Trouble.RATE_LIMIT,
+                trouble=AgentTrouble.RATE_LIMIT,
                 attempt=2,
                 status=429,
                 delay=5.199,
@@ -190,7 +190,7 @@ def test_its_success_is_not_believed_when_it_asked_no_model() -> None:
         ),
         (
             "Attempt 4 failed with 429 error (no Retry-After header). Retrying with backoff... Error: x",
-            Retry(trouble=Trouble.RATE_LIMIT, attempt=4, status=429, message="x", reset="x"),
+            Retry(trouble=AgentTrouble.RATE_LIMIT, attempt=4, status=429, message="x", reset="x"),
         ),
     ],
 )
@@ -232,7 +232,7 @@ def test_tools_are_told_in_words_for_people() -> None:
         ToolStarted(id="1", name="run_shell_command", input="make")
     ]
     assert GEMINI.parse('{"type":"message","role":"assistant","content":"a","delta":true}', Stream.OUT) == (
-        Text(text="a", is_delta=True),
+        AgentText(text="a", is_delta=True),
     )
 
 
@@ -242,5 +242,5 @@ def test_a_field_may_be_anything() -> None:
     values: list[object] = [None, 7, "x", [], {"a": [1]}, {"message": {"error": 1}}, True]
     for kind, field, value in itertools.product(kinds, fields, values):
         line = {"type": kind, "role": "assistant", field: value}
-        assert not any(isinstance(event, Raw) for event in GEMINI.parse(json.dumps(line), Stream.OUT)), line
+        assert not any(isinstance(event, RawLine) for event in GEMINI.parse(json.dumps(line), Stream.OUT)), line
         assert judged(line).outcome is not Outcome.COMPLETED, line

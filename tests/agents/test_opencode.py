@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.agents.opencode import OPENCODE, PROFILE
-from holdfast.agents.port import Account, Command, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agents.events import AgentEvent, Failure, Retry, Trouble
-from holdfast.core.health.signs import Talk
+from holdfast.agents.port import Account, AgentCommand, EndedRun, HostFacts, Stream, WorkOrder
+from holdfast.core.agents.events import AgentEvent, AgentFailure, AgentTrouble, Retry
+from holdfast.core.health.signs import AgentActivity
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 SESSION = "ses_e22df5e25ffej7jE3MKhBFhDU6"
@@ -24,7 +24,7 @@ def order(session: str | None = None, account: Account | None = None, **options:
     )
 
 
-def config(command: Command) -> dict[str, Any]:
+def config(command: AgentCommand) -> dict[str, Any]:
     found = json.loads(command.env["OPENCODE_CONFIG_CONTENT"])
     assert isinstance(found, dict)
     return found
@@ -45,7 +45,7 @@ def refused(message: str, **fields: str) -> str:
 
 def judged(output: list[str], errors: list[str], code: int | None = 1, signal: int | None = None) -> Verdict:
     end = ProcessEnd(cause=Cause.EXITED, code=code, signal=signal)
-    return OPENCODE.judge(Ended(end=end, output=output, errors=errors, error_tail="", at=AT + 600, zone="UTC"))
+    return OPENCODE.judge(EndedRun(end=end, output=output, errors=errors, error_tail="", at=AT + 600, zone="UTC"))
 
 
 def step(kind: str, reason: str = "", output: int = 42) -> str:
@@ -90,8 +90,8 @@ def test_a_restricted_agent_may_only_do_what_is_listed(mode: str | None, edit: s
 
 def test_full_permission_is_everything_and_only_by_choice() -> None:
     assert config(OPENCODE.build(order(permission="full")))["agent"][PROFILE]["permission"] == {"*": "allow"}
-    assert OPENCODE.problem({"permission": "full"}, Surroundings(is_root=True)) is None
-    assert OPENCODE.problem({"max_turns": 3}, Surroundings()) is not None
+    assert OPENCODE.problem({"permission": "full"}, HostFacts(is_root=True)) is None
+    assert OPENCODE.problem({"max_turns": 3}, HostFacts()) is not None
 
 
 @pytest.mark.parametrize(
@@ -146,38 +146,38 @@ BODY = '{"error":{"type":"usage_limit_reached","message":"The usage limit has be
 @pytest.mark.parametrize(
     ("error", "trouble", "reset"),
     [
-        (failed("APIError", message="no", statusCode=401), Trouble.AUTH, None),
-        (failed("ProviderAuthError", message="no"), Trouble.AUTH, None),
-        (failed("ContextOverflowError", message="long"), Trouble.CONTEXT, None),
-        (failed("NotFoundError", message="Session not found: ses_1"), Trouble.SESSION_LOST, None),
-        (failed("MessageAbortedError", message="Aborted"), Trouble.INTERRUPTED, None),
-        (failed("APIError", message="Slow", statusCode=429), Trouble.RATE_LIMIT, None),
+        (failed("APIError", message="no", statusCode=401), AgentTrouble.AUTH, None),
+        (failed("ProviderAuthError", message="no"), AgentTrouble.AUTH, None),
+        (failed("ContextOverflowError", message="long"), AgentTrouble.CONTEXT, None),
+        (failed("NotFoundError", message="Session not found: ses_1"), AgentTrouble.SESSION_LOST, None),
+        (failed("MessageAbortedError", message="Aborted"), AgentTrouble.INTERRUPTED, None),
+        (failed("APIError", message="Slow", statusCode=429), AgentTrouble.RATE_LIMIT, None),
         (
             failed("APIError", message="Slow", statusCode=429, responseHeaders={"retry-after": "60"}),
-            Trouble.RATE_LIMIT,
+            AgentTrouble.RATE_LIMIT,
             60.0,
         ),
         (
             failed("APIError", message="no", statusCode=429, responseBody=BODY % (AT + 7000)),
-            Trouble.USAGE_LIMIT,
+            AgentTrouble.USAGE_LIMIT,
             6400.0,
         ),
         (
             failed("APIError", message="no", statusCode=429, responseBody='{"error":{"code":"insufficient_quota"}}'),
-            Trouble.BILLING,
+            AgentTrouble.BILLING,
             None,
         ),
-        (failed("APIError", message="Overloaded", statusCode=529), Trouble.OVERLOADED, None),
-        (failed("APIError", message="Cannot connect to API: Unable to connect."), Trouble.NETWORK, None),
-        (failed("UnknownError", message="Unexpected server error.", ref="err_1"), Trouble.OTHER, None),
-        ('{"type":"error","error":7}', Trouble.OTHER, None),
+        (failed("APIError", message="Overloaded", statusCode=529), AgentTrouble.OVERLOADED, None),
+        (failed("APIError", message="Cannot connect to API: Unable to connect."), AgentTrouble.NETWORK, None),
+        (failed("UnknownError", message="Unexpected server error.", ref="err_1"), AgentTrouble.OTHER, None),
+        ('{"type":"error","error":7}', AgentTrouble.OTHER, None),
         ('{"type":"error","error":{"name":"APIError","data":{"responseHeaders":[1],"statusCode":"x"}}}', "other", None),
     ],
 )
-def test_what_an_error_is(error: str, trouble: Trouble, reset: float | None) -> None:
+def test_what_an_error_is(error: str, trouble: AgentTrouble, reset: float | None) -> None:
     """Also where a field is not what it should be."""
     failure = OPENCODE.parse(error, Stream.OUT)[-1]
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, AgentFailure)
     assert failure.trouble == trouble
     until = judged([error], []).resets_at
     assert until == (None if reset is None else AT + 600 + reset)
@@ -186,19 +186,25 @@ def test_what_an_error_is(error: str, trouble: Trouble, reset: float | None) -> 
 @pytest.mark.parametrize(
     ("line", "event"),
     [
-        (refused("The usage limit has been reached"), Failure(trouble=Trouble.USAGE_LIMIT)),
-        (refused("You exceeded your current quota, please check your billing"), Failure(trouble=Trouble.BILLING)),
-        (refused("Incorrect API key provided: x."), Failure(trouble=Trouble.AUTH)),
-        (refused("Overloaded"), Retry(trouble=Trouble.OVERLOADED)),
-        (refused("Cannot connect to API: closed"), Retry(trouble=Trouble.NETWORK)),
+        (refused("The usage limit has been reached"), AgentFailure(trouble=AgentTrouble.USAGE_LIMIT)),
+        (
+            refused("You exceeded your current quota, please check your billing"),
+            AgentFailure(trouble=AgentTrouble.BILLING),
+        ),
+        (refused("Incorrect API key provided: x."), AgentFailure(trouble=AgentTrouble.AUTH)),
+        (refused("Overloaded"), Retry(trouble=AgentTrouble.OVERLOADED)),
+        (refused("Cannot connect to API: closed"), Retry(trouble=AgentTrouble.NETWORK)),
         (
             log("stream error", error__error__message="Oh", error__error__type="server_error"),
-            Retry(trouble=Trouble.OVERLOADED),
+            Retry(trouble=AgentTrouble.OVERLOADED),
         ),
-        ("\x1b[91m\x1b[1mError: \x1b[0mSession not found", Failure(trouble=Trouble.SESSION_LOST)),
+        ("\x1b[91m\x1b[1mError: \x1b[0mSession not found", AgentFailure(trouble=AgentTrouble.SESSION_LOST)),
         ("Error: Unexpected error", None),  # a crash: it may do better next time
-        ("Error: Config file at X is not valid", Failure(trouble=Trouble.REFUSED)),
-        (log("failed", error="ProviderModelNotFoundError: Model not found: a/b."), Failure(trouble=Trouble.REFUSED)),
+        ("Error: Config file at X is not valid", AgentFailure(trouble=AgentTrouble.REFUSED)),
+        (
+            log("failed", error="ProviderModelNotFoundError: Model not found: a/b."),
+            AgentFailure(trouble=AgentTrouble.REFUSED),
+        ),
         (refused("The usage limit has been reached").replace('"false"', "true"), None),  # only the title's
         (log("share subscriber failed", cause="The usage limit has been reached"), None),
         ("The usage limit has been reached", None),
@@ -206,9 +212,9 @@ def test_what_an_error_is(error: str, trouble: Trouble, reset: float | None) -> 
     ],
 )
 def test_what_its_log_says(line: str, event: AgentEvent | None) -> None:
-    found = [one for one in OPENCODE.parse(line, Stream.ERR) if isinstance(one, Failure | Retry)]
+    found = [one for one in OPENCODE.parse(line, Stream.ERR) if isinstance(one, AgentFailure | Retry)]
     assert [(type(one), one.trouble) for one in found] == (
-        [(type(event), event.trouble)] if isinstance(event, Failure | Retry) else []
+        [(type(event), event.trouble)] if isinstance(event, AgentFailure | Retry) else []
     )
 
 
@@ -228,14 +234,14 @@ def test_a_session_is_known_before_the_model_said_a_word() -> None:
 # -- its health
 
 
-def hear(talk: Talk, line: str, stream: Stream) -> None:
+def hear(talk: AgentActivity, line: str, stream: Stream) -> None:
     for sign in OPENCODE.signs(line, stream):
         talk.hear(sign, 1.0)
 
 
 def test_a_tool_is_open_from_the_log_s_word_until_the_model_is_asked_again() -> None:
     """Its output tells of a tool only when it is over: a long one would look like a model that does not answer."""
-    talk = Talk()
+    talk = AgentActivity()
     allowed = {"permission": "bash", "pattern": "make", "action__action": "allow"}
     hear(talk, log("evaluated", **allowed), Stream.ERR)
     assert [tool.name for tool in talk.tools.values()] == ["bash"]
@@ -247,7 +253,7 @@ def test_a_tool_is_open_from_the_log_s_word_until_the_model_is_asked_again() -> 
 
 def test_steps_without_words_are_a_loop() -> None:
     """After a cut stream it asks again for ever, and each try ends with "unknown"."""
-    talk = Talk()
+    talk = AgentActivity()
     for _ in range(50):
         hear(talk, step("start"), Stream.OUT)
         hear(talk, step("finish", "unknown", output=0), Stream.OUT)
@@ -264,9 +270,11 @@ def test_a_configuration_in_the_users_environment_holds_but_for_what_is_ours() -
     mine = {"mine": {"options": {"baseURL": "http://127.0.0.1:1"}}}
     users = {"provider": mine, "autoupdate": True, "agent": {"x": {}}}
     inherited = {"OPENCODE_CONFIG_CONTENT": json.dumps(users)}
-    config = json.loads(OPENCODE.build(replace(order(), inherited=inherited)).env["OPENCODE_CONFIG_CONTENT"])
+    config = json.loads(
+        OPENCODE.build(replace(order(), inherited_environment=inherited)).env["OPENCODE_CONFIG_CONTENT"]
+    )
     assert config["provider"] == mine
     assert config["autoupdate"] is False
     assert set(config["agent"]) == {"x", "holdfast"}
-    broken = OPENCODE.build(replace(order(), inherited={"OPENCODE_CONFIG_CONTENT": "{ not json"})).env
+    broken = OPENCODE.build(replace(order(), inherited_environment={"OPENCODE_CONFIG_CONTENT": "{ not json"})).env
     assert set(json.loads(broken["OPENCODE_CONFIG_CONTENT"])) == {"autoupdate", "share", "agent"}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agents.common.provider_errors import trouble_of
-from holdfast.core.agents.events import Trouble
+from holdfast.agents.common.provider_errors import classify_error
+from holdfast.core.agents.events import AgentTrouble
 
-T = Trouble
+T = AgentTrouble
 LIMIT = {"status": 429, "code": "rate_limit"}
 BAD = {"status": 400, "code": "invalid_request_error"}
 
-ROWS: list[tuple[str, dict[str, object], Trouble]] = [
+ROWS: list[tuple[str, dict[str, object], AgentTrouble]] = [
     ("You've hit your 5-hour limit · resets 10:54pm (UTC)", LIMIT, T.USAGE_LIMIT),
     ("You've hit your org's monthly spend limit · resets Dec 1", LIMIT, T.USAGE_LIMIT),
     ("You've hit your Sonnet 4.5 limit · resets 3pm", LIMIT, T.USAGE_LIMIT),
@@ -65,8 +65,8 @@ ROWS: list[tuple[str, dict[str, object], Trouble]] = [
 
 
 @pytest.mark.parametrize(("text", "told", "trouble"), ROWS, ids=[row[0][:40] for row in ROWS])
-def test_the_trouble_of_an_error(text: str, told: dict[str, object], trouble: Trouble) -> None:
+def test_the_trouble_of_an_error(text: str, told: dict[str, object], trouble: AgentTrouble) -> None:
     """Facts: a plan's limit comes as a 429 like a full minute does; only the text tells them apart."""
     status, code = told.get("status"), told.get("code", "")
     assert isinstance(status, int | None)
-    assert trouble_of(status=status, code=str(code), text=text) is trouble
+    assert classify_error(status=status, code=str(code), text=text) is trouble

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from holdfast.agents.port import Account, Ended, Stream, Surroundings, WorkOrder
+from holdfast.agents.port import Account, EndedRun, HostFacts, Stream, WorkOrder
 from holdfast.agents.qwen import DEFAULTS, QWEN
-from holdfast.core.agents.events import Retry, Text, ToolFinished, ToolStarted, Trouble
+from holdfast.core.agents.events import AgentText, AgentTrouble, Retry, ToolFinished, ToolStarted
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 SESSION = "788a6787-dab4-4a69-ab66-bd048126f89c"
@@ -34,7 +34,7 @@ def order(session: str | None = None, account: Account | None = None, **options:
 
 def judged(*events: object, code: int = 0, errors: str = "") -> Verdict:
     return QWEN.judge(
-        Ended(
+        EndedRun(
             end=ProcessEnd(cause=Cause.EXITED, code=code),
             output=[json.dumps(event) for event in events],
             errors=errors.splitlines(),
@@ -76,7 +76,7 @@ def test_its_command(mode: str | None, wanted: str, session: str | None) -> None
     assert command.env["QWEN_CODE_SYSTEM_DEFAULTS_PATH"] == f"/r/files/{DEFAULTS}"
     assert json.loads(command.files[DEFAULTS])["model"]["generationConfig"]["maxRetries"] == 0
     assert "QWEN_HOME" not in command.env
-    assert QWEN.problem({"max_turns": 3, "permission": "full"}, Surroundings(is_root=True)) is None
+    assert QWEN.problem({"max_turns": 3, "permission": "full"}, HostFacts(is_root=True)) is None
 
 
 def test_an_account_of_its_own() -> None:
@@ -169,14 +169,14 @@ def test_its_retries() -> None:
     data = {"reason": "retry", "attempt": 1, "maxRetries": 10, "delayMs": 60000}
     event = {"type": "system", "subtype": "retry", "data": data}
     assert QWEN.parse(json.dumps(event), Stream.OUT) == (
-        Retry(trouble=Trouble.RATE_LIMIT, attempt=1, most=10, delay=60.0),
+        Retry(trouble=AgentTrouble.RATE_LIMIT, attempt=1, most=10, delay=60.0),
     )
     again = {"type": "system", "subtype": "retry", "data": {"reason": "retry", "discardedToolCalls": 0}}
-    assert QWEN.parse(json.dumps(again), Stream.OUT) == (Retry(trouble=Trouble.NETWORK),)
+    assert QWEN.parse(json.dumps(again), Stream.OUT) == (Retry(trouble=AgentTrouble.NETWORK),)
     line = "Retrying in 60s (attempt 1/10): [API Error: 429 You exceeded your current quota, please check your plan.]"
     assert QWEN.parse(line, Stream.ERR) == (
         Retry(
-            trouble=Trouble.BILLING,
+            trouble=AgentTrouble.BILLING,
             attempt=1,
             most=10,
             delay=60.0,
@@ -193,7 +193,7 @@ def test_its_retries() -> None:
 def test_tools_and_thoughts() -> None:
     use = {"type": "tool_use", "id": "1", "name": "write_file", "input": {"content": "x", "file_path": "/w/a"}}
     events = QWEN.parse(json.dumps(said({"type": "thinking", "thinking": "hm"}, use)), Stream.OUT)
-    assert events == (Text(text="hm", is_thought=True), ToolStarted(id="1", name="write_file", input="/w/a"))
+    assert events == (AgentText(text="hm", is_thought=True), ToolStarted(id="1", name="write_file", input="/w/a"))
     back = {"type": "tool_result", "tool_use_id": "1", "is_error": True, "content": [{"type": "text", "text": "no"}]}
     assert QWEN.parse(json.dumps(said(back, kind="user")), Stream.OUT) == (ToolFinished(id="1", ok=False, output="no"),)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.config.env_variables import OURS, is_ours, strangers
+from holdfast.config.env_variables import OWN_VARIABLES, is_ours, strangers
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "holdfast"
 NAMED = {
@@ -21,10 +21,10 @@ def test_every_variable_in_the_code_is_known() -> None:
 
 
 def test_nothing_is_known_that_the_code_does_not_use() -> None:
-    assert OURS - NAMED - {"HOLDFAST_CONFIG"} == set()  # that one is the settings' own
+    assert OWN_VARIABLES - NAMED - {"HOLDFAST_CONFIG"} == set()  # that one is the settings' own
 
 
 def test_slips_are_told_from_strangers() -> None:
     environment = {"HOLDFAST_AGNETS": "3", "HOLDFAST_OF_SOMEBODY_ELSE": "1", "HOLDFAST_FAULT_TRACE": "x", "PATH": "/"}
-    environment |= dict.fromkeys(OURS, "x") | {"HOLDFAST_AGENTS": "3"}
+    environment |= dict.fromkeys(OWN_VARIABLES, "x") | {"HOLDFAST_AGENTS": "3"}
     assert strangers(environment) == {"HOLDFAST_AGNETS": "HOLDFAST_AGENTS", "HOLDFAST_OF_SOMEBODY_ELSE": ""}

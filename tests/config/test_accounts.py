@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import LaunchError, UsageError
-from holdfast.config.layers import Config, merge
-from holdfast.config.read_file import read_file
-from holdfast.config.report import survey
-from holdfast.config.tables.accounts import AccountTable, holds_secrets, lines_to_show
-from holdfast.intake.accounts import UserAccounts, account_of, named_account, names_of
+from holdfast.config.layers import Config, merge_layers
+from holdfast.config.read_file import read_settings_file
+from holdfast.config.report import report_settings
+from holdfast.config.tables.accounts import AccountTable, accounts_to_show, holds_secrets
+from holdfast.intake.accounts import UserAccounts, account_names, choose_named_account, load_account
 
 SECRET = "sk-very-secret"
 
@@ -60,16 +60,16 @@ MISTAKES = {
 
 def config_of(path: Path, text: str) -> Config:
     path.write_text(text)
-    layer = read_file(str(path), of_repository=False)
+    layer = read_settings_file(str(path), of_repository=False)
     assert layer.problems == []
-    return merge([layer])
+    return merge_layers([layer])
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_has_its_line_and_shows_no_secret(tmp_path: Path, name: str) -> None:
     text, line, expected, more = MISTAKES[name]
     (tmp_path / "config.toml").write_text(text)
-    layer = read_file(str(tmp_path / "config.toml"), of_repository=False)
+    layer = read_settings_file(str(tmp_path / "config.toml"), of_repository=False)
     assert [problem.line for problem in layer.problems] == [line]
     said = str(layer.problems[0])
     assert expected in said
@@ -80,7 +80,7 @@ def test_a_mistake_has_its_line_and_shows_no_secret(tmp_path: Path, name: str) -
 
 def test_a_repository_sets_no_accounts_trusted_or_not(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text(GOOD)
-    layer = read_file(str(tmp_path / "holdfast.toml"), of_repository=True)
+    layer = read_settings_file(str(tmp_path / "holdfast.toml"), of_repository=True)
     assert [problem.line for problem in layer.problems] == [1]
     assert "never taken from a repository's file, trusted or not" in layer.problems[0].text
     assert layer.accounts == {}
@@ -89,48 +89,48 @@ def test_a_repository_sets_no_accounts_trusted_or_not(tmp_path: Path) -> None:
 def test_tables_are_read_and_secrets_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/tess")
     config = config_of(tmp_path / "config.toml", GOOD)
-    assert names_of(config, "claude") == ["default", "work", "spare"]
-    assert names_of(config, "codex") == ["default"]
-    assert names_of(config, "command") == []
+    assert account_names(config, "claude") == ["default", "work", "spare"]
+    assert account_names(config, "codex") == ["default"]
+    assert account_names(config, "command") == []
     assert UserAccounts(lambda: config).choosable("claude") == ["default", "work"]
     assert config.accounts["claude"]["work"].config_dir == "/home/tess/.claude-work"
-    shown = lines_to_show(config.accounts, reveal=False)
+    shown = accounts_to_show(config.accounts, reveal=False)
     assert shown["accounts.claude.work.base_url"] == "https://…@gateway.example"
     assert shown["accounts.claude.work.env"] == {"ANTHROPIC_API_KEY": "env:WORK_KEY", "OTHER": "…"}
     assert shown["accounts.codex.default.config_dir"] == "/srv/codex"
     assert SECRET not in str(shown)
-    assert SECRET in str(lines_to_show(config.accounts, reveal=True))
+    assert SECRET in str(accounts_to_show(config.accounts, reveal=True))
     assert holds_secrets(config.accounts)
-    assert SECRET not in repr(account_of("claude", "work", AccountTable(env={"A": SECRET})))
+    assert SECRET not in repr(load_account("claude", "work", AccountTable(env={"A": SECRET})))
 
 
 def test_secrets_are_looked_up_when_they_are_needed(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{SECRET}\n")
     table = AccountTable(env={"A": "env:WORK_KEY", "B": f"file:{tmp_path}/key", "C": "plain"})
-    found = account_of("claude", "work", table, {"WORK_KEY": "from outside"})
+    found = load_account("claude", "work", table, {"WORK_KEY": "from outside"})
     assert found.env == {"A": "from outside", "B": SECRET, "C": "plain"}
     with pytest.raises(LaunchError, match=r"accounts\.claude\.work\.env\.A names the variable WORK_KEY"):
-        account_of("claude", "work", table, {})
+        load_account("claude", "work", table, {})
     gone = AccountTable(env={"B": f"file:{tmp_path}/gone"})
     with pytest.raises(LaunchError, match="gone: No such file or directory"):
-        account_of("claude", "work", gone, {})
+        load_account("claude", "work", gone, {})
 
 
 def test_which_account_a_new_task_names(tmp_path: Path) -> None:
     config = config_of(tmp_path / "config.toml", GOOD + "[claude]\naccount = 'spare'\n")
-    assert named_account(config, "claude", None) == "spare"
-    assert named_account(config, "claude", "work") == "work"
-    assert named_account(config, "claude", "auto") is None
-    assert named_account(config, "codex", None) is None
-    assert named_account(config, "command", None) is None
+    assert choose_named_account(config, "claude", None) == "spare"
+    assert choose_named_account(config, "claude", "work") == "work"
+    assert choose_named_account(config, "claude", "auto") is None
+    assert choose_named_account(config, "codex", None) is None
+    assert choose_named_account(config, "command", None) is None
     with pytest.raises(UsageError, match=r"There is no account 'wrok' for claude\. Did you mean 'work'"):
-        named_account(config, "claude", "wrok")
+        choose_named_account(config, "claude", "wrok")
     with pytest.raises(UsageError, match="The agent 'command' has no accounts"):
-        named_account(config, "command", "work")
+        choose_named_account(config, "command", "work")
     nobody = config_of(tmp_path / "config.toml", "[accounts.claude.default]\nauto = false\n")
     with pytest.raises(UsageError, match="all have `auto = false`"):
-        named_account(nobody, "claude", None)
-    assert named_account(nobody, "claude", "default") == "default"
+        choose_named_account(nobody, "claude", None)
+    assert choose_named_account(nobody, "claude", "default") == "default"
 
 
 def test_a_file_with_secrets_that_others_can_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_a_file_with_secrets_that_others_can_read_is_told(tmp_path: Path, monkey
     ):
         path.write_text(text)
         path.chmod(mode)
-        warnings = survey(None, str(tmp_path)).warnings
+        warnings = report_settings(None, str(tmp_path)).warnings
         assert [warning for warning in warnings if "can be read by others" in warning] == list(warnings)
         assert bool(warnings) is told
         assert SECRET not in str(warnings)

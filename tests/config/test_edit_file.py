@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import Refused
-from holdfast.config.edit_file import record
+from holdfast.config.edit_file import write_setting
 
 KEY = "permissions.mode"
 
@@ -42,9 +42,9 @@ def test_it_is_written_where_it_belongs(name: str, tmp_path: Path) -> None:
     before, after = FILES[name]
     path = tmp_path / "config.toml"
     path.write_bytes(before.encode())
-    assert record(str(path), KEY, "full")
+    assert write_setting(str(path), KEY, "full")
     assert path.read_bytes().decode() == after
-    assert not record(str(path), KEY, "full")
+    assert not write_setting(str(path), KEY, "full")
 
 
 @pytest.mark.parametrize("text", ["permissions = { mode = 'read', sandbox = false } # one\n", "helth = 1\n", "a = \n"])
@@ -52,7 +52,7 @@ def test_what_cannot_be_done_safely_is_left_to_the_person(text: str, tmp_path: P
     path = tmp_path / "config.toml"
     path.write_text(text)
     with pytest.raises(Refused, match=r'Add this line to it yourself: permissions\.mode = "full"'):
-        record(str(path), KEY, "full")
+        write_setting(str(path), KEY, "full")
     assert path.read_text() == text
 
 
@@ -60,7 +60,7 @@ def test_a_link_stays_one_and_a_missing_folder_is_made(tmp_path: Path) -> None:
     real, link = tmp_path / "dotfiles" / "holdfast.toml", tmp_path / "config" / "config.toml"
     link.parent.mkdir()
     link.symlink_to(real)
-    record(str(link), "agent", "codex")
+    write_setting(str(link), "agent", "codex")
     assert link.is_symlink()
     assert real.read_text() == 'agent = "codex"\n'
 
@@ -89,7 +89,7 @@ def test_whatever_the_file_is_only_that_value_changes(tmp_path_factory: pytest.T
     path = tmp_path_factory.mktemp("c") / "config.toml"
     path.write_text(text)
     try:
-        record(str(path), KEY, "full")
+        write_setting(str(path), KEY, "full")
     except Refused:
         assert path.read_text() == text
         return

@@ -13,17 +13,28 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.base.units import parse_duration, parse_size
-from holdfast.config.edit_file import template
-from holdfast.config.read_file import LARGEST_FILE, read_file
-from holdfast.config.settings import SETTINGS, shown
-from holdfast.config.values import age, boolean, count, one_of, pairs, text, words, write
+from holdfast.config.edit_file import render_repo_file
+from holdfast.config.read_file import LARGEST_FILE, read_settings_file
+from holdfast.config.settings import SETTINGS, format_value
+from holdfast.config.values import (
+    OneOf,
+    WholeNumber,
+    parse_age,
+    parse_boolean,
+    parse_pairs,
+    parse_text,
+    parse_words,
+    write_toml,
+)
 
 many = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def mistakes(path: Path, content: str | bytes, *, of_repository: bool = True) -> list[tuple[int | None, str]]:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return [(problem.line, problem.text) for problem in read_file(str(path), of_repository=of_repository).problems]
+    return [
+        (problem.line, problem.text) for problem in read_settings_file(str(path), of_repository=of_repository).problems
+    ]
 
 
 MISTAKES: dict[str, tuple[str | bytes, int | None, str]] = {
@@ -75,7 +86,7 @@ def test_a_mistake_has_its_line(tmp_path: Path, name: str) -> None:
 def test_all_mistakes_at_once_and_the_rest_is_still_read(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.toml"
     path.write_text("agnt = 1\n[health]\ngrace = 5\nmax_runtime = '2h'\n[resume]\nmax_attempts = 'x'\n")
-    layer = read_file(str(path), of_repository=True)
+    layer = read_settings_file(str(path), of_repository=True)
     assert [problem.line for problem in layer.problems] == [1, 3, 6]
     assert layer.values == {"health.max_runtime": 7200.0}
     assert layer.lines["health.max_runtime"] == 4
@@ -94,7 +105,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "lost").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
     said = {
-        name: [p.text for p in read_file(str(tmp_path / name), of_repository=True).problems]
+        name: [p.text for p in read_settings_file(str(tmp_path / name), of_repository=True).problems]
         for name in ("pipe", "endless", "nothing", "lost", "loop", ".")
     }
     assert said == {
@@ -105,8 +116,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         "loop": ["cannot be read: Too many levels of symbolic links"],
         ".": ["cannot be read: it is a directory"],
     }
-    assert not read_file(str(tmp_path / "lost"), of_repository=True).exists
-    assert not read_file(str(tmp_path / "a" / "b"), of_repository=True).exists
+    assert not read_settings_file(str(tmp_path / "lost"), of_repository=True).exists
+    assert not read_settings_file(str(tmp_path / "a" / "b"), of_repository=True).exists
 
 
 toml_values = st.recursive(
@@ -126,7 +137,7 @@ def as_toml(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(as_toml, value)) + "]"
     if isinstance(value, str):
-        return write(text, value.replace("\0", ""))
+        return write_toml(parse_text, value.replace("\0", ""))
     return repr(value).lower() if not isinstance(value, float) else f"{value!r}".replace("e+", "e")
 
 
@@ -137,7 +148,7 @@ def test_any_value_is_taken_or_explained_on_its_line(tmp_path: Path, lines: list
     tomllib.loads(content)
     path = tmp_path / "config.toml"
     path.write_text(content)
-    layer = read_file(str(path), of_repository=False)
+    layer = read_settings_file(str(path), of_repository=False)
     complained = {problem.line: problem.text for problem in layer.problems}
     for number, (key, _value) in enumerate(lines, start=1):
         assert (key in layer.values) != (number in complained)
@@ -159,28 +170,28 @@ legal_names = legal.filter(lambda name: name and "=" not in name)
 @many
 @given(
     st.one_of(
-        st.tuples(st.just(boolean), st.booleans()),
-        st.tuples(st.just(text), legal),
-        st.tuples(st.just(words), st.lists(legal, max_size=3)),
-        st.tuples(st.just(pairs), st.dictionaries(legal_names, legal, max_size=3)),
-        st.tuples(st.just(count(0)), st.integers(0, 2**31 - 1)),
-        st.tuples(st.just(one_of("a", "b")), st.sampled_from(["a", "b"])),
+        st.tuples(st.just(parse_boolean), st.booleans()),
+        st.tuples(st.just(parse_text), legal),
+        st.tuples(st.just(parse_words), st.lists(legal, max_size=3)),
+        st.tuples(st.just(parse_pairs), st.dictionaries(legal_names, legal, max_size=3)),
+        st.tuples(st.just(WholeNumber(0)), st.integers(0, 2**31 - 1)),
+        st.tuples(st.just(OneOf("a", "b")), st.sampled_from(["a", "b"])),
         st.tuples(st.just(parse_duration), st.integers(0, 10**9).map(lambda ms: ms / 1000)),
-        st.tuples(st.just(age), st.one_of(st.just(math.inf), st.integers(0, 10**8).map(float))),
+        st.tuples(st.just(parse_age), st.one_of(st.just(math.inf), st.integers(0, 10**8).map(float))),
         st.tuples(st.just(parse_size), st.integers(0, 2**62)),
     )
 )
 def test_what_is_written_is_read_back(case: tuple[Any, Any]) -> None:
     parse, value = case
-    line = write(parse, value)
+    line = write_toml(parse, value)
     assert line.isprintable()  # whatever a clone put in, a person sees it
     assert parse(tomllib.loads(f"key = {line}")["key"]) == value
 
 
 def test_the_template_has_every_setting_with_its_default(tmp_path: Path) -> None:
     path = tmp_path / "holdfast.toml"
-    path.write_text(template(["Found: x", '  agent = "command"']))
-    assert read_file(str(path), of_repository=True).values == {}
+    path.write_text(render_repo_file(["Found: x", '  agent = "command"']))
+    assert read_settings_file(str(path), of_repository=True).values == {}
     assert all(line.startswith("#") or not line for line in path.read_text().splitlines())
     known = {key: f"# {key} = " for key in SETTINGS}
     lines = [
@@ -188,9 +199,9 @@ def test_the_template_has_every_setting_with_its_default(tmp_path: Path) -> None
         for line in path.read_text().splitlines()
     ]
     path.write_text("\n".join(lines))
-    layer = read_file(str(path), of_repository=True)
+    layer = read_settings_file(str(path), of_repository=True)
     assert layer.problems == []
-    expected = {key: setting for key, setting in SETTINGS.items() if setting.is_for_repositories}
+    expected = {key: setting for key, setting in SETTINGS.items() if setting.may_be_in_repository}
     assert layer.values.keys() == expected.keys()
     for key, setting in expected.items():
         assert setting.default is None or layer.values[key] == setting.default, key
@@ -199,4 +210,4 @@ def test_the_template_has_every_setting_with_its_default(tmp_path: Path) -> None
 @pytest.mark.parametrize("key", [key for key, setting in SETTINGS.items() if setting.default is not None])
 def test_every_default_is_a_value_that_its_parser_takes(key: str) -> None:
     default = SETTINGS[key].default
-    assert SETTINGS[key].parse(tomllib.loads(f"key = {shown(key, default)}")["key"]) == default
+    assert SETTINGS[key].parse(tomllib.loads(f"key = {format_value(key, default)}")["key"]) == default

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import trust
-from holdfast.config.layers import best_effort, load
+from holdfast.config.layers import load, load_valid_values
 from holdfast.config.problems import ConfigError
-from holdfast.config.read_file import read_file
-from holdfast.config.report import survey
-from holdfast.config.schedule_files import read_timetable
-from holdfast.config.tables.schedules import lines_to_show, plain, trust_values
+from holdfast.config.read_file import read_settings_file
+from holdfast.config.report import report_settings
+from holdfast.config.schedule_files import read_schedule_files
+from holdfast.config.tables.schedules import schedules_to_show, to_table, trust_values
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
 
 GOOD = """\
@@ -131,7 +131,7 @@ def test_what_is_written_is_what_holds(user_file: Path, tmp_path: Path) -> None:
     task = {"prompt": "Tick.", "labels": {"area": "docs"}}
     assert ticks == Schedule(name="ticks", repo=str(repo), cron="*/10 * * * * *", task=task)
     assert (nightly.place, ticks.place) == (f"{user_file}:1", f"{user_file}:21")
-    shown = {key: (value, origin) for key, value, origin in lines_to_show(load().schedules)}
+    shown = {key: (value, origin) for key, value, origin in schedules_to_show(load().schedules)}
     assert shown["schedule.nightly.timeout"] == ("20m", f"{user_file}:1")
     assert shown["schedule.ticks.timezone"] == ("UTC", f"{user_file}:21")
 
@@ -152,7 +152,7 @@ def test_every_mistake_is_told_on_its_line(what: str, user_file: Path) -> None:
 
 def test_all_mistakes_at_once(user_file: Path) -> None:
     user_file.write_text("[[schedule]]\nname = 'a b'\ncron = '99 * * * *'\noverlap = 'no'\n" + HEAD + "jitter = 1\n")
-    found = read_file(str(user_file), of_repository=False)
+    found = read_settings_file(str(user_file), of_repository=False)
     assert [problem.line for problem in found.problems] == [2, 3, 4, 1, 1, 10]
     assert found.schedules == ()
 
@@ -166,20 +166,20 @@ def test_a_repositorys_schedules_hold_only_for_it_and_once_trusted(user_file: Pa
     own = HEAD.replace("repo = '/r'\n", "")
     user_file.write_text("")
     file.write_text(own)
-    found = survey(str(repo), home)
+    found = report_settings(str(repo), home)
     assert found.config.schedules == ()
     assert "has the schedule a and is not trusted with that" in found.warnings[0]
     load(str(repo), home=home)
-    layer = read_file(str(file), of_repository=True)
+    layer = read_settings_file(str(file), of_repository=True)
     assert layer.schedules[0].repo == str(repo)
-    trust.give(home, str(repo), {}, by="me", at=1.0, schedules=trust_values(layer.schedules))
-    found = survey(str(repo), home)
+    trust.record_trust(home, str(repo), {}, by="me", at=1.0, schedules=trust_values(layer.schedules))
+    found = report_settings(str(repo), home)
     assert [schedule.name for schedule in found.config.schedules] == ["a"]
     assert not found.warnings
     file.write_text(own.replace("'p'", "'q'"))
-    assert survey(str(repo), home).config.schedules == ()
+    assert report_settings(str(repo), home).config.schedules == ()
     file.write_text(HEAD)
-    problems = survey(str(repo), home).problems
+    problems = report_settings(str(repo), home).problems
     assert [problem.line for problem in problems] == [3]
     assert "is for that repository; leave `repo` out" in problems[0].text
 
@@ -191,7 +191,7 @@ def test_a_workflow_that_is_not_there_is_warned_of(user_file: Path, tmp_path: Pa
     (repo / "holdfast.toml").write_text("[[workflow.own.stage]]\nname = 's'\nprompt = 'p'\n")
     for name, warned in {"review-swarm": 0, "own": 0, "review-swram": 1}.items():
         user_file.write_text(HEAD.replace("/r", str(repo)) + f"workflow = '{name}'\n")
-        warnings = [text for text in survey(None, str(tmp_path / "home")).warnings if "workflow" in text]
+        warnings = [text for text in report_settings(None, str(tmp_path / "home")).warnings if "workflow" in text]
         assert len(warnings) == warned, name
     assert f"{user_file}:1: the schedule a names a workflow 'review-swram' that does not exist" in warnings[0]
     assert "did you mean 'review-swarm'? It would be refused." in warnings[0]
@@ -203,7 +203,7 @@ def test_a_link_to_a_place_that_cannot_be_stored_is_refused(user_file: Path, tmp
     os.mkdir(odd)
     os.symlink(odd, tmp_path / "link")
     user_file.write_text(HEAD.replace("/r", str(tmp_path / "link")))
-    (problem,) = survey(None, str(tmp_path / "home")).problems
+    (problem,) = report_settings(None, str(tmp_path / "home")).problems
     assert "leads to a directory whose name is not UTF-8" in problem.text
 
 
@@ -211,7 +211,7 @@ def test_a_repository_that_is_not_there_is_told_from_one_without_schedules(user_
     """R-CRON-03: a disk that is not mounted must not end what was due."""
     there, gone = tmp_path / "there", tmp_path / "gone"
     there.mkdir()
-    found = read_timetable(str(tmp_path / "home"), [str(there), str(gone)])
+    found = read_schedule_files(str(tmp_path / "home"), [str(there), str(gone)])
     assert found.absent == [str(gone / "holdfast.toml")]
     assert set(found.schedules) == {str(user_file), str(there / "holdfast.toml")}
 
@@ -223,7 +223,7 @@ def test_the_plain_form_reads_back(user_file: Path, tmp_path: Path) -> None:
     for schedule in load().schedules:
         from holdfast.config.tables.schedules import read_schedules
 
-        (again,) = read_schedules([plain(schedule)], "f", {}, lambda key, text: pytest.fail(f"{key}: {text}"))
+        (again,) = read_schedules([to_table(schedule)], "f", {}, lambda key, text: pytest.fail(f"{key}: {text}"))
         assert again == schedule
 
 
@@ -231,7 +231,7 @@ def test_commands_that_only_look_do_not_compute_with_times(user_file: Path) -> N
     """Every command reads the user's file: a schedule in it must not cost them."""
     user_file.write_text(HEAD)
     code = (
-        "import sys; from holdfast.config import best_effort; best_effort();"
+        "import sys; from holdfast.config import load_valid_values; load_valid_values();"
         "print([name for name in ('cronsim', 'zoneinfo', 'datetime') if name in sys.modules])"
     )
     lean = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30).stdout
@@ -242,4 +242,4 @@ def test_commands_that_only_look_do_not_compute_with_times(user_file: Path) -> N
     assert "cronsim" not in lean
     assert "zoneinfo" not in lean
     assert without.strip() == "True", "tomllib does without datetime now: look for it above too"
-    assert best_effort().schedules == ()
+    assert load_valid_values().schedules == ()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.supervisor.services.reload import LONGEST, SETTLE, Stillness
+from holdfast.supervisor.services.reload import LONGEST, SETTLE, FileStillness
 
 
 def test_a_file_is_finished_when_it_has_kept_still() -> None:
     """An editor empties a file and then writes it: the moment between is not a change to the defaults."""
-    stillness = Stillness()
+    stillness = FileStillness()
     assert stillness.left("empty", 100.0) == SETTLE
     assert stillness.left("half", 100.0 + SETTLE * 0.9) == SETTLE  # changed again: it starts anew
     assert 0 < stillness.left("half", 100.0 + SETTLE * 1.5) < SETTLE
@@ -18,7 +18,7 @@ def test_a_file_is_finished_when_it_has_kept_still() -> None:
 
 def test_a_file_that_never_rests_is_read_all_the_same() -> None:
     """R-CRON-01: an agent that writes a file with schedules all the time does not keep them from being read."""
-    stillness = Stillness()
+    stillness = FileStillness()
     for restless_from in (500.0, 600.0):
         moments = [restless_from + step / 10 for step in range(200)]
         read = [now for now in moments if stillness.left(now, now) <= 0]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config.problems import Path, lines_of
+from holdfast.config.problems import Path, find_key_lines
 
 bare_names = st.text("abcXYZ019_-", min_size=1, max_size=5)
 letters = st.characters(codec="utf-8", exclude_characters="\0")
@@ -141,7 +141,7 @@ def paths_of(document: Any, prefix: Path = ()) -> Iterator[Path]:
 def test_every_key_is_found_on_its_line(writer: Writer, windows: bool) -> None:
     text = writer.text.replace("\n", "\r\n") if windows else writer.text
     parsed = tomllib.loads(text)  # the generator writes TOML, or this test means nothing
-    found = lines_of(text)
+    found = find_key_lines(text)
     assert found == writer.lines
     assert set(paths_of(parsed)) <= found.keys()
 
@@ -160,7 +160,7 @@ def test_every_key_is_found_on_its_line(writer: Writer, windows: bool) -> None:
 )
 def test_by_example(text: str, path: Path, line: int | None) -> None:
     tomllib.loads(text)
-    assert lines_of(text).get(path) == line
+    assert find_key_lines(text).get(path) == line
 
 
 def test_entries_of_arrays_have_numbers_at_any_depth() -> None:
@@ -170,7 +170,7 @@ def test_entries_of_arrays_have_numbers_at_any_depth() -> None:
         "[[w.y.stage]]\nplain = [[{ z = 1 }], 2]\n"
     )
     tomllib.loads(text)
-    found = lines_of(text, numbered=True)
+    found = find_key_lines(text, numbered=True)
     expected = {
         ("w", "x", "stage[0]"): 1,
         ("w", "x", "stage[0]", "name"): 2,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.layers import load, merge
+from holdfast.config.layers import load, merge_layers
 from holdfast.config.problems import ConfigError
-from holdfast.config.read_file import read_file
-from holdfast.config.report import survey
-from holdfast.config.tables.workers import WorkerTable, lines_to_show
+from holdfast.config.read_file import read_settings_file
+from holdfast.config.report import report_settings
+from holdfast.config.tables.workers import WorkerTable, workers_to_show
 
 GOOD = """\
 agents = 0
@@ -82,10 +82,10 @@ def test_workers_are_read_and_shown_with_their_origin(tmp_path: Path, monkeypatc
         WorkerTable(name="any-1", labels={"area": "docs"}),
     )
     assert config["agents"] == 0
-    assert config.but({"agents": 3}).workers == config.workers
+    assert config.with_values({"agents": 3}).workers == config.workers
     assert config.origins["worker.web"] == f"{file}:6"
     assert config.origins["worker.any-1"] == f"{file}:13"
-    assert lines_to_show(config.workers) == {
+    assert workers_to_show(config.workers) == {
         "worker.web.agent": "claude",
         "worker.web.account": "work",
         "worker.web.labels": {"area": "web", "size": "small"},
@@ -100,12 +100,12 @@ def test_a_mistake_is_told_on_its_line(name: str, tmp_path: Path) -> None:
     text, line, first, second = MISTAKES[name]
     file = tmp_path / "config.toml"
     file.write_text(text)
-    layer = read_file(str(file), of_repository=False)
+    layer = read_settings_file(str(file), of_repository=False)
     problem = next(problem for problem in layer.problems if "worker" in problem.text)
     assert problem.line == line
     assert first in problem.text
     assert second in problem.text
-    assert len(merge([layer]).workers) == text.count("[[worker]]") - 1 or name in (
+    assert len(merge_layers([layer]).workers) == text.count("[[worker]]") - 1 or name in (
         "no list",
         "one table",
         "too many",
@@ -116,11 +116,11 @@ def test_a_mistake_is_told_on_its_line(name: str, tmp_path: Path) -> None:
 def test_a_repository_defines_no_workers(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text("agent = 'claude'\n[[worker]]\nname = 'mine'\n")
-    layer = read_file(str(file), of_repository=True)
+    layer = read_settings_file(str(file), of_repository=True)
     assert [(problem.line, "not taken from a repository's file" in problem.text) for problem in layer.problems] == [
         (2, True)
     ]
-    assert merge([layer]).workers == ()
+    assert merge_layers([layer]).workers == ()
 
 
 def test_without_workers_and_agents_nothing_would_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_without_workers_and_agents_nothing_would_run(tmp_path: Path, monkeypatc
     monkeypatch.setenv("HOLDFAST_CONFIG", str(file))
     with pytest.raises(ConfigError, match=r"config.toml:2: agents: '0' agents and no \[\[worker\]\]"):
         load()
-    assert [problem.line for problem in survey(None, str(tmp_path)).problems] == [2]
+    assert [problem.line for problem in report_settings(None, str(tmp_path)).problems] == [2]
     with pytest.raises(ConfigError, match=r"flag: agents"):
         load(flags={"agents": 0})
     file.write_text("agents = 0\n[[worker]]\nname = 'web'\n")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.read_file import Layer, read_file
+from holdfast.config.read_file import Layer, read_settings_file
 from holdfast.config.tables import builtin_workflows
-from holdfast.core.workflows.draft import AgentChoice, Draft, Flaw, MemberDraft, flaws
+from holdfast.core.workflows.draft import AgentChoice, DraftFlaw, MemberDraft, WorkflowDraft, find_flaws
 from holdfast.core.workflows.workflow import OnFailure
 
 GOOD = """\
@@ -65,7 +65,7 @@ def read(tmp_path: Path, text: str, *, of_repository: bool = False) -> Layer:
     (tmp_path / "prompts" / "build.md").write_text("Build {{ task.prompt }}.\n\n{{ feedback }}\n")
     path = tmp_path / "holdfast.toml"
     path.write_text(text)
-    return read_file(str(path), of_repository=of_repository)
+    return read_settings_file(str(path), of_repository=of_repository)
 
 
 def told(layer: Layer) -> list[str]:
@@ -267,11 +267,11 @@ def test_a_mistake_is_one_clear_line(tmp_path: Path, text: str, message: str) ->
 
 def test_the_built_in_ones_have_no_mistakes() -> None:
     for draft in builtin_workflows.BUILT_IN.values():
-        assert flaws(draft) == []
+        assert find_flaws(draft) == []
     broken = builtin_workflows.PLAN_BUILD_REVIEW.stages[1:]
-    assert Flaw(0, None, "prompt", "line 9, column 1: there is no stage 'plan'", 9) in [
-        Flaw(flaw.stage, flaw.member, flaw.key, flaw.text.partition(";")[0], flaw.line)
-        for flaw in flaws(Draft(name="x", stages=broken))
+    assert DraftFlaw(0, None, "prompt", "line 9, column 1: there is no stage 'plan'", 9) in [
+        DraftFlaw(flaw.stage, flaw.member, flaw.key, flaw.text.partition(";")[0], flaw.line)
+        for flaw in find_flaws(WorkflowDraft(name="x", stages=broken))
     ]
     assert builtin_workflows.REVIEW_SWARM.wants_range
     assert not builtin_workflows.REVIEW_SWARM.wants_prompt

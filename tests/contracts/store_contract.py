@@ -25,8 +25,8 @@ import pytest
 from holdfast.base.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
 from holdfast.base.ids import new_id
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.accounts import Parking, ShutOut
-from holdfast.core.dispatch.terms import ForOperators, Lane, Terms
+from holdfast.core.dispatch.accounts import AccountPause, BlockedTasks
+from holdfast.core.dispatch.terms import ClaimTerms, Lane, OperatorBlocks
 from holdfast.core.model import (
     Claim,
     Event,
@@ -42,9 +42,9 @@ from holdfast.core.model import (
     TaskSpec,
     Workspace,
 )
-from holdfast.core.runs.intervals import Allotted
+from holdfast.core.runs.intervals import AdaptiveTimeout
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.runs.preserve import Disposition
 from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.runs.retry_budgets import Budget
@@ -60,7 +60,16 @@ from holdfast.core.task_settings import (
 )
 from holdfast.core.tasks.requests import parse_answer
 from holdfast.core.workflows.workflow import Member, OnFailure, Stage
-from holdfast.store.port.transaction import AgentNews, Grip, Host, Operation, Salvaged, Store, Transaction, Writer
+from holdfast.store.port.transaction import (
+    AgentReports,
+    Host,
+    Operation,
+    Ownership,
+    Salvaged,
+    Store,
+    Transaction,
+    Writer,
+)
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -90,11 +99,13 @@ def ended_with(outcome: Outcome, session: str | None = None, **more: Any) -> Ver
 
 
 COMPLETED = ended_with(Outcome.COMPLETED)
-COMPLETE = Decision(action=Action.COMPLETE, reason="evidence of success", spends=(Budget.RUNS,))
-FAIL = Decision(action=Action.FAIL, reason="exit code 2", failure="failed", spends=(Budget.RUNS,))
-REQUEUE = Decision(action=Action.REQUEUE, reason="its host was lost", spends=(Budget.LOST,))
-CANCEL = Decision(action=Action.CANCEL, reason="cancelled by an operator")
-PAUSE = Decision(action=Action.PAUSE, reason="rate limited", pause=PauseReason.RATE_LIMIT, resume_after=START.wall + 60)
+COMPLETE = Decision(action=PolicyAction.COMPLETE, reason="evidence of success", spends=(Budget.RUNS,))
+FAIL = Decision(action=PolicyAction.FAIL, reason="exit code 2", failure="failed", spends=(Budget.RUNS,))
+REQUEUE = Decision(action=PolicyAction.REQUEUE, reason="its host was lost", spends=(Budget.LOST,))
+CANCEL = Decision(action=PolicyAction.CANCEL, reason="cancelled by an operator")
+PAUSE = Decision(
+    action=PolicyAction.PAUSE, reason="rate limited", pause=PauseReason.RATE_LIMIT, resume_after=START.wall + 60
+)
 
 DONE = Report(kind=ReportKind.COMPLETE, message="all tests pass")
 GAVE_UP = Report(kind=ReportKind.FAIL, message="no compiler")
@@ -149,13 +160,13 @@ class Scene:
     def claim(self, host: str) -> Task | None:
         return self.write(lambda tx: tx.tasks.claim(host, self.now))
 
-    def take(self, host: str) -> Grip:
+    def take(self, host: str) -> Ownership:
         """Claim what is next; there has to be something."""
         task = self.claim(host)
         assert task is not None
         return grip_of(task)
 
-    def running(self, host: str | None = None, **changes: Any) -> Grip:
+    def running(self, host: str | None = None, **changes: Any) -> Ownership:
         """A new task, claimed at once: it outranks whatever else waits."""
         task = self.add(**{"priority": 1_000} | changes)
         grip = self.take(host or self.open_host())
@@ -165,24 +176,24 @@ class Scene:
     def adopt(self, task: Task, host: str) -> Task:
         return self.write(lambda tx: tx.tasks.adopt(task, host, self.now))
 
-    def intend_run(self, grip: Grip) -> str:
+    def intend_run(self, grip: Ownership) -> str:
         run_id = new_id()
         self.write(lambda tx: tx.runs.intend(grip, run_id, self.now))
         return run_id
 
-    def started_run(self, grip: Grip) -> str:
+    def started_run(self, grip: Ownership) -> str:
         run_id = self.intend_run(grip)
-        self.write(lambda tx: tx.runs.started(grip, run_id, 99, self.now))
+        self.write(lambda tx: tx.runs.record_start(grip, run_id, 99, self.now))
         return run_id
 
-    def ended_run(self, grip: Grip, verdict: Verdict = COMPLETED) -> str:
+    def ended_run(self, grip: Ownership, verdict: Verdict = COMPLETED) -> str:
         run_id = self.started_run(grip)
         self.write(lambda tx: tx.runs.ended(grip, run_id, verdict, self.now))
         return run_id
 
     def settle(
         self,
-        grip: Grip,
+        grip: Ownership,
         decision: Decision,
         run_id: str | None = None,
         verdict: Verdict = COMPLETED,
@@ -190,7 +201,7 @@ class Scene:
     ) -> TaskState:
         return self.write(lambda tx: tx.tasks.settle(grip, run_id, verdict, decision, disposition, self.now))
 
-    def workspace_for(self, grip: Grip, state: WorkspaceState = WorkspaceState.READY) -> Workspace:
+    def workspace_for(self, grip: Ownership, state: WorkspaceState = WorkspaceState.READY) -> Workspace:
         """The task's workspace, walked from its intent to `state`."""
         workspace = a_workspace(grip.task_id, self.repo.id)
         self.write(lambda tx: tx.workspaces.intend(grip, workspace, self.now))
@@ -215,14 +226,14 @@ class Scene:
     def cancel(self, task_id: str, why: str = "") -> None:
         self.write(lambda tx: tx.tasks.cancel_waiting(task_id, "ann", why, self.now))
 
-    def stop(self, grip: Grip, run_id: str, why: StopWhy) -> None:
-        self.write(lambda tx: tx.runs.stopping(grip, run_id, why, self.now))
+    def stop(self, grip: Ownership, run_id: str, why: StopWhy) -> None:
+        self.write(lambda tx: tx.runs.record_stop_request(grip, run_id, why, self.now))
 
     def dispose(self, workspace: Workspace, disposition: str, reason: str) -> None:
         self.write(lambda tx: tx.workspaces.dispose(workspace, disposition, reason, self.now))
 
-    def cleanup_failed(self, workspace: Workspace, why: str, retry_at: float) -> int:
-        return self.write(lambda tx: tx.workspaces.cleanup_failed(workspace, why, retry_at, self.now))
+    def record_cleanup_failure(self, workspace: Workspace, why: str, retry_at: float) -> int:
+        return self.write(lambda tx: tx.workspaces.record_cleanup_failure(workspace, why, retry_at, self.now))
 
     def salvage(self, workspace: Workspace, salvaged: Salvaged) -> None:
         self.write(lambda tx: tx.workspaces.record_salvage(workspace, salvaged, self.tick()))
@@ -295,9 +306,9 @@ _WAY_TO: Mapping[WorkspaceState, tuple[WorkspaceState, ...]] = {
 }
 
 
-def grip_of(task: Task) -> Grip:
+def grip_of(task: Task) -> Ownership:
     assert task.owner is not None
-    return Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+    return Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
 
 
 def a_workspace(task_id: str, repo_id: str) -> Workspace:
@@ -601,8 +612,8 @@ class TestClaim:
 class FencedWrite:
     """A write under a grip, and what must be there before it so that only the grip decides."""
 
-    prepare: Callable[[Scene, Grip], Any]
-    write: Callable[[Transaction, Grip, Any, Instant], object]
+    prepare: Callable[[Scene, Ownership], Any]
+    write: Callable[[Transaction, Ownership, Any, Instant], object]
 
 
 FENCED: Mapping[str, FencedWrite] = {
@@ -614,19 +625,19 @@ FENCED: Mapping[str, FencedWrite] = {
         lambda tx, grip, run, now: tx.tasks.settle(grip, run, COMPLETED, COMPLETE, KEEP, now),
     ),
     "tasks.leave_session": FencedWrite(
-        lambda scene, grip: None, lambda tx, grip, _, now: tx.tasks.leave_session(grip, "work", now)
+        lambda scene, grip: None, lambda tx, grip, _, now: tx.tasks.drop_session(grip, "work", now)
     ),
     "runs.intend": FencedWrite(lambda scene, grip: new_id(), lambda tx, grip, run, now: tx.runs.intend(grip, run, now)),
     "runs.started": FencedWrite(
-        lambda scene, grip: scene.intend_run(grip), lambda tx, grip, run, now: tx.runs.started(grip, run, 7, now)
+        lambda scene, grip: scene.intend_run(grip), lambda tx, grip, run, now: tx.runs.record_start(grip, run, 7, now)
     ),
     "runs.stopping": FencedWrite(
         lambda scene, grip: scene.started_run(grip),
-        lambda tx, grip, run, now: tx.runs.stopping(grip, run, StopWhy.DOWN, now),
+        lambda tx, grip, run, now: tx.runs.record_stop_request(grip, run, StopWhy.DOWN, now),
     ),
     "runs.reported": FencedWrite(
         lambda scene, grip: scene.started_run(grip),
-        lambda tx, grip, run, now: tx.runs.reported(grip, run, AgentNews(offset=7, claims=(DONE,)), now),
+        lambda tx, grip, run, now: tx.runs.reported(grip, run, AgentReports(offset=7, claims=(DONE,)), now),
     ),
     "runs.ended": FencedWrite(
         lambda scene, grip: scene.started_run(grip), lambda tx, grip, run, now: tx.runs.ended(grip, run, COMPLETED, now)
@@ -642,7 +653,7 @@ FENCED: Mapping[str, FencedWrite] = {
 }
 
 
-def _adopted(scene: Scene, grip: Grip) -> Grip:
+def _adopted(scene: Scene, grip: Ownership) -> Ownership:
     """Another incarnation took the task over; the old one does not know yet."""
     new_host = scene.open_host()
     task = scene.get(grip.task_id)
@@ -650,7 +661,7 @@ def _adopted(scene: Scene, grip: Grip) -> Grip:
     return grip
 
 
-def _finish(scene: Scene, grip: Grip, decision: Decision) -> Grip:
+def _finish(scene: Scene, grip: Ownership, decision: Decision) -> Ownership:
     """The attempt is over, its run settled; the old grip is all that is left."""
     run = scene.write(lambda tx: tx.runs.open_run(grip.task_id))
     if run is not None and run.state is not RunState.ENDED:
@@ -659,13 +670,13 @@ def _finish(scene: Scene, grip: Grip, decision: Decision) -> Grip:
     return grip
 
 
-def _claimed_again(scene: Scene, grip: Grip) -> Grip:
+def _claimed_again(scene: Scene, grip: Ownership) -> Ownership:
     _finish(scene, grip, REQUEUE)
     assert scene.take(grip.owner).task_id == grip.task_id
     return grip
 
 
-STALE: Mapping[str, Callable[[Scene, Grip], Grip]] = {
+STALE: Mapping[str, Callable[[Scene, Ownership], Ownership]] = {
     "an older fence": lambda scene, grip: replace(grip, fence=grip.fence - 1),
     "a fence from nowhere": lambda scene, grip: replace(grip, fence=grip.fence + 1),
     "another owner": lambda scene, grip: replace(grip, owner="somebody-else"),
@@ -876,7 +887,7 @@ class TestHolding:
         """The same condition as the claim's: delays, needs and exclusive checkouts count."""
 
         def waits() -> bool:
-            return scene.write(lambda tx: tx.tasks.something_waits(scene.now))
+            return scene.write(lambda tx: tx.tasks.has_claimable_task(scene.now))
 
         host = scene.open_host()
         assert not waits()
@@ -933,8 +944,8 @@ class TestRuns:
         assert (first.number, first.state, first.stop_why) == (1, RunState.INTENDED, None)
         steps: list[Callable[[Transaction], object]] = [
             lambda tx: None,
-            lambda tx: tx.runs.started(grip, run_id, 7, scene.now),
-            lambda tx: tx.runs.stopping(grip, run_id, StopWhy.DOWN, scene.now),
+            lambda tx: tx.runs.record_start(grip, run_id, 7, scene.now),
+            lambda tx: tx.runs.record_stop_request(grip, run_id, StopWhy.DOWN, scene.now),
             lambda tx: tx.runs.ended(grip, run_id, ended_with(Outcome.STOPPED), scene.now),
         ]
         for step in steps:
@@ -979,7 +990,7 @@ class TestRuns:
     def test_a_run_may_have_a_timeout_of_its_own(self, scene: Scene) -> None:
         """R-TERM-13: recorded with the intent, before anything is started."""
         grip, run_id = scene.running(), new_id()
-        allotted = Allotted(seconds=720.0, reason="adaptive: because")
+        allotted = AdaptiveTimeout(seconds=720.0, reason="adaptive: because")
         made = scene.write(lambda tx: tx.runs.intend(grip, run_id, scene.now, allotted))
         assert made.timeout == 720.0
         (row,) = scene.runs(grip.task_id)
@@ -994,8 +1005,8 @@ class TestRuns:
         run_id = scene.intend_run(grip)
         after = scene.last_seq()
         at = [scene.tick() for _ in range(3)]
-        scene.write(lambda tx: tx.runs.started(grip, run_id, 4242, at[0]))
-        scene.write(lambda tx: tx.runs.stopping(grip, run_id, StopWhy.CANCEL, at[1]))
+        scene.write(lambda tx: tx.runs.record_start(grip, run_id, 4242, at[0]))
+        scene.write(lambda tx: tx.runs.record_stop_request(grip, run_id, StopWhy.CANCEL, at[1]))
         verdict = ended_with(Outcome.CANCELLED, "session-1", error_tail="bye")
         scene.write(lambda tx: tx.runs.ended(grip, run_id, verdict, at[2]))
         (row,) = scene.runs(grip.task_id)
@@ -1041,11 +1052,11 @@ class TestRuns:
         run_id = scene.ended_run(grip)
         before = scene.everything()
         with pytest.raises(Conflict):
-            scene.write(lambda tx: tx.runs.started(grip, run_id, 7, scene.now))
+            scene.write(lambda tx: tx.runs.record_start(grip, run_id, 7, scene.now))
         with pytest.raises(Conflict):
             scene.write(lambda tx: tx.runs.ended(grip, run_id, COMPLETED, scene.now))
         scene.write(
-            lambda tx: tx.runs.stopping(grip, run_id, StopWhy.CANCEL, scene.now)
+            lambda tx: tx.runs.record_stop_request(grip, run_id, StopWhy.CANCEL, scene.now)
         )  # too late: it ended meanwhile
         assert scene.everything() == before
 
@@ -1077,8 +1088,8 @@ class TestRuns:
 class TestReports:
     """R-TERM-12: what an agent says of itself is taken in once, and its first claim stands."""
 
-    def report(self, scene: Scene, grip: Grip, run_id: str, **news: Any) -> Run:
-        return scene.write(lambda tx: tx.runs.reported(grip, run_id, AgentNews(**{"offset": 1} | news), scene.now))
+    def report(self, scene: Scene, grip: Ownership, run_id: str, **news: Any) -> Run:
+        return scene.write(lambda tx: tx.runs.reported(grip, run_id, AgentReports(**{"offset": 1} | news), scene.now))
 
     def test_the_first_claim_stands_and_is_told_with_the_change(self, scene: Scene) -> None:
         grip = scene.running()
@@ -1169,7 +1180,7 @@ def _ending(
     return Ending(decision, verdict, (event, level), unless_told | told | columns)
 
 
-_AUTH = Decision(action=Action.PAUSE, reason="log in again", pause=PauseReason.AUTH, alert=True)
+_AUTH = Decision(action=PolicyAction.PAUSE, reason="log in again", pause=PauseReason.AUTH, alert=True)
 _CRASH_LOOP = replace(FAIL, failure="crash_loop", alert=True, spends=(Budget.CRASH, Budget.RUNS))
 _NEW_SESSION = replace(REQUEUE, keeps_session=False, spends=(Budget.SESSION, Budget.RUNS))
 
@@ -1215,7 +1226,7 @@ ENDINGS: Mapping[str, Ending] = {
 class TestSettle:
     """Promises 3 to 5: the end of an attempt is one transaction, with its spends, its event and its run."""
 
-    def attempt(self, scene: Scene, ending: Ending) -> tuple[Grip, str]:
+    def attempt(self, scene: Scene, ending: Ending) -> tuple[Ownership, str]:
         """A second attempt (so there is a session from before) with a workspace and an ended run."""
         host = scene.open_host(ttl=1_000)
         grip = scene.running(host)
@@ -1326,7 +1337,7 @@ class TestSettle:
         grip = scene.running()
         run_id = scene.ended_run(grip, ended_with(Outcome.UNKNOWN))
         before = scene.everything()
-        freeze = Decision(action=Action.FREEZE, reason="cannot prove it dead", alert=True)
+        freeze = Decision(action=PolicyAction.FREEZE, reason="cannot prove it dead", alert=True)
         with pytest.raises(Conflict, match="nothing proves its end"):
             scene.settle(grip, freeze, run_id)
         assert scene.everything() == before
@@ -1376,7 +1387,7 @@ class TestSettle:
         scene.write(lambda tx: tx.tasks.set_base(grip, "c0ffee", "holdfast/x", scene.now))
         if decision is not None:
             scene.settle(grip, decision)
-        scene.write(lambda tx: tx.tasks.forget_branch(grip.task_id, scene.now))
+        scene.write(lambda tx: tx.tasks.clear_branch(grip.task_id, scene.now))
         over = decision in (COMPLETE, FAIL, CANCEL)
         assert scene.get(grip.task_id).branch == (None if over else "holdfast/x")
         assert scene.get(grip.task_id).base_commit == "c0ffee"
@@ -1385,7 +1396,7 @@ class TestSettle:
 class TestDependents:
     """DESIGN, States: a dependent of a failed or cancelled task is cancelled, with that reason."""
 
-    def family(self, scene: Scene) -> tuple[Grip, dict[str, str]]:
+    def family(self, scene: Scene) -> tuple[Ownership, dict[str, str]]:
         """a ← b ← c, and d needs both a and c: a diamond. e has nothing to do with them."""
         a = scene.running()
         b = scene.add(needs=(a.task_id,)).id
@@ -1476,7 +1487,7 @@ class TestCancelWaiting:
         ]
         (workspace,) = scene.write(lambda tx: tx.workspaces.to_clean(scene.now))
         assert (workspace.task_id, workspace.disposition) == (grip.task_id, "salvage"), "nobody saved its work yet"
-        assert scene.write(lambda tx: tx.tasks.due_to_resume(scene.tick(1_000))) == []
+        assert scene.write(lambda tx: tx.tasks.tasks_due_to_resume(scene.tick(1_000))) == []
 
     @pytest.mark.parametrize("decision", [None, COMPLETE, FAIL, CANCEL])
     def test_only_a_waiting_one(self, scene: Scene, decision: Decision | None) -> None:
@@ -1598,7 +1609,7 @@ class TestResume:
         assert scene.spends(grip.task_id) == spends, "a refused resume spends nothing"
         (workspace,) = scene.write(lambda tx: tx.workspaces.to_clean(scene.now))
         assert workspace.disposition == "preserve"
-        assert scene.write(lambda tx: tx.tasks.due_to_resume(scene.tick(1_000))) == []
+        assert scene.write(lambda tx: tx.tasks.tasks_due_to_resume(scene.tick(1_000))) == []
 
     @pytest.mark.parametrize("pause", [PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL])
     def test_what_a_person_put_right_spends_no_resume(self, scene: Scene, pause: PauseReason) -> None:
@@ -1631,11 +1642,11 @@ class TestResume:
 
         def due(seconds: float) -> list[str]:
             at = replace(START, wall=START.wall + seconds)
-            return list(store.write(lambda tx: tx.tasks.due_to_resume(at)))
+            return list(store.write(lambda tx: tx.tasks.tasks_due_to_resume(at)))
 
         def next_due(seconds: float) -> float | None:
             at = replace(START, wall=START.wall + seconds)
-            found = store.write(lambda tx: tx.tasks.next_due(at))
+            found = store.write(lambda tx: tx.tasks.next_due_time(at))
             return None if found is None else found - START.wall
 
         assert [due(9.9), due(10), due(60)] == [[], [due_at[10.0]], [due_at[10.0], due_at[20.0], due_at[30.0]]]
@@ -2190,7 +2201,7 @@ class TestWorkspaces:
         scene.write(lambda tx: tx.workspaces.intend(grip, workspace, scene.now))
         assert scene.bench.store().write(lambda tx: tx.workspaces.get(workspace.id)) == workspace
         assert scene.current(grip.task_id) == workspace
-        assert scene.write(lambda tx: tx.workspaces.open_ones()) == [workspace]
+        assert scene.write(lambda tx: tx.workspaces.not_gone()) == [workspace]
         with pytest.raises(NotFound):
             scene.write(lambda tx: tx.workspaces.get("nosuch"))
 
@@ -2233,7 +2244,7 @@ class TestWorkspaces:
             grip = scene.running(host)
             workspace = scene.workspace_for(grip, state)
             assert scene.current(grip.task_id) == (workspace if state in used else None)
-        open_states = {w.state for w in scene.write(lambda tx: tx.workspaces.open_ones())}
+        open_states = {w.state for w in scene.write(lambda tx: tx.workspaces.not_gone())}
         assert open_states == used | {WorkspaceState.TRASHED}
 
     def test_a_retried_task_goes_on_in_its_preserved_workspace(self, scene: Scene) -> None:
@@ -2314,8 +2325,8 @@ class TestCleaning:
         task, after = scene.row(grip.task_id), scene.last_seq()
         retry_at = scene.now.wall + 10
 
-        assert scene.cleanup_failed(workspace, "EBUSY", retry_at - 5) == 1
-        assert scene.cleanup_failed(workspace, "", retry_at) == 2
+        assert scene.record_cleanup_failure(workspace, "EBUSY", retry_at - 5) == 1
+        assert scene.record_cleanup_failure(workspace, "", retry_at) == 2
         assert scene.row(grip.task_id) == task
         told = scene.events(grip.task_id, after)
         assert [(e["kind"], e["level"], e["component"]) for e in told] == [
@@ -2324,12 +2335,12 @@ class TestCleaning:
         assert [e["reason"] for e in told] == ["EBUSY", "unknown error"]
         assert told[1]["data"] == {"workspace": workspace.id, "failures": 2, "retry_at": retry_at}
         assert self.listed(scene) == []
-        assert scene.write(lambda tx: tx.workspaces.next_retry(scene.now)) == retry_at
+        assert scene.write(lambda tx: tx.workspaces.next_retry_time(scene.now)) == retry_at
         scene.tick(9.999)
         assert self.listed(scene) == []
         scene.tick(0.001)
         assert self.listed(scene) == [workspace.id]
-        assert scene.write(lambda tx: tx.workspaces.next_retry(scene.now)) is None
+        assert scene.write(lambda tx: tx.workspaces.next_retry_time(scene.now)) is None
         (row,) = scene.store.view("workspace", id=grip.task_id)
         assert row["state"] == "ready"
 
@@ -2343,9 +2354,9 @@ class TestCleaning:
         trash = scene.workspace_for(scene.running(host), WorkspaceState.TRASHED)
         assert sorted(self.listed(scene)) == sorted([kept.id, trash.id])
         for workspace, at in ((kept, later), (trash, later + 1)):
-            scene.cleanup_failed(workspace, "EBUSY", at)
+            scene.record_cleanup_failure(workspace, "EBUSY", at)
         assert self.listed(scene) == []
-        assert scene.write(lambda tx: tx.workspaces.next_retry(scene.now)) == later
+        assert scene.write(lambda tx: tx.workspaces.next_retry_time(scene.now)) == later
         scene.dispose(kept, "salvage", "asked again")
         assert self.listed(scene) == [kept.id]
         (row,) = scene.store.view("workspace", id=kept.task_id)
@@ -2357,12 +2368,12 @@ class TestCleaning:
         trash = scene.workspace_for(scene.running(), WorkspaceState.TRASHED)
         gone = scene.workspace_for(scene.running(), WorkspaceState.TRASHED)
         for workspace in (trash, gone):
-            scene.cleanup_failed(workspace, "EIO", scene.now.wall + 3600)
+            scene.record_cleanup_failure(workspace, "EIO", scene.now.wall + 3600)
         scene.move(gone, WorkspaceState.GONE)
         assert self.listed(scene) == []
-        scene.write(lambda tx: tx.workspaces.retry_at_once())
+        scene.write(lambda tx: tx.workspaces.make_cleanups_due())
         assert self.listed(scene) == [trash.id]
-        assert scene.write(lambda tx: tx.workspaces.next_retry(scene.now)) is None
+        assert scene.write(lambda tx: tx.workspaces.next_retry_time(scene.now)) is None
 
     def test_what_could_not_be_saved_once_is_no_alert_when_its_workspace_is_gone(self, scene: Scene) -> None:
         """R-CRASH-06: found by a full disk at the first of two salvages; its alert stayed for good."""
@@ -2375,12 +2386,12 @@ class TestCleaning:
 
     def test_what_is_gone_needs_no_more_work(self, scene: Scene) -> None:
         trash = scene.workspace_for(scene.running(), WorkspaceState.TRASHED)
-        scene.cleanup_failed(trash, "EBUSY", scene.now.wall + 5)
+        scene.record_cleanup_failure(trash, "EBUSY", scene.now.wall + 5)
         scene.move(trash, WorkspaceState.GONE)
-        assert scene.write(lambda tx: tx.workspaces.next_retry(scene.now)) is None
+        assert scene.write(lambda tx: tx.workspaces.next_retry_time(scene.now)) is None
         scene.tick(10)
         assert self.listed(scene) == []
-        assert scene.write(lambda tx: tx.workspaces.open_ones()) == []
+        assert scene.write(lambda tx: tx.workspaces.not_gone()) == []
 
 
 class TestSalvage:
@@ -2461,47 +2472,47 @@ def test_what_was_written_survives_closing_everything(bench: Bench) -> None:
 class TestAccounts:
     """Accounts that are not used for a while."""
 
-    def claude(self, scene: Scene, **changes: Any) -> Grip:
+    def claude(self, scene: Scene, **changes: Any) -> Ownership:
         return scene.running(scene.open_host(), **{"agent": "claude"} | changes)
 
-    def run(self, scene: Scene, grip: Grip, outcome: Outcome, until: float | None = None) -> None:
+    def run(self, scene: Scene, grip: Ownership, outcome: Outcome, until: float | None = None) -> None:
         """A run under the account `work` that ended so."""
         run_id, verdict = new_id(), ended_with(outcome, session="s1")
         scene.write(lambda tx: tx.runs.intend(grip, run_id, scene.now, None, "work"))
-        scene.write(lambda tx: tx.runs.started(grip, run_id, 99, scene.now))
+        scene.write(lambda tx: tx.runs.record_start(grip, run_id, 99, scene.now))
         scene.write(lambda tx: tx.runs.ended(grip, run_id, verdict, scene.now))
         decision = COMPLETE
         if outcome is not Outcome.COMPLETED:
-            parking = Parking(until=until, outcome=outcome, reason="it said so")
+            parking = AccountPause(until=until, outcome=outcome, reason="it said so")
             decision = replace(PAUSE, parking=parking, alert=until is None)
         scene.settle(grip, decision, run_id, verdict)
 
-    def shut(self, scene: Scene) -> list[tuple[str, float | None]]:
-        return [(a.full_name, a.until) for a in scene.write(lambda tx: tx.accounts.shut(scene.now))]
+    def unavailable(self, scene: Scene) -> list[tuple[str, float | None]]:
+        return [(a.full_name, a.until) for a in scene.write(lambda tx: tx.accounts.unavailable(scene.now))]
 
     def test_a_settle_shuts_and_binds_and_the_claim_goes_around(self, scene: Scene) -> None:
         grip = self.claude(scene)
         reset = scene.now.wall + 30
         self.run(scene, grip, Outcome.USAGE_LIMITED, reset)
-        assert self.shut(scene) == [("claude/work", reset)]
+        assert self.unavailable(scene) == [("claude/work", reset)]
         assert scene.get(grip.task_id).account == "work", "its session is there"
-        assert scene.write(lambda tx: tx.tasks.next_due(scene.now)) == reset, "sooner than the task's own"
+        assert scene.write(lambda tx: tx.tasks.next_due_time(scene.now)) == reset, "sooner than the task's own"
         host = scene.open_host()
         named = scene.add(agent="claude", agent_options={"account": "work"}, priority=9)
         anyone = scene.add(agent="claude", priority=8)
         other = scene.add(priority=7)
-        around = Terms(shut_out=ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset()))
-        none_left = Terms(shut_out=ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset({"claude"})))
-        assert scene.write(lambda tx: tx.tasks.unfinished_count(ForOperators(shut_out=none_left.shut_out))) == 2, (
+        around = ClaimTerms(blocked=BlockedTasks(accounts=frozenset({"claude/work"}), agents=frozenset()))
+        none_left = ClaimTerms(blocked=BlockedTasks(accounts=frozenset({"claude/work"}), agents=frozenset({"claude"})))
+        assert scene.write(lambda tx: tx.tasks.unfinished_count(OperatorBlocks(blocked=none_left.blocked))) == 2, (
             "the paused one, and `other`"
         )
         assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, none_left)).id == other.id  # type: ignore[union-attr]
-        assert not scene.write(lambda tx: tx.tasks.something_waits(scene.now, none_left))
+        assert not scene.write(lambda tx: tx.tasks.has_claimable_task(scene.now, none_left))
         assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, around)).id == anyone.id  # type: ignore[union-attr]
         assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, around)) is None
         assert scene.write(lambda tx: tx.accounts.open_due(scene.now)) == []
         scene.tick(31)
-        assert self.shut(scene) == []
+        assert self.unavailable(scene) == []
         assert scene.write(lambda tx: tx.accounts.open_due(scene.now)) == ["claude/work"]
         assert scene.take(scene.open_host()).task_id == named.id
 
@@ -2516,7 +2527,7 @@ class TestAccounts:
             """Which one would be taken: undone, so that each question finds the same queue."""
 
             def ask(tx: Transaction) -> None:
-                found = tx.tasks.claim(host, scene.now, Terms(**terms))
+                found = tx.tasks.claim(host, scene.now, ClaimTerms(**terms))
                 taken.append(None if found is None else found.id)
                 raise Undone
 
@@ -2538,9 +2549,9 @@ class TestAccounts:
         assert next_on(lane=Lane(name="w", agent="claude", account="work")) == bare.id
         assert next_on(lane=Lane(name="w", agent="claude", account="home")) is None
         assert next_on(lane=Lane(name="w", account="home"), providers_down=frozenset({"acme"})) == ops.id
-        assert not scene.write(lambda tx: tx.tasks.something_waits(scene.now, Terms(held=True)))
+        assert not scene.write(lambda tx: tx.tasks.has_claimable_task(scene.now, ClaimTerms(held=True)))
         assert not scene.write(
-            lambda tx: tx.tasks.something_waits(scene.now, Terms(lane=Lane(name="w", labels={"no": "one"})))
+            lambda tx: tx.tasks.has_claimable_task(scene.now, ClaimTerms(lane=Lane(name="w", labels={"no": "one"})))
         )
 
     def test_what_a_person_has_to_mend_outranks_and_alerts_once(self, scene: Scene) -> None:
@@ -2550,13 +2561,13 @@ class TestAccounts:
         third = scene.running(second.owner, agent="claude")
         self.run(scene, third, Outcome.USAGE_LIMITED, scene.now.wall + 5)
         scene.tick(1000)
-        assert self.shut(scene) == [("claude/work", None)]
+        assert self.unavailable(scene) == [("claude/work", None)]
         assert [a["key"] for a in scene.store.view("alerts", all=False)] == ["account:claude/work"]
         assert first.task_id != third.task_id
         freed = scene.write(lambda tx: tx.accounts.resume("claude", "work", "ann", scene.now))
         assert freed == [], "both wait for a limit, by their own decision"
         assert scene.row(third.task_id)["resume_after"] <= scene.now.wall
-        assert self.shut(scene) == []
+        assert self.unavailable(scene) == []
         grip = scene.running(scene.open_host(), agent="claude")
         self.run(scene, grip, Outcome.COMPLETED)
         assert scene.store.view("alerts", all=False) == []
@@ -2568,13 +2579,13 @@ class TestAccounts:
         early, late = scene.running(host, agent="claude"), scene.running(host, agent="claude")
         run_id = new_id()
         scene.write(lambda tx: tx.runs.intend(early, run_id, scene.now, None, "work"))
-        scene.write(lambda tx: tx.runs.started(early, run_id, 99, scene.now))
+        scene.write(lambda tx: tx.runs.record_start(early, run_id, 99, scene.now))
         scene.tick()
         self.run(scene, late, Outcome.BILLING)
         scene.tick()
         scene.write(lambda tx: tx.runs.ended(early, run_id, COMPLETED, scene.now))
         scene.settle(early, COMPLETE, run_id)
-        assert self.shut(scene) == [("claude/work", None)]
+        assert self.unavailable(scene) == [("claude/work", None)]
         assert len(scene.store.view("alerts", all=False)) == 1
 
     def test_a_session_left_or_begun_afresh_unbinds(self, scene: Scene) -> None:
@@ -2582,7 +2593,7 @@ class TestAccounts:
         self.run(scene, grip, Outcome.USAGE_LIMITED, scene.now.wall + 5)
         scene.resume(grip.task_id)
         again = scene.take(scene.open_host())
-        scene.write(lambda tx: tx.tasks.leave_session(again, "work", scene.now))
+        scene.write(lambda tx: tx.tasks.drop_session(again, "work", scene.now))
         task = scene.get(grip.task_id)
         assert (task.session_id, task.account) == (None, None)
         named = scene.add(agent="claude", agent_options={"account": "home"}, priority=5000)

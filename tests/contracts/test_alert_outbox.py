@@ -14,17 +14,17 @@ import pytest
 from tests.contracts.store_contract import Scene
 from tests.contracts.test_sqlite_store import SqliteBench
 
-from holdfast.alerts.port import Answer, Target
+from holdfast.alerts.port import AlertTarget, SendResult
 from holdfast.base.errors import Conflict
 from holdfast.core.model import Level
-from holdfast.core.runs.retry_budgets import Limits
-from holdfast.core.tasks.alerts import Delivery, Notice, NoticeRules, Plan
+from holdfast.core.runs.retry_budgets import RetryLimits
+from holdfast.core.tasks.alerts import AlertChange, Delivery, DeliveryPlan, DeliveryRules
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, Ports
-from holdfast.supervisor.services.alerts import Notifying
-from holdfast.supervisor.settings import Settings
+from holdfast.supervisor.services.alerts import DeliveryService
+from holdfast.supervisor.settings import SupervisorSettings
 
-BOTH = Plan(targets=("command", "webhook"))
+BOTH = DeliveryPlan(targets=("command", "webhook"))
 
 
 @pytest.fixture
@@ -38,20 +38,20 @@ def alert(scene: Scene, key: str = "disk", level: Level = Level.CRITICAL) -> Non
     scene.write(lambda tx: tx.events.raise_alert(key, "Full.", "Free it.", scene.tick(), level=level))
 
 
-def plan_all(scene: Scene, plan: Plan = BOTH) -> None:
+def plan_all(scene: Scene, plan: DeliveryPlan = BOTH) -> None:
     def work(tx: Transaction) -> None:
-        for notice in tx.notices.unplanned(100):
-            tx.notices.plan(notice, plan)
+        for notice in tx.deliveries.find_unplanned(100):
+            tx.deliveries.plan(notice, plan)
 
     scene.write(work)
 
 
 def heads(scene: Scene) -> dict[str, Delivery]:
-    return {delivery.target: delivery for delivery in scene.write(lambda tx: tx.notices.heads())}
+    return {delivery.target: delivery for delivery in scene.write(lambda tx: tx.deliveries.next_deliveries())}
 
 
 def waiting(scene: Scene) -> int:
-    return scene.write(lambda tx: tx.notices.waiting())
+    return scene.write(lambda tx: tx.deliveries.waiting())
 
 
 class TestOutbox:
@@ -71,7 +71,7 @@ class TestOutbox:
         with pytest.raises(RuntimeError):
             scene.write(raise_and_die)
         scene.reopen()
-        notices = scene.write(lambda tx: tx.notices.unplanned(100))
+        notices = scene.write(lambda tx: tx.deliveries.find_unplanned(100))
         assert [str(notice.transition) for notice in notices] == ["raised", "acknowledged", "raised", "resolved"]
         assert len({notice.key for notice in notices}) == 4
         bodies = [json.loads(notice.body) for notice in notices]
@@ -87,7 +87,9 @@ class TestOutbox:
         plan_all(scene)
         first = heads(scene)
         assert {target: delivery.notice.id for target, delivery in first.items()} == {"command": 1, "webhook": 1}
-        scene.write(lambda tx: tx.notices.sent(tx.notices.begin(first["command"], 2.0, scene.now), "ok", scene.now))
+        scene.write(
+            lambda tx: tx.deliveries.record_sent(tx.deliveries.begin(first["command"], 2.0, scene.now), "ok", scene.now)
+        )
         now = heads(scene)
         assert {target: delivery.notice.id for target, delivery in now.items()} == {"command": 2, "webhook": 1}
         assert waiting(scene) == 3
@@ -97,15 +99,15 @@ class TestOutbox:
         alert(scene)
         plan_all(scene)
         seen = heads(scene)["command"]
-        begun = scene.write(lambda tx: tx.notices.begin(seen, 2.0, scene.now))
+        begun = scene.write(lambda tx: tx.deliveries.begin(seen, 2.0, scene.now))
         assert (begun.attempts, begun.last) == (1, scene.now)
         with pytest.raises(Conflict):
-            scene.write(lambda tx: tx.notices.begin(seen, 2.0, scene.now))
-        scene.write(lambda tx: tx.notices.give_up(begun, "enough", scene.now))
+            scene.write(lambda tx: tx.deliveries.begin(seen, 2.0, scene.now))
+        scene.write(lambda tx: tx.deliveries.give_up(begun, "enough", scene.now))
         for late in (
-            lambda tx: tx.notices.sent(begun, "ok", scene.now),
-            lambda tx: tx.notices.failed(begun, "no", 1.0, scene.now),
-            lambda tx: tx.notices.give_up(begun, "no", scene.now),
+            lambda tx: tx.deliveries.record_sent(begun, "ok", scene.now),
+            lambda tx: tx.deliveries.failed(begun, "no", 1.0, scene.now),
+            lambda tx: tx.deliveries.give_up(begun, "no", scene.now),
         ):
             with pytest.raises(Conflict):
                 scene.write(late)
@@ -114,48 +116,50 @@ class TestOutbox:
     def test_what_is_done_with_is_forgotten_and_nothing_else(self, scene: Scene) -> None:
         for key in ("told", "nobody", "waits", "new"):
             alert(scene, key)
-        notices = scene.write(lambda tx: tx.notices.unplanned(3))
-        for notice, plan in zip(notices, (Plan(targets=("command",)), Plan(targets=(), why="off"), BOTH), strict=True):
-            scene.write(lambda tx, n=notice, p=plan: tx.notices.plan(n, p))  # type: ignore[misc]  # defaults, not parameters
+        notices = scene.write(lambda tx: tx.deliveries.find_unplanned(3))
+        for notice, plan in zip(
+            notices, (DeliveryPlan(targets=("command",)), DeliveryPlan(targets=(), why="off"), BOTH), strict=True
+        ):
+            scene.write(lambda tx, n=notice, p=plan: tx.deliveries.plan(n, p))  # type: ignore[misc]  # defaults, not parameters
         told = heads(scene)["command"]
-        scene.write(lambda tx: tx.notices.sent(tx.notices.begin(told, 1.0, scene.now), "ok", scene.now))
-        assert scene.write(lambda tx: tx.notices.forget(scene.now.wall + 1, 1)) == 1, "a bounded piece"
-        assert scene.write(lambda tx: tx.notices.forget(scene.now.wall + 1, 10)) == 1
+        scene.write(lambda tx: tx.deliveries.record_sent(tx.deliveries.begin(told, 1.0, scene.now), "ok", scene.now))
+        assert scene.write(lambda tx: tx.deliveries.forget(scene.now.wall + 1, 1)) == 1, "a bounded piece"
+        assert scene.write(lambda tx: tx.deliveries.forget(scene.now.wall + 1, 10)) == 1
         assert waiting(scene) == 3
 
 
 class Listed:
     """A target that says what it is told to, in order; then it takes everything."""
 
-    def __init__(self, name: str, *answers: Answer | Exception) -> None:
+    def __init__(self, name: str, *answers: SendResult | Exception) -> None:
         self.name = name
         self.answers = list(answers)
         self.got: list[str] = []
 
-    async def send(self, notice: Notice) -> Answer:
+    async def send(self, notice: AlertChange) -> SendResult:
         self.got.append(notice.key)
-        answer = self.answers.pop(0) if self.answers else Answer(ok=True, told="ok")
+        answer = self.answers.pop(0) if self.answers else SendResult(ok=True, told="ok")
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
 class Outlets:
-    def __init__(self, *targets: Listed, rules: NoticeRules | None = None) -> None:
+    def __init__(self, *targets: Listed, rules: DeliveryRules | None = None) -> None:
         self.held = {target.name: target for target in targets}
-        self._rules = rules or NoticeRules()
+        self._rules = rules or DeliveryRules()
 
-    def rules(self) -> NoticeRules:
+    def rules(self) -> DeliveryRules:
         return self._rules
 
     def names(self) -> Sequence[str]:
         return list(self.held)
 
-    def target(self, name: str) -> Target | None:
+    def target(self, name: str) -> AlertTarget | None:
         return self.held.get(name)
 
 
-def serve(scene: Scene, outlets: Outlets, work: Callable[[Notifying], Awaitable[None]]) -> None:
+def serve(scene: Scene, outlets: Outlets, work: Callable[[DeliveryService], Awaitable[None]]) -> None:
     """With a service of its own, like after a restart."""
 
     async def whole() -> None:
@@ -166,33 +170,33 @@ def serve(scene: Scene, outlets: Outlets, work: Callable[[Notifying], Awaitable[
             jitter=lambda: 0.0,
             store=scene.store,
             writer=scene.bench.writer(),
-            limits=Limits(),
-            settings=Settings(agents=1),
+            limits=RetryLimits(),
+            settings=SupervisorSettings(agents=1),
             ports=Ports(
                 processes=cast(Any, None),
                 strategy_of=cast(Any, None),
                 agents={},
                 environment=cast(Any, None),
-                outlets=outlets,
+                alert_targets=outlets,
             ),
         )
-        await work(Notifying(context))
+        await work(DeliveryService(context))
 
     asyncio.run(whole())
     scene.reopen()
 
 
-async def look(service: Notifying) -> None:
+async def look(service: DeliveryService) -> None:
     await service.tick()
     await service.finish(20.0)
 
 
-NO = Answer(ok=False, told="HTTP 500")
+NO = SendResult(ok=False, told="HTTP 500")
 
 
 class TestSending:
     def test_it_is_tried_again_after_its_wait_across_restarts_and_then_sent(self, scene: Scene) -> None:
-        target = Listed("webhook", NO, Answer(ok=False, told="HTTP 429", retry_after=50.0), ValueError("secret"))
+        target = Listed("webhook", NO, SendResult(ok=False, told="HTTP 429", retry_after=50.0), ValueError("secret"))
         alert(scene)
         waits = []
         for _ in range(4):
@@ -216,7 +220,7 @@ class TestSending:
         for key in ("one", "two"):
             alert(scene, key)
         for _ in range(9):
-            serve(scene, Outlets(target, rules=NoticeRules(attempts=3)), look)
+            serve(scene, Outlets(target, rules=DeliveryRules(attempts=3)), look)
             scene.tick(10)
         assert [target.got.count(key) for key in dict.fromkeys(target.got)] == [3, 1]
         kinds = [kind for kind in scene.kinds() if kind.startswith("notice")]
@@ -225,9 +229,9 @@ class TestSending:
     def test_a_supervisor_that_always_dies_while_sending_does_not_send_for_ever(self, scene: Scene) -> None:
         """Nothing loops: the attempt is counted before it is made."""
         alert(scene)
-        plan_all(scene, Plan(targets=("command",)))
+        plan_all(scene, DeliveryPlan(targets=("command",)))
         for _ in range(8):
-            scene.write(lambda tx: tx.notices.begin(heads_of(tx), 1.0, scene.now))  # … and dies
+            scene.write(lambda tx: tx.deliveries.begin(heads_of(tx), 1.0, scene.now))  # … and dies
             scene.tick(2)
         target = Listed("command")
         serve(scene, Outlets(target), look)
@@ -248,7 +252,7 @@ class TestSending:
         for key in ("one", "two", "three"):
             alert(scene, key)
 
-        async def work(service: Notifying) -> None:
+        async def work(service: DeliveryService) -> None:
             for _ in range(4):
                 await look(service)
             assert service.busy
@@ -258,7 +262,7 @@ class TestSending:
         assert (len(slow.got), len(quick.got)) == (1, 3)
         scene.tick(1000)
 
-        async def without(service: Notifying) -> None:
+        async def without(service: DeliveryService) -> None:
             for _ in range(4):
                 await look(service)
             assert not service.busy
@@ -271,7 +275,7 @@ class TestSending:
         """R-CRASH-05: with notify off the alert is still there, and the record says why nobody was told."""
         target = Listed("command")
         alert(scene, "crash:task:x")
-        serve(scene, Outlets(target, rules=NoticeRules(crashes=False)), look)
+        serve(scene, Outlets(target, rules=DeliveryRules(crashes=False)), look)
         assert (target.got, waiting(scene)) == ([], 0)
         assert len(scene.store.view("alerts", all=False)) == 1
         (row,) = scene.store.view("notices")
@@ -279,4 +283,4 @@ class TestSending:
 
 
 def heads_of(tx: Transaction) -> Delivery:
-    return tx.notices.heads()[0]
+    return tx.deliveries.next_deliveries()[0]

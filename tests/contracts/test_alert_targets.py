@@ -15,11 +15,11 @@ from tests.fleet import lives, wait_until
 from tests.receivers import FLOOD, Hook, Received, WebReceiver, web_receiver
 
 from holdfast import config
-from holdfast.alerts.command import KEPT, CommandTarget, Tail
-from holdfast.alerts.port import LONGEST_TOLD, Answer, Target
-from holdfast.alerts.webhook import WebhookTarget, seconds_of
+from holdfast.alerts.command import KEPT, CommandTarget, OutputTail
+from holdfast.alerts.port import LONGEST_SUMMARY, AlertTarget, SendResult
+from holdfast.alerts.webhook import WebhookTarget, parse_retry_after
 from holdfast.core.model import Level
-from holdfast.core.tasks.alerts import LONGEST_WAIT, Notice, Transition, body_of
+from holdfast.core.tasks.alerts import LONGEST_WAIT, AlertChange, Transition, delivery_body
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.wiring.alerts import target_of
@@ -36,13 +36,13 @@ ALERT = {
     "remedy": "Retry.",
     "details": {"error_text": "…"},
 }
-NOTICE = Notice(
+NOTICE = AlertChange(
     id=1,
     key="alert-3-raised-1",
     alert_key="crash:task:x",
     transition=Transition.RAISED,
     level=Level.CRITICAL,
-    body=json.dumps(body_of("alert-3-raised-1", Transition.RAISED, ALERT, 2.0), ensure_ascii=False),
+    body=json.dumps(delivery_body("alert-3-raised-1", Transition.RAISED, ALERT, 2.0), ensure_ascii=False),
 )
 
 
@@ -52,7 +52,7 @@ class Bench:
     def __init__(self, receiver: Hook | WebReceiver) -> None:
         self.receiver = receiver
 
-    def target(self, timeout: float) -> Target:
+    def target(self, timeout: float) -> AlertTarget:
         runner = HelperRunner(Children())
         if isinstance(self.receiver, Hook):
             return CommandTarget(self.receiver.argv, {"PATH": os.environ["PATH"], "TOKEN": SECRET}, runner, timeout)
@@ -64,7 +64,7 @@ class Bench:
         else:
             self.receiver.behaviour = how
 
-    def send(self, timeout: float = PATIENT) -> Answer:
+    def send(self, timeout: float = PATIENT) -> SendResult:
         return asyncio.run(self.target(timeout).send(NOTICE))
 
     @property
@@ -103,7 +103,7 @@ class TestEveryTarget:
         bench.behave("flood")
         answer = bench.send()
         assert not answer.ok
-        assert len(answer.told) <= LONGEST_TOLD < FLOOD
+        assert len(answer.told) <= LONGEST_SUMMARY < FLOOD
 
     @pytest.mark.parametrize("how", ["hang", "close"])
     def test_one_that_hangs_or_dies_is_a_failure_in_bounded_time(self, bench: Bench, how: str) -> None:
@@ -130,7 +130,7 @@ class TestEveryTarget:
 
     def test_where_nobody_is_there_it_says_so(self, bench: Bench) -> None:
         if isinstance(bench.receiver, Hook):
-            target: Target = CommandTarget(["/no/such/program"], {}, HelperRunner(Children()), PATIENT)
+            target: AlertTarget = CommandTarget(["/no/such/program"], {}, HelperRunner(Children()), PATIENT)
         else:
             free = "http://127.0.0.1:1/hook/t0ken"  # nobody listens on port 1
             target = WebhookTarget(free, None, {}, HelperRunner(Children()), PATIENT, lambda: 0.0, "t")
@@ -157,7 +157,7 @@ class TestCommand:
 
     def test_a_message_that_no_variable_can_hold_arrives_all_the_same(self, tmp_path: Path) -> None:
         hook = Hook(tmp_path)
-        body = json.dumps(body_of("k", Transition.RAISED, {**ALERT, "message": "a\0b\ud800"}, 2.0))
+        body = json.dumps(delivery_body("k", Transition.RAISED, {**ALERT, "message": "a\0b\ud800"}, 2.0))
         target = CommandTarget(hook.argv, dict(os.environ), HelperRunner(Children()), PATIENT)
         assert asyncio.run(target.send(replace(NOTICE, body=body))).ok
 
@@ -170,7 +170,7 @@ class TestCommand:
 
     def test_one_that_got_away_and_prints_for_ever_keeps_nobody(self) -> None:
         async def hear_out() -> str:
-            tail = Tail()
+            tail = OutputTail()
             endless = await asyncio.create_subprocess_exec("yes", stdout=tail.fd)
             try:
                 return tail.close()
@@ -192,7 +192,7 @@ class TestWebhook:
         "held", ["http://[bad", "http://user:pw@host/", "http://host:x/", "ftp://host", "http://h/\udcff"]
     )
     def test_a_place_that_holds_no_address_is_told_without_it(self, held: str) -> None:
-        settings = config.best_effort().but({"notify.webhook": "env:PLACE"})
+        settings = config.load_valid_values().with_values({"notify.webhook": "env:PLACE"})
         target = target_of("webhook", settings, HelperRunner(Children()), {"PLACE": held})
         assert target is not None
         answer = asyncio.run(target.send(NOTICE))
@@ -252,4 +252,4 @@ class TestWebhook:
         ],
     )
     def test_retry_after_in_every_way_it_is_said(self, word: str, seconds: float | None) -> None:
-        assert seconds_of(word, 1_700_000_000.0) == seconds
+        assert parse_retry_after(word, 1_700_000_000.0) == seconds

@@ -12,8 +12,8 @@ from holdfast.base.errors import NotFound, NotOwner
 from holdfast.base.instant import Instant
 from holdfast.core.model import PauseReason, Repo, Task, TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import Action, Decision
-from holdfast.store.port.transaction import Grip, Host
+from holdfast.core.runs.policy import Decision, PolicyAction
+from holdfast.store.port.transaction import Host, Ownership
 from holdfast.store.port.workspaces import Checkpoint
 from holdfast.store.sqlite.engine.store import SqliteStore
 
@@ -30,7 +30,7 @@ class Shop:
         store.write(lambda tx: tx.tasks.add(spec, NOW))
         task = store.write(lambda tx: tx.tasks.claim("host", NOW))
         assert task is not None
-        self.grip = Grip(task_id="task1", fence=task.fence, owner="host")
+        self.grip = Ownership(task_id="task1", fence=task.fence, owner="host")
 
     def checkpoint(self, number: int) -> Checkpoint:
         return Checkpoint(
@@ -50,7 +50,7 @@ class Shop:
     def save(self, number: int, keep: int = 5) -> None:
         self.store.write(lambda tx: tx.checkpoints.save(self.grip, self.checkpoint(number), keep, NOW))
 
-    def settle(self, action: Action, **details: object) -> None:
+    def settle(self, action: PolicyAction, **details: object) -> None:
         verdict = Verdict(outcome=Outcome.CANCELLED, reason="a test")
         decision = Decision(action=action, reason="a test", **details)  # type: ignore[arg-type]  # fields of it
         self.store.write(lambda tx: tx.tasks.settle(self.grip, None, verdict, decision, None, NOW))
@@ -107,12 +107,12 @@ def test_a_choice_stands_until_it_is_carried_out(shop: Shop) -> None:
     assert chosen is not None
     assert (chosen.checkpoint.number, chosen.by, chosen.automatic, chosen.saved) == (1, "ann", False, False)
     assert shop.task().session_id is None
-    shop.store.write(lambda tx: tx.checkpoints.set_aside(shop.grip))
+    shop.store.write(lambda tx: tx.checkpoints.record_saved_content(shop.grip))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")).saved  # type: ignore[union-attr]  # it is there
-    shop.store.write(lambda tx: tx.checkpoints.went_back(shop.grip, 1, "as asked", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.record_restored(shop.grip, 1, "as asked", NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 2, "us", NOW, automatic=True))
-    shop.store.write(lambda tx: tx.checkpoints.gave_up(shop.grip, 2, "its branch has newer commits", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.record_not_restored(shop.grip, 2, "its branch has newer commits", NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
 
 
@@ -120,13 +120,13 @@ def test_a_choice_that_cannot_be_carried_out_waits_for_an_operator(shop: Shop) -
     """R-RES-06: nothing is spent, the choice is withdrawn, and the task does not go on by itself."""
     shop.save(1)
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "ann", NOW))
-    shop.store.write(lambda tx: tx.checkpoints.stays_paused("task1", 1, "it is gone", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.withdraw_choice("task1", 1, "it is gone", NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is not None, "only of a paused task"
-    shop.settle(Action.PAUSE, pause=PauseReason.OPERATOR, resume_after=NOW.wall + 5)
+    shop.settle(PolicyAction.PAUSE, pause=PauseReason.OPERATOR, resume_after=NOW.wall + 5)
     later = replace(NOW, wall=NOW.wall + 6)
-    assert shop.store.write(lambda tx: tx.tasks.due_to_resume(later)) == ["task1"]
-    shop.store.write(lambda tx: tx.checkpoints.stays_paused("task1", 1, "it is gone", later))
-    assert shop.store.write(lambda tx: tx.tasks.due_to_resume(later)) == []
+    assert shop.store.write(lambda tx: tx.tasks.tasks_due_to_resume(later)) == ["task1"]
+    shop.store.write(lambda tx: tx.checkpoints.withdraw_choice("task1", 1, "it is gone", later))
+    assert shop.store.write(lambda tx: tx.tasks.tasks_due_to_resume(later)) == []
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
     assert shop.task().resume_attempts == 0
     assert shop.task().pause_reason is PauseReason.OPERATOR
@@ -138,8 +138,8 @@ def test_what_somebody_does_in_a_pause_is_saved_before_going_back(shop: Shop) ->
     """R-RES-11: a going back that a pause interrupted saved what lay there before it, not what came since."""
     shop.save(1)
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "ann", NOW))
-    shop.store.write(lambda tx: tx.checkpoints.set_aside(shop.grip))
-    shop.settle(Action.PAUSE, pause=PauseReason.OPERATOR)
+    shop.store.write(lambda tx: tx.checkpoints.record_saved_content(shop.grip))
+    shop.settle(PolicyAction.PAUSE, pause=PauseReason.OPERATOR)
     shop.store.write(lambda tx: tx.tasks.resume("task1", "ann", NOW))
     chosen = shop.store.write(lambda tx: tx.checkpoints.chosen("task1"))
     assert chosen is not None
@@ -150,7 +150,7 @@ def test_a_lost_workspace_comes_back_after_a_retry_too(shop: Shop) -> None:
     """R-RES-11: its set-up failed, say, before the new one was there: the checkpoint is still all there is of it."""
     shop.save(1)
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "us", NOW, automatic=True))
-    shop.settle(Action.FAIL, failure="failed")
+    shop.settle(PolicyAction.FAIL, failure="failed")
     shop.store.write(lambda tx: tx.tasks.retry("task1", "ann", False, NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is not None
     shop.store.write(lambda tx: tx.tasks.cancel_waiting("task1", "ann", "", NOW))
@@ -164,7 +164,7 @@ def test_what_ended_lets_its_checkpoints_go(shop: Shop) -> None:
     """R-RES-11: pruned after completion; of a failed task only later. A retry forgets what was chosen before."""
     shop.save(1)
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "ann", NOW))
-    shop.settle(Action.FAIL, failure="failed")
+    shop.settle(PolicyAction.FAIL, failure="failed")
     assert shop.store.write(lambda tx: tx.checkpoints.expire(NOW.wall + 1, NOW.wall - 1)) == 0
     shop.store.write(lambda tx: tx.tasks.retry("task1", "ann", False, NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None

@@ -14,9 +14,9 @@ from holdfast.base.errors import NotOwner
 from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision, decide
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.core.states import TaskState
-from holdfast.store.port.transaction import Grip
+from holdfast.store.port.transaction import Ownership
 
 SEGFAULT = ended_with(Outcome.CRASHED, error_tail="first line\nSegmentation fault\n")
 
@@ -28,17 +28,17 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     bench.close_all()
 
 
-def crash(scene: Scene, grip: Grip, verdict: Verdict = SEGFAULT, limits: Limits | None = None) -> Decision:
+def crash(scene: Scene, grip: Ownership, verdict: Verdict = SEGFAULT, limits: RetryLimits | None = None) -> Decision:
     """One run of that task dies; the decision is the policy's own, from the store's ledger."""
     run_id = scene.ended_run(grip, verdict)
     task = scene.get(grip.task_id)
     ledger = scene.write(lambda tx: tx.tasks.ledger(task))
-    decision = decide(verdict, ledger, limits or Limits(), scene.now)
+    decision = decide(verdict, ledger, limits or RetryLimits(), scene.now)
     scene.settle(grip, decision, run_id, verdict, CLEAN)
     return decision
 
 
-def again(scene: Scene) -> Grip:
+def again(scene: Scene) -> Ownership:
     """Past the back-off, by a supervisor that is new each time."""
     scene.reopen()
     scene.tick(10)
@@ -78,12 +78,12 @@ class TestCrashRecords:
         other = scene.open_host()
         adopted = scene.adopt(scene.get(grip.task_id), other)
         before = scene.everything()
-        decision = decide(SEGFAULT, (), Limits(), scene.now)
+        decision = decide(SEGFAULT, (), RetryLimits(), scene.now)
         with pytest.raises(NotOwner):
             scene.settle(grip, decision, run_id, SEGFAULT, CLEAN)
         assert scene.everything() == before
         assert scene.store.view("crashes", task=None, since=0.0) == []
-        new = Grip(task_id=grip.task_id, fence=adopted.fence, owner=other)
+        new = Ownership(task_id=grip.task_id, fence=adopted.fence, owner=other)
         scene.settle(new, decision, run_id, SEGFAULT, CLEAN)
         scene.cancel(grip.task_id)
         with pytest.raises(NotOwner):
@@ -126,7 +126,7 @@ class TestCrashRecords:
     def test_the_edge_of_the_window_is_outside(self, scene: Scene, age: float, stops: bool, booted: bool) -> None:
         """R-CRASH-04: two crashes at T; the third at T + window is not the third any more."""
         grip = scene.running()
-        limits = Limits(crash=2)
+        limits = RetryLimits(crash=2)
         crash(scene, grip, limits=limits)
         scene.reopen()
         scene.now = replace(START, wall=scene.now.wall + age, boottime=scene.now.boottime + age)
@@ -147,7 +147,7 @@ class TestCrashRecords:
         """R-CRASH-02: durable history; old ones go, and the oldest beyond the most."""
         grip = scene.running()
         for _ in range(5):
-            crash(scene, grip, limits=Limits(crash=99))
+            crash(scene, grip, limits=RetryLimits(crash=99))
             scene.tick(100)
             grip = again(scene)
         first = float(scene.store.view("crashes", task=None, since=0.0)[0]["recorded_at"])  # type: ignore[arg-type]  # a row's value

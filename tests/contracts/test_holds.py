@@ -8,15 +8,15 @@ from tests.contracts.store_contract import COMPLETE, FAIL, Scene, ended_with, sc
 from tests.contracts.test_sqlite_store import bench
 
 from holdfast.core.dispatch.holds import Hold, Scope
-from holdfast.core.dispatch.terms import Terms
+from holdfast.core.dispatch.terms import ClaimTerms
 from holdfast.core.runs.outcome import Outcome
-from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import TaskState
 from holdfast.store.port.transaction import Transaction
 
 __all__ = ["bench", "scene"]
-CRASH = Decision(action=Action.REQUEUE, reason="killed", spends=(Budget.CRASH, Budget.RUNS))
+CRASH = Decision(action=PolicyAction.REQUEUE, reason="killed", spends=(Budget.CRASH, Budget.RUNS))
 
 
 def a_hold(scene: Scene, **changes: object) -> Hold:
@@ -58,13 +58,13 @@ class TestHolds:
         """Its place frees itself: no crash, cancel or freeze can leave it taken."""
         grip = scene.running()
         keep(scene, a_hold(scene).with_probe(grip.task_id, scene.now))
-        assert held(scene)[0].is_probed()
+        assert held(scene)[0].has_running_probe()
         assert scene.kinds().count("dispatch.probing") == 1
         scene.settle(grip, COMPLETE, scene.ended_run(grip))
         (hold,) = held(scene)
         assert hold.probe is not None
         assert hold.probe.state is TaskState.COMPLETED
-        assert not hold.is_probed()
+        assert not hold.has_running_probe()
         keep(scene, hold.with_probe("nobody", scene.now))
         (gone,) = held(scene)
         assert gone.probe is not None
@@ -101,21 +101,21 @@ class TestHolds:
         scene.write(lambda tx: tx.runs.intend(early, "r1", scene.now, None, "work"))
         since = scene.tick(10)
         scene.tick()
-        assert scene.write(lambda tx: tx.holds.crowd("claude/work", since)) == 0
+        assert scene.write(lambda tx: tx.holds.count_agents_since("claude/work", since)) == 0
         scene.write(lambda tx: tx.runs.intend(late, "r2", scene.now, None, "work"))
-        assert scene.write(lambda tx: tx.holds.crowd("claude/work", since)) == 1
-        assert scene.write(lambda tx: tx.holds.crowd("claude/default", since)) == 0
+        assert scene.write(lambda tx: tx.holds.count_agents_since("claude/work", since)) == 1
+        assert scene.write(lambda tx: tx.holds.count_agents_since("claude/default", since)) == 0
         assert scene.write(lambda tx: tx.holds.account_of(late.task_id)) == "work"
-        assert scene.write(lambda tx: tx.runs.under("r2")) == ("claude", "work")
+        assert scene.write(lambda tx: tx.runs.account_of_run("r2")) == ("claude", "work")
 
     def test_held_tasks_are_passed_over(self, scene: Scene) -> None:
-        host, down = scene.open_host(), Terms(providers_down=frozenset({"acme"}))
+        host, down = scene.open_host(), ClaimTerms(providers_down=frozenset({"acme"}))
         scene.add(provider="acme", priority=9)
         free = scene.add()
         claimed = scene.write(lambda tx: tx.tasks.claim(host, scene.now, down))
         assert claimed is not None
         assert claimed.id == free.id
-        assert not scene.write(lambda tx: tx.tasks.something_waits(scene.now, down))
+        assert not scene.write(lambda tx: tx.tasks.has_claimable_task(scene.now, down))
 
 
 class TestDeaths:
@@ -124,13 +124,13 @@ class TestDeaths:
         killed = ended_with(Outcome.EXTERNAL_KILL)
         grip = scene.running()
         run = scene.ended_run(grip, killed)
-        scene.write(lambda tx: tx.holds.died(run, grip.task_id, scene.now.wall, scene.now))
+        scene.write(lambda tx: tx.holds.record_death(run, grip.task_id, scene.now.wall, scene.now))
         scene.settle(grip, CRASH, run, killed)
         assert scene.spends(grip.task_id) == ["crash", "runs"]
         other = scene.running(priority=2000)
         failed = scene.ended_run(other)
         scene.settle(other, FAIL, failed)
-        scene.write(lambda tx: tx.holds.of_many([run], scene.now))
+        scene.write(lambda tx: tx.holds.mark_mass_death([run], scene.now))
         assert scene.spends(grip.task_id) == []
         assert scene.spends(other.task_id) == ["runs"]
         found = scene.write(lambda tx: tx.holds.death(run))
@@ -140,13 +140,13 @@ class TestDeaths:
     def test_deaths_are_found_by_their_time_and_forgotten_after_a_day(self, scene: Scene) -> None:
         def die(tx: Transaction) -> None:
             for number, at in enumerate((0.0, 10.0, 40.0, 200.0)):
-                tx.holds.died(f"r{number}", "t", scene.now.wall + at, scene.now)
+                tx.holds.record_death(f"r{number}", "t", scene.now.wall + at, scene.now)
 
         scene.write(die)
         near = scene.write(lambda tx: tx.holds.deaths_around(scene.now.wall + 30, 30))
         assert [death.run_id for death in near] == ["r0", "r1", "r2"]
         scene.tick(90_000)
-        scene.write(lambda tx: tx.holds.died("r9", "t", scene.now.wall, scene.now))
+        scene.write(lambda tx: tx.holds.record_death("r9", "t", scene.now.wall, scene.now))
         assert scene.write(lambda tx: tx.holds.death("r0")) is None
 
     def test_who_ran(self, scene: Scene) -> None:

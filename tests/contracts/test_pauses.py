@@ -10,14 +10,14 @@ from tests.contracts.store_contract import PAUSE, START, Scene, at_once, ended_w
 from tests.contracts.test_sqlite_store import bench
 
 from holdfast.base.errors import Conflict, HoldfastError, NotFound
-from holdfast.core.dispatch.accounts import ShutOut
-from holdfast.core.dispatch.terms import ForOperators, Terms
+from holdfast.core.dispatch.accounts import BlockedTasks
+from holdfast.core.dispatch.terms import ClaimTerms, OperatorBlocks
 from holdfast.core.model import PauseReason, RequestKind, StopWhy
 from holdfast.core.runs.outcome import Outcome
-from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.policy import Decision, PolicyAction
 
 __all__ = ["bench", "scene"]
-PAUSED = Decision(action=Action.PAUSE, reason="paused by ann", pause=PauseReason.OPERATOR)
+PAUSED = Decision(action=PolicyAction.PAUSE, reason="paused by ann", pause=PauseReason.OPERATOR)
 
 
 def pause(scene: Scene, task_id: str, until: float | None = None) -> None:
@@ -53,7 +53,7 @@ def test_a_waiting_task_is_paused_at_once_and_keeps_its_delay(scene: Scene) -> N
 
 def test_what_runs_or_has_ended_is_not_paused_here(scene: Scene) -> None:
     grip = scene.running()
-    for decision in (None, Decision(action=Action.FAIL, reason="no", failure="failed")):
+    for decision in (None, Decision(action=PolicyAction.FAIL, reason="no", failure="failed")):
         if decision is not None:
             scene.settle(grip, decision)
         before = scene.everything()
@@ -68,7 +68,7 @@ def test_a_limit_that_came_while_the_request_was_on_its_way_becomes_the_operator
     pause(scene, task_id)
     row = scene.row(task_id)
     assert (row["pause_reason"], row["resume_after"]) == ("operator", None)
-    assert scene.write(lambda tx: tx.tasks.due_to_resume(scene.tick(1_000))) == []
+    assert scene.write(lambda tx: tx.tasks.tasks_due_to_resume(scene.tick(1_000))) == []
     waits = scene.paused(replace(PAUSE, pause=PauseReason.BUDGET, resume_after=None))
     with pytest.raises(Conflict):
         pause(scene, waits)
@@ -113,7 +113,7 @@ def test_force_goes_beyond_the_limit_and_is_recorded(scene: Scene, limit: int) -
 
 
 def test_force_lets_one_run_past_a_shut_account(scene: Scene) -> None:
-    shut = Terms(shut_out=ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset({"claude"})))
+    shut = ClaimTerms(blocked=BlockedTasks(accounts=frozenset({"claude/work"}), agents=frozenset({"claude"})))
     task_id = scene.paused(agent="claude", agent_options={"account": "work"})
     scene.resume(task_id)
     host = scene.open_host()
@@ -123,7 +123,7 @@ def test_force_lets_one_run_past_a_shut_account(scene: Scene) -> None:
     claimed = scene.write(lambda tx: tx.tasks.claim(host, scene.now, shut))
     assert claimed is not None
     assert claimed.forced
-    back = Decision(action=Action.REQUEUE, reason="down")
+    back = Decision(action=PolicyAction.REQUEUE, reason="down")
     scene.settle(grip_of(claimed), back)
     assert scene.get(task_id).forced, "no run was begun: the word still stands"
     grip = scene.take(host)
@@ -136,14 +136,14 @@ def test_without_automatic_resumes_only_an_operators_time_is_due(scene: Scene) -
     limited, held = scene.paused(), scene.add()
     pause(scene, held.id, START.wall + 30)
     later = replace(scene.now, wall=scene.now.wall + 1_000)
-    assert scene.write(lambda tx: tx.tasks.due_to_resume(later)) == [held.id, limited]
-    assert scene.write(lambda tx: tx.tasks.due_to_resume(later, auto=False)) == [held.id]
-    assert scene.write(lambda tx: tx.tasks.next_due(scene.now, auto=False)) == START.wall + 30
-    assert scene.write(lambda tx: tx.tasks.unfinished_count(ForOperators(auto=False))) == 1
+    assert scene.write(lambda tx: tx.tasks.tasks_due_to_resume(later)) == [held.id, limited]
+    assert scene.write(lambda tx: tx.tasks.tasks_due_to_resume(later, auto=False)) == [held.id]
+    assert scene.write(lambda tx: tx.tasks.next_due_time(scene.now, auto=False)) == START.wall + 30
+    assert scene.write(lambda tx: tx.tasks.unfinished_count(OperatorBlocks(auto=False))) == 1
     scene.cancel(held.id)
-    assert scene.write(lambda tx: tx.tasks.next_due(scene.now, auto=False)) is None
-    assert scene.write(lambda tx: tx.tasks.unfinished_count(ForOperators(auto=False))) == 0
-    assert scene.write(lambda tx: tx.tasks.next_due(scene.now)) == PAUSE.resume_after
+    assert scene.write(lambda tx: tx.tasks.next_due_time(scene.now, auto=False)) is None
+    assert scene.write(lambda tx: tx.tasks.unfinished_count(OperatorBlocks(auto=False))) == 0
+    assert scene.write(lambda tx: tx.tasks.next_due_time(scene.now)) == PAUSE.resume_after
     assert scene.write(lambda tx: tx.tasks.unfinished_count()) == 1
 
 

@@ -20,11 +20,11 @@ def preserved(scene: Scene) -> None:
     scene.settle(grip, FAIL, scene.ended_run(grip, verdict), verdict, KEEP)
     found = scene.current(grip.task_id)
     assert found is not None
-    scene.write(lambda tx: tx.keeps.preserve(found, KEEP, TaskState.FAILED, WEEK, scene.now))
+    scene.write(lambda tx: tx.preserved.preserve(found, KEEP, TaskState.FAILED, WEEK, scene.now))
 
 
 def expired(scene: Scene, leapt: float = 0.0) -> list[Workspace]:
-    return list(scene.write(lambda tx: tx.keeps.expired(scene.now, lambda _since: scene.now.wall - leapt)))
+    return list(scene.write(lambda tx: tx.preserved.expired(scene.now, lambda _since: scene.now.wall - leapt)))
 
 
 def test_a_week_has_not_passed_because_the_clock_says_so(scene: Scene) -> None:
@@ -42,7 +42,7 @@ def test_a_clock_that_was_set_back_keeps_it_for_a_week_and_not_for_years(scene: 
     preserved(scene)
     scene.tick(-10 * YEAR)
     for _again in range(2):
-        scene.write(lambda tx: tx.keeps.expire_from_now(scene.now))
+        scene.write(lambda tx: tx.preserved.restart_expiry_timers(scene.now))
     scene.tick(WEEK - 1)
     assert expired(scene) == []
     scene.tick(2)

@@ -12,10 +12,10 @@ from tests.contracts.test_sqlite_store import SqliteBench
 
 from holdfast.base.errors import Conflict, NotOwner
 from holdfast.core.runs.outcome import Outcome
-from holdfast.core.tasks.task_lists import Known
-from holdfast.core.workflows.result import GateResult, Result
+from holdfast.core.tasks.task_lists import KnownTaskKey
+from holdfast.core.workflows.result import GateResult, StageResult
 
-FULL = Result(
+FULL = StageResult(
     stage=1,
     name="build",
     visit=2,
@@ -44,13 +44,13 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def test_a_result_comes_back_as_it_was_and_is_recorded_once(scene: Scene) -> None:
     """A field that an adapter forgets shows here; a run's own times are filled in where nobody knows better."""
-    defaults = {each.name: each.default for each in fields(Result)}
+    defaults = {each.name: each.default for each in fields(StageResult)}
     assert all(getattr(FULL, name) != default for name, default in defaults.items() if name not in ("run_id", "number"))
     grip = scene.running()
     run_id = scene.ended_run(grip, ended_with(Outcome.FAILED))
     first = scene.write(lambda tx: tx.results.record(grip, replace(FULL, run_id=run_id)))
-    bare = scene.write(lambda tx: tx.results.record(grip, Result(stage=0, name="work")))
-    again = scene.write(lambda tx: tx.results.record(grip, Result(stage=0, name="other", run_id=run_id)))
+    bare = scene.write(lambda tx: tx.results.record(grip, StageResult(stage=0, name="work")))
+    again = scene.write(lambda tx: tx.results.record(grip, StageResult(stage=0, name="other", run_id=run_id)))
     assert (first, first.number, bare.number) == (replace(FULL, run_id=run_id), 1, 2)
     assert (again, again.number) == (first, 1), "whoever comes second finds what is there"
     scene.reopen()
@@ -58,7 +58,7 @@ def test_a_result_comes_back_as_it_was_and_is_recorded_once(scene: Scene) -> Non
 
     other = scene.running()
     timed = scene.ended_run(other)
-    found = scene.write(lambda tx: tx.results.record(other, Result(stage=0, name="work", run_id=timed)))
+    found = scene.write(lambda tx: tx.results.record(other, StageResult(stage=0, name="work", run_id=timed)))
     assert (found.started_at, found.ended_at) == (scene.now.wall, scene.now.wall)
 
 
@@ -66,15 +66,17 @@ def test_results_need_the_fence_belong_to_a_generation_and_go_with_their_task(sc
     grip = scene.running()
     run_id = scene.ended_run(grip, ended_with(Outcome.FAILED))
     with pytest.raises(NotOwner):
-        scene.write(lambda tx: tx.results.record(replace(grip, fence=grip.fence + 1), Result(stage=0, name="work")))
-    scene.write(lambda tx: tx.results.record(grip, Result(stage=0, name="work", run_id=run_id)))
+        scene.write(
+            lambda tx: tx.results.record(replace(grip, fence=grip.fence + 1), StageResult(stage=0, name="work"))
+        )
+    scene.write(lambda tx: tx.results.record(grip, StageResult(stage=0, name="work", run_id=run_id)))
     scene.settle(grip, FAIL, run_id, ended_with(Outcome.FAILED), CLEAN)
     assert len(scene.write(lambda tx: tx.results.of_task(grip.task_id))) == 1
     scene.retry(grip.task_id)
     assert list(scene.write(lambda tx: tx.results.of_task(grip.task_id))) == [], "a retry begins anew"
     scene.cancel(grip.task_id)
     scene.tick(100)
-    [old], _lowest = scene.write(lambda tx: tx.history.forgettable(10**9, scene.now.wall, 10))
+    [old], _lowest = scene.write(lambda tx: tx.history.find_old_tasks(10**9, scene.now.wall, 10))
     assert scene.write(lambda tx: tx.history.forget_task(old, scene.now.wall))
     assert scene.store.view("results", id=grip.task_id) == []
 
@@ -85,16 +87,19 @@ def test_a_key_is_taken_once_for_each_repository(scene: Scene) -> None:
     task = scene.add()
 
     def take(repo_id: str, key: str) -> None:
-        scene.write(lambda tx: tx.intake.take(repo_id, key, task.id, scene.now))
+        scene.write(lambda tx: tx.task_lists.take(repo_id, key, task.id, scene.now))
 
     take(scene.repo.id, "a")
     take(other.id, "a")
     with pytest.raises(Conflict):
         take(scene.repo.id, "a")
-    scene.write(lambda tx: tx.intake.take(other.id, "gone", "nobody", scene.now))
-    known = scene.write(lambda tx: tx.intake.known(other.id, ["a", "b", "gone"]))
-    assert known == {"a": Known(task_id=task.id, state="queued"), "gone": Known(task_id="nobody", state=None)}
-    assert scene.write(lambda tx: tx.intake.known(scene.repo.id, ["gone"])) == {}
+    scene.write(lambda tx: tx.task_lists.take(other.id, "gone", "nobody", scene.now))
+    known = scene.write(lambda tx: tx.task_lists.known(other.id, ["a", "b", "gone"]))
+    assert known == {
+        "a": KnownTaskKey(task_id=task.id, state="queued"),
+        "gone": KnownTaskKey(task_id="nobody", state=None),
+    }
+    assert scene.write(lambda tx: tx.task_lists.known(scene.repo.id, ["gone"])) == {}
     scene.write(lambda tx: tx.history.forget_repo(other, scene.now))
     rows = scene.store.view("intake", path="/src/app", keys='["a", "gone"]')
     assert [(row["key"], row["state"]) for row in rows] == [("a", "queued")]

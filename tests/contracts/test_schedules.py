@@ -204,9 +204,9 @@ class TestOccurrences:
         first, ahead = scene.now.wall, scene.now.wall + 1000 * 86400
         for moment in [*(first + 10 * number for number in range(20)), ahead, ahead + 1]:
             task = fire(scene, record(scene), moment)
-            assert scene.write(lambda tx: tx.schedules.prune(NIGHTLY.key, 30)) == 0
+            assert scene.write(lambda tx: tx.schedules.merge_old_occurrences(NIGHTLY.key, 30)) == 0
             scene.write(lambda tx, task=task: tx.tasks.cancel_waiting(task, "ada", "", scene.now))  # type: ignore[misc]  # a default
-        assert scene.write(lambda tx: tx.schedules.prune(NIGHTLY.key, 1)) == 21
+        assert scene.write(lambda tx: tx.schedules.merge_old_occurrences(NIGHTLY.key, 1)) == 21
         scene.reopen()
         decided = [first, first + 190, first + 55, ahead, ahead + 1]
         assert scene.write(lambda tx: tx.schedules.admit(record_in(tx), decided, first, scene.now)) == []

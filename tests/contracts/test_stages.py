@@ -10,17 +10,17 @@ import pytest
 
 from holdfast.base.errors import Conflict, NotOwner
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.accounts import ShutOut
-from holdfast.core.dispatch.terms import Terms
+from holdfast.core.dispatch.accounts import BlockedTasks
+from holdfast.core.dispatch.terms import ClaimTerms
 from holdfast.core.model import PauseReason, Task, TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import Action, Decision
-from holdfast.core.runs.retry_budgets import Budget, lost_without_progress
+from holdfast.core.runs.policy import Decision, PolicyAction
+from holdfast.core.runs.retry_budgets import Budget, count_losses_in_a_row
 from holdfast.core.states import TaskState
-from holdfast.core.workflows.next_stage import Following, StageEnd, Step, follow, is_over
-from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.next_stage import NextStep, StageEnd, StageStep, decide_next_step, is_workflow_over
+from holdfast.core.workflows.result import StageResult
 from holdfast.core.workflows.workflow import Progress, Stage
-from holdfast.store.port.transaction import Grip, Host, Transaction
+from holdfast.store.port.transaction import Host, Ownership, Transaction
 from holdfast.store.port.workspaces import Checkpoint
 from holdfast.store.sqlite.engine.store import SqliteStore
 
@@ -55,15 +55,19 @@ class Shop:
     def task(self) -> Task:
         return self.store.write(lambda tx: tx.tasks.get("task1"))
 
-    def end_stage(self, task: Task, end: StageEnd = DONE, **details: object) -> Following:
+    def end_stage(self, task: Task, end: StageEnd = DONE, **details: object) -> NextStep:
         """As the supervisor settles it."""
-        following = follow(task.spec.stages, task.progress, end)
-        grip = Grip(task_id=task.id, fence=task.fence, owner="host")
-        action = {Step.WAIT: Action.PAUSE, Step.COMPLETE: Action.COMPLETE, Step.FAIL: Action.FAIL}
+        following = decide_next_step(task.spec.stages, task.progress, end)
+        grip = Ownership(task_id=task.id, fence=task.fence, owner="host")
+        action = {
+            StageStep.WAIT: PolicyAction.PAUSE,
+            StageStep.COMPLETE: PolicyAction.COMPLETE,
+            StageStep.FAIL: PolicyAction.FAIL,
+        }
         decision = Decision(
-            action=action.get(following.step, Action.REQUEUE),
+            action=action.get(following.step, PolicyAction.REQUEUE),
             reason=following.reason,
-            pause=PauseReason.APPROVAL if following.step is Step.WAIT else None,
+            pause=PauseReason.APPROVAL if following.step is StageStep.WAIT else None,
             spends=(Budget.STAGE,) if following.passed else (Budget.RUNS,),
             keeps_session=following.keeps_session,
             stage={"step": str(following.step), "name": task.spec.stages[following.progress.stage].name},
@@ -71,8 +75,8 @@ class Shop:
 
         def settle(tx: Transaction) -> None:
             progress = task.progress
-            tx.results.record(grip, Result(stage=progress.stage, name="x", visit=progress.visit, run_id=None))
-            tx.staging.move(grip, following, NOW, **details)  # type: ignore[arg-type]  # its options
+            tx.results.record(grip, StageResult(stage=progress.stage, name="x", visit=progress.visit, run_id=None))
+            tx.stages.move(grip, following, NOW, **details)  # type: ignore[arg-type]  # its options
             tx.tasks.settle(grip, None, SAID, decision, None, NOW)
 
         self.store.write(settle)
@@ -95,12 +99,12 @@ def test_the_row_names_the_next_stage(shop: Shop) -> None:
     """R-RES-09, R-CRASH-03: agent, options, account, timeout and provider are the next stage's, its session is new; a
     stale owner changes nothing."""
     task = shop.claim()
-    stale = Grip(task_id="task1", fence=task.fence - 1, owner="host")
-    following = follow(STAGES, task.progress, DONE)
+    stale = Ownership(task_id="task1", fence=task.fence - 1, owner="host")
+    following = decide_next_step(STAGES, task.progress, DONE)
     with pytest.raises(NotOwner):
-        shop.store.write(lambda tx: tx.staging.move(stale, following, NOW))
+        shop.store.write(lambda tx: tx.stages.move(stale, following, NOW))
     with pytest.raises(NotOwner):
-        shop.store.write(lambda tx: tx.staging.keep(stale, Progress(stage=2), NOW))
+        shop.store.write(lambda tx: tx.stages.keep(stale, Progress(stage=2), NOW))
     assert shop.task().progress == Progress()
 
     shop.end_stage(task)
@@ -118,23 +122,25 @@ def test_of_the_same_priority_who_has_begun_goes_first(shop: Shop) -> None:
     shop.add("task2", stages=STAGES, agent="alpha")
     second = shop.claim()
     shop.end_stage(second)
-    again = Decision(action=Action.REQUEUE, reason="down")
-    grip = Grip(task_id="task1", fence=first.fence, owner="host")
+    again = Decision(action=PolicyAction.REQUEUE, reason="down")
+    grip = Ownership(task_id="task1", fence=first.fence, owner="host")
     shop.store.write(lambda tx: tx.tasks.settle(grip, None, SAID, again, None, NOW))
     shop.add("urgent", priority=9)
     names = ["urgent", "task2", "task1"]
     assert [shop.store.view("ahead", id=name)[0]["count(*)"] for name in names] == [0, 1, 2]
-    assert shop.store.write(lambda tx: tx.tasks.something_waits(NOW))
+    assert shop.store.write(lambda tx: tx.tasks.has_claimable_task(NOW))
     assert [shop.claim().id for _ in names] == names
-    assert not shop.store.write(lambda tx: tx.tasks.something_waits(NOW))
+    assert not shop.store.write(lambda tx: tx.tasks.has_claimable_task(NOW))
 
 
 def test_a_stage_that_is_done_is_progress_and_may_give_resumes_back(shop: Shop) -> None:
     """R-RES-05: off by default."""
     for resets, left in ((False, 1), (True, 0)):
         task = shop.claim()
-        grip = Grip(task_id="task1", fence=task.fence, owner="host")
-        pause = Decision(action=Action.PAUSE, reason="limit", pause=PauseReason.USAGE_LIMIT, spends=(Budget.LOST,))
+        grip = Ownership(task_id="task1", fence=task.fence, owner="host")
+        pause = Decision(
+            action=PolicyAction.PAUSE, reason="limit", pause=PauseReason.USAGE_LIMIT, spends=(Budget.LOST,)
+        )
         shop.store.write(lambda tx, grip=grip, pause=pause: tx.tasks.settle(grip, None, SAID, pause, None, NOW))  # type: ignore[misc]  # its own
         shop.store.write(lambda tx: tx.tasks.resume("task1", "ann", NOW))
         assert shop.task().session_id == "session-1"
@@ -142,12 +148,12 @@ def test_a_stage_that_is_done_is_progress_and_may_give_resumes_back(shop: Shop) 
         after = shop.task()
         assert after.resume_attempts == left
         ledger = shop.store.write(lambda tx, after=after: tx.tasks.ledger(after))  # type: ignore[misc]  # its own
-        assert lost_without_progress(ledger) == 0
+        assert count_losses_in_a_row(ledger) == 0
 
 
 def test_a_person_approves_sends_back_or_is_told_why_not(shop: Shop) -> None:
     with pytest.raises(Conflict, match="waits for nobody's approval"):
-        shop.store.write(lambda tx: tx.staging.approve("task1", "ann", NOW))
+        shop.store.write(lambda tx: tx.stages.approve("task1", "ann", NOW))
     shop.end_stage(shop.claim())
     shop.end_stage(shop.claim())
     waiting = shop.task()
@@ -156,18 +162,18 @@ def test_a_person_approves_sends_back_or_is_told_why_not(shop: Shop) -> None:
     with pytest.raises(Conflict, match="`holdfast approve task1`"):
         shop.store.write(lambda tx: tx.tasks.resume("task1", "ann", NOW))
     assert len(shop.store.view("alerts", all=0)) == 1
-    shop.store.write(lambda tx: tx.staging.approve("task1", "ann", NOW, "shorter"))
+    shop.store.write(lambda tx: tx.stages.approve("task1", "ann", NOW, "shorter"))
     again = shop.task()
     assert (again.state, again.progress.feedback, again.session_id) == ("queued", "shorter", "session-1")
     assert shop.store.view("alerts", all=0) == []
     shop.end_stage(shop.claim())
-    told = shop.store.write(lambda tx: tx.staging.approve("task1", "ann", NOW))
+    told = shop.store.write(lambda tx: tx.stages.approve("task1", "ann", NOW))
     assert told == "stage 2 of 3 (build) approved by ann; stage 3 of 3 (ship) follows"
     on = shop.task()
     assert (on.spec.agent, on.progress.stage, on.session_id, on.resume_attempts) == ("gamma", 2, None, 0)
     assert shop.kinds().count("task.approved") == 2
     with pytest.raises(Conflict):
-        shop.store.write(lambda tx: tx.staging.approve("task1", "bob", NOW))
+        shop.store.write(lambda tx: tx.stages.approve("task1", "bob", NOW))
 
 
 def test_a_retry_goes_on_at_the_stage_and_a_fresh_one_at_the_first(shop: Shop) -> None:
@@ -193,25 +199,25 @@ def test_a_checkpoint_leads_back_to_its_stage(shop: Shop) -> None:
         task_id="task1", number=1, repo_id=shop.repo.id, workspace_id="w", ref="r", commit="c", base=None, key="k",
         files=1, why="a test", session_id="old",
     )  # fmt: skip
-    shop.store.write(lambda tx: tx.staging.return_to("task1", replace(point, stage=1), NOW))
+    shop.store.write(lambda tx: tx.stages.return_to_checkpoint("task1", replace(point, stage=1), NOW))
     assert shop.task().progress.visit == 1, "it is there"
     task = shop.claim()
-    grip = Grip(task_id="task1", fence=task.fence, owner="host")
+    grip = Ownership(task_id="task1", fence=task.fence, owner="host")
 
     def cut_short(tx: Transaction) -> None:
-        tx.staging.keep(grip, replace(task.progress, checks="run1", tries=1), NOW)
-        tx.tasks.settle(grip, None, SAID, Decision(action=Action.REQUEUE, reason="down"), None, NOW)
+        tx.stages.keep(grip, replace(task.progress, checks="run1", tries=1), NOW)
+        tx.tasks.settle(grip, None, SAID, Decision(action=PolicyAction.REQUEUE, reason="down"), None, NOW)
 
     shop.store.write(cut_short)
-    shop.store.write(lambda tx: tx.staging.return_to("task1", replace(point, stage=1), NOW))
+    shop.store.write(lambda tx: tx.stages.return_to_checkpoint("task1", replace(point, stage=1), NOW))
     again = shop.task()
     assert (again.progress.checks, again.progress.visit, again.progress.tries) == ("", 1, 1), "its agent runs again"
     assert again.session_id == "old"
-    shop.store.write(lambda tx: tx.staging.return_to("task1", replace(point, stage=0), NOW))
+    shop.store.write(lambda tx: tx.stages.return_to_checkpoint("task1", replace(point, stage=0), NOW))
     back = shop.task()
     assert (back.progress.stage, back.spec.agent, back.session_id, back.progress.visit) == (0, "alpha", "old", 2)
     ended = replace(point, stage=0, details={"next_stage": 1})
-    shop.store.write(lambda tx: tx.staging.return_to("task1", ended, NOW))
+    shop.store.write(lambda tx: tx.stages.return_to_checkpoint("task1", ended, NOW))
     on = shop.task()
     assert (on.progress.stage, on.spec.agent, on.session_id, on.account) == (1, "beta", None, "b")
 
@@ -222,11 +228,11 @@ def test_what_has_no_stage_left_waits_for_no_agent(shop: Shop) -> None:
     shop.claim()
     shop.add("task2", stages=(last,), agent="alpha", agent_options={"account": "a"}, provider="acme")
     shop.end_stage(shop.claim())
-    shop.store.write(lambda tx: tx.staging.approve("task2", "ann", NOW))
-    away = Terms(
-        shut_out=ShutOut(accounts=frozenset({"alpha/a"}), agents=frozenset({"alpha"})),
+    shop.store.write(lambda tx: tx.stages.approve("task2", "ann", NOW))
+    away = ClaimTerms(
+        blocked=BlockedTasks(accounts=frozenset({"alpha/a"}), agents=frozenset({"alpha"})),
         providers_down=frozenset({"acme"}),
     )
     task = shop.store.write(lambda tx: tx.tasks.claim("host", NOW, away))
     assert task is not None
-    assert is_over(task.spec.stages, task.progress)
+    assert is_workflow_over(task.spec.stages, task.progress)

@@ -28,8 +28,8 @@ from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.policy import Decision
 from holdfast.core.states import TaskState
 from holdfast.core.task_settings import SubtaskRules
-from holdfast.core.tasks.subtasks import FATES, WORDS, Fate, fate
-from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.core.tasks.subtasks import FATES, PARENT_MOVES, SubtaskFate, fate_of_subtask
+from holdfast.store.port.transaction import Ownership, Transaction
 
 
 @pytest.fixture
@@ -130,8 +130,8 @@ def test_what_a_parents_move_means_for_subtasks_in_every_state(move: str, scene:
     family = Family(scene)
     go(scene, family)
     assert scene.state(family.parent) is after
-    gone = {state for state, now in family.before.items() if fate(after, now) is Fate.CANCELLED}
-    ending = {state for state, now in family.before.items() if fate(after, now) is Fate.ENDING}
+    gone = {state for state, now in family.before.items() if fate_of_subtask(after, now) is SubtaskFate.CANCELLED}
+    ending = {state for state, now in family.before.items() if fate_of_subtask(after, now) is SubtaskFate.ENDING}
     assert {state for state, now in family.states().items() if now is not family.before[state]} == gone
     assert all(now is TaskState.CANCELLED for state, now in family.states().items() if state in gone)
     assert family.asked() == [family.children[state] for state in TaskState if state in ending]
@@ -141,7 +141,7 @@ def test_what_a_parents_move_means_for_subtasks_in_every_state(move: str, scene:
 
 
 def test_the_moves_cover_the_table() -> None:
-    assert set(FATES) == set(WORDS) == set(TaskState) == {after for after, _go in MOVES.values()}
+    assert set(FATES) == set(PARENT_MOVES) == set(TaskState) == {after for after, _go in MOVES.values()}
     assert all(set(row) == set(TaskState) for row in FATES.values())
 
 
@@ -191,7 +191,7 @@ def test_who_cancels_may_spare_the_subtasks(scene: Scene) -> None:
         assert scene.state(child) is left
 
 
-def _ask(scene: Scene, grip: Grip, data: dict[str, object], tx: Transaction) -> int:
+def _ask(scene: Scene, grip: Ownership, data: dict[str, object], tx: Transaction) -> int:
     return tx.requests.ask(RequestKind.CANCEL, grip.task_id, "ann", "", data, scene.now)
 
 
@@ -248,7 +248,7 @@ def test_a_parent_is_not_forgotten_before_its_subtasks(scene: Scene) -> None:
     scene.tick(400 * 86400)
 
     def forgettable() -> set[str]:
-        found, _ = scene.write(lambda tx: tx.history.forgettable(2**60, scene.now.wall - 86400, 100))
+        found, _ = scene.write(lambda tx: tx.history.find_old_tasks(2**60, scene.now.wall - 86400, 100))
         return {task.id for task in found}
 
     assert forgettable() == set()

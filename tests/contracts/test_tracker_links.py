@@ -10,43 +10,43 @@ from tests.contracts.test_sqlite_store import bench
 
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
-from holdfast.core.tasks.trackers import Link, LinkState, Step, backoff, next_step
-from holdfast.store.port.transaction import Grip
+from holdfast.core.tasks.trackers import IssueLink, LinkState, LinkStep, next_link_step, tracker_backoff
+from holdfast.store.port.transaction import Ownership
 
 __all__ = ["bench", "scene"]
 
 
-def intend(scene: Scene, issue: str = "bd-1") -> Link | None:
-    return scene.write(lambda tx: tx.links.intend(scene.repo.id, issue, "us", scene.now))
+def intend(scene: Scene, issue: str = "bd-1") -> IssueLink | None:
+    return scene.write(lambda tx: tx.issue_links.intend(scene.repo.id, issue, "us", scene.now))
 
 
-def taken(scene: Scene, issue: str = "bd-1") -> Link:
+def taken(scene: Scene, issue: str = "bd-1") -> IssueLink:
     """An issue that is ours, with its task in the queue."""
     link = intend(scene, issue)
     assert link is not None
     task = scene.add()
-    scene.write(lambda tx: tx.links.belongs_to(link, task.id, scene.now))
+    scene.write(lambda tx: tx.issue_links.link_task(link, task.id, scene.now))
     return held(scene, task.id)
 
 
-def held(scene: Scene, task_id: str) -> Link:
-    link = scene.write(lambda tx: tx.links.of_task(task_id))
+def held(scene: Scene, task_id: str) -> IssueLink:
+    link = scene.write(lambda tx: tx.issue_links.of_task(task_id))
     assert link is not None
     return link
 
 
-def move(scene: Scene, link: Link, state: LinkState) -> Link | None:
-    return scene.write(lambda tx: tx.links.move(link, state, "because", scene.now))
+def move(scene: Scene, link: IssueLink, state: LinkState) -> IssueLink | None:
+    return scene.write(lambda tx: tx.issue_links.move(link, state, "because", scene.now))
 
 
-def again(scene: Scene, link: Link) -> Link | None:
-    return scene.write(lambda tx: tx.links.intend_again(link, "us", scene.now))
+def again(scene: Scene, link: IssueLink) -> IssueLink | None:
+    return scene.write(lambda tx: tx.issue_links.record_intent_again(link, "us", scene.now))
 
 
-def end(scene: Scene, grip: Grip, how: object, outcome: Outcome) -> TaskState:
+def end(scene: Scene, grip: Ownership, how: object, outcome: Outcome) -> TaskState:
     verdict = ended_with(outcome)
     state = scene.settle(grip, how, scene.ended_run(grip, verdict), verdict)  # type: ignore[arg-type]
-    scene.write(lambda tx: tx.links.after_settle(grip.task_id, state, outcome, scene.now))
+    scene.write(lambda tx: tx.issue_links.after_settle(grip.task_id, state, outcome, scene.now))
     return state
 
 
@@ -89,14 +89,14 @@ class TestLinks:
         end(scene, grip, FAIL, Outcome.FAILED)
         link = held(scene, grip.task_id)
         assert link.state is LinkState.CLAIMED, "the service gives it back, by what the task's state says"
-        assert next_step(link, scene.now, closes=True, room=False) is Step.RELEASE
+        assert next_link_step(link, scene.now, closes=True, room=False) is LinkStep.RELEASE
         releasing = move(scene, link, LinkState.RELEASING)
         assert releasing is not None
         move(scene, releasing, LinkState.RELEASED)
         assert intend(scene) is None
         scene.retry(grip.task_id)
         waiting = held(scene, grip.task_id)
-        assert next_step(waiting, scene.now, closes=True, room=True) is Step.CLAIM_AGAIN
+        assert next_link_step(waiting, scene.now, closes=True, room=True) is LinkStep.CLAIM_AGAIN
         assert again(scene, waiting) is not None
 
     def test_one_that_was_lost_or_closed_may_come_again_and_its_old_task_stands_back(self, scene: Scene) -> None:
@@ -110,7 +110,9 @@ class TestLinks:
         scene.retry(grip.task_id)
         assert again(scene, held(scene, grip.task_id)) is None, "another task of ours has it"
         waiting = held(scene, grip.task_id)
-        assert scene.write(lambda tx: tx.links.stand_back(waiting, "taken", scene.now)), "it waits: it may be cancelled"
+        assert scene.write(lambda tx: tx.issue_links.release_lost_claim(waiting, "taken", scene.now)), (
+            "it waits: it may be cancelled"
+        )
 
     def test_a_finished_task_is_forgotten_with_its_link_but_not_while_something_is_owed(self, scene: Scene) -> None:
         taken(scene)
@@ -119,7 +121,7 @@ class TestLinks:
         scene.tick(1000)
 
         def forgettable() -> int:
-            found, _below = scene.write(lambda tx: tx.history.forgettable(2**60, scene.now.wall, 100))
+            found, _below = scene.write(lambda tx: tx.history.find_old_tasks(2**60, scene.now.wall, 100))
             return len(found)
 
         assert forgettable() == 0, "its issue has to be closed first"
@@ -127,44 +129,44 @@ class TestLinks:
         assert closing is not None
         move(scene, closing, LinkState.CLOSED)
         assert forgettable() == 1
-        found, _below = scene.write(lambda tx: tx.history.forgettable(2**60, scene.now.wall, 100))
+        found, _below = scene.write(lambda tx: tx.history.find_old_tasks(2**60, scene.now.wall, 100))
         assert scene.write(lambda tx: tx.history.forget_task(found[0], scene.now.wall))
         assert scene.store.view("links") == []
 
     def test_trouble_is_told_once_waits_longer_and_ends_with_a_clock_that_was_set_back(self, scene: Scene) -> None:
         """R-CRASH-08: logged, retried, never fatal."""
         for failures in (1, 2, 3):
-            scene.write(lambda tx: tx.links.troubled(scene.repo.id, "beads", "no answer", scene.now))
-            waits = scene.write(lambda tx: tx.links.waiting_trackers(scene.now))
-            assert waits == {scene.repo.id: backoff(failures)}
-        assert backoff(5000) == 300.0
+            scene.write(lambda tx: tx.issue_links.record_trouble(scene.repo.id, "beads", "no answer", scene.now))
+            waits = scene.write(lambda tx: tx.issue_links.waiting_trackers(scene.now))
+            assert waits == {scene.repo.id: tracker_backoff(failures)}
+        assert tracker_backoff(5000) == 300.0
         years_ago = replace(scene.now, wall=scene.now.wall - 3e8)
-        assert scene.write(lambda tx: tx.links.waiting_trackers(years_ago)) == {}
+        assert scene.write(lambda tx: tx.issue_links.waiting_trackers(years_ago)) == {}
         kinds = [event["kind"] for event in scene.store.view("events", after=0, task=None, limit=100)]
         assert kinds.count("tracker.trouble") == 1
-        scene.write(lambda tx: tx.links.ask_at_once())
-        assert scene.write(lambda tx: tx.links.waiting_trackers(scene.now)) == {}
+        scene.write(lambda tx: tx.issue_links.end_backoffs())
+        assert scene.write(lambda tx: tx.issue_links.waiting_trackers(scene.now)) == {}
         for _twice in range(2):
-            scene.write(lambda tx: tx.links.answered(scene.repo.id, "beads", scene.now))
+            scene.write(lambda tx: tx.issue_links.answered(scene.repo.id, "beads", scene.now))
         kinds = [event["kind"] for event in scene.store.view("events", after=0, task=None, limit=100)]
         assert kinds.count("tracker.recovered") == 1
 
     def test_a_home_keeps_its_name_and_an_intent_without_a_task_can_be_dropped(self, scene: Scene) -> None:
-        assert scene.write(lambda tx: tx.links.our_name("first")) == "first"
+        assert scene.write(lambda tx: tx.issue_links.our_name("first")) == "first"
         scene.reopen()
-        assert scene.write(lambda tx: tx.links.our_name("second")) == "first"
+        assert scene.write(lambda tx: tx.issue_links.our_name("second")) == "first"
         link = intend(scene)
         assert link is not None
-        scene.write(lambda tx: tx.links.drop(link, "not ours", scene.now))
+        scene.write(lambda tx: tx.issue_links.drop(link, "not ours", scene.now))
         assert intend(scene) is not None
-        assert scene.write(lambda tx: tx.links.room(2)) == 2
+        assert scene.write(lambda tx: tx.issue_links.room(2)) == 2
 
 
 def test_what_is_due_for_every_pair_of_states() -> None:
     """A table: each link state against each state of its task."""
     due = {
-        (state, task): next_step(
-            Link(id=1, repo_id="r", issue="i", state=state, assignee="us", task_id="t", task_state=task),
+        (state, task): next_link_step(
+            IssueLink(id=1, repo_id="r", issue="i", state=state, assignee="us", task_id="t", task_state=task),
             START,
             closes=True,
             room=True,
@@ -172,11 +174,11 @@ def test_what_is_due_for_every_pair_of_states() -> None:
         for state in LinkState
         for task in (None, *TaskState)
     }
-    assert {step for (state, _task), step in due.items() if state is LinkState.RELEASING} == {Step.RELEASE}
-    assert {task for (state, task), step in due.items() if step is Step.CLOSE and state is LinkState.CLAIMED} == {
+    assert {step for (state, _task), step in due.items() if state is LinkState.RELEASING} == {LinkStep.RELEASE}
+    assert {task for (state, task), step in due.items() if step is LinkStep.CLOSE and state is LinkState.CLAIMED} == {
         TaskState.COMPLETED
     }
-    assert {state for (state, task), step in due.items() if step is Step.CLAIM_AGAIN} == {
+    assert {state for (state, task), step in due.items() if step is LinkStep.CLAIM_AGAIN} == {
         LinkState.INTENDED,
         LinkState.RELEASED,
         LinkState.LOST,
@@ -184,4 +186,4 @@ def test_what_is_due_for_every_pair_of_states() -> None:
     for final in (LinkState.CLOSED, LinkState.LEFT):
         assert {step for (state, _task), step in due.items() if state is final} == {None}
     assert due[LinkState.LOST, TaskState.COMPLETED] is None, "what a person has is left alone"
-    assert due[LinkState.CLAIMED, TaskState.PAUSED] is Step.CHECK, "a paused task keeps its claim"
+    assert due[LinkState.CLAIMED, TaskState.PAUSED] is LinkStep.CHECK, "a paused task keeps its claim"

@@ -101,7 +101,7 @@ def test_made_used_saved_and_removed(workshop: Workshop, kind: str) -> None:
     assert bench.path != bench.fleet.repo
     assert (bench.path / "README.md").exists() == (kind != "directory")
     (bench.path / "work.bin").write_bytes(b"\x00precious\r\n")
-    bench.run(bench.strategy.tidy(bench.repo, bench.workspace))
+    bench.run(bench.strategy.drop_stale_locks(bench.repo, bench.workspace))
     bench.run(bench.strategy.deliver(bench.repo, bench.workspace))
     saved = bench.run(bench.strategy.salvage(bench.repo, bench.workspace, "contract"))
     assert saved is not None

@@ -9,10 +9,10 @@ from tests.contracts.store_contract import REQUEUE, Scene, ended_with, grip_of
 from tests.contracts.store_contract import scene as scene
 
 from holdfast.base.errors import Conflict, HoldfastError, NotFound
-from holdfast.core.dispatch.terms import Lane, Terms
+from holdfast.core.dispatch.terms import ClaimTerms, Lane
 from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord, WorkerState
 from holdfast.core.model import Task
-from holdfast.core.runs.crashes import Answer
+from holdfast.core.runs.crashes import CrashReaction
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.policy import Decision
 from holdfast.store.port.dispatch import WorkerCrash
@@ -20,9 +20,15 @@ from holdfast.store.port.transaction import Operation
 
 WEB = Lane(name="web")
 KEPT = Decision(action=REQUEUE.action, reason="it crashed", spends=REQUEUE.spends, keeps_worker=True)
-GOES_ON = CrashDecision(answer=Answer.RESTART, reason="crash 1 of 3", state=WorkerState.READY, crashes=1, counts=True)
-STOPS = CrashDecision(answer=Answer.NOTIFY, reason="not asked to", state=WorkerState.STOPPED, crashes=1, counts=True)
-BENCHED = CrashDecision(answer=Answer.NOTIFY, reason="crash 3 of 3", state=WorkerState.BENCHED, crashes=3, counts=True)
+GOES_ON = CrashDecision(
+    answer=CrashReaction.RESTART, reason="crash 1 of 3", state=WorkerState.READY, crashes=1, counts=True
+)
+STOPS = CrashDecision(
+    answer=CrashReaction.NOTIFY, reason="not asked to", state=WorkerState.STOPPED, crashes=1, counts=True
+)
+BENCHED = CrashDecision(
+    answer=CrashReaction.NOTIFY, reason="crash 3 of 3", state=WorkerState.BENCHED, crashes=3, counts=True
+)
 
 
 def enrol(scene: Scene, *names: str) -> None:
@@ -36,11 +42,11 @@ def worker(scene: Scene, name: str = "web") -> WorkerRecord:
 
 
 def claim(scene: Scene, host: str, lane: Lane | None) -> Task | None:
-    return scene.write(lambda tx: tx.tasks.claim(host, scene.now, Terms(lane=lane)))
+    return scene.write(lambda tx: tx.tasks.claim(host, scene.now, ClaimTerms(lane=lane)))
 
 
 def something_waits(scene: Scene, lane: Lane | None) -> bool:
-    return scene.write(lambda tx: tx.tasks.something_waits(scene.now, Terms(lane=lane)))
+    return scene.write(lambda tx: tx.tasks.has_claimable_task(scene.now, ClaimTerms(lane=lane)))
 
 
 def crash(scene: Scene, task_id: str, run_id: str, decision: CrashDecision, **more: Any) -> None:
@@ -53,7 +59,7 @@ def crash(scene: Scene, task_id: str, run_id: str, decision: CrashDecision, **mo
         recovered=f"task {task_id} is free for any worker",
         **more,
     )
-    scene.write(lambda tx: tx.workers.crashed(told, scene.now))
+    scene.write(lambda tx: tx.workers.record_crash(told, scene.now))
 
 
 def crashed_run(scene: Scene, host: str, decision: Decision = REQUEUE) -> tuple[str, str]:
@@ -210,7 +216,7 @@ class TestWorkers:
             "restart": lambda tx: tx.workers.restart("web", "ann", now),
             "start": lambda tx: tx.workers.start("web", "ann", now),
             "stop": lambda tx: tx.workers.stop("web", "ann", now),
-            "quiet": lambda tx: tx.workers.quiet(benched, now),
+            "quiet": lambda tx: tx.workers.unbench(benched, now),
             "retire": lambda tx: tx.workers.enrol((), now),
         }
         scene.write(ways[way_out])
@@ -226,7 +232,7 @@ class TestWorkers:
         scene.write(lambda tx: tx.workers.stop("web", "ann", scene.now))
         before = scene.everything()
         with pytest.raises(Conflict, match="no longer benched"):
-            scene.write(lambda tx: tx.workers.quiet(seen, scene.now))
+            scene.write(lambda tx: tx.workers.unbench(seen, scene.now))
         assert (scene.everything(), worker(scene).state) == (before, WorkerState.STOPPED)
 
     def test_a_mass_death_is_pardoned(self, scene: Scene) -> None:
@@ -235,7 +241,7 @@ class TestWorkers:
         host = scene.open_host()
         task_id, run_id = crashed_run(scene, host)
         crash(scene, task_id, run_id, STOPS)
-        scene.write(lambda tx: tx.workers.pardon([run_id], scene.now))
+        scene.write(lambda tx: tx.workers.forgive_crashes([run_id], scene.now))
         assert worker(scene).state is WorkerState.READY
         assert scene.write(lambda tx: tx.workers.crashes("web")) == []
         assert scene.store.view("alerts", all=False) == []
@@ -243,5 +249,5 @@ class TestWorkers:
         crash(scene, task_id, run_id, STOPS)
         scene.write(lambda tx: tx.workers.restart("web", "ann", scene.now))
         scene.write(lambda tx: tx.workers.stop("web", "ann", scene.now))
-        scene.write(lambda tx: tx.workers.pardon([run_id], scene.now))
+        scene.write(lambda tx: tx.workers.forgive_crashes([run_id], scene.now))
         assert worker(scene).state is WorkerState.STOPPED

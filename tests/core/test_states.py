@@ -21,7 +21,7 @@ from holdfast.core.states import (
     RunState,
     TaskState,
     WorkspaceState,
-    can_move,
+    is_legal_move,
     moves_from,
 )
 
@@ -164,7 +164,7 @@ def test_a_workspace_is_open_until_it_is_gone() -> None:
 @pytest.mark.parametrize("before", ALL_STATES, ids=full_name)
 def test_can_move_knows_the_table_of_its_kind_and_no_other(before: AnyState, after: AnyState) -> None:
     """All 256 pairs, those across kinds included: a run never becomes a workspace."""
-    assert can_move(before, after) is is_designed(before, after)
+    assert is_legal_move(before, after) is is_designed(before, after)
 
 
 @pytest.mark.parametrize("before", ALL_STATES, ids=full_name)
@@ -180,7 +180,7 @@ def test_a_walk_never_leaves_the_table_and_illegal_moves_are_refused(cycle: Cycl
     """At each state of a random walk, exactly the designed moves are allowed out of all states of all kinds."""
     state = next(state for state in cycle.states if state.value == cycle.initial)
     for pick in picks:
-        allowed = [after for after in ALL_STATES if can_move(state, after)]
+        allowed = [after for after in ALL_STATES if is_legal_move(state, after)]
         assert full_names(allowed) == {f"{cycle.kind.__name__}.{after}" for after in cycle.moves[state.value]}
         if not allowed:
             break

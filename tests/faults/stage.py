@@ -23,22 +23,22 @@ from holdfast.api.queries import Queries
 from holdfast.api.tasks.models import TaskRow
 from holdfast.base import clock
 from holdfast.base.ids import new_id
-from holdfast.config.retry_budgets import limits_of
+from holdfast.config.retry_budgets import retry_limits_from_settings
 from holdfast.core.model import Task
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperLock, HelperRunner
 from holdfast.processes.identity import identify
-from holdfast.processes.launcher import KeptProcesses
+from holdfast.processes.launcher import KeeperProcesses
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.context import Context, Ports
 from holdfast.supervisor.home_lock import HomeLock
 from holdfast.supervisor.runs.attempt import Attempt
-from holdfast.supervisor.settings import Settings
+from holdfast.supervisor.settings import SupervisorSettings
 from holdfast.wiring import supervisor
 from holdfast.workspaces.git.git import Git
-from holdfast.workspaces.setup.commands import Furnisher
+from holdfast.workspaces.setup.commands import CommandSetup
 from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 RECOVERY_BOUND = 60.0  # seconds for a whole supervisor's life on a loaded machine; it takes a few tenths
@@ -78,7 +78,7 @@ class Stage:
         lock = HomeLock(self.home)
         lock.take()
         try:
-            await supervisor.supervise(self.home, config.load(), Settings(agents=2, idle_exit=0.0), lock)
+            await supervisor.run_on_home(self.home, config.load(), SupervisorSettings(agents=2, idle_exit=0.0), lock)
         finally:
             lock.release()
 
@@ -163,7 +163,7 @@ class Stage:
         store.write(lambda tx: tx.hosts.open(host, 30.0, clock.now()))
         writer = GroupWriter(self.home)
         closing.callback(writer.close)
-        processes = KeptProcesses(os.path.join(self.home, "runs"), children)
+        processes = KeeperProcesses(os.path.join(self.home, "runs"), children)
         closing.callback(processes.close)
         runner = HelperRunner(children, helpers)
         strategy = WorktreeStrategy(self.home, Git(runner))
@@ -174,14 +174,14 @@ class Stage:
             jitter=random.random,
             store=store,
             writer=writer,
-            limits=limits_of(config.load()),
-            settings=Settings(agents=1),
+            limits=retry_limits_from_settings(config.load()),
+            settings=SupervisorSettings(agents=1),
             ports=Ports(
                 processes=processes,
                 strategy_of=lambda _spec: strategy,
                 agents=AGENTS,
                 environment=partial(supervisor.agent_environment, home=self.home),
-                furnishing=Furnisher(self.home, Git(runner), runner),
+                workspace_setup=CommandSetup(self.home, Git(runner), runner),
             ),
         )
 

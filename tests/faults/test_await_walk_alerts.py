@@ -11,7 +11,7 @@ from tests.fleet import Fleet
 from tests.harness.await_walker import Ended, walk
 
 from holdfast.alerts.command import CommandTarget
-from holdfast.alerts.port import Answer
+from holdfast.alerts.port import SendResult
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 
@@ -26,7 +26,7 @@ def test_nothing_of_a_command_outlives_its_attempt(fleet: Fleet) -> None:
     target = CommandTarget(["sh", "-c", script], fleet.env, HelperRunner(children), 20.0)
     before: list[int] = []
 
-    async def send() -> Answer:
+    async def send() -> SendResult:
         gc.collect()  # what earlier tests left is not closed in between
         before[:] = [descriptors()]
         try:
@@ -35,7 +35,7 @@ def test_nothing_of_a_command_outlives_its_attempt(fleet: Fleet) -> None:
             assert descriptors() == before[0]
             assert children._known == {}
 
-    def check(_ended: Ended[Answer]) -> None:
+    def check(_ended: Ended[SendResult]) -> None:
         assert_no_process(fleet)
 
     assert len(walk(send, check, second=True).cases) >= 2

@@ -14,7 +14,7 @@ from tests.integration.conftest import Workshop
 from holdfast.core.model import Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.names import checkpoint_ref
-from holdfast.workspaces.port import Kept
+from holdfast.workspaces.port import CheckpointResult
 
 RULES = SalvageRules()
 
@@ -28,10 +28,10 @@ def test_keeping_a_tree(workshop: Workshop) -> None:
     (tree / "work.txt").write_text("more precious")
     before = workshop.fleet.git("status", "--porcelain=v2", cwd=tree)
 
-    def make() -> Coroutine[Any, Any, Kept | None]:
+    def make() -> Coroutine[Any, Any, CheckpointResult | None]:
         return trees.strategy.checkpoint(workshop.repo, workspace, ref, RULES)
 
-    def check(_ended: Ended[Kept | None]) -> None:
+    def check(_ended: Ended[CheckpointResult | None]) -> None:
         trees.assert_calm()
         assert workshop.fleet.git("status", "--porcelain=v2", cwd=tree) == before
         kept = workshop.run(trees.strategy.checkpoint(workshop.repo, workspace, ref, RULES))
@@ -67,7 +67,7 @@ def test_going_back(workshop: Workshop) -> None:
 
     def check(_ended: Ended[str]) -> None:
         trees.assert_calm()
-        workshop.run(trees.strategy.tidy(workshop.repo, workspace))
+        workshop.run(trees.strategy.drop_stale_locks(workshop.repo, workspace))
         workshop.run(go_back(workspace))
         assert workshop.fleet.git("status", "--porcelain=v2", "--branch", cwd=tree) == before
         assert (tree / "work.txt").read_text() == "more precious"

@@ -13,7 +13,7 @@ from tests.harness.await_walker import Ended, walk
 
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperLock, HelperRunner
-from holdfast.workspaces.git.repo_lock import file_lock
+from holdfast.workspaces.git.repo_lock import hold_file_lock
 
 
 def test_no_helper_outlives_its_caller(fleet: Fleet) -> None:
@@ -94,7 +94,7 @@ def test_a_lock_is_let_go_by_its_holder_and_by_those_who_wait(fleet: Fleet) -> N
         fcntl.flock(other, fcntl.LOCK_EX)
         timer = asyncio.get_running_loop().call_later(0.02, fcntl.flock, other, fcntl.LOCK_UN)
         try:
-            async with file_lock(str(path)):
+            async with hold_file_lock(str(path)):
                 await asyncio.sleep(0.001)
         finally:
             timer.cancel()
@@ -112,7 +112,7 @@ def test_two_that_want_one_lock_never_hold_it_together(fleet: Fleet) -> None:
     path, holding, met = fleet.root / "some.lock", [0], [False]
 
     async def hold() -> None:
-        async with file_lock(str(path)):
+        async with hold_file_lock(str(path)):
             holding[0] += 1
             met[0] = met[0] or holding[0] > 1
             try:

@@ -15,7 +15,7 @@ from tests.harness.await_walker import Ended, walk
 
 from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.processes.children import Children
-from holdfast.processes.launcher import KeptProcesses
+from holdfast.processes.launcher import KeeperProcesses
 from holdfast.processes.port import LaunchSpec, LiveRun
 
 
@@ -26,7 +26,7 @@ class Launching:
         self.fleet = fleet
         self.root = fleet.root / "runs"
         self.root.mkdir()
-        self.processes = KeptProcesses(str(self.root), Children())
+        self.processes = KeeperProcesses(str(self.root), Children())
         self._numbers = itertools.count()
         self.run_id = ""
 
@@ -50,7 +50,7 @@ class Launching:
         try:
             await run.wait_started()
             run.stop(fast=True)
-            return await run.wait_over()
+            return await run.wait_ended()
         finally:
             run.close()
 
@@ -74,7 +74,7 @@ async def watch(run: LiveRun, *, stop: bool) -> ProcessEnd:
         run.beat("walker")
         if stop:
             run.stop(fast=True)
-        return await run.wait_over()
+        return await run.wait_ended()
     finally:
         run.close()
 

@@ -22,9 +22,9 @@ from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host, Transaction, Writer
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.context import Bell, Context
+from holdfast.supervisor.context import Context, WakeUp
 from holdfast.supervisor.services import reload
-from holdfast.supervisor.services.schedules import Scheduling
+from holdfast.supervisor.services.schedules import ScheduleService
 
 BEGIN = 1_800_000_000.0
 SECONDS = 2
@@ -52,18 +52,18 @@ class Ticking:
             closing.callback(writer.close)
             context = SimpleNamespace(
                 host_id="host",
-                ports=SimpleNamespace(timetables=self.board),
+                ports=SimpleNamespace(schedule_files=self.board),
                 writer=writer,
                 clock=lambda: self.now,
-                bell=Bell(),
+                bell=WakeUp(),
             )
-            service = Scheduling(cast("Context", context))
+            service = ScheduleService(cast("Context", context))
             await self.look(service, writer)
             while self.now.wall < BEGIN + SECONDS:
                 self.now = replace(self.now, wall=self.now.wall + 1, boottime=self.now.boottime + 1)
                 await self.look(service, writer)
 
-    async def look(self, service: Scheduling, writer: Writer) -> None:
+    async def look(self, service: ScheduleService, writer: Writer) -> None:
         """What replaces another one waits for its end; else each task ends before the next one is due."""
         for _ in range(2):
             await service.tick()

@@ -17,7 +17,7 @@ from holdfast.core.model import Strategy, Workspace
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.workspaces.names import REPO_LOCK, salvage_ref
-from holdfast.workspaces.port import Saved, WorkspaceStrategy
+from holdfast.workspaces.port import SalvageResult, WorkspaceStrategy
 from holdfast.workspaces.strategies.clone import CloneStrategy
 from holdfast.workspaces.strategies.directory import DirectoryStrategy
 from holdfast.workspaces.strategies.worktree import WorktreeStrategy
@@ -165,7 +165,7 @@ def test_saving_work(workshop: Workshop, kind: str, shadow: str) -> None:
     trees = Trees(workshop, kind)
     current: list[Workspace] = []
 
-    def make() -> Coroutine[Any, Any, Saved | None]:
+    def make() -> Coroutine[Any, Any, SalvageResult | None]:
         if shadow == "made now":
             forget_shadow(workshop)
         current[:] = [trees.made(dirty=True)]
@@ -175,7 +175,7 @@ def test_saving_work(workshop: Workshop, kind: str, shadow: str) -> None:
             (Path(current[0].path) / "work.txt").write_text("more precious")
         return trees.strategy.salvage(workshop.repo, current[0], "walked")
 
-    def check(_ended: Ended[Saved | None]) -> None:
+    def check(_ended: Ended[SalvageResult | None]) -> None:
         trees.assert_calm()
         expected = "more precious" if trees.is_tree else "precious"
         assert (Path(current[0].path) / "work.txt").read_text() == expected
@@ -232,7 +232,7 @@ def test_committing_leftovers(workshop: Workshop) -> None:
 
     def check(_ended: Ended[str | None]) -> None:
         trees.assert_calm()
-        workshop.run(trees.strategy.tidy(workshop.repo, current[0]))
+        workshop.run(trees.strategy.drop_stale_locks(workshop.repo, current[0]))
         workshop.run(commit())
         branch = str(current[0].branch)
         assert workshop.fleet.file_on_branch(branch, "work.txt") == "precious"

@@ -16,16 +16,16 @@ from tests.faults.stage import Stage, cleanup_bound
 from tests.fleet import Fleet
 from tests.harness.await_walker import Ended, walk
 
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.states import WorkspaceState
-from holdfast.store.port.transaction import Grip
+from holdfast.store.port.transaction import Ownership
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.runs.settle import settle
-from holdfast.supervisor.workspaces.cleanup import Cleanup
+from holdfast.supervisor.workspaces.cleanup import CleanupService
 from holdfast.supervisor.workspaces.guard import WorkspaceGuard
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
-from holdfast.supervisor.workspaces.sweep import Sweep
+from holdfast.supervisor.workspaces.sweep import SweepService
 
 CANCELLED = Verdict(outcome=Outcome.CANCELLED, reason="cancelled by tess: enough")
 
@@ -40,7 +40,7 @@ async def work(context: Context, way: str) -> str:
     task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
     assert task is not None
     assert task.owner is not None
-    grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+    grip = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
     path = ""
     with contextlib.suppress(ZeroDivisionError):
         async with WorkspaceGuard(context, task.id) as guard:
@@ -49,14 +49,14 @@ async def work(context: Context, way: str) -> str:
                 raise ZeroDivisionError
             assert await settle(context, task, grip, None, CANCELLED)
             assert os.path.isdir(path)  # it goes when the guard is left, and not before
-            waiting = await Cleanup(context)._waiting()
+            waiting = await CleanupService(context)._waiting()
             assert path not in [one.path for one in waiting]  # nobody else puts it away meanwhile
             if way == "kept":
                 guard.keep()
             if way == "fails after its end":
                 raise ZeroDivisionError
             if way == "git is missing":
-                await in_thread(
+                await run_in_thread(
                     subprocess.run, ["git", "pack-refs", "--all"], cwd=Path(context.home).parent / "repo", check=True
                 )
                 os.environ["PATH"] = context.home
@@ -138,7 +138,7 @@ def test_what_somebody_did_since_the_ending_is_saved_too(stage: Stage) -> None:
             context = stage.context(closing)
             path = await work(context, "kept")
             Path(path, "work").write_text("precious")
-            cleanup = Cleanup(context)
+            cleanup = CleanupService(context)
             await cleanup.tick()
             await cleanup.wait_idle(cleanup_bound())
             return path
@@ -169,7 +169,7 @@ def test_a_sweep_waits_for_a_guard_without_haste(stage: Stage) -> None:
             context.writer.write = counted  # type: ignore[method-assign,assignment]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.5):
-                    await Sweep(context, Cleanup(context))._wait_for_cleanup(frozenset({found.id}))
+                    await SweepService(context, CleanupService(context))._wait_for_cleanup(frozenset({found.id}))
             return looks
 
     assert asyncio.run(sweep()) < 20

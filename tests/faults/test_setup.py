@@ -21,8 +21,8 @@ from holdfast.processes.helpers import HelperRunner
 from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.services.retention import Retention
 from holdfast.workspaces.names import setup_log, setup_logs
-from holdfast.workspaces.port import Failed
-from holdfast.workspaces.setup.commands import Furnisher
+from holdfast.workspaces.port import FailedCommand
+from holdfast.workspaces.setup.commands import CommandSetup
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_teardown_at_work_does_not_hold_a_supervisor_up(stage: Stage, monkeypa
             old = log / "old.setup.log"
             old.touch()
             os.utime(old, (0, 0))
-            await Retention(context)._setup_logs()
+            await Retention(context)._delete_setup_logs()
             assert list(log.iterdir()) == [kept]
 
     asyncio.run(drive())
@@ -82,7 +82,7 @@ def test_copies_follow_no_link_of_the_workspace(workshop: Workshop) -> None:
         (workshop.fleet.repo / name).parent.mkdir(parents=True, exist_ok=True)
         (workshop.fleet.repo / name).write_text(name)
     os.mkfifo(workshop.fleet.repo / "fifo.env")
-    furnisher = Furnisher(workshop.home, workshop.git, HelperRunner(Children()))
+    furnisher = CommandSetup(workshop.home, workshop.git, HelperRunner(Children()))
     came = workshop.run(furnisher.copy(workshop.repo, workspace, ["**/.env", "/*.env", "fifo.env"]))
     assert came.copied == ("README.md.env", "new/deep/.env")
     assert came.left == {"conf/.env": "'conf' in its path is not a directory"}
@@ -95,10 +95,10 @@ def test_copies_follow_no_link_of_the_workspace(workshop: Workshop) -> None:
 def test_set_up_commands_cancelled_at_any_await(workshop: Workshop) -> None:
     """R-TREE-01: whenever it is cancelled, nothing that a command started lives on, whatever group it went to."""
     workspace, _path = workshop.made()
-    furnisher = Furnisher(workshop.home, workshop.git, HelperRunner(Children()))
+    furnisher = CommandSetup(workshop.home, workshop.git, HelperRunner(Children()))
     commands = ["(setsid sleep 1000 &) ; echo one", "echo two >&2; exit 4", "echo never"]
 
-    def check(ended: Ended[Failed | None]) -> None:
+    def check(ended: Ended[FailedCommand | None]) -> None:
         assert_no_process(workshop.fleet)
         if ended.how == "returned":
             assert ended.value is not None
@@ -113,7 +113,7 @@ def test_set_up_commands_cancelled_at_any_await(workshop: Workshop) -> None:
 def test_a_gate_cancelled_at_any_await(workshop: Workshop) -> None:
     """R-TREE-01: the same for the gate of a stage; what it printed, on both streams, is told and kept."""
     workspace, _path = workshop.made()
-    furnisher = Furnisher(workshop.home, workshop.git, HelperRunner(Children()))
+    furnisher = CommandSetup(workshop.home, workshop.git, HelperRunner(Children()))
     env = {"PATH": os.environ["PATH"], "HERE": workshop.home}
 
     def check(ended: Ended[GateResult]) -> None:
@@ -134,7 +134,7 @@ def test_a_gate_cancelled_at_any_await(workshop: Workshop) -> None:
 def test_what_a_gate_leaves_running_cannot_hide_between_two_programs(workshop: Workshop) -> None:
     """R-TREE-01: a process that runs one program after another has no environment in between, where its mark is."""
     workspace, path = workshop.made()
-    furnisher = Furnisher(workshop.home, workshop.git, HelperRunner(Children()))
+    furnisher = CommandSetup(workshop.home, workshop.git, HelperRunner(Children()))
     restless = path / "restless"
     restless.write_text('#!/bin/sh\nexec "$0"\n')
     restless.chmod(0o755)

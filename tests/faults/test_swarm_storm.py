@@ -24,9 +24,9 @@ from holdfast.intake.new_task import NewTask
 from holdfast.intake.resolve import resolve_task
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.ports import Timetable
+from holdfast.supervisor.ports import ReadSchedules
 from holdfast.supervisor.runs.attempt import Attempt
-from holdfast.supervisor.services.schedules import Scheduling
+from holdfast.supervisor.services.schedules import ScheduleService
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 FIRES = int(os.environ.get("HOLDFAST_STORM_FIRES", "3"))
@@ -45,8 +45,8 @@ class Nightly:
     def stamp(self, repos: Sequence[Repo]) -> object:
         return 1
 
-    def read(self, repos: Sequence[Repo]) -> Timetable:
-        return Timetable(schedules={FILE: (self.schedule,)})
+    def read(self, repos: Sequence[Repo]) -> ReadSchedules:
+        return ReadSchedules(schedules={FILE: (self.schedule,)})
 
     async def resolve_task(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         new = NewTask(prompt="review", directory=str(self._stage.fleet.repo), workflow=SWARM)
@@ -80,8 +80,8 @@ async def fire_and_drive(stage: Stage) -> None:
     Mutation("cursor").apply()
     with contextlib.ExitStack() as closing:
         context = stage.context(closing)
-        context.ports = replace(context.ports, timetables=Nightly(stage))
-        scheduling = Scheduling(context)
+        context.ports = replace(context.ports, schedule_files=Nightly(stage))
+        scheduling = ScheduleService(context)
         scheduling._seen = 1, (str(stage.fleet.repo),)  # its file was read before, and did not change
         await scheduling.tick()
         task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))

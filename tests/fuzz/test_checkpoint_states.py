@@ -21,7 +21,7 @@ from tests.integration.conftest import Workshop
 from holdfast.core.model import Strategy
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.names import checkpoint_ref
-from holdfast.workspaces.port import Kept
+from holdfast.workspaces.port import CheckpointResult
 from holdfast.workspaces.strategies.clone import CloneStrategy
 
 COUNT = int(os.environ.get("HOLDFAST_CHECKPOINT_FUZZ_COUNT", "4"))
@@ -62,8 +62,8 @@ def one_case(shop: Workshop, seed: int) -> None:
     before = state_of(agent)
     head = agent.git("rev-parse", "HEAD").strip()
 
-    async def keep(number: int, unless: str | None = None) -> Kept | None:
-        found: Kept | None = await strategy.checkpoint(
+    async def keep(number: int, unless: str | None = None) -> CheckpointResult | None:
+        found: CheckpointResult | None = await strategy.checkpoint(
             shop.repo, workspace, checkpoint_ref(task, number), RULES, unless
         )
         return found
@@ -90,7 +90,7 @@ def one_case(shop: Workshop, seed: int) -> None:
             agent.git("gc", "--quiet", "--prune=now", cwd=agent.common)
     said = f"seed {seed}: HOLDFAST_CHECKPOINT_FUZZ_ONLY={seed}\n  " + "\n  ".join(agent.steps)
     assert shop.run(strategy.readable(shop.repo, kept.commit)) is None, said
-    shop.run(strategy.tidy(shop.repo, workspace))
+    shop.run(strategy.drop_stale_locks(shop.repo, workspace))
     for _ in range(2):  # repeating it changes nothing
         shop.run(strategy.go_back(shop.repo, workspace, kept.commit, RULES))
         after = state_of(agent)
@@ -157,7 +157,7 @@ def test_an_agents_own_git_is_never_in_the_way(shop: Workshop) -> None:
     agent = subprocess.Popen(["sh", "-c", script], cwd=tree, env=shop.fleet.env, stderr=subprocess.PIPE)
     refs_before = set(shop.fleet.git("for-each-ref", "--format=%(refname)").split())
 
-    async def force() -> list[Kept]:
+    async def force() -> list[CheckpointResult]:
         made = []
         for number in range(1, 6):
             kept = await shop.worktrees.checkpoint(shop.repo, workspace, checkpoint_ref("busy", number), RULES)

@@ -14,11 +14,11 @@ import pytest
 from tests.sampling import amount
 
 from holdfast.api.format import in_words
-from holdfast.config.read_file import read_file
+from holdfast.config.read_file import read_settings_file
 from holdfast.config.tables.schedule_keys import KEYS
-from holdfast.config.tables.schedules import lines_to_show, plain, read_schedules, trust_lines
-from holdfast.config.values import toml
-from holdfast.core.schedules.due import due_at, upcoming
+from holdfast.config.tables.schedules import read_schedules, schedules_to_show, to_table, trust_lines
+from holdfast.config.values import format_toml
+from holdfast.core.schedules.due import due_at, upcoming_occurrences
 
 SEED = os.environ.get("HOLDFAST_FUZZ_SEED", "7")
 COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", amount(400, in_all=10_000)))
@@ -101,14 +101,14 @@ def test_a_table_is_good_or_its_mistakes_are_told() -> None:
             assert "\x1b" not in text.replace(HOSTILE, ""), (SEED, case)
         for schedule in found:
             good += 1
-            moments = upcoming(schedule, chance.choice((0.0, 1.79e9, 4e9)), 3)
+            moments = upcoming_occurrences(schedule, chance.choice((0.0, 1.79e9, 4e9)), 3)
             assert moments == sorted(set(moments)), (SEED, case)
             for moment in moments:
                 assert due_at(schedule, moment) >= moment
                 assert in_words(moment, schedule.zone)
-            assert lines_to_show((schedule,))
+            assert schedules_to_show((schedule,))
             assert trust_lines((schedule,))
-            (again,) = read_schedules([plain(schedule)], "f", {}, lambda key, text: pytest.fail(f"{key}: {text}"))
+            (again,) = read_schedules([to_table(schedule)], "f", {}, lambda key, text: pytest.fail(f"{key}: {text}"))
             assert again == schedule, (SEED, case)
     assert good > COUNT / 20, "the fuzzer finds good ones too"
 
@@ -123,7 +123,7 @@ def test_a_file_of_noise_is_told_with_lines(tmp_path: Path) -> None:
         )
         cut = chance.randrange(len(text)) if chance.random() < 0.3 else len(text)
         path.write_text(text[:cut], errors="surrogateescape")
-        layer = read_file(str(path), of_repository=chance.random() < 0.5)
+        layer = read_settings_file(str(path), of_repository=chance.random() < 0.5)
         assert layer.schedules or layer.problems or cut < len(text), (SEED, case)
         whole = [problem for problem in layer.problems if "larger than" not in problem.text]  # no line is to blame
         assert all(problem.line is not None for problem in whole), (SEED, case, whole)
@@ -131,5 +131,5 @@ def test_a_file_of_noise_is_told_with_lines(tmp_path: Path) -> None:
 
 def _written(value: Any) -> str:
     if isinstance(value, dict):
-        return toml({str(key): str(word) for key, word in value.items()})
-    return str(value) if isinstance(value, list) and value and not isinstance(value[0], str) else toml(value)
+        return format_toml({str(key): str(word) for key, word in value.items()})
+    return str(value) if isinstance(value, list) and value and not isinstance(value[0], str) else format_toml(value)

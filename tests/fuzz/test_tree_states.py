@@ -18,7 +18,7 @@ from tests.fuzz.tree_states import EMPTY, Agent, Expected, blob, expectation
 from tests.integration.conftest import Workshop
 
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.workspaces.port import Saved
+from holdfast.workspaces.port import SalvageResult
 
 COUNT = int(os.environ.get("HOLDFAST_TREE_FUZZ_COUNT", "20"))
 SEED = int(os.environ.get("HOLDFAST_TREE_FUZZ_SEED", "1"))
@@ -56,13 +56,13 @@ def one_case(shop: Workshop, seed: int) -> str:
     said = f"seed {seed}: HOLDFAST_TREE_FUZZ_ONLY={seed} pytest tests/fuzz/test_tree_states.py\n  " + "\n  ".join(
         agent.steps
     )
-    shop.run(shop.worktrees.tidy(shop.repo, workspace))
+    shop.run(shop.worktrees.drop_stale_locks(shop.repo, workspace))
     scratch = shop.fleet.root / f"look-{seed}"
     expected = expectation(agent, scratch)
     if rng.random() < 0.3:
         shop.run(shop.worktrees.commit_leftovers(shop.repo, workspace, rng.choice(["all", "tracked"]), "leftovers"))
     before = refs(shop)
-    saved: Saved | None = None
+    saved: SalvageResult | None = None
     problem = ""
     try:
         saved = shop.run(shop.worktrees.salvage(shop.repo, workspace, "fuzz"))
@@ -87,7 +87,7 @@ def one_case(shop: Workshop, seed: int) -> str:
     return "saved" if saved else "nothing to save"
 
 
-def check(shop: Workshop, agent: Agent, expected: Expected, saved: Saved | None, said: str) -> None:
+def check(shop: Workshop, agent: Agent, expected: Expected, saved: SalvageResult | None, said: str) -> None:
     held = objects(Path(shop.repo.common_dir), "--all")
     if saved is not None:
         held |= objects(Path(shop.home) / "shadows" / f"{shop.repo.id}.git", saved.ref)

@@ -19,13 +19,13 @@ from holdfast import config
 from holdfast.agents.port import WorkOrder
 from holdfast.agents.registry import AGENTS
 from holdfast.base.errors import HoldfastError
-from holdfast.config.read_file import read_file
+from holdfast.config.read_file import read_settings_file
 from holdfast.config.tables.workflow_keys import MEMBER_KEYS, STAGE_KEYS
-from holdfast.config.tables.workflows import needing_trust
+from holdfast.config.tables.workflows import workflow_values_needing_trust
 from holdfast.core.workflows import template as templates
-from holdfast.core.workflows.draft import Draft, flaws, prompts
+from holdfast.core.workflows.draft import WorkflowDraft, find_flaws, prompts_of_draft
 from holdfast.intake.new_task import NewTask
-from holdfast.intake.workflow import Crew, crew_of
+from holdfast.intake.workflow import ResolvedAgents, resolve_agents
 
 SEED = os.environ.get("HOLDFAST_FUZZ_SEED", "7")
 COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", amount(300, in_all=10_000)))
@@ -221,7 +221,7 @@ def test_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         text = mangled(chance, "\n".join(Author(chance).document()))
         path = place / "holdfast.toml"
         path.write_text(text, errors="surrogatepass")
-        layer = read_file(str(path), of_repository=chance.random() < 0.5)
+        layer = read_settings_file(str(path), of_repository=chance.random() < 0.5)
         case = f"seed {SEED}, case {number}:\n{text}\n{layer.problems}"
         assert layer.workflows or layer.problems or "stage" not in text, case
         for problem in layer.problems:
@@ -231,8 +231,8 @@ def test_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         bad += bool(layer.problems)
         for draft in layer.workflows.values():
             good += 1
-            assert flaws(draft) == [], case
-            needing_trust({draft.name: draft})
+            assert find_flaws(draft) == [], case
+            workflow_values_needing_trust({draft.name: draft})
             crew = resolve(draft, settings, case)
             if crew is not None:
                 resolved += 1
@@ -242,16 +242,16 @@ def test_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolved > COUNT // 40
 
 
-def resolve(draft: Draft, settings: config.Config, case: str) -> Crew | None:
+def resolve(draft: WorkflowDraft, settings: config.Config, case: str) -> ResolvedAgents | None:
     try:
-        return crew_of(NewTask(prompt=HOSTILE, directory="/", agent="claude", workflow=draft), settings)
+        return resolve_agents(NewTask(prompt=HOSTILE, directory="/", agent="claude", workflow=draft), settings)
     except HoldfastError as error:
         refusal = str(error)
     assert "\n" not in refusal, case
     return None
 
 
-def nothing_is_put_in(draft: Draft, crew: Crew, case: str) -> None:
+def nothing_is_put_in(draft: WorkflowDraft, crew: ResolvedAgents, case: str) -> None:
     """Gates and command lines are those of the file, and templates are still templates: nothing was put together."""
     for stage, made in zip(draft.stages, crew.stages, strict=True):
         assert made.gate == stage.gate, case
@@ -262,7 +262,7 @@ def nothing_is_put_in(draft: Draft, crew: Crew, case: str) -> None:
             argv = options.get("argv")
             wanted = chosen.command or (stage.chosen.command if not chosen.is_own else ())
             assert argv is None or tuple(argv) == wanted, case  # type: ignore[arg-type]
-    for text in prompts(draft):
+    for text in prompts_of_draft(draft):
         values = dict.fromkeys(templates.parse(text).names, HOSTILE)
         assert templates.render(templates.parse(text), values) == simple(text, values), case
 

@@ -47,7 +47,7 @@ class Walk:
     """What was walked."""
 
     name: str
-    seed: int | None = None  # None: every case there is
+    start_from_head: int | None = None  # None: every case there is
     awaits: int = 0  # suspensions of the run that was left alone
     cases: list[Case] = field(default_factory=list)  # each one reached its await
     missed: int = 0  # chosen, but this time the coroutine took another way and ended before
@@ -55,7 +55,7 @@ class Walk:
     slowest: float = 0.0  # seconds from a cancellation to the end, at most
 
     def __str__(self) -> str:
-        which = "all" if self.seed is None else f"a sample, seed {self.seed}"
+        which = "all" if self.start_from_head is None else f"a sample, seed {self.start_from_head}"
         missed = f", {self.missed} not reached" if self.missed else ""
         twice = sum(1 for case in self.cases if case.j)
         return (
@@ -158,8 +158,8 @@ class _Walker(Generic[T]):
             awaits = max(awaits, self._case(replace(case, j=j)).awaits_after)
 
     def _sample(self, alone: Ended[T], most: int) -> None:
-        self.walk.seed = int(os.environ.get("HOLDFAST_WALK_SEED", "1"))
-        draw = random.Random(self.walk.seed)
+        self.walk.start_from_head = int(os.environ.get("HOLDFAST_WALK_SEED", "1"))
+        draw = random.Random(self.walk.start_from_head)
         population = []
         for of_child, mode in itertools.product(self._victims, self._modes):
             awaits = alone.child_awaits if of_child else alone.awaits
@@ -198,7 +198,7 @@ class _Walker(Generic[T]):
         if case is not None and (ended.delivered_again if case.j else ended.delivered):
             self.walk.cases.append(case)
             self.walk.slowest = max(self.walk.slowest, ended.cleanup_seconds)
-        elif case is not None and (self.walk.seed is not None or (ended.again if case.j else ended.reached)):
+        elif case is not None and (self.walk.start_from_head is not None or (ended.again if case.j else ended.reached)):
             self.walk.missed += 1  # what is not even reached is, in a complete walk, just its end
         return ended
 

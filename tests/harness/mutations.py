@@ -40,10 +40,12 @@ Edit = tuple[str, str, str]  # file below src/holdfast, old text, new text
 
 # -- the edits: anchored at code, not at comments or docstrings --------------------------------------------------------
 
-_LIFE_OF = "    return judge(identity, seen)\n"
-_SAME_BOOT = "    identity = Identity(boot_id=seen.boot_id, pid=identity.pid, start_ticks=identity.start_ticks)\n"
+_LIFE_OF = "    return judge_liveness(identity, seen)\n"
+_SAME_BOOT = (
+    "    identity = ProcessIdentity(boot_id=seen.boot_id, pid=identity.pid, start_ticks=identity.start_ticks)\n"
+)
 _SAME_START = """    ticks = seen.start_ticks or identity.start_ticks
-    identity = Identity(boot_id=identity.boot_id, pid=identity.pid, start_ticks=ticks)
+    identity = ProcessIdentity(boot_id=identity.boot_id, pid=identity.pid, start_ticks=ticks)
 """
 _OTHER_BOOT = "    if identity.boot_id != clock.boot_id():\n"
 _WRITE_MARKER = "    os.makedirs(os.path.dirname(workspace.path), mode=0o700, exist_ok=True)\n"
@@ -51,8 +53,8 @@ _FSYNC_CREATED = "            os.write(fd, json.dumps(content).encode())\n      
 _FSYNC_FILLED = "            os.pwrite(fd, block, 0)\n            os.fsync(fd)\n"
 _FSYNC_FOLDER = "        os.fsync(self._directory)\n"
 _FSYNC_OF_LAUNCHER = "                view = view[os.write(fd, view) :]\n            os.fsync(fd)"
-_RECORD_RESULT = "    def record(self, grip: Grip, result: Result) -> Result:\n"
-_SAVE_CHECKPOINT = "    def save(self, grip: Grip, checkpoint: Checkpoint, keep: int, now: Instant) -> None:\n"
+_RECORD_RESULT = "    def record(self, grip: Ownership, result: StageResult) -> StageResult:\n"
+_SAVE_CHECKPOINT = "    def save(self, grip: Ownership, checkpoint: Checkpoint, keep: int, now: Instant) -> None:\n"
 _REQUIRE_OWNER = "        require_owner(self._tasks, grip)\n"
 _SETTLE = """        changed = self._sql.change(
             "settle",
@@ -76,8 +78,8 @@ _READY_UNINTENDED = """        faults.tx("workspace.ready")
 """
 _FIRE = """        self._decide(record, occurrence, "fired", task_id, "", now)
 """
-_UNFIRE = """        self._sql.change("unfire", **_at(record.schedule), cursor=record.cursor)
-        self._sql.change("unadmit", **_at(record.schedule), fire_time=occurrence)
+_UNFIRE = """        self._sql.change("unfire", **_key_columns(record.schedule), cursor=record.cursor)
+        self._sql.change("unadmit", **_key_columns(record.schedule), fire_time=occurrence)
         return
 """
 _UNFIRE_STATEMENTS = """-- name: unfire
@@ -92,16 +94,16 @@ _LEASE = (
     " AND lease_until > :boottime)\n"
 )
 _REQUIRE_HOST = """        try:
-            await self._context.writer.write(lambda tx: tx.hosts.require(self._context.host_id))
+            await self._context.writer.write(lambda tx: tx.hosts.require_active(self._context.host_id))
 """
 _STOP_ATTEMPT = "        await attempt.stop(StopWhy.CANCEL, fast=True)\n"
 _ANSWER_AT_ONCE = "        await self._answer(request, RequestResult.CANCELLED)\n"
 _ENV_GIVEN = "    return {\n        name: value\n        for name, value in environment.items()\n"
-_FILTER_SETTINGS = "        settings = [(key, trusted.get(key, _instead(key))) for key in sorted(effective)]\n"
-_REDACT = "    return _short(text) if len(text) < _WORTH_KEEPING else _redactor.redacted(text)\n"
+_FILTER_SETTINGS = "        settings = [(key, trusted.get(key, _harmless_command(key))) for key in sorted(effective)]\n"
+_REDACT = "    return _short(text) if len(text) < _WORTH_KEEPING else _redactor.redact(text)\n"
 _MAKE_PRIVATE = "    try:\n        if os.stat(path).st_mode & 0o077 == 0:\n"
 _SALVAGE = "    try:\n        rules = replace(spec.salvage, "
-_LAUNCHED = "        return KeptRun(directory, self._children, self._cgroups, identify(pid), ready_r)\n"
+_LAUNCHED = "        return KeeperRun(directory, self._children, self._cgroups, identify(pid), ready_r)\n"
 _OWN_DESCRIPTORS = "    os.set_inheritable(ready_fd, False)\n"
 _FIND_STRAYS = "        return find_strays(os.path.dirname(self._root), frozenset({os.getpid()}))\n"
 
@@ -222,7 +224,7 @@ EDITS: Mapping[str, tuple[Edit, ...]] = {
     ),
     "identity": (
         ("processes/identity.py", _OTHER_BOOT, "    if False:\n"),
-        ("processes/identity.py", "        is_it = life_of(identity) is Life.ALIVE\n", "        is_it = True\n"),
+        ("processes/identity.py", "        is_it = life_of(identity) is Liveness.ALIVE\n", "        is_it = True\n"),
     ),
     "lifeline": ((KEEPER, 'float(str(intent["orphan_grace"]))', 'float("inf")'),),
     "lock": (_after(KEEPER, _OWN_DESCRIPTORS, "    os.close(lock_fd)\n"),),
@@ -315,7 +317,7 @@ def _replace_program(file: str, text: str, folder: Path | None) -> Callable[[], 
 
     def change() -> None:
         _set("holdfast.processes.launcher", "KEEPER", folder / "keeper.py")
-        _set("holdfast.processes.keeper_fork_client", "CRADLE", folder / "keeper_fork_server.py")
+        _set("holdfast.processes.keeper_fork_client", "SERVER", folder / "keeper_fork_server.py")
 
     return change
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import holdfast
-from holdfast.agents.port import AgentAdapter, Ended
+from holdfast.agents.port import AgentAdapter, EndedRun
 from holdfast.core.runs.outcome import Cause, ProcessEnd, Verdict
 
 GOLDEN = Path(holdfast.__file__).resolve().parents[2] / "tests" / "golden" / "agents"
@@ -66,5 +66,5 @@ def lines_of(output: bytes) -> list[str]:
 def judged(agent: AgentAdapter, out: bytes, err: bytes, end: ProcessEnd) -> Verdict:
     """As the supervisor does it at the end of a run."""
     tail = err[-ERROR_TAIL:].decode(errors="replace")
-    ended = Ended(end=end, output=lines_of(out), errors=lines_of(err), error_tail=tail, at=RECORDED_AT, zone="UTC")
+    ended = EndedRun(end=end, output=lines_of(out), errors=lines_of(err), error_tail=tail, at=RECORDED_AT, zone="UTC")
     return agent.judge(ended)

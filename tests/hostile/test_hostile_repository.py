@@ -46,7 +46,7 @@ def test_git_runs_no_command_that_a_repository_names(ground: Ground, tmp_path: P
     types springs each of them, so the trap is a trap."""
     set_traps([trap], ground)
     repo, line = ground.git_dir.parent, words.format(source=tmp_path / "source").split()
-    git.call(*line, cwd=str(repo))
+    git.run_sync(*line, cwd=str(repo))
     assert sprung(tmp_path / "sprung") == []
     subprocess.run(["git", *line], cwd=repo, check=False, capture_output=True)
     assert any(found.startswith(trap) for found in sprung(tmp_path / "sprung"))

@@ -11,11 +11,11 @@ import pytest
 from tests.harness import ROOT
 
 from holdfast.base.errors import UsageError
-from holdfast.base.text import quoted
+from holdfast.base.text import indent_text
 from holdfast.cli.output.render import print_json, table
-from holdfast.core.agents.digest import Digest
+from holdfast.core.agents.digest import RunDigest
 from holdfast.core.agents.events import SessionStarted
-from holdfast.intake.repository import locate
+from holdfast.intake.repository import locate_repository
 
 HOSTILE = "\x9b31m \x7f \u202eturned \u2028line \u200b \U000e0041 é 日本 😀"
 
@@ -24,7 +24,7 @@ HOSTILE = "\x9b31m \x7f \u202eturned \u2028line \u200b \U000e0041 é 日本 😀
 def test_a_session_that_could_be_an_option_or_a_path_is_not_continued(told: str) -> None:
     """Found by `hostile-words:streams/options`: what an agent told as its session's id stood on the next one's command
     line as it was, behind `--resume`."""
-    digest = Digest()
+    digest = RunDigest()
     digest.add(SessionStarted(id=told, model="m"))
     assert digest.session_id is None
     for fine in ("e1253f0b-2414-5764-8856-d070100ecc99", "ses_7f3a", "scripted-1"):
@@ -45,7 +45,7 @@ def test_json_on_a_terminal_drives_nothing(capsys: pytest.CaptureFixture[str]) -
 def test_a_cell_is_one_line_and_a_quotation_is_indented(capsys: pytest.CaptureFixture[str]) -> None:
     table(("NAME", "STATE"), [["one\nFORGED\x1b[2J", "completed"]])
     assert capsys.readouterr().out.splitlines()[1] == "one FORGED  completed"
-    assert quoted("Its last words:\ncompleted x\r\nfailed y") == "Its last words:\n  completed x\n  failed y"
+    assert indent_text("Its last words:\ncompleted x\r\nfailed y") == "Its last words:\n  completed x\n  failed y"
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[2Jcleared", "\u202eturned"])
@@ -55,7 +55,7 @@ def test_a_repository_whose_path_misleads_is_refused(tmp_path: Path, name: str) 
     repo.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
     with pytest.raises(UsageError, match="Rename the directory"):
-        locate(str(repo))
+        locate_repository(str(repo))
 
 
 def test_a_case_of_the_family() -> None:

@@ -22,7 +22,7 @@ from tests.other_user import OTHER_USER, give
 
 from holdfast.workspaces import names
 from holdfast.workspaces.removal import delete_tree, trash
-from holdfast.workspaces.removal.root_cleanup import Sweep
+from holdfast.workspaces.removal.root_cleanup import RootCleanup
 
 SWAPPER = Path(__file__).with_name("swapper.py")
 RACES = int(os.environ.get("HOLDFAST_ROOT_RACES", "120"))
@@ -242,7 +242,7 @@ def test_a_tree_that_is_swapped_all_the_time(stage: RootStage, way: str, monkeyp
             with contextlib.suppress(OSError):  # the enemy has one there already
                 grow_small(nursery).rename(entry / "tree")
             shutil.rmtree(nursery / "tree", ignore_errors=True)
-            sweep = Sweep(NAMES, None, 30)
+            sweep = RootCleanup(NAMES, None, 30)
             sweep.home(str(stage.home))
             swept, failed = swept + sweep.swept, failed + sweep.failed
             if number % 50 == 0:
@@ -260,7 +260,7 @@ def test_a_tree_that_is_swapped_all_the_time(stage: RootStage, way: str, monkeyp
 def test_a_swap_at_the_worst_moment(stage: RootStage, victim: str) -> None:
     """R-TREE-10: between the listing and the opening of a directory, and before each removal in it, it becomes a link
     that leads out: every moment there is, one after another."""
-    opener = delete_tree.probed_openat2()
+    opener = delete_tree.probe_openat2()
     if opener is None:
         pytest.skip("NOT RUN: no openat2 here")
     moment, reached = 0, True

@@ -10,7 +10,7 @@ from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, lives, wait_until
 
 from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft
-from holdfast.supervisor.runs.stages import MOST_BEGINNINGS
+from holdfast.supervisor.runs.stages import MOST_GATE_STARTS
 
 MIB = 1 << 20
 
@@ -95,10 +95,10 @@ def test_a_gate_that_kills_its_supervisor_is_not_asked_for_ever(fleet: Fleet) ->
     shop, asked = Workshop(fleet), fleet.root / "asked"
     gate = f"echo x >> {asked}; kill -9 $(cat {fleet.home}/supervisor.lock); sleep 60"
     task = shop.add(StageDraft(name="one", chosen=shop.command("one"), gate=gate))
-    for _ in range(MOST_BEGINNINGS):
+    for _ in range(MOST_GATE_STARTS):
         assert fleet.up("--idle-exit", "0s").wait(timeout=60) == -signal.SIGKILL, fleet.log()
     assert fleet.up("--idle-exit", "0s").wait(timeout=60) == 0, fleet.log()
     ended = fleet.show(task)
     assert (ended["state"], ended["failure_reason"], len(ended["runs"])) == ("failed", "gate_failed", 1)
-    assert f"begun {MOST_BEGINNINGS} times" in ended["reason"]
-    assert len(asked.read_text().split()) == MOST_BEGINNINGS
+    assert f"begun {MOST_GATE_STARTS} times" in ended["reason"]
+    assert len(asked.read_text().split()) == MOST_GATE_STARTS

@@ -64,7 +64,7 @@ class Tree:
     def __init__(self, marks: str, seconds: float, quiet: bool) -> None:
         self.marks = marks
         self.deadline = time.monotonic() + min(seconds, LONGEST)
-        self.quiet = quiet
+        self.unbench = quiet
 
     def hold(self, kind: str) -> None:
         """Our mark: a descriptor that stays open whatever we become."""
@@ -129,7 +129,7 @@ class Tree:
     def hopper(self) -> None:
         """Forks and exits every few milliseconds: whatever pid a scan saw is gone before it can be signalled."""
         os.setsid()
-        if self.quiet:
+        if self.unbench:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             signal.sigtimedwait({signal.SIGTERM}, LONGEST)
         ignore_requests()
@@ -189,7 +189,7 @@ class Tree:
         self.hold("leader")  # the last, so that no member inherits it
         go = os.path.join(self.marks, "go")
         while time.monotonic() < self.deadline and not os.path.exists(go):
-            time.sleep(0.02 if not self.quiet else 0.2)
+            time.sleep(0.02 if not self.unbench else 0.2)
         with open(go, encoding="ascii") as file:
             if file.read() == "crash":
                 os.kill(os.getpid(), signal.SIGSEGV)

@@ -9,7 +9,7 @@ from tests.live.stage import Stage
 
 from holdfast.agents.registry import AGENTS
 from holdfast.rehearsal.stub import StubServer
-from holdfast.rehearsal.stub.address import STANDS
+from holdfast.rehearsal.stub.address import STUB_ACCOUNTS
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def stage(fleet: Fleet, stub: StubServer) -> Callable[[str], Stage]:
 
     def make(name: str) -> Stage:
         binary = cli_path(name)
-        if name not in AGENTS or name not in STANDS:
+        if name not in AGENTS or name not in STUB_ACCOUNTS:
             pytest.skip(f"{name.upper()} IS NOT TESTED: it has no adapter yet")
         return Stage(fleet, stub, name, binary)
 

@@ -17,7 +17,7 @@ from tests.fleet import Fleet, processes_of, wait_until
 from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.registry import AGENTS
 from holdfast.rehearsal.stub import StubServer
-from holdfast.rehearsal.stub.address import STANDS
+from holdfast.rehearsal.stub.address import STUB_ACCOUNTS
 
 # The first time it never ends; whoever comes after a kill, with or without a memory of it, gets on.
 ONCE = "test -e once.txt || { touch once.txt; sleep 1004; }"
@@ -36,7 +36,7 @@ class Stage:
         self.config_dir.mkdir()
         self.scratch = fleet.root / "tmp"
         self.scratch.mkdir(exist_ok=True)
-        first = STANDS[name].first
+        first = STUB_ACCOUNTS[name].first
         if first and isinstance(self.adapter, CliAgent):
             own = {self.adapter.login.config_variable: str(self.config_dir)}
             subprocess.run([binary, *first], env=fleet.env | own, check=True, cwd=self.config_dir, timeout=PATIENCE)
@@ -47,7 +47,7 @@ class Stage:
 
     def settle(self, *scenarios: str, **settings: object) -> None:
         """Write the user's settings: an account per scenario, and `section.key` = value."""
-        stand = STANDS[self.name]
+        stand = STUB_ACCOUNTS[self.name]
         chosen = {
             "permissions__mode": "full",
             "permissions__sandbox": True,

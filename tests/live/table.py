@@ -80,7 +80,7 @@ EXPECTED: dict[str, dict[str, Cell]] = {
 def patience(name: str) -> float:
     """`health.stuck_after` for this agent: some try again for a while without a word."""
     adapter = AGENTS[name]
-    return STUCK_AFTER + (adapter.quiet_retries if isinstance(adapter, CliAgent) else 0.0)
+    return STUCK_AFTER + (adapter.longest_quiet_retry if isinstance(adapter, CliAgent) else 0.0)
 
 
 def measure(on: Stage) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ import pytest
 from tests.live.stage import Stage, account_of
 from tests.swarm import queue_swarm
 
-from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, StageDraft, WorkflowDraft
 from holdfast.rehearsal.stub.scenarios import OUT_FILE, OUT_TEXT
 
 pytestmark = pytest.mark.agents
@@ -24,7 +24,7 @@ def test_a_gates_words_reach_the_same_session_and_the_next_stage_reads_the_answe
     on = stage(name)
     on.settle("tool", "ok")
     build, review = (AgentChoice(agent=name, account=account_of(scenario)) for scenario in ("tool", "ok"))
-    flow = Draft(
+    flow = WorkflowDraft(
         name="live",
         stages=(
             StageDraft(name="build", prompt="play", chosen=build, gate=GATE, retry=1),

@@ -10,7 +10,7 @@ from tests.fleet import processes_of, wait_until
 from tests.live.stage import PATIENCE, Stage, account_of
 from tests.swarm import queue_swarm, results
 
-from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft, WorkflowDraft
 from holdfast.rehearsal.stub.scenarios import OUT_FILE, OUT_TEXT
 
 pytestmark = pytest.mark.agents
@@ -29,7 +29,7 @@ def test_claude_and_codex_review_together_and_who_hangs_is_ended_at_the_deadline
     )
     review = StageDraft(name="review", prompt="play", members=members, timeout=TIMEOUT, apart=True, least=2)
     fleet = claude.fleet
-    task = queue_swarm(fleet, Draft(name="live", stages=(review,)))
+    task = queue_swarm(fleet, WorkflowDraft(name="live", stages=(review,)))
     fleet.up("--agents", 3, "--idle-exit", "0s")
     claude.wait_completed(task)
     found = results(fleet, task)

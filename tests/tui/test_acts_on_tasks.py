@@ -10,7 +10,7 @@ from tests.tui.screen import play, until, until_seen
 from textual.pilot import Pilot
 
 from holdfast.api.commands import Commands, NewTask
-from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, StageDraft, WorkflowDraft
 from holdfast.tui.app import Top
 
 
@@ -113,7 +113,9 @@ def test_what_a_person_decides(fleet: Fleet) -> None:
     build = f'cat >> "{told}"; echo x >> door; git add door; git commit -qm door'
     stage = StageDraft(name="build", chosen=AgentChoice(command=("sh", "-c", build)), approval=True)
     with fleet.as_its_user():
-        new = NewTask(prompt="mend the door", directory=str(fleet.repo), workflow=Draft(name="shop", stages=(stage,)))
+        new = NewTask(
+            prompt="mend the door", directory=str(fleet.repo), workflow=WorkflowDraft(name="shop", stages=(stage,))
+        )
         task = Commands(str(fleet.home)).add(new).id
     fleet.up("--agents", 1)
     fleet.wait_state(task, "paused")

@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 
 from holdfast.api.fleet.status import LEASE
 from holdfast.store.sqlite.engine import copies
-from holdfast.supervisor.settings import Settings
+from holdfast.supervisor.settings import SupervisorSettings
 from holdfast.tui.actions import runner
 from holdfast.tui.app import Top
 from holdfast.tui.widgets import status
@@ -116,7 +116,7 @@ def test_the_supervisor_is_started_by_a_key_and_missed_when_it_is_killed(fleet: 
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     assert started
-    assert Settings(agents=1).lease_ttl == LEASE  # what "has not answered" is counted from
+    assert SupervisorSettings(agents=1).lease_ttl == LEASE  # what "has not answered" is counted from
 
 
 def test_an_action_that_waits_for_a_locked_store_holds_nobody_up(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_the_screen_outlives_the_store(fleet: Fleet, monkeypatch: pytest.MonkeyP
         change(fleet, f"PRAGMA user_version = {version}")
         await until_seen(pilot, "no supervisor is running", second)
 
-        copies.switch_file(str(fleet.home), str(fleet.root / "copy.db"), str(fleet.root / "aside.db"))  # as `restore`
+        copies.replace_file(str(fleet.home), str(fleet.root / "copy.db"), str(fleet.root / "aside.db"))  # as `restore`
         await until(pilot, lambda: second not in text_of(app) and first in text_of(app), "the copy is what is seen")
 
         fleet.home.rename(fleet.root / "purged")

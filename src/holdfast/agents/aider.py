@@ -19,10 +19,19 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from holdfast.agents.common.cli_agent import Capabilities, CliAgent, Login, instructions, option, permission
-from holdfast.agents.common.provider_errors import trouble_of
+from holdfast.agents.common.cli_agent import Capabilities, CliAgent, Login, format_option, full_prompt, order_permission
+from holdfast.agents.common.provider_errors import classify_error
 from holdfast.agents.port import Permission, Stream, WorkOrder
-from holdfast.core.agents.events import AgentEvent, Failure, Raw, Result, Text, ToolFinished, Trouble, Usage
+from holdfast.core.agents.events import (
+    AgentEvent,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
+    RawLine,
+    ToolFinished,
+    Usage,
+)
 
 PROMPT = "prompt.md"
 LONGEST = 4096  # characters of a line that aider itself prints
@@ -48,10 +57,10 @@ _OF_ANTHROPIC = re.compile(r"^(?:anthropic/|claude|sonnet|opus|haiku)", re.IGNOR
 
 
 def _arguments(order: WorkOrder) -> Sequence[str]:
-    model = option(order, "model")
+    model = format_option(order, "model")
     return (
         *_ALWAYS,
-        *(("--chat-mode", "ask", "--dry-run") if permission(order) is Permission.READ else ()),
+        *(("--chat-mode", "ask", "--dry-run") if order_permission(order) is Permission.READ else ()),
         *(("--model", model) if model else ()),
         *(("--env-file", os.path.join(order.account.config_dir, ".env")) if order.account.config_dir else ()),
         "--chat-history-file",
@@ -64,7 +73,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
 
 
 def _files(order: WorkOrder) -> Mapping[str, str]:
-    prompt = instructions(order)
+    prompt = full_prompt(order)
     is_command = prompt.lstrip()[:1] in ("/", "!")
     return {PROMPT: f"The task:\n\n{prompt}" if is_command else prompt}
 
@@ -72,7 +81,7 @@ def _files(order: WorkOrder) -> Mapping[str, str]:
 def _environment(order: WorkOrder) -> Mapping[str, str]:
     env = {"COLUMNS": str(LONGEST)}  # the width at which it wraps its lines
     if order.account.base_url:
-        is_anthropic = _OF_ANTHROPIC.search(option(order, "model") or "") is not None
+        is_anthropic = _OF_ANTHROPIC.search(format_option(order, "model") or "") is not None
         env["ANTHROPIC_API_BASE" if is_anthropic else "OPENAI_API_BASE"] = order.account.base_url
     return env
 
@@ -92,59 +101,61 @@ _BANNER = re.compile(
 _EDITED = re.compile(r"^Applied edit to (.+)$")
 _ERROR = re.compile(r"^litellm\.(?:exceptions\.)?([A-Z]\w+)\b:?\s*(.*)$", re.DOTALL)
 _BY_CLASS = {
-    "AuthenticationError": Trouble.AUTH,
-    "PermissionDeniedError": Trouble.AUTH,
-    "ContextWindowExceededError": Trouble.CONTEXT,
-    "BudgetExceededError": Trouble.BILLING,
-    "RateLimitError": Trouble.RATE_LIMIT,
-    "RouterRateLimitError": Trouble.RATE_LIMIT,
-    "InternalServerError": Trouble.OVERLOADED,
-    "ServiceUnavailableError": Trouble.OVERLOADED,
-    "BadGatewayError": Trouble.OVERLOADED,
-    "APIConnectionError": Trouble.NETWORK,
-    "Timeout": Trouble.NETWORK,
+    "AuthenticationError": AgentTrouble.AUTH,
+    "PermissionDeniedError": AgentTrouble.AUTH,
+    "ContextWindowExceededError": AgentTrouble.CONTEXT,
+    "BudgetExceededError": AgentTrouble.BILLING,
+    "RateLimitError": AgentTrouble.RATE_LIMIT,
+    "RouterRateLimitError": AgentTrouble.RATE_LIMIT,
+    "InternalServerError": AgentTrouble.OVERLOADED,
+    "ServiceUnavailableError": AgentTrouble.OVERLOADED,
+    "BadGatewayError": AgentTrouble.OVERLOADED,
+    "APIConnectionError": AgentTrouble.NETWORK,
+    "Timeout": AgentTrouble.NETWORK,
 }
 _SPENT = re.compile(r"\busage limit has\b", re.IGNORECASE)  # "… been reached", perhaps on the next line
 _UNREACHED = re.compile(r"\bconnection\b|\btimed out\b", re.IGNORECASE)  # litellm reports these as errors of the server
 # Lines that aider itself prints for a failure, complete or by their beginning.
-_FAILED: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
-    (Trouble.CONTEXT, re.compile(r"^Model \S+ has hit a token limit!")),
-    (Trouble.OTHER, re.compile(r"^Only \d+ reflections allowed, stopping\.")),
-    (Trouble.OTHER, re.compile(r"^Traceback \(most recent call last\):")),
-    (Trouble.AUTH, re.compile(r"^No LLM model was specified and no API keys were provided\.")),
-    (Trouble.REFUSED, re.compile(r"^(?:Message file not found: |Error reading message file: )")),
+_FAILED: tuple[tuple[AgentTrouble, re.Pattern[str]], ...] = (
+    (AgentTrouble.CONTEXT, re.compile(r"^Model \S+ has hit a token limit!")),
+    (AgentTrouble.OTHER, re.compile(r"^Only \d+ reflections allowed, stopping\.")),
+    (AgentTrouble.OTHER, re.compile(r"^Traceback \(most recent call last\):")),
+    (AgentTrouble.AUTH, re.compile(r"^No LLM model was specified and no API keys were provided\.")),
+    (AgentTrouble.REFUSED, re.compile(r"^(?:Message file not found: |Error reading message file: )")),
     (
-        Trouble.REFUSED,
+        AgentTrouble.REFUSED,
         re.compile(r"^(?:Unable to read git repository|The git repo does not seem to have a working tree)"),
     ),
-    (Trouble.REFUSED, re.compile(r"^Aider only works with git repos ")),
+    (AgentTrouble.REFUSED, re.compile(r"^Aider only works with git repos ")),
 )
 
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     if stream is Stream.ERR:
         if line.startswith("aider: error: "):
-            return (Failure(trouble=Trouble.REFUSED, message=line[:LONGEST]),)
-        return (Raw(text=line),)
+            return (AgentFailure(trouble=AgentTrouble.REFUSED, message=line[:LONGEST]),)
+        return (RawLine(text=line),)
     if not line.strip():
         return ()
     own = line[:LONGEST]
     if (found := _TOKENS.match(own)) is not None:
         spent = _usage(found)
-        return (spent, Result(ok=True)) if spent.output else (spent,)  # without received tokens there was no answer
+        return (
+            (spent, AgentResult(ok=True)) if spent.output else (spent,)
+        )  # without received tokens there was no answer
     if (found := _ERROR.match(own)) is not None:
         return (_error(found.group(1), found.group(2)),)
     if _RETRIES.match(own):
-        return (Failure(trouble=Trouble.OTHER, message=own.strip(), is_fatal=False),)
+        return (AgentFailure(trouble=AgentTrouble.OTHER, message=own.strip(), is_fatal=False),)
     if (found := _EDITED.match(own)) is not None:
         return (ToolFinished(id="", name="edit", ok=True, output=found.group(1)),)
     for trouble, pattern in _FAILED:
         if pattern.search(own):
-            return (Failure(trouble=trouble, message=own.strip()),)
-    return (Text(text=line),)
+            return (AgentFailure(trouble=trouble, message=own.strip()),)
+    return (AgentText(text=line),)
 
 
-def _rejoined(lines: Iterable[str]) -> Iterator[str]:
+def _join_wrapped_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines, with a wrapped error or token count joined into one line.
 
     If the width cannot be set, it is 80, and lines are wrapped between words. Then the decisive text ("exceeded your /
@@ -152,7 +163,7 @@ def _rejoined(lines: Iterable[str]) -> Iterator[str]:
     """
     begun = ""
     for line in lines:
-        if begun and len(begun) < LONGEST and line.strip() and not _is_own(line):
+        if begun and len(begun) < LONGEST and line.strip() and not _is_aider_line(line):
             begun = f"{begun.rstrip()} {line.strip()}"
             if _TOKENS.match(begun):
                 yield begun
@@ -160,18 +171,18 @@ def _rejoined(lines: Iterable[str]) -> Iterator[str]:
             continue
         if begun:
             yield begun
-        begun = line if _may_go_on(line[:LONGEST]) else ""
+        begun = line if _may_be_wrapped(line[:LONGEST]) else ""
         if not begun:
             yield line
     if begun:
         yield begun
 
 
-def _may_go_on(line: str) -> bool:
+def _may_be_wrapped(line: str) -> bool:
     return _ERROR.match(line) is not None or (line.startswith("Tokens: ") and _TOKENS.match(line) is None)
 
 
-def _is_own(line: str) -> bool:
+def _is_aider_line(line: str) -> bool:
     """True if aider begins a new line here, so that the line does not continue the one before."""
     own = line[:LONGEST]
     return any(pattern.match(own) for pattern in (_TOKENS, _RETRIES, _EDITED, _ERROR, *(one for _, one in _FAILED)))
@@ -195,25 +206,25 @@ def _number(said: str | None) -> int:
     return round(float(said.rstrip("kM").replace(",", "")) * unit)
 
 
-def _error(name: str, text: str) -> Failure:
+def _error(name: str, text: str) -> AgentFailure:
     """Return the failure of a line like `litellm.RateLimitError: RateLimitError: OpenAIException - text`.
 
     The text is the provider's. aider may still retry.
     """
     trouble = _trouble(name, text)
-    is_limit = trouble in (Trouble.RATE_LIMIT, Trouble.USAGE_LIMIT)
-    return Failure(trouble=trouble, message=f"{name}: {text}".strip(": "), reset=text if is_limit else None)
+    is_limit = trouble in (AgentTrouble.RATE_LIMIT, AgentTrouble.USAGE_LIMIT)
+    return AgentFailure(trouble=trouble, message=f"{name}: {text}".strip(": "), reset=text if is_limit else None)
 
 
-def _trouble(name: str, text: str) -> Trouble:
+def _trouble(name: str, text: str) -> AgentTrouble:
     if _SPENT.search(text):
-        return Trouble.USAGE_LIMIT
+        return AgentTrouble.USAGE_LIMIT
     by_class = _BY_CLASS.get(name)
-    if by_class is Trouble.OVERLOADED and _UNREACHED.search(text):
-        return Trouble.NETWORK
-    if by_class is Trouble.RATE_LIMIT or by_class is None:
-        by_text = trouble_of(text=text)
-        if by_class is None or by_text in (Trouble.USAGE_LIMIT, Trouble.BILLING):
+    if by_class is AgentTrouble.OVERLOADED and _UNREACHED.search(text):
+        return AgentTrouble.NETWORK
+    if by_class is AgentTrouble.RATE_LIMIT or by_class is None:
+        by_text = classify_error(text=text)
+        if by_class is None or by_text in (AgentTrouble.USAGE_LIMIT, AgentTrouble.BILLING):
             return by_text
     return by_class
 
@@ -238,8 +249,8 @@ AIDER = CliAgent(
     environment=_environment,
     files=_files,
     standard_input=lambda _order: "",
-    passes=(*KEYS, "OPENAI_API_BASE", "ANTHROPIC_API_BASE", "OLLAMA_API_BASE", "AZURE_API_*", "AIDER_*"),
-    quiet_answers=600.0,
+    login_variables=(*KEYS, "OPENAI_API_BASE", "ANTHROPIC_API_BASE", "OLLAMA_API_BASE", "AZURE_API_*", "AIDER_*"),
+    longest_quiet_answer=600.0,
     capabilities=Capabilities(resume=False, cost=False),
     login=Login(
         config_directory="~",
@@ -248,9 +259,9 @@ AIDER = CliAgent(
         command="export OPENAI_API_KEY=… (or the key of another provider)",
     ),
     litter=("/.aider.tags.cache*", "/.aider.tags.cache*/**"),
-    rejoin=_rejoined,
+    join_lines=_join_wrapped_lines,
     is_banner=lambda line: _BANNER.match(line[:LONGEST]) is not None,
     plain_text=True,
     reads_errors=True,
-    quiet_retries=75.0,  # not in silence, but its output could be text of the model
+    longest_quiet_retry=75.0,  # not in silence, but its output could be text of the model
 )

@@ -32,32 +32,32 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
-    amount,
-    compact,
-    json_object,
-    option,
-    permission,
+    as_count,
+    as_http_status,
+    as_number,
+    as_object,
+    as_objects,
+    format_one_line,
+    format_option,
+    order_permission,
+    parse_object,
     permission_of,
-    status_of,
-    table,
-    tables,
-    whole,
     words,
 )
-from holdfast.agents.common.provider_errors import trouble_of
-from holdfast.agents.port import Permission, Stream, Surroundings, WorkOrder
+from holdfast.agents.common.provider_errors import classify_error
+from holdfast.agents.port import HostFacts, Permission, Stream, WorkOrder
 from holdfast.core.agents.events import (
     AgentEvent,
-    Failure,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
     LimitNotice,
-    Raw,
-    Result,
+    RawLine,
     Retry,
     SessionStarted,
-    Text,
     ToolFinished,
     ToolStarted,
-    Trouble,
     Usage,
 )
 
@@ -66,15 +66,15 @@ _PIECE_WITH_USAGE = '{"type":"stream_event","event":{"type":"message_delta"'
 _SYNTHETIC = "<synthetic>"  # the model's name in messages written by the CLI itself
 _TELLING = ("command", "file_path", "pattern", "url", "prompt")  # the part of a tool's input that is shown first
 _ASIDE = ("description", "timeout", "run_in_background", "subagent_type")
-_BY_SUBTYPE = {"error_max_turns": Trouble.TURN_LIMIT, "error_max_budget_usd": Trouble.BUDGET}
+_BY_SUBTYPE = {"error_max_turns": AgentTrouble.TURN_LIMIT, "error_max_budget_usd": AgentTrouble.BUDGET}
 _BY_REASON = {
-    "max_turns": Trouble.TURN_LIMIT,
-    "prompt_too_long": Trouble.CONTEXT,
-    "blocking_limit": Trouble.CONTEXT,
-    "rapid_refill_breaker": Trouble.CONTEXT,
-    "budget_exhausted": Trouble.BUDGET,
-    "aborted_streaming": Trouble.INTERRUPTED,
-    "aborted_tools": Trouble.INTERRUPTED,
+    "max_turns": AgentTrouble.TURN_LIMIT,
+    "prompt_too_long": AgentTrouble.CONTEXT,
+    "blocking_limit": AgentTrouble.CONTEXT,
+    "rapid_refill_breaker": AgentTrouble.CONTEXT,
+    "budget_exhausted": AgentTrouble.BUDGET,
+    "aborted_streaming": AgentTrouble.INTERRUPTED,
+    "aborted_tools": AgentTrouble.INTERRUPTED,
 }
 _UNFINISHED = frozenset(
     {"tool_deferred"}
@@ -91,26 +91,26 @@ _BAD_START = re.compile(
 
 def parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     if stream is Stream.ERR:
-        return (_said_aside(line),)
+        return (_parse_error_line(line),)
     if line.startswith(_PIECE) and not line.startswith(_PIECE_WITH_USAGE):
         return ()
-    said = json_object(line)
+    said = parse_object(line)
     if said is None:
-        return (Raw(text=line),)
+        return (RawLine(text=line),)
     found = list(_events(said))
-    return found if found or said.get("type") == "stream_event" else (Raw(text=line),)
+    return found if found or said.get("type") == "stream_event" else (RawLine(text=line),)
 
 
-def _said_aside(line: str) -> AgentEvent:
+def _parse_error_line(line: str) -> AgentEvent:
     """Return the event of a line of standard error.
 
     Failures before a session exists are printed there. Tools and the model never write to standard error.
     """
     if _LOST.search(line[:1000]):
-        return Failure(trouble=Trouble.SESSION_LOST, message=line[:1000])
+        return AgentFailure(trouble=AgentTrouble.SESSION_LOST, message=line[:1000])
     if _BAD_START.search(line[:1000]):
-        return Failure(trouble=Trouble.REFUSED, message=line[:1000])
-    return Raw(text=line)
+        return AgentFailure(trouble=AgentTrouble.REFUSED, message=line[:1000])
+    return RawLine(text=line)
 
 
 def _events(said: dict[str, Any]) -> Iterator[AgentEvent]:
@@ -122,26 +122,26 @@ def _events(said: dict[str, Any]) -> Iterator[AgentEvent]:
         case "assistant", _:
             yield from _assistant(said)
         case "user", _:
-            for block in tables(table(said.get("message")).get("content")):
+            for block in as_objects(as_object(said.get("message")).get("content")):
                 yield from _tool_result(block)
         case "stream_event", _:
-            yield from _piece(table(said.get("event")))
+            yield from _piece(as_object(said.get("event")))
         case "rate_limit_event", _:
-            yield from _limit(table(said.get("rate_limit_info")))
+            yield from _limit(as_object(said.get("rate_limit_info")))
         case "result", _:
             yield from _result(said)
 
 
 def _retry(said: dict[str, Any]) -> Retry:
-    status, code = status_of(said.get("error_status")), words(said.get("error"))
-    trouble = trouble_of(status=status, code=code, text=words(said.get("error_message")))
-    if trouble is Trouble.OTHER and status is None:
-        trouble = Trouble.NETWORK  # the provider did not answer at all
-    delay = amount(said.get("retry_delay_ms"))
+    status, code = as_http_status(said.get("error_status")), words(said.get("error"))
+    trouble = classify_error(status=status, code=code, text=words(said.get("error_message")))
+    if trouble is AgentTrouble.OTHER and status is None:
+        trouble = AgentTrouble.NETWORK  # the provider did not answer at all
+    delay = as_number(said.get("retry_delay_ms"))
     return Retry(
         trouble=trouble,
-        attempt=whole(said.get("attempt")) or None,
-        most=whole(said.get("max_retries")) or None,
+        attempt=as_count(said.get("attempt")) or None,
+        most=as_count(said.get("max_retries")) or None,
         delay=None if delay is None else delay / 1000,
         status=status,
         message=" ".join(str(part) for part in (status, code) if part),
@@ -149,57 +149,57 @@ def _retry(said: dict[str, Any]) -> Retry:
 
 
 def _assistant(said: dict[str, Any]) -> Iterator[AgentEvent]:
-    message = table(said.get("message"))
+    message = as_object(said.get("message"))
     if said.get("is_api_error_message") is True or message.get("model") == _SYNTHETIC:
         yield from _synthetic(said, message)
         return
-    for block in tables(message.get("content")):
+    for block in as_objects(message.get("content")):
         kind = words(block.get("type"))
         if kind == "text":
-            yield Text(text=words(block.get("text")))
+            yield AgentText(text=words(block.get("text")))
         elif kind == "thinking":
-            yield Text(text=words(block.get("thinking")), is_thought=True)
+            yield AgentText(text=words(block.get("thinking")), is_thought=True)
         elif kind.endswith("tool_use"):
             yield _tool(block)
         elif kind.endswith("tool_result"):
             yield from _tool_result(block, kind)
-    if usage := table(message.get("usage")):
+    if usage := as_object(message.get("usage")):
         yield _tokens(usage, of=words(message.get("id")))
 
 
 def _synthetic(said: dict[str, Any], message: dict[str, Any]) -> Iterator[AgentEvent]:
     """Yield the event of a message that the CLI wrote itself: mostly an error, or a remark without an error mark."""
-    text = "\n".join(words(block.get("text")) for block in tables(message.get("content")))
+    text = "\n".join(words(block.get("text")) for block in as_objects(message.get("content")))
     is_marked = said.get("is_api_error_message") is True or bool(said.get("error"))
-    if not is_marked and _trouble({}, text) is Trouble.OTHER:  # older versions do not mark errors
-        yield Text(text=text)
+    if not is_marked and _trouble({}, text) is AgentTrouble.OTHER:  # older versions do not mark errors
+        yield AgentText(text=text)
         return
-    params = table(table(said.get("api_error_params")).get("rate_limit_info"))
+    params = as_object(as_object(said.get("api_error_params")).get("rate_limit_info"))
     # The parent agent handles the trouble of its sub-agent.
-    yield _failure(said, text, is_fatal=said.get("parent_tool_use_id") is None, reset=amount(params.get("resetsAt")))
+    yield _failure(said, text, is_fatal=said.get("parent_tool_use_id") is None, reset=as_number(params.get("resetsAt")))
 
 
 def _tool(block: dict[str, Any]) -> ToolStarted:
-    given = table(block.get("input"))
-    deadline = amount(given.get("timeout")) if block.get("name") == "Bash" else None
+    given = as_object(block.get("input"))
+    deadline = as_number(given.get("timeout")) if block.get("name") == "Bash" else None
     return ToolStarted(
         id=words(block.get("id")),
         name=words(block.get("name")),
-        input=_in_words(given),
+        input=_format_tool_input(given),
         deadline=deadline / 1000 if deadline is not None and deadline > 0 else None,
     )
 
 
-def _in_words(given: dict[str, Any]) -> str:
+def _format_tool_input(given: dict[str, Any]) -> str:
     """Return a tool's input as text, with its main part first.
 
     All other fields follow, because fifty different edits of one file are fifty steps and not a loop.
     """
     lead = next((key for key in _TELLING if words(given.get(key))), None)
     if lead is None:
-        return compact(given)
+        return format_one_line(given)
     rest = {key: value for key, value in given.items() if key not in (lead, *_ASIDE)}
-    return f"{given[lead]} {compact(rest)}" if rest else str(given[lead])
+    return f"{given[lead]} {format_one_line(rest)}" if rest else str(given[lead])
 
 
 def _tool_result(block: dict[str, Any], kind: str = "") -> Iterator[ToolFinished]:
@@ -207,7 +207,7 @@ def _tool_result(block: dict[str, Any], kind: str = "") -> Iterator[ToolFinished
         return
     content = block.get("content")
     if isinstance(content, list):
-        content = "\n".join(words(part.get("text")) for part in tables(content))
+        content = "\n".join(words(part.get("text")) for part in as_objects(content))
     yield ToolFinished(id=words(block.get("tool_use_id")), ok=block.get("is_error") is not True, output=words(content))
 
 
@@ -217,7 +217,11 @@ def _piece(event: dict[str, Any]) -> Iterator[Usage]:
     Partial messages show that the model is working. Their text comes again in the complete message. Only the last part
     has the number of output tokens: the message itself is printed before its end is known, and reports 1.
     """
-    if output := whole(table(event.get("usage")).get("output_tokens")) if event.get("type") == "message_delta" else 0:
+    if (
+        output := as_count(as_object(event.get("usage")).get("output_tokens"))
+        if event.get("type") == "message_delta"
+        else 0
+    ):
         yield Usage(output=output - 1)
 
 
@@ -227,7 +231,9 @@ def _limit(info: dict[str, Any]) -> Iterator[LimitNotice]:
     Newer versions report every window. The rejected window counts, else the fullest one.
     """
     scope, window = words(info.get("rateLimitType")), info
-    windows = [(name, found) for name, found in table(info.get("unifiedWindows")).items() if isinstance(found, dict)]
+    windows = [
+        (name, found) for name, found in as_object(info.get("unifiedWindows")).items() if isinstance(found, dict)
+    ]
     if windows and info.get("resetsAt") is None:
         scope, window = max(windows, key=lambda named: (named[1].get("status") == "rejected", _fullness(named[1]) or 0))
     status = words(info.get("status")) or words(window.get("status"))
@@ -237,12 +243,12 @@ def _limit(info: dict[str, Any]) -> Iterator[LimitNotice]:
         rejected=status == "rejected" and info.get("isUsingOverage") is not True,
         scope=scope,
         utilization=_fullness(window),
-        reset=amount(window.get("resetsAt")),
+        reset=as_number(window.get("resetsAt")),
     )
 
 
 def _fullness(window: dict[str, Any]) -> float | None:
-    return amount(window.get("utilization"))
+    return as_number(window.get("utilization"))
 
 
 def _result(said: dict[str, Any]) -> Iterator[AgentEvent]:
@@ -256,33 +262,35 @@ def _result(said: dict[str, Any]) -> Iterator[AgentEvent]:
         # `result` is an error text if an API error ended the run. Otherwise it may be the model's last text.
         is_api_error = said.get("subtype") == "success" and said.get("terminal_reason") != "completed"
         yield _failure(said, text if text and is_api_error else "; ".join(spoken)[:4000])
-    if denied := sorted({words(denial.get("tool_name")) for denial in tables(said.get("permission_denials"))}):
+    if denied := sorted({words(denial.get("tool_name")) for denial in as_objects(said.get("permission_denials"))}):
         message = f"tools that were not permitted: {', '.join(denied)[:400]}"
-        yield Failure(trouble=Trouble.OTHER, message=message, is_fatal=False)
-    yield Result(ok=ok, text=text, turns=whole(said.get("num_turns")) or None)
+        yield AgentFailure(trouble=AgentTrouble.OTHER, message=message, is_fatal=False)
+    yield AgentResult(ok=ok, text=text, turns=as_count(said.get("num_turns")) or None)
 
 
-def _failure(said: dict[str, Any], text: str, *, is_fatal: bool = True, reset: float | None = None) -> Failure:
-    status, trouble = status_of(said.get("api_error_status")), _trouble(said, text)
-    hint = reset if reset is not None else text if trouble in (Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT) else None
-    return Failure(trouble=trouble, message=text, status=status, is_fatal=is_fatal, reset=hint)
+def _failure(said: dict[str, Any], text: str, *, is_fatal: bool = True, reset: float | None = None) -> AgentFailure:
+    status, trouble = as_http_status(said.get("api_error_status")), _trouble(said, text)
+    hint = (
+        reset if reset is not None else text if trouble in (AgentTrouble.USAGE_LIMIT, AgentTrouble.RATE_LIMIT) else None
+    )
+    return AgentFailure(trouble=trouble, message=text, status=status, is_fatal=is_fatal, reset=hint)
 
 
-def _trouble(said: dict[str, Any], text: str) -> Trouble:
+def _trouble(said: dict[str, Any], text: str) -> AgentTrouble:
     named = _BY_SUBTYPE.get(words(said.get("subtype"))) or _BY_REASON.get(words(said.get("terminal_reason")))
     if named is not None:
         return named
     if text.startswith(_LOG):
-        return Trouble.OTHER
+        return AgentTrouble.OTHER
     if _LOST.search(text[:1000]):
-        return Trouble.SESSION_LOST
+        return AgentTrouble.SESSION_LOST
     # From the most specific field to the least: connection_failed, overloaded_error, server_error.
     codes = [words(said.get(field)) for field in ("api_error", "api_error_type", "error")]
-    code = next((code for code in codes if trouble_of(code=code) is not Trouble.OTHER), "")
-    status = status_of(said.get("api_error_status"))
-    found = trouble_of(status=status, code=code, text=text)
-    if found is Trouble.OVERLOADED and status is None and trouble_of(text=text) is Trouble.NETWORK:
-        return Trouble.NETWORK  # the CLI reports a provider that did not answer as a server error
+    code = next((code for code in codes if classify_error(code=code) is not AgentTrouble.OTHER), "")
+    status = as_http_status(said.get("api_error_status"))
+    found = classify_error(status=status, code=code, text=text)
+    if found is AgentTrouble.OVERLOADED and status is None and classify_error(text=text) is AgentTrouble.NETWORK:
+        return AgentTrouble.NETWORK  # the CLI reports a provider that did not answer as a server error
     return found
 
 
@@ -291,18 +299,18 @@ def _spent(said: dict[str, Any]) -> Iterator[Usage]:
     models = said.get("model_usage_since_last_result")
     if isinstance(models, dict):
         if models:
-            yield _of_models(list(tables(list(models.values()))))
-    elif usage := table(said.get("usage")):
-        total = _tokens(usage, cost=amount(said.get("total_cost_usd")), is_total=True)
+            yield _of_models(list(as_objects(list(models.values()))))
+    elif usage := as_object(said.get("usage")):
+        total = _tokens(usage, cost=as_number(said.get("total_cost_usd")), is_total=True)
         if total.input or total.output or total.cost_usd:  # otherwise it lost count after a broken stream, as 2.0 does
             yield total
 
 
 def _of_models(models: Sequence[dict[str, Any]]) -> Usage:
     def total(*names: str) -> int:
-        return sum(whole(model.get(name)) for model in models for name in names)
+        return sum(as_count(model.get(name)) for model in models for name in names)
 
-    costs = [cost for model in models if (cost := amount(model.get("costUSD"))) is not None]
+    costs = [cost for model in models if (cost := as_number(model.get("costUSD"))) is not None]
     return Usage(
         input=total("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"),
         output=total("outputTokens"),
@@ -314,12 +322,12 @@ def _of_models(models: Sequence[dict[str, Any]]) -> Usage:
 
 
 def _tokens(usage: dict[str, Any], *, of: str = "", cost: float | None = None, is_total: bool = False) -> Usage:
-    cached = whole(usage.get("cache_read_input_tokens"))
+    cached = as_count(usage.get("cache_read_input_tokens"))
     return Usage(
-        input=whole(usage.get("input_tokens")) + whole(usage.get("cache_creation_input_tokens")) + cached,
-        output=whole(usage.get("output_tokens")),
+        input=as_count(usage.get("input_tokens")) + as_count(usage.get("cache_creation_input_tokens")) + cached,
+        output=as_count(usage.get("output_tokens")),
         cached=cached,
-        reasoning=whole(table(usage.get("output_tokens_details")).get("thinking_tokens")),
+        reasoning=as_count(as_object(usage.get("output_tokens_details")).get("thinking_tokens")),
         cost_usd=cost,
         of=of,
         is_total=is_total,
@@ -352,17 +360,17 @@ _PROVIDERS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_
 def _arguments(order: WorkOrder) -> list[str]:
     # With partial messages: otherwise a long answer would be silent for minutes, like an answer that never comes.
     given = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
-    given += _MODES[permission(order)]
+    given += _MODES[order_permission(order)]
     given += ["--resume", order.session_id] if order.session_id is not None else ["--session-id", order.new_session]
     for flag, name in (("--model", "model"), ("--max-budget-usd", "budget_usd"), ("--max-turns", "max_turns")):
-        if (value := option(order, name)) is not None:
+        if (value := format_option(order, name)) is not None:
             given += [flag, value]
     return given
 
 
 def _environment(order: WorkOrder) -> dict[str, str]:
     env = dict(_TAMED)
-    if permission(order) is Permission.FULL and order.surroundings.is_sandboxed:
+    if order_permission(order) is Permission.FULL and order.surroundings.is_sandboxed:
         env["IS_SANDBOX"] = "1"  # without this variable of its own, the CLI refuses this mode to root
     if order.account.config_dir is not None:
         env["CLAUDE_CONFIG_DIR"] = order.account.config_dir
@@ -371,7 +379,7 @@ def _environment(order: WorkOrder) -> dict[str, str]:
     return env
 
 
-def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str | None:
+def _refusal(options: Mapping[str, object], surroundings: HostFacts) -> str | None:
     if permission_of(options) is not Permission.FULL or not surroundings.is_root or surroundings.is_sandboxed:
         return None
     return (
@@ -388,7 +396,7 @@ def _transcript(session: str, config: str, _workspace: str) -> str:
 
 CLAUDE = CliAgent(
     name="claude",
-    served_by="anthropic",
+    provider_name="anthropic",
     title="Claude Code",
     binary="claude",
     tested=("2.1.325", "2.1.325"),
@@ -396,7 +404,7 @@ CLAUDE = CliAgent(
     parse_line=parse,
     environment=_environment,
     refusal=_refusal,
-    passes=(
+    login_variables=(
         *_LOGIN,
         *_PROVIDERS,
         "ANTHROPIC_*",

@@ -27,34 +27,34 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
-    compact,
-    instructions,
-    json_object,
-    option,
-    permission,
+    as_count,
+    as_object,
+    as_objects,
+    format_one_line,
+    format_option,
+    full_prompt,
+    order_permission,
+    parse_object,
     permission_of,
-    table,
-    tables,
-    whole,
     words,
 )
-from holdfast.agents.common.provider_errors import trouble_of
-from holdfast.agents.port import Account, Permission, Stream, Surroundings, WorkOrder
+from holdfast.agents.common.provider_errors import classify_error
+from holdfast.agents.port import Account, HostFacts, Permission, Stream, WorkOrder
 from holdfast.core.agents.events import (
     AgentEvent,
-    Failure,
-    Raw,
-    Result,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
+    RawLine,
     Retry,
     SessionStarted,
-    Text,
     ToolFinished,
     ToolStarted,
-    Trouble,
     Usage,
 )
 
-_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
+_OF_LIMITS = frozenset({AgentTrouble.USAGE_LIMIT, AgentTrouble.RATE_LIMIT})
 # "Reconnecting... 2/5 (why)", "Reconnecting... waiting for network (why)", "stream error: why; retrying 2/5 in …"
 _TRIES_AGAIN = re.compile(r"^(?:reconnecting|retrying)\b|^stream error\b.*; retrying\b", re.IGNORECASE | re.DOTALL)
 _COUNT = re.compile(r"\b(\d{1,4})/(\d{1,4})\b")
@@ -78,21 +78,21 @@ _REFUSED = re.compile(
 
 
 _OWN = (
-    (_SPENT, Trouble.BILLING),
-    (_INTERRUPTED, Trouble.INTERRUPTED),
-    (_BUDGET, Trouble.BUDGET),
-    (_UNFIT, Trouble.OTHER),
-    (_NO_TOOLS, Trouble.OTHER),
+    (_SPENT, AgentTrouble.BILLING),
+    (_INTERRUPTED, AgentTrouble.INTERRUPTED),
+    (_BUDGET, AgentTrouble.BUDGET),
+    (_UNFIT, AgentTrouble.OTHER),
+    (_NO_TOOLS, AgentTrouble.OTHER),
 )
 
 
-def retry_in(message: str) -> Retry | None:
+def find_retry(message: str) -> Retry | None:
     if not _TRIES_AGAIN.search(message[:4096]):
         return None
     why = _in_brackets(message)
     trouble, status = _trouble(why)
     if "waiting for network" in message[:80].lower():
-        trouble = Trouble.NETWORK
+        trouble = AgentTrouble.NETWORK
     count = _COUNT.search(message[:80])
     return Retry(
         trouble=trouble,
@@ -113,9 +113,9 @@ def _in_brackets(message: str) -> str:
     return why[:-1] if opened and why.endswith(")") else message
 
 
-def failure_of(message: str) -> Failure:
+def build_failure(message: str) -> AgentFailure:
     trouble, status = _trouble(message)
-    return Failure(
+    return AgentFailure(
         trouble=trouble,
         message=_plain(message),
         status=status,
@@ -123,7 +123,7 @@ def failure_of(message: str) -> Failure:
     )
 
 
-def _trouble(message: str) -> tuple[Trouble, int | None]:
+def _trouble(message: str) -> tuple[AgentTrouble, int | None]:
     error = _provider_error(message)
     said = _ADDRESS.sub("", _plain(message))
     for pattern, trouble in _OWN:
@@ -132,8 +132,8 @@ def _trouble(message: str) -> tuple[Trouble, int | None]:
     found = _STATUS.search(said)
     status = int(found.group(1)) if found is not None else None
     code = words(error.get("code")) or words(error.get("type"))
-    trouble = trouble_of(status=status, code=code, text=said)
-    return (Trouble.AUTH if trouble is Trouble.OTHER and _LOGGED_OUT.search(said) else trouble), status
+    trouble = classify_error(status=status, code=code, text=said)
+    return (AgentTrouble.AUTH if trouble is AgentTrouble.OTHER and _LOGGED_OUT.search(said) else trouble), status
 
 
 def _plain(message: str) -> str:
@@ -142,28 +142,28 @@ def _plain(message: str) -> str:
 
 
 def _provider_error(message: str) -> dict[str, Any]:
-    return table((json_object(message) or {}).get("error"))
+    return as_object((parse_object(message) or {}).get("error"))
 
 
-def events_of_errors(line: str) -> Sequence[AgentEvent]:
+def parse_error_line(line: str) -> Sequence[AgentEvent]:
     """Return the events of a line of standard error.
 
     Standard error is a log, except for the last lines of a process that could not start.
     """
     if _LOST.search(line):
-        return (Failure(trouble=Trouble.SESSION_LOST, message=line),)
+        return (AgentFailure(trouble=AgentTrouble.SESSION_LOST, message=line),)
     if _REFUSED.search(line):
-        return (Failure(trouble=Trouble.REFUSED, message=line),)
-    return (Raw(text=line),)
+        return (AgentFailure(trouble=AgentTrouble.REFUSED, message=line),)
+    return (RawLine(text=line),)
 
 
-def hindrance_in(output: str) -> Failure | None:
+def find_sandbox_failure(output: str) -> AgentFailure | None:
     """Return a failure if the only output of a command is the error of a sandbox that could not start."""
     said = output.strip()
     if not said.startswith("bwrap: ") or said.count("\n") > 2:
         return None
     way_out = "its sandbox needs user namespaces; `--permission full` needs none, if this place itself is isolated"
-    return Failure(trouble=Trouble.REFUSED, message=f"{said[:200]} ({way_out})", is_fatal=False)
+    return AgentFailure(trouble=AgentTrouble.REFUSED, message=f"{said[:200]} ({way_out})", is_fatal=False)
 
 
 PROVIDER = "holdfast"  # name of the provider of an account with a `base_url`, in Codex's configuration
@@ -186,7 +186,7 @@ _SANDBOX = {Permission.READ: "read-only", Permission.EDIT: "workspace-write"}
 def _arguments(order: WorkOrder) -> Sequence[str]:
     resume = ("resume", order.session_id) if order.session_id is not None else ()
     settings = [*_QUIET]
-    mode = permission(order)
+    mode = order_permission(order)
     if mode is not Permission.FULL:
         settings += [f"sandbox_mode={_quoted(_SANDBOX[mode])}", 'approval_policy="never"']
     if order.directory.isprintable() and order.directory and mode in _TRUST:
@@ -200,7 +200,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
         "--skip-git-repo-check",
         *(("--dangerously-bypass-approvals-and-sandbox",) if mode is Permission.FULL else ()),
         *(word for setting in settings for word in ("-c", setting)),
-        *(("-m", model) if (model := option(order, "model")) else ()),
+        *(("-m", model) if (model := format_option(order, "model")) else ()),
         "-",
     )
 
@@ -230,10 +230,10 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
 
 
 def _standard_input(order: WorkOrder) -> str:
-    return instructions(order) + (READ_RULES + NO_COMMITS if permission(order) is Permission.EDIT else "")
+    return full_prompt(order) + (READ_RULES + NO_COMMITS if order_permission(order) is Permission.EDIT else "")
 
 
-def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str | None:
+def _refusal(options: Mapping[str, object], surroundings: HostFacts) -> str | None:
     mode = permission_of(options)
     if mode is Permission.FULL or surroundings.has_namespaces:
         return None
@@ -249,23 +249,23 @@ def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str |
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     if stream is Stream.ERR:
-        return events_of_errors(line)
-    event = json_object(line)
+        return parse_error_line(line)
+    event = parse_object(line)
     if event is None:
-        return (Raw(text=line),)
+        return (RawLine(text=line),)
     match event.get("type"):
         case "thread.started":
             return (SessionStarted(id=words(event.get("thread_id"))),)
         case "item.started" | "item.updated" | "item.completed" as kind:
-            return _item(kind, table(event.get("item"))) or (Raw(text=line),)
+            return _item(kind, as_object(event.get("item"))) or (RawLine(text=line),)
         case "turn.completed":
-            return (*_usage(event.get("usage")), Result(ok=True))
+            return (*_usage(event.get("usage")), AgentResult(ok=True))
         case "turn.failed":
-            return (failure_of(words(table(event.get("error")).get("message"))),)
+            return (build_failure(words(as_object(event.get("error")).get("message"))),)
         case "error":
             message = words(event.get("message"))
-            return (retry_in(message) or failure_of(message),)
-    return (Raw(text=line),)
+            return (find_retry(message) or build_failure(message),)
+    return (RawLine(text=line),)
 
 
 def _usage(value: object) -> Sequence[Usage]:
@@ -273,10 +273,10 @@ def _usage(value: object) -> Sequence[Usage]:
         return ()
     return (
         Usage(
-            input=whole(value.get("input_tokens")),
-            output=whole(value.get("output_tokens")),
-            cached=whole(value.get("cached_input_tokens")),
-            reasoning=whole(value.get("reasoning_output_tokens")),
+            input=as_count(value.get("input_tokens")),
+            output=as_count(value.get("output_tokens")),
+            cached=as_count(value.get("cached_input_tokens")),
+            reasoning=as_count(value.get("reasoning_output_tokens")),
             is_total=True,
         ),
     )
@@ -285,13 +285,13 @@ def _usage(value: object) -> Sequence[Usage]:
 def _item(kind: str, item: Mapping[str, Any]) -> Sequence[AgentEvent]:
     match item.get("type"):
         case "agent_message" if kind == "item.completed":
-            return (Text(text=words(item.get("text"))),)
+            return (AgentText(text=words(item.get("text"))),)
         case "reasoning" if kind == "item.completed":
-            return (Text(text=words(item.get("text")), is_thought=True),)
+            return (AgentText(text=words(item.get("text")), is_thought=True),)
         case "todo_list":
-            return (Text(text="\n".join(map(_step, tables(item.get("items")))), is_thought=True),)
+            return (AgentText(text="\n".join(map(_step, as_objects(item.get("items")))), is_thought=True),)
         case "error":  # a warning: turns with such an item succeed
-            return (Failure(trouble=Trouble.OTHER, message=words(item.get("message")), is_fatal=False),)
+            return (AgentFailure(trouble=AgentTrouble.OTHER, message=words(item.get("message")), is_fatal=False),)
         case "agent_message" | "reasoning" | None:
             return ()
         case _:
@@ -312,7 +312,7 @@ def _tool(kind: str, item: Mapping[str, Any]) -> Sequence[AgentEvent]:
     status, code = item.get("status"), item.get("exit_code")
     ok = None if status is None else status == "completed" and code in (None, 0)
     finished = ToolFinished(id=key, name=name, ok=ok, output=output)
-    hindrance = hindrance_in(output) if item.get("type") == "command_execution" and ok is False else None
+    hindrance = find_sandbox_failure(output) if item.get("type") == "command_execution" and ok is False else None
     return (finished,) if hindrance is None else (finished, hindrance)
 
 
@@ -327,23 +327,23 @@ def _tool_words(item: Mapping[str, Any]) -> tuple[str, str, str]:
             return "shell", words(item.get("command")), words(item.get("aggregated_output"))
         case "file_change":
             changes = ", ".join(
-                f"{words(one.get('kind'))} {words(one.get('path'))}" for one in tables(item.get("changes"))
+                f"{words(one.get('kind'))} {words(one.get('path'))}" for one in as_objects(item.get("changes"))
             )
             return "edit", changes, changes
         case "mcp_tool_call":
             name = f"{words(item.get('server'))}.{words(item.get('tool'))}"
-            gave = table(item.get("error")).get("message") or item.get("result") or ""
-            return name, compact(item.get("arguments")), compact(gave)
+            gave = as_object(item.get("error")).get("message") or item.get("result") or ""
+            return name, format_one_line(item.get("arguments")), format_one_line(gave)
         case "web_search":
             return "web_search", words(item.get("query")), words(item.get("query"))
         case kind:
             rest = {key: value for key, value in item.items() if key not in ("id", "type", "status")}
-            return words(kind), compact(rest), compact(rest)
+            return words(kind), format_one_line(rest), format_one_line(rest)
 
 
 CODEX = CliAgent(
     name="codex",
-    served_by="openai",
+    provider_name="openai",
     title="Codex",
     binary="codex",
     tested=("0.166.0", "0.166.0"),
@@ -352,8 +352,8 @@ CODEX = CliAgent(
     environment=_environment,
     standard_input=_standard_input,
     refusal=_refusal,
-    passes=("CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE", "OPENAI_API_KEY"),
-    quiet_answers=600.0,
+    login_variables=("CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE", "OPENAI_API_KEY"),
+    longest_quiet_answer=600.0,
     capabilities=Capabilities(reset_time=True, session_usage=True),
     login=Login(
         config_variable="CODEX_HOME",

@@ -25,37 +25,37 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
-    compact,
-    json_object,
-    option,
-    permission,
-    status_of,
-    table,
-    whole,
+    as_count,
+    as_http_status,
+    as_object,
+    format_one_line,
+    format_option,
+    order_permission,
+    parse_object,
     words,
 )
-from holdfast.agents.common.provider_errors import trouble_of
+from holdfast.agents.common.provider_errors import classify_error
 from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.core.agents.events import (
     AgentEvent,
-    Failure,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
     LimitNotice,
-    Raw,
-    Result,
+    RawLine,
     Retry,
     SessionStarted,
     StepStarted,
-    Text,
     ToolFinished,
     ToolStarted,
-    Trouble,
     Usage,
 )
 
 MODEL = "default"  # for an account with a `base_url`, which needs a model
 USAGE = "usage.json"
-_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
-_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # the CLI would retry anyway
+_OF_LIMITS = frozenset({AgentTrouble.USAGE_LIMIT, AgentTrouble.RATE_LIMIT})
+_LASTING = frozenset({AgentTrouble.USAGE_LIMIT, AgentTrouble.BILLING, AgentTrouble.AUTH})  # the CLI would retry anyway
 _ALLOWED = {
     Permission.READ: ("--deny-tool=write", "--deny-tool=shell"),
     Permission.EDIT: ("--allow-tool=write",),
@@ -68,13 +68,13 @@ _ALLOWED = {
 
 def _arguments(order: WorkOrder) -> Sequence[str]:
     resume = order.session_id is not None
-    usage = os.path.join(order.left_directory, USAGE) if order.left_directory else ""
+    usage = os.path.join(order.result_directory, USAGE) if order.result_directory else ""
     return (
         *("--output-format", "json"),
         *("--no-auto-update", "--no-ask-user", "--no-color"),
-        *_ALLOWED[permission(order)],
+        *_ALLOWED[order_permission(order)],
         *((f"--usage-output-file={usage}",) if usage else ()),
-        *((f"--model={model}",) if (model := option(order, "model")) else ()),
+        *((f"--model={model}",) if (model := format_option(order, "model")) else ()),
         *((f"--resume={order.session_id}",) if resume else (f"--session-id={order.new_session}",)),
     )
 
@@ -82,7 +82,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
 def _environment(order: WorkOrder) -> Mapping[str, str]:
     account = order.account
     # the CLI's own variable must not widen the permission that the user chose here
-    env = {} if permission(order) is Permission.FULL else {"COPILOT_ALLOW_ALL": "false"}
+    env = {} if order_permission(order) is Permission.FULL else {"COPILOT_ALLOW_ALL": "false"}
     if account.config_dir:
         env["COPILOT_HOME"] = account.config_dir
     if account.base_url:
@@ -90,7 +90,7 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
             "COPILOT_PROVIDER_BASE_URL": account.base_url,
             "COPILOT_PROVIDER_TYPE": "openai",
             "COPILOT_OFFLINE": "true",
-            "COPILOT_MODEL": option(order, "model") or MODEL,
+            "COPILOT_MODEL": format_option(order, "model") or MODEL,
         }
     return env
 
@@ -100,18 +100,18 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     if stream is Stream.ERR:
-        return _last_words(line) or (Raw(text=line),)
-    event = json_object(line)
+        return _last_words(line) or (RawLine(text=line),)
+    event = parse_object(line)
     if event is None:
-        return (Raw(text=line),)
-    data = table(event.get("data"))
+        return (RawLine(text=line),)
+    data = as_object(event.get("data"))
     match event.get("type"):
         case "session.tools_updated":
             return (SessionStarted(id="", model=words(data.get("model"))),)
         case "assistant.turn_start":
             return (StepStarted(),)
         case "assistant.message" | "assistant.reasoning" as kind if text := words(data.get("content")):
-            return (Text(text=text, is_thought=kind == "assistant.reasoning"),)
+            return (AgentText(text=text, is_thought=kind == "assistant.reasoning"),)
         case "tool.execution_start":
             return (_started(data),)
         case "tool.execution_complete":
@@ -122,43 +122,46 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
             return (_failure(data),)
         case "abort":
             why = words(data.get("reason"))
-            trouble = Trouble.BUDGET if why == "autopilot_credit_limit" else Trouble.INTERRUPTED
-            return (Failure(trouble=trouble, message=f"it was aborted: {why}", outlasts_success=True),)
+            trouble = AgentTrouble.BUDGET if why == "autopilot_credit_limit" else AgentTrouble.INTERRUPTED
+            return (AgentFailure(trouble=trouble, message=f"it was aborted: {why}", outlasts_success=True),)
         case "result":
             return _result(event)
-    return (Raw(text=line),)
+    return (RawLine(text=line),)
 
 
 def _started(data: Mapping[str, Any]) -> ToolStarted:
     given = data.get("arguments")
-    fields = table(given)
+    fields = as_object(given)
     shown = next((words(fields[name]) for name in ("command", "path", "pattern") if words(fields.get(name))), "")
     return ToolStarted(
-        id=words(data.get("toolCallId")), name=words(data.get("toolName")), input=shown or compact(given)
+        id=words(data.get("toolCallId")), name=words(data.get("toolName")), input=shown or format_one_line(given)
     )
 
 
 def _finished(data: Mapping[str, Any]) -> ToolFinished:
     ok = data.get("success")
-    said = words(table(data.get("result")).get("content")) or words(table(data.get("error")).get("message"))
+    said = words(as_object(data.get("result")).get("content")) or words(as_object(data.get("error")).get("message"))
     return ToolFinished(id=words(data.get("toolCallId")), ok=ok if isinstance(ok, bool) else None, output=said)
 
 
 def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
     code = event.get("exitCode")
     ok = code == 0 and not isinstance(code, bool)
-    return (SessionStarted(id=words(event.get("sessionId"))), Result(ok=ok, text="" if ok else f"exit code {code}"))
+    return (
+        SessionStarted(id=words(event.get("sessionId"))),
+        AgentResult(ok=ok, text="" if ok else f"exit code {code}"),
+    )
 
 
 def _usage(text: str) -> Sequence[AgentEvent]:
     """Return the events of the file that the CLI leaves: tokens by model."""
-    found = json_object(text) or {}
-    counts = [table(table(one).get("usage")) for one in table(found.get("modelMetrics")).values()]
+    found = parse_object(text) or {}
+    counts = [as_object(as_object(one).get("usage")) for one in as_object(found.get("modelMetrics")).values()]
     if not counts:
         return ()
 
     def total(name: str) -> int:
-        return sum(whole(count.get(name)) for count in counts)
+        return sum(as_count(count.get(name)) for count in counts)
 
     return (
         SessionStarted(id="", model=words(found.get("currentModel"))),
@@ -175,15 +178,15 @@ def _usage(text: str) -> Sequence[AgentEvent]:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 _BY_TYPE = {
-    "authorization": Trouble.AUTH,
-    "quota": Trouble.USAGE_LIMIT,  # of premium requests: it is reset with the next month
-    "context_limit": Trouble.CONTEXT,
+    "authorization": AgentTrouble.AUTH,
+    "quota": AgentTrouble.USAGE_LIMIT,  # of premium requests: it is reset with the next month
+    "context_limit": AgentTrouble.CONTEXT,
 }
 _BY_CODE = {
-    "user_weekly_rate_limited": Trouble.USAGE_LIMIT,
-    "session_quota_exceeded": Trouble.BUDGET,  # the user's own cap for one session
-    "billing_not_configured": Trouble.BILLING,
-    "custom_billing_not_configured": Trouble.BILLING,
+    "user_weekly_rate_limited": AgentTrouble.USAGE_LIMIT,
+    "session_quota_exceeded": AgentTrouble.BUDGET,  # the user's own cap for one session
+    "billing_not_configured": AgentTrouble.BILLING,
+    "custom_billing_not_configured": AgentTrouble.BILLING,
 }
 _LOST = re.compile(
     r"^error: (?:no session\b.*\bmatched|session\b.*\b(?:not found|could not be loaded|corrupted))", re.IGNORECASE
@@ -192,35 +195,39 @@ _LOGGED_OUT = re.compile(r"^Error: No authentication information", re.IGNORECASE
 _REFUSED = re.compile(r"^error: ", re.IGNORECASE)
 
 
-def _failure(data: Mapping[str, Any]) -> Failure:
-    kind, message, status = words(data.get("errorType")), words(data.get("message")), status_of(data.get("statusCode"))
+def _failure(data: Mapping[str, Any]) -> AgentFailure:
+    kind, message, status = (
+        words(data.get("errorType")),
+        words(data.get("message")),
+        as_http_status(data.get("statusCode")),
+    )
     last = message.rpartition("Last error: ")[2]  # the text before it: number of tries, and waits
     named = _BY_CODE.get(words(data.get("errorCode"))) or _BY_TYPE.get(kind)
-    trouble = named or trouble_of(status=status, code=kind, text=last)
+    trouble = named or classify_error(status=status, code=kind, text=last)
     reset = last if trouble in _OF_LIMITS else None
-    return Failure(trouble=trouble, message=message or kind, status=status, reset=reset)
+    return AgentFailure(trouble=trouble, message=message or kind, status=status, reset=reset)
 
 
 def _call_failed(data: Mapping[str, Any]) -> Sequence[AgentEvent]:
     """Return the events of a failed request to the model. The CLI retries, or ends with `session.error`."""
-    body, status = words(data.get("errorMessage")), status_of(data.get("statusCode"))
-    said = table((answer := json_object(body) or {}).get("error")) or answer
+    body, status = words(data.get("errorMessage")), as_http_status(data.get("statusCode"))
+    said = as_object((answer := parse_object(body) or {}).get("error")) or answer
     message = words(said.get("message")) or body.strip('"')
     codes = [words(data.get("errorCode")), words(data.get("errorType")), ""]
-    found = [trouble_of(status=status, code=code, text=message) for code in codes]
+    found = [classify_error(status=status, code=code, text=message) for code in codes]
     trouble = next((one for one in found if one in _LASTING), found[0])
-    if trouble is Trouble.OTHER and data.get("failureKind") == "transport":
-        trouble = Trouble.NETWORK
+    if trouble is AgentTrouble.OTHER and data.get("failureKind") == "transport":
+        trouble = AgentTrouble.NETWORK
     reset = body if trouble in _OF_LIMITS else None
     if trouble in _LASTING and data.get("source") in (None, "top_level"):
-        failure = Failure(trouble=trouble, message=message, status=status, reset=reset)
-        if trouble is not Trouble.USAGE_LIMIT:
+        failure = AgentFailure(trouble=trouble, message=message, status=status, reset=reset)
+        if trouble is not AgentTrouble.USAGE_LIMIT:
             return (failure,)
         return (
             failure,
             LimitNotice(rejected=True, reset=reset),
         )  # later events repeat the limit without its reset time
-    attempt = whole(data.get("retryAttempt")) + 1
+    attempt = as_count(data.get("retryAttempt")) + 1
     return (Retry(trouble=trouble, attempt=attempt, status=status, message=message, reset=reset),)
 
 
@@ -228,24 +235,24 @@ def _last_words(line: str) -> Sequence[AgentEvent]:
     """Return the events of a line of standard error. Only a process that could not start writes there."""
     line = line[:4096]
     if _LOST.search(line):
-        return (Failure(trouble=Trouble.SESSION_LOST, message=line),)
+        return (AgentFailure(trouble=AgentTrouble.SESSION_LOST, message=line),)
     if _LOGGED_OUT.search(line):
-        return (Failure(trouble=Trouble.AUTH, message=line),)
+        return (AgentFailure(trouble=AgentTrouble.AUTH, message=line),)
     if _REFUSED.search(line):
-        return (Failure(trouble=Trouble.REFUSED, message=line),)
+        return (AgentFailure(trouble=AgentTrouble.REFUSED, message=line),)
     return ()
 
 
 COPILOT = CliAgent(
     name="copilot",
-    served_by="github",
+    provider_name="github",
     title="GitHub Copilot",
     binary="copilot",
     tested=("1.0.102", "1.0.102"),
     arguments=_arguments,
     parse_line=_parse,
     environment=_environment,
-    passes=(
+    login_variables=(
         "COPILOT_HOME",
         "COPILOT_GITHUB_TOKEN",
         "GH_TOKEN",
@@ -254,7 +261,7 @@ COPILOT = CliAgent(
         "COPILOT_MODEL",
         "COPILOT_OFFLINE",
     ),
-    quiet_answers=600.0,
+    longest_quiet_answer=600.0,
     capabilities=Capabilities(preassigned_session=True, reset_time=True),
     login=Login(
         config_variable="COPILOT_HOME",
@@ -265,5 +272,5 @@ COPILOT = CliAgent(
     by_hand=("--resume={session}",),
     transcript=lambda session, config, _workspace: f"{config}/session-state/{session}/events.jsonl",
     reads_errors=True,
-    leaves={USAGE: _usage},
+    result_files={USAGE: _usage},
 )

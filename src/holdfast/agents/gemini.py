@@ -27,29 +27,29 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
-    json_object,
-    option,
-    permission,
-    status_of,
-    table,
-    tables,
-    tool_input,
-    whole,
+    as_count,
+    as_http_status,
+    as_object,
+    as_objects,
+    format_option,
+    format_tool_input,
+    order_permission,
+    parse_object,
     words,
 )
-from holdfast.agents.common.provider_errors import MOST_TEXT, trouble_of
+from holdfast.agents.common.provider_errors import MOST_TEXT, classify_error
 from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.core.agents.events import (
     AgentEvent,
-    Failure,
-    Raw,
-    Result,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
+    RawLine,
     Retry,
     SessionStarted,
-    Text,
     ToolFinished,
     ToolStarted,
-    Trouble,
     Usage,
 )
 
@@ -60,7 +60,7 @@ _SETTINGS = {
     "general": {"enableAutoUpdate": False, "maxAttempts": ATTEMPTS},
     "privacy": {"usageStatisticsEnabled": False},
 }
-_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
+_OF_LIMITS = frozenset({AgentTrouble.USAGE_LIMIT, AgentTrouble.RATE_LIMIT})
 
 
 # -- starting it -------------------------------------------------------------------------------------------------------
@@ -73,8 +73,8 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
         "stream-json",
         "--skip-trust",  # it does not start in an untrusted directory, and a worktree is always new
         "--approval-mode",
-        _MODES[permission(order)],
-        *(("-m", model) if (model := option(order, "model")) else ()),
+        _MODES[order_permission(order)],
+        *(("-m", model) if (model := format_option(order, "model")) else ()),
         *session,
     )
 
@@ -93,19 +93,19 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     if stream is Stream.ERR:
-        return _of_errors(line)
-    event = json_object(line)
+        return _parse_error_line(line)
+    event = parse_object(line)
     if event is None:
-        return (Raw(text=line),)
+        return (RawLine(text=line),)
     match event.get("type"):
         case "init":
             return (SessionStarted(id=words(event.get("session_id")), model=words(event.get("model"))),)
         case "message" if event.get("role") == "assistant":
-            return (Text(text=words(event.get("content")), is_delta=event.get("delta") is True),)
+            return (AgentText(text=words(event.get("content")), is_delta=event.get("delta") is True),)
         case "message":
             return ()  # the prompt
         case "tool_use":
-            name, given = words(event.get("tool_name")), tool_input(event.get("parameters"))
+            name, given = words(event.get("tool_name")), format_tool_input(event.get("parameters"))
             return (ToolStarted(id=words(event.get("tool_id")), name=name, input=given),)
         case "tool_result":
             return (_finished(event),)
@@ -113,63 +113,63 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
             return (_notice(words(event.get("severity")), words(event.get("message"))),)
         case "result":
             return _result(event)
-    return (Raw(text=line),)
+    return (RawLine(text=line),)
 
 
 def _finished(event: Mapping[str, Any]) -> ToolFinished:
-    said = words(event.get("output")) or words(table(event.get("error")).get("message"))
+    said = words(event.get("output")) or words(as_object(event.get("error")).get("message"))
     return ToolFinished(id=words(event.get("tool_id")), ok=event.get("status") == "success", output=said)
 
 
-def _notice(severity: str, message: str) -> Failure:
+def _notice(severity: str, message: str) -> AgentFailure:
     """Return the failure of an `error` event: one that ends the conversation, or a warning.
 
     An event that ends the conversation may be followed by a `result` of success.
     """
     if severity == "error":
-        trouble = Trouble.TURN_LIMIT if "session turns" in message else trouble_of(text=message)
-        return Failure(trouble=trouble, message=message, outlasts_success=True)
+        trouble = AgentTrouble.TURN_LIMIT if "session turns" in message else classify_error(text=message)
+        return AgentFailure(trouble=trouble, message=message, outlasts_success=True)
     if message.startswith("Loop detected"):
-        return Failure(trouble=Trouble.LOOP, message=message, outlasts_success=True)
-    return Failure(trouble=Trouble.OTHER, message=message, is_fatal=False)
+        return AgentFailure(trouble=AgentTrouble.LOOP, message=message, outlasts_success=True)
+    return AgentFailure(trouble=AgentTrouble.OTHER, message=message, is_fatal=False)
 
 
 def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
-    stats = table(event.get("stats"))
+    stats = as_object(event.get("stats"))
     usage = Usage(
-        input=whole(stats.get("input_tokens")),
-        output=whole(stats.get("output_tokens")),
-        cached=whole(stats.get("cached")),
+        input=as_count(stats.get("input_tokens")),
+        output=as_count(stats.get("output_tokens")),
+        cached=as_count(stats.get("cached")),
         is_total=True,
     )
     if event.get("status") != "success":
-        error = table(event.get("error"))
+        error = as_object(event.get("error"))
         failed = _failure(words(error.get("type")), words(error.get("message"))) if error else None
-        return (usage, *((failed,) if failed is not None else ()), Result(ok=False))
+        return (usage, *((failed,) if failed is not None else ()), AgentResult(ok=False))
     if stats.get("models") == {} and not (usage.input or usage.output):
         nothing = "the conversation does not fit into the model's context, so no model was asked"
-        return (usage, Failure(trouble=Trouble.CONTEXT, message=nothing), Result(ok=False))
-    return (usage, Result(ok=True))
+        return (usage, AgentFailure(trouble=AgentTrouble.CONTEXT, message=nothing), AgentResult(ok=False))
+    return (usage, AgentResult(ok=True))
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 _BY_TYPE = {
-    "FatalTurnLimitedError": Trouble.TURN_LIMIT,
-    "FatalAuthenticationError": Trouble.AUTH,
-    "ValidationRequiredError": Trouble.AUTH,
-    "FatalCancellationError": Trouble.INTERRUPTED,
-    "FatalToolExecutionError": Trouble.OTHER,
-    "FatalConfigError": Trouble.REFUSED,
-    "FatalInputError": Trouble.REFUSED,
-    "FatalSandboxError": Trouble.REFUSED,
-    "FatalUntrustedWorkspaceError": Trouble.REFUSED,
+    "FatalTurnLimitedError": AgentTrouble.TURN_LIMIT,
+    "FatalAuthenticationError": AgentTrouble.AUTH,
+    "ValidationRequiredError": AgentTrouble.AUTH,
+    "FatalCancellationError": AgentTrouble.INTERRUPTED,
+    "FatalToolExecutionError": AgentTrouble.OTHER,
+    "FatalConfigError": AgentTrouble.REFUSED,
+    "FatalInputError": AgentTrouble.REFUSED,
+    "FatalSandboxError": AgentTrouble.REFUSED,
+    "FatalUntrustedWorkspaceError": AgentTrouble.REFUSED,
 }
 # Texts without a known type. The rest of a tool's error is the tool's own text, and is not interpreted.
 _BY_START = {
-    "Error executing tool ": Trouble.OTHER,
-    "Reached max session turns": Trouble.TURN_LIMIT,
-    "Operation cancelled": Trouble.INTERRUPTED,
+    "Error executing tool ": AgentTrouble.OTHER,
+    "Reached max session turns": AgentTrouble.TURN_LIMIT,
+    "Operation cancelled": AgentTrouble.INTERRUPTED,
 }
 _WRAPPED = re.compile(r"\[API Error: (.*)\](.*)", re.DOTALL)
 _STATUS_WORD = re.compile(r"\(Status: (\w+)\)\s*$")
@@ -179,12 +179,12 @@ _NO_QUOTA = re.compile(r"limit:\s*0(?!\d|\.\d)", re.IGNORECASE)
 _BY_DAY = re.compile(r"per[ _]?day|daily", re.IGNORECASE)
 
 
-def _failure(kind: str, message: str) -> Failure:
+def _failure(kind: str, message: str) -> AgentFailure:
     trouble, status, said = _trouble(kind, message)
-    return Failure(trouble=trouble, message=said, status=status, reset=said if trouble in _OF_LIMITS else None)
+    return AgentFailure(trouble=trouble, message=said, status=status, reset=said if trouble in _OF_LIMITS else None)
 
 
-def _trouble(kind: str, message: str) -> tuple[Trouble, int | None, str]:
+def _trouble(kind: str, message: str) -> tuple[AgentTrouble, int | None, str]:
     """Return the trouble, the HTTP status and the unwrapped text of an error, from its type and text."""
     named = _BY_TYPE.get(kind) or next((found for start, found in _BY_START.items() if message.startswith(start)), None)
     if named is not None:
@@ -192,22 +192,22 @@ def _trouble(kind: str, message: str) -> tuple[Trouble, int | None, str]:
     wrapped = _WRAPPED.fullmatch(message[:MOST_TEXT].strip())
     said = wrapped[1] if wrapped is not None else message
     status = 429 if wrapped is not None and wrapped[2].strip() else None  # the CLI adds advice only to this status
-    error = table((json_object(said) or {}).get("error"))
+    error = as_object((parse_object(said) or {}).get("error"))
     word = _STATUS_WORD.search(said[-80:])
     code = words(error.get("status")) or (word[1] if word is not None else "")
-    for detail in tables(error.get("details")):
+    for detail in as_objects(error.get("details")):
         code = words(detail.get("reason")) or code
-    status = status_of(error.get("code")) or status
+    status = as_http_status(error.get("code")) or status
     said = words(error.get("message")) or said
     if status in (None, 429) and _QUOTA.search(said):
-        return _of_quota(said), 429, said
-    return trouble_of(status=status, code=code, text=said), status, said
+        return _classify_quota(said), 429, said
+    return classify_error(status=status, code=code, text=said), status, said
 
 
-def _of_quota(said: str) -> Trouble:
+def _classify_quota(said: str) -> AgentTrouble:
     if _NO_QUOTA.search(said):
-        return Trouble.BILLING
-    return Trouble.USAGE_LIMIT if _BY_DAY.search(said) else Trouble.RATE_LIMIT
+        return AgentTrouble.BILLING
+    return AgentTrouble.USAGE_LIMIT if _BY_DAY.search(said) else AgentTrouble.RATE_LIMIT
 
 
 # -- standard error: a log with its retries, and the last lines of a process that could not start ----------------------
@@ -218,16 +218,16 @@ _ATTEMPT = re.compile(
     re.DOTALL,
 )
 _DELAY = re.compile(r"\. Retrying after (\d{1,9})ms\.\.\.\s*$|\. Max attempts reached\s*$")
-_LAST_WORDS: tuple[tuple[re.Pattern[str], Trouble], ...] = (
-    (re.compile(r"Error resuming session\b"), Trouble.SESSION_LOST),
-    (re.compile(r"Reached max session turns\b"), Trouble.TURN_LIMIT),
+_LAST_WORDS: tuple[tuple[re.Pattern[str], AgentTrouble], ...] = (
+    (re.compile(r"Error resuming session\b"), AgentTrouble.SESSION_LOST),
+    (re.compile(r"Reached max session turns\b"), AgentTrouble.TURN_LIMIT),
     (
         re.compile(
             r"Invalid auth method selected|Please set an Auth method|When using (?:Gemini API|Vertex AI), you must"
             r"|The (?:enforced authentication type|auth type '\S+' is enforced)|Manual authorization is required"
             r"|Authentication consent could not|Failed to (?:authenticate|login|log in)\b"
         ),
-        Trouble.AUTH,
+        AgentTrouble.AUTH,
     ),
     (
         re.compile(
@@ -235,7 +235,7 @@ _LAST_WORDS: tuple[tuple[re.Pattern[str], Trouble], ...] = (
             r"|Unknown arguments?: |Invalid values:|Error in \S+settings\.json: "
             r"|Cannot use both |Approval mode \S+ (?:is|cannot)|YOLO mode is disabled"
         ),
-        Trouble.REFUSED,
+        AgentTrouble.REFUSED,
     ),
 )
 _HINTS = {
@@ -245,23 +245,23 @@ _HINTS = {
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
-def _of_errors(line: str) -> Sequence[AgentEvent]:
+def _parse_error_line(line: str) -> Sequence[AgentEvent]:
     said = _COLOURS.sub("", line[:MOST_TEXT]).strip()
     if found := _ATTEMPT.match(said):
         return (_retry(found),)
     for pattern, trouble in _LAST_WORDS:
         if pattern.match(said):
-            return (Failure(trouble=trouble, message=said + _HINTS.get(said, "")),)
-    return (Raw(text=line),)
+            return (AgentFailure(trouble=trouble, message=said + _HINTS.get(said, "")),)
+    return (RawLine(text=line),)
 
 
 def _retry(found: re.Match[str]) -> Retry:
     delay = _DELAY.search(found[4])
     why = found[4][: delay.start()] if delay is not None else found[4]
     trouble, status, said = _trouble("", why)
-    told = status_of(found[2]) or status_of(found[3])
+    told = as_http_status(found[2]) or as_http_status(found[3])
     if told is not None and told != status:
-        status, trouble = told, trouble_of(status=told, text=said)
+        status, trouble = told, classify_error(status=told, text=said)
     return Retry(
         trouble=trouble,
         attempt=int(found[1]),
@@ -274,14 +274,14 @@ def _retry(found: re.Match[str]) -> Retry:
 
 GEMINI = CliAgent(
     name="gemini",
-    served_by="google",
+    provider_name="google",
     title="Gemini CLI",
     binary="gemini",
     tested=("0.61.0", "0.61.0"),
     arguments=_arguments,
     parse_line=_parse,
     environment=_environment,
-    passes=(
+    login_variables=(
         "GEMINI_API_KEY",
         "GEMINI_API_KEY_AUTH_MECHANISM",
         "GEMINI_CLI_HOME",

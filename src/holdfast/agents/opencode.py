@@ -26,38 +26,40 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
-    amount,
-    compact,
-    json_object,
-    option,
-    permission,
-    status_of,
-    table,
-    whole,
+    as_count,
+    as_http_status,
+    as_number,
+    as_object,
+    format_one_line,
+    format_option,
+    order_permission,
+    parse_object,
     words,
 )
-from holdfast.agents.common.provider_errors import trouble_of
+from holdfast.agents.common.provider_errors import classify_error
 from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.core.agents.events import (
     AgentEvent,
-    Failure,
-    Raw,
-    Result,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
+    RawLine,
     Retry,
     SessionStarted,
     StepStarted,
-    Text,
     ToolFinished,
     ToolStarted,
-    Trouble,
     Usage,
 )
-from holdfast.core.agents.limit_reset import reset_time
+from holdfast.core.agents.limit_reset import parse_reset_time
 
 PROVIDER, MODEL = "holdfast", "default"  # for an account with a `base_url`
 KEY = "OPENAI_API_KEY"  # the variable with the key of such an account
-_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
-_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # it would retry for hours, in vain
+_OF_LIMITS = frozenset({AgentTrouble.USAGE_LIMIT, AgentTrouble.RATE_LIMIT})
+_LASTING = frozenset(
+    {AgentTrouble.USAGE_LIMIT, AgentTrouble.BILLING, AgentTrouble.AUTH}
+)  # it would retry for hours, in vain
 CONTENT = "OPENCODE_CONFIG_CONTENT"  # a configuration in the environment: the user's, with ours merged over it
 PROFILE = "holdfast"
 # An allow-list: a tool server, or a subagent with its own rules, could otherwise do anything.
@@ -89,7 +91,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
 
 def _model(order: WorkOrder) -> str | None:
     """Return the model as `provider/model`. A model without a provider belongs to the account's own provider."""
-    model = option(order, "model")
+    model = format_option(order, "model")
     if order.account.base_url and (model is None or "/" not in model):
         return f"{PROVIDER}/{model or MODEL}"
     return model
@@ -100,7 +102,7 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
     config: dict[str, object] = {
         "autoupdate": False,
         "share": "disabled",
-        "agent": {PROFILE: {"mode": "primary", "permission": _PERMISSIONS[permission(order)]}},
+        "agent": {PROFILE: {"mode": "primary", "permission": _PERMISSIONS[order_permission(order)]}},
     }
     env = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
     if account.base_url:
@@ -111,16 +113,16 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
         env |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
     if account.config_dir:
         env["XDG_DATA_HOME"] = account.config_dir
-    users = json_object(order.inherited.get(CONTENT, "")) or {}
-    return {**env, CONTENT: json.dumps(_laid_over(users, config))}
+    users = parse_object(order.inherited_environment.get(CONTENT, "")) or {}
+    return {**env, CONTENT: json.dumps(_merge_config(users, config))}
 
 
-def _laid_over(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
+def _merge_config(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
     """Merge one configuration over another, as opencode does: tables are joined, other values are replaced."""
     joined = dict(below)
     for key, value in above.items():
         under = joined.get(key)
-        joined[key] = _laid_over(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+        joined[key] = _merge_config(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return joined
 
 
@@ -141,32 +143,32 @@ def _provider(address: str, provider: str, model: str) -> Mapping[str, object]:
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     if stream is Stream.ERR:
-        return _of_errors(line) or (Raw(text=line),)
-    event = json_object(line)
+        return _parse_error_line(line) or (RawLine(text=line),)
+    event = parse_object(line)
     if event is None:
-        return (Raw(text=line),)
-    part = table(event.get("part"))
+        return (RawLine(text=line),)
+    part = as_object(event.get("part"))
     match event.get("type"):
         case "step_start":
             return (SessionStarted(id=words(event.get("sessionID"))), StepStarted())
         case "text" | "reasoning" as kind:
-            return (Text(text=words(part.get("text")), is_thought=kind == "reasoning"),)
+            return (AgentText(text=words(part.get("text")), is_thought=kind == "reasoning"),)
         case "tool_use":
             return _tool(part)
         case "step_finish":
             return _step(part)
         case "error":
             session = words(event.get("sessionID"))
-            failure = _failure(table(event.get("error")))
+            failure = _failure(as_object(event.get("error")))
             return (SessionStarted(id=session), failure) if session else (failure,)
-    return (Raw(text=line),)
+    return (RawLine(text=line),)
 
 
 def _tool(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
-    state, key, name = table(part.get("state")), words(part.get("callID")), words(part.get("tool"))
-    given = table(state.get("input"))
+    state, key, name = as_object(part.get("state")), words(part.get("callID")), words(part.get("tool"))
+    given = as_object(state.get("input"))
     shown = next((words(given[field]) for field in ("command", "filePath", "pattern") if words(given.get(field))), "")
-    started = ToolStarted(id=key, name=name, input=shown or compact(given))
+    started = ToolStarted(id=key, name=name, input=shown or format_one_line(given))
     status = state.get("status")
     if status not in ("completed", "error"):
         return (started,)
@@ -175,30 +177,30 @@ def _tool(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
 
 
 def _step(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
-    tokens = table(part.get("tokens"))
-    cache = table(tokens.get("cache"))
-    cached, reasoning = whole(cache.get("read")), whole(tokens.get("reasoning"))
+    tokens = as_object(part.get("tokens"))
+    cache = as_object(tokens.get("cache"))
+    cached, reasoning = as_count(cache.get("read")), as_count(tokens.get("reasoning"))
     usage = Usage(
-        input=whole(tokens.get("input")) + cached + whole(cache.get("write")),
-        output=whole(tokens.get("output")) + reasoning,
+        input=as_count(tokens.get("input")) + cached + as_count(cache.get("write")),
+        output=as_count(tokens.get("output")) + reasoning,
         cached=cached,
         reasoning=reasoning,
-        cost_usd=amount(part.get("cost")) or None,  # it reports 0 for a model without a known price
+        cost_usd=as_number(part.get("cost")) or None,  # it reports 0 for a model without a known price
     )
     reason = words(part.get("reason"))
     if reason == "stop":
-        return (usage, Result(ok=True))
+        return (usage, AgentResult(ok=True))
     if reason in ("length", "content-filter", "error"):
-        return (usage, Result(ok=False, text=f"the model's last step ended with {reason!r}"))
+        return (usage, AgentResult(ok=False, text=f"the model's last step ended with {reason!r}"))
     return (usage,)  # after "tool-calls" it goes on, and after "unknown" it retries without end
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 _BY_NAME = {
-    "ContextOverflowError": Trouble.CONTEXT,
-    "ProviderAuthError": Trouble.AUTH,
-    "MessageAbortedError": Trouble.INTERRUPTED,
+    "ContextOverflowError": AgentTrouble.CONTEXT,
+    "ProviderAuthError": AgentTrouble.AUTH,
+    "MessageAbortedError": AgentTrouble.INTERRUPTED,
 }
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FIELD = re.compile(r'([\w.]{1,64})=("(?:[^"\\]|\\.)*"|\S*)')
@@ -206,19 +208,19 @@ _CLASS = re.compile(r"^(\w{1,64}): ")
 LONGEST_ERROR = 64 * 1024
 
 
-def _failure(error: Mapping[str, Any]) -> Failure:
-    data, name = table(error.get("data")), words(error.get("name"))
-    message, status = words(data.get("message")), status_of(data.get("statusCode"))
-    body, headers = words(data.get("responseBody")), table(data.get("responseHeaders"))
+def _failure(error: Mapping[str, Any]) -> AgentFailure:
+    data, name = as_object(error.get("data")), words(error.get("name"))
+    message, status = words(data.get("message")), as_http_status(data.get("statusCode"))
+    body, headers = words(data.get("responseBody")), as_object(data.get("responseHeaders"))
     if name == "NotFoundError" and message.startswith("Session not found"):
-        trouble = Trouble.SESSION_LOST
+        trouble = AgentTrouble.SESSION_LOST
     elif data.get("ref") is not None:  # "Unexpected server error": an error of its own server, described in its log
-        trouble = Trouble.OTHER
+        trouble = AgentTrouble.OTHER
     else:
         trouble = _BY_NAME.get(name) or _provider_trouble(status, message, body)
     after = words(headers.get("retry-after"))
     hints = (body if "reset" in body else "", f"retry-after: {after}" if after else "", message)
-    return Failure(
+    return AgentFailure(
         trouble=trouble,
         message=message or name,
         status=status,
@@ -226,17 +228,17 @@ def _failure(error: Mapping[str, Any]) -> Failure:
     )
 
 
-def _provider_trouble(status: int | None, message: str, body: str) -> Trouble:
+def _provider_trouble(status: int | None, message: str, body: str) -> AgentTrouble:
     """Return the trouble of a provider's error. Its own answer (`body`) is more specific than the CLI's text."""
-    answer = json_object(body) or {}
-    said = table(answer.get("error")) or answer
+    answer = parse_object(body) or {}
+    said = as_object(answer.get("error")) or answer
     text = f"{message}\n{words(said.get('message'))}"
-    found = [trouble_of(status=status, code=words(said.get(field)), text=text) for field in ("code", "type")]
-    lasting = (one for one in found if one in _LASTING or one is Trouble.CONTEXT)
+    found = [classify_error(status=status, code=words(said.get(field)), text=text) for field in ("code", "type")]
+    lasting = (one for one in found if one in _LASTING or one is AgentTrouble.CONTEXT)
     return next(lasting, found[0])
 
 
-def _of_errors(line: str) -> Sequence[AgentEvent]:
+def _parse_error_line(line: str) -> Sequence[AgentEvent]:
     """Return the events of its log lines (`key=value …`), or of the last lines of a process that could not start."""
     line = _COLOUR.sub("", line[:LONGEST_ERROR])
     if not line.startswith("timestamp="):
@@ -254,9 +256,9 @@ def _of_errors(line: str) -> Sequence[AgentEvent]:
         case "stream":
             return (StepStarted(),)
         case "stream error":
-            return (_trying_again(said),)
+            return (_parse_stream_error(said),)
         case "failed" if said.get("error", "").startswith("Provider"):
-            return (Failure(trouble=Trouble.REFUSED, message=said["error"]),)
+            return (AgentFailure(trouble=AgentTrouble.REFUSED, message=said["error"]),)
     return ()
 
 
@@ -264,26 +266,30 @@ def _last_words(line: str) -> Sequence[AgentEvent]:
     if not line.startswith("Error: ") or "unexpected error" in line.lower():
         return ()  # a crash: simultaneous first starts in a new data directory disturb each other
     lost = "session not found" in line.lower()
-    return (Failure(trouble=Trouble.SESSION_LOST if lost else Trouble.REFUSED, message=line[len("Error: ") :]),)
+    return (
+        AgentFailure(
+            trouble=AgentTrouble.SESSION_LOST if lost else AgentTrouble.REFUSED, message=line[len("Error: ") :]
+        ),
+    )
 
 
-def _trying_again(said: Mapping[str, str]) -> AgentEvent:
+def _parse_stream_error(said: Mapping[str, str]) -> AgentEvent:
     """Return the event of a stream error. The CLI does not announce it, but it always retries, with growing delays."""
     message = _CLASS.sub("", said.get("error.error") or said.get("error.error.message", ""))
-    trouble = trouble_of(code=said.get("error.error.code") or said.get("error.error.type", ""), text=message)
-    reset = _moment(message, said.get("timestamp", "")) if trouble in _OF_LIMITS else None
+    trouble = classify_error(code=said.get("error.error.code") or said.get("error.error.type", ""), text=message)
+    reset = _resolve_reset(message, said.get("timestamp", "")) if trouble in _OF_LIMITS else None
     if trouble in _LASTING:
-        return Failure(trouble=trouble, message=message, reset=reset)
+        return AgentFailure(trouble=trouble, message=message, reset=reset)
     return Retry(trouble=trouble, message=message, reset=reset)
 
 
-def _moment(message: str, at: str) -> str | float:
+def _resolve_reset(message: str, at: str) -> str | float:
     """Return the reset time relative to the time of the log line, because the line may be read much later."""
     try:
         said_at = datetime.fromisoformat(at).timestamp()
     except ValueError:
         return message
-    return reset_time(message, said_at) or message
+    return parse_reset_time(message, said_at) or message
 
 
 def _unquoted(value: str) -> str:
@@ -303,13 +309,13 @@ OPENCODE = CliAgent(
     arguments=_arguments,
     parse_line=_parse,
     environment=_environment,
-    passes=(
+    login_variables=(
         *("OPENCODE_API_KEY", "OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR", CONTENT, "OPENCODE_DISABLE_*"),
         *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
         *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
         *("GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
     ),
-    quiet_answers=600.0,
+    longest_quiet_answer=600.0,
     capabilities=Capabilities(cost=True, reset_time=True),
     login=Login(
         config_variable="XDG_DATA_HOME",

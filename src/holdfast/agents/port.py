@@ -39,7 +39,7 @@ class Account:
         return self.name == DEFAULT_ACCOUNT
 
 
-USERS_OWN = Account()
+OWN_LOGIN = Account()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class HostFacts:
     """Facts about the place where the agent will run. Some CLIs refuse some modes in some places."""
 
     is_root: bool = False
@@ -74,20 +74,20 @@ class WorkOrder:
     session_id: str | None  # the session to continue; None: a new one
     options: Mapping[str, object]
     new_session: str = ""  # the id for a new session, if the CLI lets Holdfast choose it
-    account: Account = USERS_OWN
-    surroundings: Surroundings = field(default_factory=Surroundings)
-    inherited: Mapping[str, str] = field(
+    account: Account = OWN_LOGIN
+    surroundings: HostFacts = field(default_factory=HostFacts)
+    inherited_environment: Mapping[str, str] = field(
         default_factory=dict
     )  # the environment of the run, without the variables that Holdfast adds
     files_directory: str = ""  # path of `Command.files`, also valid in a container
     directory: str = ""  # the working directory, without symbolic links; empty: not known
     hand_over: str | None = None  # replaces the prompt: this agent takes over from another one
     is_sent_back: bool = False  # earlier work was reviewed, and the prompt lists what to fix
-    left_directory: str = ""  # path for the files of `AgentAdapter.leaves`, also valid in a container
+    result_directory: str = ""  # path for the files of `AgentAdapter.leaves`, also valid in a container
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
+class AgentCommand:
     """The command that starts the agent.
 
     The prompt goes by standard input, because arguments are limited in size and visible to every user.
@@ -101,7 +101,7 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class EndedRun:
     """The evidence for judging how a run ended."""
 
     end: ProcessEnd
@@ -135,12 +135,12 @@ class AgentAdapter(Protocol):
         ...
 
     @property
-    def leaves(self) -> Iterable[str]:
+    def result_files(self) -> Iterable[str]:
         """Names of files in `WorkOrder.left_directory` that hold more about the end of a run than the output does."""
         ...
 
     @property
-    def passes(self) -> Sequence[str]:
+    def login_variables(self) -> Sequence[str]:
         """Variables of the user's environment (patterns) that the CLI's own login needs."""
         ...
 
@@ -150,7 +150,7 @@ class AgentAdapter(Protocol):
         ...
 
     @property
-    def quiet_answers(self) -> float:
+    def longest_quiet_answer(self) -> float:
         """Seconds of silence that a normal answer of the model may take. 0: the CLI streams answers in pieces."""
         ...
 
@@ -161,11 +161,11 @@ class AgentAdapter(Protocol):
         """
         ...
 
-    def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
+    def problem(self, options: Mapping[str, object], surroundings: HostFacts) -> str | None:
         """Return why a task with these options cannot be accepted, or None."""
         ...
 
-    def build(self, order: WorkOrder) -> Command: ...
+    def build(self, order: WorkOrder) -> AgentCommand: ...
 
     def parse(self, line: str, stream: Stream) -> Sequence[AgentEvent]:
         """Return the events of one line. Pure and stateless. Never raises, whatever the line holds."""
@@ -175,7 +175,7 @@ class AgentAdapter(Protocol):
         """Return the signs of health in one line of output. Pure and cheap, because every line is passed to it."""
         ...
 
-    def judge(self, ended: Ended) -> Verdict:
+    def judge(self, ended: EndedRun) -> Verdict:
         """Return the verdict on a run from the agent's own output. Success needs positive evidence, which is named."""
         ...
 

@@ -30,29 +30,29 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
-    json_object,
-    option,
-    permission,
-    status_of,
-    table,
-    tables,
-    tool_input,
-    whole,
+    as_count,
+    as_http_status,
+    as_object,
+    as_objects,
+    format_option,
+    format_tool_input,
+    order_permission,
+    parse_object,
     words,
 )
-from holdfast.agents.common.provider_errors import MOST_TEXT, trouble_of
+from holdfast.agents.common.provider_errors import MOST_TEXT, classify_error
 from holdfast.agents.port import Account, Permission, Stream, WorkOrder
 from holdfast.core.agents.events import (
     AgentEvent,
-    Failure,
-    Raw,
-    Result,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
+    RawLine,
     Retry,
     SessionStarted,
-    Text,
     ToolFinished,
     ToolStarted,
-    Trouble,
     Usage,
 )
 
@@ -63,7 +63,7 @@ _SETTINGS = {
     "privacy": {"usageStatisticsEnabled": False},
 }
 _MODES = {Permission.READ: "plan", Permission.EDIT: "auto-edit", Permission.FULL: "yolo"}
-_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
+_OF_LIMITS = frozenset({AgentTrouble.USAGE_LIMIT, AgentTrouble.RATE_LIMIT})
 
 
 # -- starting it -------------------------------------------------------------------------------------------------------
@@ -75,10 +75,10 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
         "--output-format",
         "stream-json",
         "--approval-mode",
-        _MODES[permission(order)],
+        _MODES[order_permission(order)],
         *(("--auth-type", "openai") if _speaks_openai(order.account) else ()),
-        *(("-m", model) if (model := option(order, "model")) else ()),
-        *(("--max-session-turns", turns) if (turns := option(order, "max_turns")) else ()),
+        *(("-m", model) if (model := format_option(order, "model")) else ()),
+        *(("--max-session-turns", turns) if (turns := format_option(order, "max_turns")) else ()),
         *session,
     )
 
@@ -103,41 +103,41 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     if stream is Stream.ERR:
-        return _of_errors(line)
-    event = json_object(line)
+        return _parse_error_line(line)
+    event = parse_object(line)
     if event is None:
-        return (Raw(text=line),)
+        return (RawLine(text=line),)
     match event.get("type"), event.get("subtype"):
         case "system", "init":
             return (SessionStarted(id=words(event.get("session_id")), model=words(event.get("model"))),)
         case "system", "retry":
-            return (_retry(table(event.get("data"))),)
+            return (_retry(as_object(event.get("data"))),)
         case "assistant" | "user", _:
-            content = table(event.get("message")).get("content")
-            said = tuple(found for block in tables(content) if (found := _block(block)) is not None)
-            return (*said, *_in_its_place(event))
+            content = as_object(event.get("message")).get("content")
+            said = tuple(found for block in as_objects(content) if (found := _block(block)) is not None)
+            return (*said, *_find_unmarked_error(event))
         case "result", _:
             return _result(event)
-    return (Raw(text=line),)
+    return (RawLine(text=line),)
 
 
-def _in_its_place(event: Mapping[str, Any]) -> Sequence[Failure]:
+def _find_unmarked_error(event: Mapping[str, Any]) -> Sequence[AgentFailure]:
     """Return the error that is printed in place of the model's text.
 
     Older versions (0.15) report it nowhere else, and then report "success".
     """
-    message = table(event.get("message"))
-    blocks = list(tables(message.get("content")))
+    message = as_object(event.get("message"))
+    blocks = list(as_objects(message.get("content")))
     if event.get("type") != "assistant" or event.get("parent_tool_use_id") is not None or not blocks:
         return ()
-    failure = _unspoken(words(blocks[-1].get("text")), message.get("usage"))
+    failure = _failure_without_tokens(words(blocks[-1].get("text")), message.get("usage"))
     return () if failure is None else (replace(failure, outlasts_success=True),)
 
 
-def _unspoken(text: str, usage: object) -> Failure | None:
+def _failure_without_tokens(text: str, usage: object) -> AgentFailure | None:
     """Return the failure in a text that the CLI wrote itself. A text of the model has used tokens."""
     _, mark, rest = text.rpartition(_ERROR_MARK)
-    if not mark or not isinstance(usage, dict) or any(whole(count) for count in usage.values()):
+    if not mark or not isinstance(usage, dict) or any(as_count(count) for count in usage.values()):
         return None
     return _failure(mark + rest)
 
@@ -145,15 +145,15 @@ def _unspoken(text: str, usage: object) -> Failure | None:
 def _block(block: Mapping[str, Any]) -> AgentEvent | None:
     match block.get("type"):
         case "text":
-            return Text(text=words(block.get("text")))
+            return AgentText(text=words(block.get("text")))
         case "thinking":
-            return Text(text=words(block.get("thinking")), is_thought=True)
+            return AgentText(text=words(block.get("thinking")), is_thought=True)
         case "tool_use":
-            name, given = words(block.get("name")), tool_input(block.get("input"))
+            name, given = words(block.get("name")), format_tool_input(block.get("input"))
             return ToolStarted(id=words(block.get("id")), name=name, input=given)
         case "tool_result":
             said = block.get("content")
-            output = said if isinstance(said, str) else "\n".join(words(part.get("text")) for part in tables(said))
+            output = said if isinstance(said, str) else "\n".join(words(part.get("text")) for part in as_objects(said))
             return ToolFinished(id=words(block.get("tool_use_id")), ok=not block.get("is_error"), output=output)
     return None
 
@@ -162,35 +162,35 @@ def _retry(data: Mapping[str, Any]) -> Retry:
     """Return a retry: of a rate limit if it has a delay, else of a stream without a result."""
     delay = data.get("delayMs")
     return Retry(
-        trouble=Trouble.NETWORK if delay is None else Trouble.RATE_LIMIT,
-        attempt=whole(data.get("attempt")) or None,
-        most=whole(data.get("maxRetries")) or None,
-        delay=whole(delay) / 1000 if delay is not None else None,
+        trouble=AgentTrouble.NETWORK if delay is None else AgentTrouble.RATE_LIMIT,
+        attempt=as_count(data.get("attempt")) or None,
+        most=as_count(data.get("maxRetries")) or None,
+        delay=as_count(delay) / 1000 if delay is not None else None,
     )
 
 
 def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
-    message = words(table(event.get("error")).get("message"))
-    turns = whole(event.get("num_turns"))
+    message = words(as_object(event.get("error")).get("message"))
+    turns = as_count(event.get("num_turns"))
     if event.get("num_turns") == 0 and not message:
         message = "the CLI read the first word of the prompt as one of its own commands, so no model was asked"
     if event.get("is_error") is False and event.get("subtype") == "success" and not message:
         text = words(event.get("result"))
-        if (failure := _unspoken(text, event.get("usage"))) is not None:
-            return (failure, Result(ok=False, text=text, turns=turns))
-        return (*_usage(event), Result(ok=True, text=text, turns=turns))
-    return (*_usage(event), _failure(message), Result(ok=False, text=message, turns=turns))
+        if (failure := _failure_without_tokens(text, event.get("usage"))) is not None:
+            return (failure, AgentResult(ok=False, text=text, turns=turns))
+        return (*_usage(event), AgentResult(ok=True, text=text, turns=turns))
+    return (*_usage(event), _failure(message), AgentResult(ok=False, text=message, turns=turns))
 
 
 def _usage(event: Mapping[str, Any]) -> Sequence[Usage]:
-    usage = table(event.get("usage"))
-    if not any(whole(value) for value in usage.values()):
+    usage = as_object(event.get("usage"))
+    if not any(as_count(value) for value in usage.values()):
         return ()  # no request was sent: zeros must not replace the earlier usage of the session
     return (
         Usage(
-            input=whole(usage.get("input_tokens")),
-            output=whole(usage.get("output_tokens")),
-            cached=whole(usage.get("cache_read_input_tokens")),
+            input=as_count(usage.get("input_tokens")),
+            output=as_count(usage.get("output_tokens")),
+            cached=as_count(usage.get("cache_read_input_tokens")),
             is_total=True,
         ),
     )
@@ -207,40 +207,40 @@ _LOGGED_OUT = re.compile(
 )
 
 
-def _failure(message: str) -> Failure:
+def _failure(message: str) -> AgentFailure:
     wrapped = _WRAPPED.fullmatch(message[:MOST_TEXT].strip())
     said = wrapped[2] if wrapped is not None else message
-    status = status_of(wrapped[1]) if wrapped is not None else None
+    status = as_http_status(wrapped[1]) if wrapped is not None else None
     trouble = _trouble(status, said)
-    return Failure(trouble=trouble, message=said, status=status, reset=said if trouble in _OF_LIMITS else None)
+    return AgentFailure(trouble=trouble, message=said, status=status, reset=said if trouble in _OF_LIMITS else None)
 
 
-def _trouble(status: int | None, said: str) -> Trouble:
+def _trouble(status: int | None, said: str) -> AgentTrouble:
     text = said[:MOST_TEXT]
     if text.startswith("Loop detection halted"):
-        return Trouble.LOOP
+        return AgentTrouble.LOOP
     if status in (None, 403, 429) and _SPENT.search(text):
-        return Trouble.USAGE_LIMIT
+        return AgentTrouble.USAGE_LIMIT
     if status is None and _LOGGED_OUT.search(text):
-        return Trouble.AUTH
-    return trouble_of(status=status, text=text)
+        return AgentTrouble.AUTH
+    return classify_error(status=status, text=text)
 
 
 # -- standard error: why it retries, and the last lines of a process without a result ----------------------------------
 
 _RETRYING = re.compile(r"Retrying in (\d{1,7})s \(attempt (\d{1,4})/(\d{1,4})\): (.*)", re.DOTALL)
-_LAST_WORDS: tuple[tuple[re.Pattern[str], Trouble], ...] = (
-    (re.compile(r"No saved session found\b"), Trouble.SESSION_LOST),
-    (re.compile(r"Reached max session turns\b"), Trouble.TURN_LIMIT),
-    (re.compile(r"Operation cancelled\."), Trouble.INTERRUPTED),
+_LAST_WORDS: tuple[tuple[re.Pattern[str], AgentTrouble], ...] = (
+    (re.compile(r"No saved session found\b"), AgentTrouble.SESSION_LOST),
+    (re.compile(r"Reached max session turns\b"), AgentTrouble.TURN_LIMIT),
+    (re.compile(r"Operation cancelled\."), AgentTrouble.INTERRUPTED),
     (
         re.compile(r"Unknown arguments?: |Invalid values:|Error: Session \S+ is already|Session ID \S+ already"),
-        Trouble.REFUSED,
+        AgentTrouble.REFUSED,
     ),
 )
 
 
-def _of_errors(line: str) -> Sequence[AgentEvent]:
+def _parse_error_line(line: str) -> Sequence[AgentEvent]:
     said = line[:MOST_TEXT].strip()
     if found := _RETRYING.match(said):
         why = _failure(found[4])
@@ -257,8 +257,8 @@ def _of_errors(line: str) -> Sequence[AgentEvent]:
         )
     for pattern, trouble in _LAST_WORDS:
         if pattern.match(said):
-            return (Failure(trouble=trouble, message=said),)
-    return (Raw(text=line),)
+            return (AgentFailure(trouble=trouble, message=said),)
+    return (RawLine(text=line),)
 
 
 QWEN = CliAgent(
@@ -270,7 +270,7 @@ QWEN = CliAgent(
     parse_line=_parse,
     environment=_environment,
     files=lambda order: {DEFAULTS: json.dumps(_SETTINGS)} if order.files_directory else {},
-    passes=(
+    login_variables=(
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
         "OPENAI_MODEL",
@@ -280,7 +280,7 @@ QWEN = CliAgent(
         "QWEN_MODEL",
         "QWEN_RUNTIME_DIR",
     ),
-    quiet_answers=600.0,
+    longest_quiet_answer=600.0,
     capabilities=Capabilities(preassigned_session=True, reset_time=True, turns=True, session_usage=True),
     login=Login(
         config_variable="QWEN_HOME",
@@ -295,5 +295,5 @@ QWEN = CliAgent(
     by_hand=("--resume", "{session}"),
     transcript=lambda session, config, _workspace: f"{config}/projects/*/chats/{session}.jsonl",
     reads_errors=True,
-    quiet_retries=80.0,
+    longest_quiet_retry=80.0,
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAMES = ("command", "scripted", *CLI_AGENTS)
 
 
-class Roster(Mapping[str, "AgentAdapter"]):
+class AgentRegistry(Mapping[str, "AgentAdapter"]):
     """A mapping of agent names to adapters. Each adapter is imported when it is first used."""
 
     def __getitem__(self, name: str) -> AgentAdapter:
@@ -38,4 +38,4 @@ class Roster(Mapping[str, "AgentAdapter"]):
         return name in NAMES
 
 
-AGENTS: Mapping[str, AgentAdapter] = Roster()
+AGENTS: Mapping[str, AgentAdapter] = AgentRegistry()

@@ -8,22 +8,22 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.agents.port import Capabilities, Command, Ended, Stream, Surroundings, WorkOrder
+from holdfast.agents.port import AgentCommand, Capabilities, EndedRun, HostFacts, Stream, WorkOrder
 from holdfast.core.agents.events import (
     AgentEvent,
-    Failure,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
     LimitNotice,
-    Raw,
-    Result,
+    RawLine,
     SessionStarted,
-    Text,
     ToolFinished,
     ToolStarted,
-    Trouble,
     Usage,
 )
-from holdfast.core.agents.usage import Spending
-from holdfast.core.health.signs import Sign, SignKind, signs_of
+from holdfast.core.agents.usage import UsageCounter
+from holdfast.core.health.signs import Sign, SignKind, signs_from_events
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.rehearsal import scripted_player
 
@@ -38,13 +38,13 @@ _LIMITS = {
     "network": Outcome.NETWORK,
 }
 _TROUBLES = {
-    "rate": Trouble.RATE_LIMIT,
-    "usage": Trouble.USAGE_LIMIT,
-    "context": Trouble.CONTEXT,
-    "auth": Trouble.AUTH,
-    "billing": Trouble.BILLING,
-    "overloaded": Trouble.OVERLOADED,
-    "network": Trouble.NETWORK,
+    "rate": AgentTrouble.RATE_LIMIT,
+    "usage": AgentTrouble.USAGE_LIMIT,
+    "context": AgentTrouble.CONTEXT,
+    "auth": AgentTrouble.AUTH,
+    "billing": AgentTrouble.BILLING,
+    "overloaded": AgentTrouble.OVERLOADED,
+    "network": AgentTrouble.NETWORK,
 }
 _MARKED = tuple(f'{{"holdfast": "{event}"' for event in ("tool", "event", "usage", "near_limit"))
 
@@ -56,9 +56,9 @@ class ScriptedAgent:
     capabilities = Capabilities(cost=True, reset_time=True)
     reads_events = True
     reads_errors = False
-    leaves: Sequence[str] = ()
-    passes: Sequence[str] = ()
-    quiet_answers = 0.0
+    result_files: Sequence[str] = ()
+    login_variables: Sequence[str] = ()
+    longest_quiet_answer = 0.0
     litter: Sequence[str] = ()
 
     def provider(self, options: Mapping[str, object]) -> str:
@@ -67,28 +67,28 @@ class ScriptedAgent:
         named = [step["with"] for step in steps if step["do"] == "provider"] if isinstance(steps, list | tuple) else []
         return str(named[0]) if named else ""
 
-    def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
+    def problem(self, options: Mapping[str, object], _surroundings: HostFacts) -> str | None:
         return None if "steps" in options else "the scripted agent needs a scenario: give one with --scenario FILE"
 
-    def build(self, order: WorkOrder) -> Command:
+    def build(self, order: WorkOrder) -> AgentCommand:
         script = {
             "prompt": order.hand_over or order.prompt,
             "run": order.run_number,
             "session": order.session_id,
             "steps": order.options["steps"],
         }
-        return Command(
+        return AgentCommand(
             argv=[sys.executable, "-I", "-S", "-X", "utf8", PLAYER],
             stdin=json.dumps(script),
             told=order.hand_over or "",
         )
 
-    def judge(self, ended: Ended) -> Verdict:
+    def judge(self, ended: EndedRun) -> Verdict:
         """Return the verdict. Success needs both a `result` event with success and exit code 0."""
         session: str | None = None
         result: str | None = None
         limit: dict[str, object] | None = None
-        spending = Spending()
+        spending = UsageCounter()
         for event in _events(ended.output):
             if event["holdfast"] == "session":
                 session = str(event["id"])
@@ -121,15 +121,15 @@ class ScriptedAgent:
 
     def parse(self, line: str, _stream: Stream) -> Sequence[AgentEvent]:
         for event in _events([line]):
-            return (_told(event, line),)
-        return (Text(text=line),)
+            return (_parse_event(event, line),)
+        return (AgentText(text=line),)
 
     def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
         """Return the signs of a line. New text is progress, an `event` is not, and tools open and close."""
         if line.startswith(_MARKED):
             for event in _events([line]):
                 if event["holdfast"] == "near_limit":
-                    return signs_of([_told(event, line)])
+                    return signs_from_events([_parse_event(event, line)])
                 if event["holdfast"] == "tool":
                     return (_tool_sign(event),)
                 if event["holdfast"] == "usage":
@@ -138,16 +138,16 @@ class ScriptedAgent:
         return (Sign(kind=SignKind.PROGRESS, content=line),) if line.strip() else ()
 
 
-def _told(event: Mapping[str, object], line: str) -> AgentEvent:
+def _parse_event(event: Mapping[str, object], line: str) -> AgentEvent:
     match event["holdfast"]:
         case "tool":
             return _tool_event(event)
         case "text":
-            return Text(text=str(event.get("text")))
+            return AgentText(text=str(event.get("text")))
         case "session":
             return SessionStarted(id=str(event.get("id")))
         case "result":
-            return Result(ok=event.get("status") == "success")
+            return AgentResult(ok=event.get("status") == "success")
         case "usage":
             return _usage(event)
         case "near_limit":
@@ -160,12 +160,12 @@ def _told(event: Mapping[str, object], line: str) -> AgentEvent:
             )
         case "limit":
             until = event.get("until")
-            return Failure(
-                trouble=_TROUBLES.get(str(event.get("kind")), Trouble.RATE_LIMIT),
+            return AgentFailure(
+                trouble=_TROUBLES.get(str(event.get("kind")), AgentTrouble.RATE_LIMIT),
                 message=f"a {event.get('kind')} limit, as the scenario wants it",
                 reset=float(until) if isinstance(until, int | float) else None,
             )
-    return Raw(text=line)
+    return RawLine(text=line)
 
 
 def _usage(event: Mapping[str, object]) -> Usage:

@@ -12,19 +12,19 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 
-from holdfast.alerts.port import LATE, LONGEST_TOLD, Answer, Runner
+from holdfast.alerts.port import LONGEST_SUMMARY, TIMEOUT_PREFIX, AlertRunner, SendResult
 from holdfast.base.ids import new_id
-from holdfast.base.text import clean, one_line
+from holdfast.base.text import clean_text, one_line
 from holdfast.base.units import show_duration
-from holdfast.core.tasks.alerts import Notice
-from holdfast.secrets.redact import redacted
+from holdfast.core.tasks.alerts import AlertChange
+from holdfast.secrets.redact import redact_text
 
 KEPT = 4096
 PIECE = 65536
 AT_MOST = 16  # more than a pipe holds: a process that left the group and prints for ever must not block us
 
 
-class Tail:
+class OutputTail:
     """The end of a helper's output, of any length, read through a pipe that is always drained.
 
     It is created, used and closed in a running event loop. The helper writes to `fd`.
@@ -59,35 +59,35 @@ class CommandTarget:
 
     name = "command"
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], run: Runner, timeout: float) -> None:
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], run: AlertRunner, timeout: float) -> None:
         self._argv = list(argv)
         self._env = env
         self._run = run
         self._timeout = timeout
 
-    async def send(self, notice: Notice) -> Answer:
-        tail = Tail()
+    async def send(self, notice: AlertChange) -> SendResult:
+        tail = OutputTail()
         said = ""
         try:
             code, _out, err = await self._run(
                 self._argv,
                 cwd="/",
-                env={**self._env, **variables(notice)},
+                env={**self._env, **delivery_variables(notice)},
                 timeout=self._timeout,
                 stdin=notice.body.encode(),
                 output=tail.fd,
                 mark=new_id(),
             )
         except OSError as error:
-            return Answer(ok=False, told=f"`{self._argv[0]}` could not be started: {error.strerror}")
+            return SendResult(ok=False, told=f"`{self._argv[0]}` could not be started: {error.strerror}")
         finally:
             said = tail.close()
         if code == 0:
-            return Answer(ok=True, told="exit code 0")
-        return Answer(ok=False, told=one_line(f"{_how(code, err, self._timeout)}{_last(said)}", LONGEST_TOLD))
+            return SendResult(ok=True, told="exit code 0")
+        return SendResult(ok=False, told=one_line(f"{_how(code, err, self._timeout)}{_last(said)}", LONGEST_SUMMARY))
 
 
-def variables(notice: Notice) -> dict[str, str]:
+def delivery_variables(notice: AlertChange) -> dict[str, str]:
     """Return the main fields of a delivery as variables, for scripts that do not parse JSON."""
     alert = json.loads(notice.body)["alert"]
     return {
@@ -105,17 +105,17 @@ def _plain(text: str) -> str:
 
     Foreign text must not control a terminal. The JSON has the whole text.
     """
-    return clean(text.encode(errors="replace").decode().replace("\0", "�"))
+    return clean_text(text.encode(errors="replace").decode().replace("\0", "�"))
 
 
 def _how(code: int, err: bytes, timeout: float) -> str:
-    if code == 124 and err.startswith(LATE):
+    if code == 124 and err.startswith(TIMEOUT_PREFIX):
         return f"the command took longer than {show_duration(timeout)} and was ended"
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _last(said: str) -> str:
     lines = (
-        redacted(said).strip().splitlines()[-3:]
+        redact_text(said).strip().splitlines()[-3:]
     )  # redact before cutting: the last lines of a key do not look like a key
     return f"; its last output: {' / '.join(lines)}" if lines else ""

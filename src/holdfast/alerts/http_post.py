@@ -18,7 +18,7 @@ TOO_LATE = signal.SIGALRM  # ends the process when the whole exchange takes too 
 MOST = 2048  # bytes of a response that are read
 
 
-class Stay(urllib.request.HTTPRedirectHandler):
+class NoRedirects(urllib.request.HTTPRedirectHandler):
     """A handler that follows no redirect. The user chose the address, and the receiver must not change it."""
 
     def redirect_request(self, *_given: Any) -> None:
@@ -27,7 +27,7 @@ class Stay(urllib.request.HTTPRedirectHandler):
 
 def post(order: dict[str, Any]) -> dict[str, object]:
     request = urllib.request.Request(order["url"], data=order["body"].encode(), headers=order["headers"], method="POST")
-    opener = urllib.request.build_opener(Stay)
+    opener = urllib.request.build_opener(NoRedirects)
     try:
         try:
             answer = opener.open(request, timeout=order["timeout"])

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.tasks.alerts import Notice
+from holdfast.core.tasks.alerts import AlertChange
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class SendResult:
     """The result of one attempt to send. `told` is for people: short, and without secrets."""
 
     ok: bool
@@ -21,15 +21,15 @@ class Answer:
     retry_after: float | None = None  # seconds that the receiver asked us to wait
 
 
-class Target(Protocol):
+class AlertTarget(Protocol):
     """One receiver of deliveries. `send` never raises because of the receiver, and always returns in bounded time."""
 
     @property
     def name(self) -> str: ...
-    async def send(self, notice: Notice) -> Answer: ...
+    async def send(self, notice: AlertChange) -> SendResult: ...
 
 
-class Runner(Protocol):
+class AlertRunner(Protocol):
     """A function that runs one helper to its end, with all that it started, within `timeout` seconds."""
 
     def __call__(
@@ -45,5 +45,5 @@ class Runner(Protocol):
     ) -> Awaitable[tuple[int, bytes, bytes]]: ...
 
 
-LATE = b"timed out after"  # begins the error output of a helper that the runner ended, with exit code 124
-LONGEST_TOLD = 300
+TIMEOUT_PREFIX = b"timed out after"  # begins the error output of a helper that the runner ended, with exit code 124
+LONGEST_SUMMARY = 300

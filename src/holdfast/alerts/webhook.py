@@ -16,10 +16,10 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from holdfast.alerts import http_post
-from holdfast.alerts.port import LONGEST_TOLD, Answer, Runner
+from holdfast.alerts.port import LONGEST_SUMMARY, AlertRunner, SendResult
 from holdfast.base.ids import new_id
 from holdfast.base.text import one_line
-from holdfast.core.tasks.alerts import LONGEST_WAIT, Notice
+from holdfast.core.tasks.alerts import LONGEST_WAIT, AlertChange
 
 START_UP = 10.0  # seconds for an interpreter on a loaded machine, in addition to the request's own time
 SCHEME = "v1"
@@ -36,7 +36,7 @@ class WebhookTarget:
         url: str,
         secret: str | None,
         env: Mapping[str, str],
-        run: Runner,
+        run: AlertRunner,
         timeout: float,
         wall: Callable[[], float],
         agent: str,
@@ -49,7 +49,7 @@ class WebhookTarget:
         self._wall = wall
         self._agent = agent
 
-    async def send(self, notice: Notice) -> Answer:
+    async def send(self, notice: AlertChange) -> SendResult:
         order = {
             "url": self._url,
             "headers": self._headers(notice),
@@ -67,17 +67,17 @@ class WebhookTarget:
                 mark=new_id(),
             )
         except OSError as error:
-            return Answer(ok=False, told=f"the request could not be made: {error.strerror}")
+            return SendResult(ok=False, told=f"the request could not be made: {error.strerror}")
         if code == -http_post.TOO_LATE:
-            return Answer(ok=False, told=f"no complete answer within {self._timeout:g} s")
+            return SendResult(ok=False, told=f"no complete answer within {self._timeout:g} s")
         try:
             said = json.loads(out)
         except ValueError:
             last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no output"]
-            return Answer(ok=False, told=self._clean(f"the request ended with code {code}: {last[0]}"))
+            return SendResult(ok=False, told=self._clean(f"the request ended with code {code}: {last[0]}"))
         return self._answer(said)
 
-    def _headers(self, notice: Notice) -> dict[str, str]:
+    def _headers(self, notice: AlertChange) -> dict[str, str]:
         stamp = str(int(self._wall()))
         headers = {
             "Content-Type": "application/json",
@@ -86,21 +86,21 @@ class WebhookTarget:
             "Holdfast-Timestamp": stamp,
         }
         if self._secret is not None:
-            headers["Holdfast-Signature"] = f"{SCHEME}={signature(self._secret, stamp, notice.body)}"
+            headers["Holdfast-Signature"] = f"{SCHEME}={sign_body(self._secret, stamp, notice.body)}"
         return headers
 
-    def _answer(self, said: Mapping[str, object]) -> Answer:
+    def _answer(self, said: Mapping[str, object]) -> SendResult:
         if "error" in said:
-            return Answer(ok=False, told=self._clean(str(said["error"])))
+            return SendResult(ok=False, told=self._clean(str(said["error"])))
         status = int(str(said["status"]))
         if 200 <= status < 300:
-            return Answer(ok=True, told=f"HTTP {status}")
+            return SendResult(ok=True, told=f"HTTP {status}")
         moved = "; redirects are not followed" if 300 <= status < 400 else ""
         words = one_line(str(said["body"]), 120)
-        return Answer(
+        return SendResult(
             ok=False,
             told=self._clean(f"HTTP {status}{moved}{f': {words}' if words else ''}"),
-            retry_after=seconds_of(str(said["retry_after"]), self._wall()),
+            retry_after=parse_retry_after(str(said["retry_after"]), self._wall()),
         )
 
     def _clean(self, text: str) -> str:
@@ -111,15 +111,15 @@ class WebhookTarget:
         for word in (self._url, behind, parts.path, parts.query, *pieces, self._secret):
             if word and len(word) > 1:
                 text = text.replace(word, "…")
-        return one_line(text, LONGEST_TOLD)
+        return one_line(text, LONGEST_SUMMARY)
 
 
-def signature(secret: str, stamp: str, body: str) -> str:
+def sign_body(secret: str, stamp: str, body: str) -> str:
     """Return the HMAC-SHA256 of the time stamp, a dot and the body, in hexadecimal."""
     return hmac.new(secret.encode(), f"{stamp}.{body}".encode(), hashlib.sha256).hexdigest()
 
 
-def seconds_of(retry_after: str, now: float) -> float | None:
+def parse_retry_after(retry_after: str, now: float) -> float | None:
     """Return the seconds of a `Retry-After` header (seconds or a date), or None if it is missing or invalid."""
     word = retry_after.strip()
     if word.isascii() and word.isdigit():

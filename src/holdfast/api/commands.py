@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, UsageError
-from holdfast.core.dispatch.spending_caps import Cap, labels_of
+from holdfast.core.dispatch.spending_caps import SpendingCap, format_labels
 from holdfast.core.model import PauseReason, Repo, RequestKind, Strategy, Task
 from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.states import TASK_TERMINAL, TaskState
@@ -21,7 +21,7 @@ from holdfast.intake.resolve import check_prompt as check_prompt
 from holdfast.intake.resolve import resolve_task
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
-from holdfast.store.port.dispatch import cap_of, purses_of
+from holdfast.store.port.dispatch import allowances_of, cap_of
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.engine.store import SqliteStore
 
@@ -41,7 +41,7 @@ def _write_and_wake(home: str, store: SqliteStore, operation: Callable[[Transact
     return result
 
 
-def allow_or_refuse(tx: Transaction, task_id: str, given: Cap, by: str, *, force: bool) -> None:
+def allow_or_refuse(tx: Transaction, task_id: str, given: SpendingCap, by: str, *, force: bool) -> None:
     """Record the budget that a resume gives. Raise Conflict if the task has no budget left after that.
 
     Called in the transaction of the resume. Without a budget the task would only be paused again, one resume poorer.
@@ -50,7 +50,7 @@ def allow_or_refuse(tx: Transaction, task_id: str, given: Cap, by: str, *, force
         raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was changed.")
     if given:
         _refuse_untold(tx.tasks.get(task_id), given)
-        tx.spending.allow(task_id, given, by, clock.now())
+        tx.spending.change_cap(task_id, given, by, clock.now())
         _allow_family(tx, tx.tasks.get(task_id), given, by)
     task = tx.tasks.get(task_id)
     _refuse_spent(tx, task)
@@ -58,7 +58,7 @@ def allow_or_refuse(tx: Transaction, task_id: str, given: Cap, by: str, *, force
         _refuse_shared(tx, task)
 
 
-def _refuse_untold(task: Task, given: Cap) -> None:
+def _refuse_untold(task: Task, given: SpendingCap) -> None:
     from holdfast.agents.registry import AGENTS
 
     tells = AGENTS[task.spec.agent].capabilities
@@ -69,7 +69,7 @@ def _refuse_untold(task: Task, given: Cap) -> None:
             raise UsageError(f"{untold}: such a budget cannot hold. Nothing was changed.")
 
 
-def _allow_family(tx: Transaction, task: Task, given: Cap, by: str) -> None:
+def _allow_family(tx: Transaction, task: Task, given: SpendingCap, by: str) -> None:
     """Raise the budget of the root task by what its subtask is given."""
     root = tx.tasks.get(tx.spending.root_of(task))
     if root.id == task.id:
@@ -77,19 +77,19 @@ def _allow_family(tx: Transaction, task: Task, given: Cap, by: str) -> None:
     cap, used, mine = cap_of(root), tx.spending.of_task(root), tx.spending.of_task(task)
     usd = used.usd + given.usd - mine.usd if given.usd is not None and cap.usd is not None else None
     tokens = used.tokens + given.tokens - mine.tokens if given.tokens is not None and cap.tokens is not None else None
-    more = Cap(
+    more = SpendingCap(
         usd=usd if usd is not None and usd > (cap.usd or 0.0) else None,
         tokens=tokens if tokens is not None and tokens > (cap.tokens or 0) else None,
     )
     if more:
-        tx.spending.allow(root.id, more, by, clock.now(), is_root=True)
+        tx.spending.change_cap(root.id, more, by, clock.now(), is_root=True)
 
 
 def _refuse_spent(tx: Transaction, task: Task) -> None:
-    purse = next((purse for purse in purses_of(tx, task) if purse.spent), None)
+    purse = next((purse for purse in allowances_of(tx, task) if purse.spent), None)
     if purse is None:
         return
-    spent = purse.cap.against(purse.used)
+    spent = purse.cap.describe_exceeded(purse.used)
     which = "--budget-tokens N" if spent.endswith("tokens") and "$" not in spent else "--budget-usd N"
     raise Conflict(
         f"Task {task.id} has spent its budget ({purse.spent}); nothing was changed. Give it more, in all: "
@@ -98,7 +98,7 @@ def _refuse_spent(tx: Transaction, task: Task) -> None:
 
 
 def _refuse_shared(tx: Transaction, task: Task) -> None:
-    labels = labels_of(task.spec.labels)
+    labels = format_labels(task.spec.labels)
     for found in tx.spending.spent():
         if found.label is None or found.label in labels:
             raise Conflict(
@@ -123,7 +123,7 @@ class Commands:
 
     def register(self, directory: str, moved_from: str | None = None) -> Repo:
         """Record a repository. `moved_from`: its directory when its tasks were queued."""
-        top, common = repository.locate(directory)
+        top, common = repository.locate_repository(directory)
         if moved_from is None:
             return self._store.write(lambda tx: tx.workspaces.register_repo(top, common, clock.now()))
         old = os.path.normpath(moved_from)
@@ -146,12 +146,12 @@ class Commands:
 
         An agent adds tasks from its workspace: they are for the repository that the workspace was made of.
         """
-        repo_id = repository.of_workspace(self.home, directory)
+        repo_id = repository.repo_of_workspace(self.home, directory)
         if repo_id is not None:
             with contextlib.suppress(NotFound):
                 repo = self._store.write(lambda tx: tx.workspaces.repo(repo_id))
-                return repository.locate(repo.path)
-        return repository.locate(directory)
+                return repository.locate_repository(repo.path)
+        return repository.locate_repository(directory)
 
     def cancel(self, task_id: str, why: str, *, assume_dead: bool = False, subtasks: bool = True) -> int | None:
         """Cancel a task, and its subtasks if `subtasks` is true.
@@ -180,12 +180,12 @@ class Commands:
 
     def _refuse_in_use(self, task_id: str) -> None:
         """Raise Conflict if a process works in the workspace, which a fresh start removes (R-CLEAN-08)."""
-        from holdfast.workspaces.removal.in_use import Users, sole_use
+        from holdfast.workspaces.removal.in_use import WorkspaceUsers, lock_exclusive
 
         there = self._store.write(lambda tx: tx.workspaces.all_current(task_id))
         for workspace in (one for one in there if one.strategy is not Strategy.NONE):
-            with sole_use(self.home, workspace.id) as alone:
-                if not alone or Users().of(workspace.path):
+            with lock_exclusive(self.home, workspace.id) as alone:
+                if not alone or WorkspaceUsers().of(workspace.path):
                     raise Conflict(f"{workspace.path} would go, but a process works in it. Leave it, then try again.")
 
     def resume(
@@ -205,11 +205,11 @@ class Commands:
         def resume(tx: Transaction) -> ResumeDecision:
             if not force:
                 _refuse_closed_account(tx, task_id)
-            allow_or_refuse(tx, task_id, Cap(usd=budget_usd, tokens=budget_tokens), who(), force=force)
+            allow_or_refuse(tx, task_id, SpendingCap(usd=budget_usd, tokens=budget_tokens), who(), force=force)
             decided = tx.tasks.resume(task_id, who(), clock.now(), force=force)
             if decided.allowed and checkpoint is not None:
                 chosen = tx.checkpoints.choose(task_id, checkpoint, who(), clock.now())
-                tx.staging.return_to(task_id, chosen, clock.now())
+                tx.stages.return_to_checkpoint(task_id, chosen, clock.now())
             return decided
 
         decision = self.write(resume)
@@ -227,10 +227,10 @@ class Commands:
 
     def ack_all_alerts(self, why: str = "", *, level: str | None = None) -> list[int]:
         """Acknowledge the open alerts of at least `level`. Return their numbers."""
-        from holdfast.core.tasks.alerts import at_least
+        from holdfast.core.tasks.alerts import is_at_least
 
         def acknowledge(tx: Transaction) -> list[int]:
-            chosen = [number for number, how in tx.events.open_alerts() if level is None or at_least(how, level)]
+            chosen = [number for number, how in tx.events.open_alerts() if level is None or is_at_least(how, level)]
             for number in chosen:
                 tx.events.ack_alert(number, who(), clock.now(), why)
             return chosen
@@ -240,7 +240,7 @@ class Commands:
 
 def _refuse_closed_account(tx: Transaction, task_id: str) -> None:
     """Raise Conflict if the task waits for its account: a resume would be spent, and the task would only queue."""
-    account = tx.accounts.keeping_back(tx.tasks.get(task_id), clock.now())
+    account = tx.accounts.account_blocking(tx.tasks.get(task_id), clock.now())
     if account is not None:
         how = "stopped" if account.until is None else "parked"
         raise Conflict(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.api.tasks.stages import standing
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.base.stored_json import recorded, understood
+from holdfast.base.stored_json import load_stored_json, stored_data_errors
 from holdfast.store.open import open_reader
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ class Queries:
         opened, worst = self.open_alerts()
         own = {row["task"]: int(row["n"]) for row in self._reader.view("alerts_by_task")} if opened else {}
         for row in rows:
-            row["runs"], row["tokens"], row["cost_usd"] = recorded(row["runs"])
+            row["runs"], row["tokens"], row["cost_usd"] = load_stored_json(row["runs"])
             if row["runs"] > 1 and row["tokens"] is not None:
                 self._count_once(row)
-            settings = recorded(row.pop("settings"), "labels")
+            settings = load_stored_json(row.pop("settings"), "labels")
             row["labels"] = settings["labels"]
             row["stage"] = standing(settings, row.pop("progress"))
             row["held"] = None
@@ -110,10 +110,10 @@ class Queries:
         with self._reader.snapshot():
             return self._task(task_id)
 
-    @understood
+    @stored_data_errors
     def _task(self, task_id: str) -> TaskDetails:
         task = self._raw_state(task_id)
-        settings = recorded(task.pop("settings"), *_SETTINGS)
+        settings = load_stored_json(task.pop("settings"), *_SETTINGS)
         del task["bound"]
         task["labels"] = settings["labels"]
         task["stage"] = standing(settings, task.pop("progress"))
@@ -148,7 +148,7 @@ class Queries:
 
     def health_rules(self, task_id: str) -> JsonObject:
         """Return the health settings of a task that differ from the default."""
-        settings = recorded(self.state(task_id)["settings"])
+        settings = load_stored_json(self.state(task_id)["settings"])
         return dict(settings.get("health", {}))
 
     def ahead_of(self, task_id: str) -> int:
@@ -274,23 +274,23 @@ def _rules(settings: JsonObject) -> JsonObject:
     }
 
 
-@understood
+@stored_data_errors
 def _run(row: JsonObject) -> RunRow:
     """Add what the agent reported: the result that it claimed, and its newest progress."""
     claim, reports = row.pop("claim"), row.pop("reports")
-    row["usage"] = recorded(row["usage"]) if row["usage"] else None
-    kept = recorded(claim) if claim else {}
+    row["usage"] = load_stored_json(row["usage"]) if row["usage"] else None
+    kept = load_stored_json(claim) if claim else {}
     row["claim"] = {key: kept[key] for key in ("kind", "message", "at")} if claim else None
-    row["progress"] = recorded(reports)["progress"] if reports else None
+    row["progress"] = load_stored_json(reports)["progress"] if reports else None
     return cast("RunRow", row)
 
 
 def _event(row: JsonObject) -> EventRow:
-    return cast("EventRow", {**row, "data": recorded(row["data"], shape=dict)})
+    return cast("EventRow", {**row, "data": load_stored_json(row["data"], shape=dict)})
 
 
 def alert_row(row: JsonObject) -> AlertRow:
-    return cast("AlertRow", {**row, "details": recorded(row["details"], shape=dict)})
+    return cast("AlertRow", {**row, "details": load_stored_json(row["details"], shape=dict)})
 
 
 def crash_row(row: JsonObject) -> CrashRow:
@@ -299,7 +299,7 @@ def crash_row(row: JsonObject) -> CrashRow:
 
 
 def _with_details(row: JsonObject) -> JsonObject:
-    row["details"] = recorded(row["details"], shape=dict)
+    row["details"] = load_stored_json(row["details"], shape=dict)
     row["partial"] = bool(row["partial"])
     return row
 

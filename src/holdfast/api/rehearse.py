@@ -21,13 +21,13 @@ from holdfast.api.home import doctor
 from holdfast.api.home.daemon import run_here
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Unavailable, UsageError
-from holdfast.config.settings import variable_of
+from holdfast.config.settings import variable_name
 from holdfast.processes.strays import marked_processes
 from holdfast.rehearsal.scenario import load
 from holdfast.rehearsal.stub import StubServer
-from holdfast.rehearsal.stub.address import STANDS
+from holdfast.rehearsal.stub.address import STUB_ACCOUNTS
 from holdfast.rehearsal.stub.scenarios import SCENARIOS as STUB_SCENARIOS
-from holdfast.rehearsal.stub.scenarios import unknown
+from holdfast.rehearsal.stub.scenarios import why_unknown
 from holdfast.workspaces.git.git import environment
 from holdfast.workspaces.removal.trash import delete_tree
 
@@ -104,14 +104,14 @@ class Rehearsed:
 
 def thresholds(agent: str) -> dict[str, str]:
     """Settings under `health.`; an agent that tries again in silence has so much more time."""
-    more = {"stuck_after": _adapter(agent).quiet_retries, "max_runtime": _adapter(agent).quiet_retries}
+    more = {"stuck_after": _adapter(agent).longest_quiet_retry, "max_runtime": _adapter(agent).longest_quiet_retry}
     return {key: f"{seconds + more.get(key, 0.0):g}s" for key, seconds in THRESHOLDS.items()}
 
 
 def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> Rehearsed:
     adapter = _adapter(agent)
     name, *arguments = scenario.split("/")
-    if problem := unknown(name, arguments):
+    if problem := why_unknown(name, arguments):
         raise UsageError(problem)
     program = _program(agent, adapter)
     root = tempfile.mkdtemp(prefix="holdfast-rehearsal-")
@@ -127,7 +127,7 @@ def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> Rehea
 
 
 def _adapter(agent: str) -> CliAgent:
-    known = [name for name in STANDS if name in AGENTS]
+    known = [name for name in STUB_ACCOUNTS if name in AGENTS]
     if agent not in known:
         raise UsageError(f"There is no agent CLI '{agent[:60]}' to rehearse with; there are {', '.join(known)}.")
     adapter: Any = AGENTS[agent]  # the real CLIs are all of this kind
@@ -136,12 +136,12 @@ def _adapter(agent: str) -> CliAgent:
 
 
 def _program(agent: str, adapter: CliAgent) -> str:
-    wanted = str(config.best_effort()[f"{agent}.binary"] or adapter.binary)
+    wanted = str(config.load_valid_values()[f"{agent}.binary"] or adapter.binary)
     found = shutil.which(os.path.expanduser(wanted))
     if found is None:
         raise Unavailable(
             f"{adapter.title} is not installed here: there is no program '{wanted}'. Install it, or name it with "
-            f"`{agent}.binary` in {config.user_file()}."
+            f"`{agent}.binary` in {config.user_file_path()}."
         )
     return os.path.abspath(found)
 
@@ -153,7 +153,7 @@ def _fresh_login(root: str, agent: str, adapter: CliAgent, url: str, scenario: s
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-    stand = STANDS[agent]
+    stand = STUB_ACCOUNTS[agent]
     env = stand.plan if stand.plan and any(word in scenario for word in _OF_PLANS) else stand.env
     scratch = os.path.join(root, "tmp")  # gemini, for one, leaves reports of its errors there
     os.mkdir(scratch)
@@ -168,7 +168,7 @@ def _settings(root: str, agent: str, program: str, login: Mapping[str, Any]) -> 
         agent: {
             "binary": program,
             "account": ACCOUNT,
-            "model": STANDS[agent].model,
+            "model": STUB_ACCOUNTS[agent].model,
         },
         # The stub asks for nothing but what the scenario says, in a repository that is thrown away.
         "permissions": {"mode": "full", "sandbox": True},
@@ -182,7 +182,7 @@ def _settings(root: str, agent: str, program: str, login: Mapping[str, Any]) -> 
             file.write(f"\n[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
     before = dict(os.environ)
     for key in config.SETTINGS:
-        os.environ.pop(variable_of(key), None)
+        os.environ.pop(variable_name(key), None)
     os.environ["HOLDFAST_CONFIG"] = path
     try:
         yield

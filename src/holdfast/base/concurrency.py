@@ -21,13 +21,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def run_in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Return the result of `work(…)`. If the caller is cancelled, even twice, this returns only when the thread is
     done."""
-    return await in_thread_of(None, work, *arguments, **named)
+    return await run_in_pool(None, work, *arguments, **named)
 
 
-async def in_thread_of(pool: Executor | None, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def run_in_pool(pool: Executor | None, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Return the result of `work(…)` from a thread of the given pool. A pool of its own is for work that may wait long
     and must not block the rest."""
     running = asyncio.get_running_loop().run_in_executor(pool, lambda: work(*arguments, **named))
@@ -45,8 +45,8 @@ async def in_thread_of(pool: Executor | None, work: Callable[P, T], *arguments: 
 MOST = 16
 
 
-async def in_engines_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    return await in_thread_of(_pool(os.getpid()), work, *arguments, **named)
+async def run_in_engine_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    return await run_in_pool(_pool(os.getpid()), work, *arguments, **named)
 
 
 @cache
@@ -55,7 +55,7 @@ def _pool(_pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MOST, thread_name_prefix="engine")
 
 
-async def end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and wait until each has ended, before the resources that they use are closed. A cancellation of the
     caller is raised after that."""
     ending = list(tasks)

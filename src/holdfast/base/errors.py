@@ -84,9 +84,9 @@ _PASSING_WORDS = (
 )
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """True if the error is a passing trouble of the machine (disk full, out of descriptors), so that a retry is
     worthwhile."""
     if isinstance(error, WorkspaceProblem) and error.passing:
         return True
-    return low_memory.is_starved(error) or any(word in str(error) for word in _PASSING_WORDS)
+    return low_memory.is_out_of_memory(error) or any(word in str(error) for word in _PASSING_WORDS)

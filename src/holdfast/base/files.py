@@ -51,7 +51,7 @@ def extents(fd: int) -> list[tuple[int, int]]:
         position = end
 
 
-def open_plain(path: str) -> int:
+def open_log_file(path: str) -> int:
     """Open a plain file for reading. The agent may have put a FIFO or a symbolic link there: neither is followed or
     waited for."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -63,7 +63,7 @@ def open_plain(path: str) -> int:
 
 def data_lines(path: str) -> Iterator[str]:
     """Yield the lines without their newlines. Of a line that a hole cut, yield what is left."""
-    fd = open_plain(path)
+    fd = open_log_file(path)
     try:
         rest: list[bytes] = []  # of an unfinished line: joined once, because a long line would be copied for ever
         length = follows = 0
@@ -88,7 +88,7 @@ def data_lines(path: str) -> Iterator[str]:
 def last_lines(path: str, most: int) -> Iterator[str]:
     """Yield whole lines from the end of a file, of at most so many bytes. A missing file has none."""
     try:
-        fd = open_plain(path)
+        fd = open_log_file(path)
     except OSError:
         return
     try:
@@ -114,16 +114,16 @@ def listed(folder: str) -> list[str]:
         return []
 
 
-def privately(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     """Open a file of the home for its owner alone, whatever the umask. This is an `opener` for `open`."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
-class NotPlain(OSError):
+class NotRegularFile(OSError):
     """A pipe, a socket or a device in the place of a file."""
 
 
-def plainly(path: str, flags: int) -> int:
+def open_regular_file(path: str, flags: int) -> int:
     """Open a file that an agent can reach. A pipe in its place is refused, not waited for. This is an `opener` for
     `open`."""
     try:
@@ -131,9 +131,9 @@ def plainly(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno != errno.ENXIO:  # anything but a socket
             raise
-        raise NotPlain(errno.ENXIO, "It is not a plain file", path) from error
+        raise NotRegularFile(errno.ENXIO, "It is not a plain file", path) from error
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # `open` itself refuses a directory with a clear message
         return fd
     os.close(fd)
-    raise NotPlain(errno.EINVAL, "It is not a plain file", path)
+    raise NotRegularFile(errno.EINVAL, "It is not a plain file", path)

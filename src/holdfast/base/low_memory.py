@@ -16,7 +16,7 @@ _TOLD = (
 )
 
 
-def is_starved(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """True if `error` means that memory or a thread was refused."""
     if isinstance(error, RuntimeError):
         return "start new thread" in str(error)
@@ -27,7 +27,7 @@ def is_starved(error: BaseException) -> bool:
     return isinstance(error, MemoryError)
 
 
-def tell() -> int:
+def report_low_memory() -> int:
     """Write one line, prepared beforehand, to standard error. Return the exit code."""
     with suppress(OSError):  # the exit code still reports it
         os.write(2, _TOLD)

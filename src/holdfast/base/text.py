@@ -18,25 +18,25 @@ _MISLEADING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u20
 _HALVES = re.compile("[\ud800-\udfff]")  # bytes that are not text
 
 
-def clean(text: object) -> str:
+def clean_text(text: object) -> str:
     """Return text without escape sequences and control characters. Nothing in it moves the text next to it."""
     plain = _ESCAPES.sub("", str(text))
     return plain if plain.isascii() else _HALVES.sub("�", plain)
 
 
-def quoted(text: object, indent: str = "  ") -> str:
+def indent_text(text: object, indent: str = "  ") -> str:
     """Return printable text whose later lines are indented, so that they cannot be taken for lines of ours."""
-    return clean(text).replace("\n", f"\n{indent}")
+    return clean_text(text).replace("\n", f"\n{indent}")
 
 
-def misleads(path: str) -> bool:
+def is_misleading(path: str) -> bool:
     """True if a path cannot be shown, or given to a tool that reads lines, as it is."""
     return _MISLEADING.search(path) is not None
 
 
 def one_line(text: object, width: int | None = None) -> str:
     """Return printable text on one line, cut to `width`."""
-    flat = " ".join(clean(text).split())
+    flat = " ".join(clean_text(text).split())
     return flat if width is None or len(flat) <= width else flat[: width - 1] + "…"
 
 
@@ -45,6 +45,6 @@ def is_text(text: str) -> bool:
     return "\0" not in text and not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text)
 
 
-def as_text(name: str) -> str:
+def make_text(name: str) -> str:
     """Return a file name in a form that can be stored and shown. Bytes that are not text become question marks."""
     return name.encode(errors="surrogateescape").decode(errors="replace").replace("\0", "�")

@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 Row = dict[str, Any]
-LATER = ("checkpoints",)  # tables of newer stores: an older one that is checked before its migration lacks them
+NEWER_TABLES = ("checkpoints",)  # tables of newer stores: an older one that is checked before its migration lacks them
 TABLES = (
     "repos",
     "tasks",
@@ -45,7 +45,7 @@ class Evidence:
                 self.orphan_rows = [f"{row[0]} row {row[1]}" for row in connection.execute("PRAGMA foreign_key_check")]
                 self.tables = {table: list(_rows(connection, f"SELECT * FROM {table}")) for table in TABLES}
                 there = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_schema")}
-                for table in LATER:
+                for table in NEWER_TABLES:
                     found = list(_rows(connection, f"SELECT * FROM {table}")) if table in there else []
                     self.tables[table] = found
         finally:
@@ -68,9 +68,9 @@ class Evidence:
 
     def workspace_directories(self) -> Iterator[str]:
         root = os.path.join(self.given_home, "workspaces")
-        for repo in listed(root):
+        for repo in list_names(root):
             if repo != ".trash":
-                for name in listed(os.path.join(root, repo)):
+                for name in list_names(os.path.join(root, repo)):
                     path = os.path.join(root, repo, name)
                     if os.path.isdir(path) and not os.path.islink(path):
                         yield path
@@ -78,37 +78,37 @@ class Evidence:
     def owner_markers(self) -> Iterator[str]:
         """Yield the workspaces that have an owner marker on disk."""
         root = os.path.join(self.given_home, "workspaces")
-        for repo in listed(root):
-            for name in listed(os.path.join(root, repo)):
+        for repo in list_names(root):
+            for name in list_names(os.path.join(root, repo)):
                 if name.endswith((".owner.json", ".owner.json.new")):
                     yield os.path.join(root, repo, name.split(".owner.json")[0])
 
     def trash(self) -> list[str]:
-        return listed(os.path.join(self.given_home, "workspaces", ".trash"))
+        return list_names(os.path.join(self.given_home, "workspaces", ".trash"))
 
     def run_directories(self) -> list[str]:
-        return listed(os.path.join(self.given_home, "runs"))
+        return list_names(os.path.join(self.given_home, "runs"))
 
-    def scraps(self) -> list[str]:
+    def half_written_files(self) -> list[str]:
         """Return half-written files. They are normal while a process writes them, and a leak otherwise."""
-        found = [os.path.join(self.given_home, "scratch", name) for name in listed(f"{self.given_home}/scratch")]
+        found = [os.path.join(self.given_home, "scratch", name) for name in list_names(f"{self.given_home}/scratch")]
         found += [
             os.path.join(folder, name)
             for folder in (os.path.join(self.given_home, "shadows"), os.path.join(self.given_home, "backups"))
-            for name in listed(folder)
+            for name in list_names(folder)
             if name.endswith((".new", ".part"))
         ]
         for run in self.run_directories():
             folder = os.path.join(self.given_home, "runs", run)
-            found += [os.path.join(folder, name) for name in listed(folder) if name.endswith(".new")]
+            found += [os.path.join(folder, name) for name in list_names(folder) if name.endswith(".new")]
         return found
 
     # -- git -------------------------------------------------------------------------------------------------------
 
-    def admin_entries(self, common_dir: str) -> Iterator[tuple[str, str]]:
+    def worktree_entries(self, common_dir: str) -> Iterator[tuple[str, str]]:
         """Yield (entry, worktree path) of every git worktree entry whose worktree is in this home."""
         folder = os.path.join(common_dir, "worktrees")
-        for name in listed(folder):
+        for name in list_names(folder):
             try:
                 with open(os.path.join(folder, name, "gitdir"), encoding="utf-8", errors="surrogateescape") as file:
                     path = os.path.realpath(os.path.dirname(file.read().strip()))
@@ -222,7 +222,7 @@ def git(directory: str, *arguments: str) -> str:
     return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else ""
 
 
-def listed(folder: str) -> list[str]:
+def list_names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):

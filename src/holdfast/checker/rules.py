@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 from holdfast.checker.evidence import Evidence, Row, git, task_of
 from holdfast.checker.violation import Violation
-from holdfast.checker.witness import LIVE, Witness, read_witness, witnessed
+from holdfast.checker.witness import LIVE_WORKSPACES, Witness, check_witness, read_witness
 
 TERMINAL = ("completed", "failed", "cancelled")
-A_MOMENT = 0.3
+RECHECK_DELAY = 0.3
 RESUME, LOST, RETRY, CRASH, RUNS = "resume", "lost", "retry", "crash", "runs"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CheckedLimits:
     """The retry budgets as configured. Each may be reached, and none may be exceeded."""
 
     runs: int = 12
@@ -33,32 +33,32 @@ class Limits:
 
 
 def violations(
-    home: str, *, at_rest: bool = False, witness: str | None = None, limits: Limits | None = None
+    home: str, *, at_rest: bool = False, witness: str | None = None, limits: CheckedLimits | None = None
 ) -> list[Violation]:
     """Return everything that breaks a promise, in the order of the promises.
 
     Rows, directories and processes cannot be read at the same instant. So the rules run a second time a moment later,
     and only violations that are found twice are returned. A task that was just starting looks like a leak only once.
     """
-    first = _look(home, at_rest, witness, limits)
+    first = _run_rules(home, at_rest, witness, limits)
     if not first:
         return []
-    time.sleep(A_MOMENT)
-    second = set(_look(home, at_rest, witness, limits))
+    time.sleep(RECHECK_DELAY)
+    second = set(_run_rules(home, at_rest, witness, limits))
     return [violation for violation in first if violation in second]
 
 
-def _look(home: str, at_rest: bool, witness: str | None, limits: Limits | None) -> list[Violation]:
+def _run_rules(home: str, at_rest: bool, witness: str | None, limits: CheckedLimits | None) -> list[Violation]:
     evidence = Evidence(home)
-    found = [violation for rule in RULES for violation in _asked(rule, evidence)]
-    found += _asked(lambda seen: _budgets(seen, limits or Limits()), evidence)
-    found += witnessed(evidence, read_witness(witness) if witness else Witness())
+    found = [violation for rule in RULES for violation in _run_rule(rule, evidence)]
+    found += _run_rule(lambda seen: _budgets_are_kept(seen, limits or CheckedLimits()), evidence)
+    found += check_witness(evidence, read_witness(witness) if witness else Witness())
     if at_rest:
-        found += _asked(_rest, evidence)
+        found += _run_rule(_nothing_under_way, evidence)
     return found
 
 
-def _asked(rule: Callable[[Evidence], Iterable[Violation]], evidence: Evidence) -> list[Violation]:
+def _run_rule(rule: Callable[[Evidence], Iterable[Violation]], evidence: Evidence) -> list[Violation]:
     """Run one rule. A record that cannot be read was not kept: it is a violation, and does not stop the other rules."""
     try:
         return list(rule(evidence))
@@ -97,10 +97,12 @@ def _checkpoint_is_there(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("lost", "checkpoint", f"{row['ref']} of task {row['task_id']} is not in {shadow}")
 
 
-def _rows_have_their_things(evidence: Evidence) -> Iterator[Violation]:
-    entries = {path for repo in evidence.tables["repos"] for _name, path in evidence.admin_entries(repo["common_dir"])}
+def _workspaces_exist(evidence: Evidence) -> Iterator[Violation]:
+    entries = {
+        path for repo in evidence.tables["repos"] for _name, path in evidence.worktree_entries(repo["common_dir"])
+    }
     for row in evidence.tables["workspaces"]:
-        if row["state"] not in ("ready", "preserved") or row["strategy"] == "none" or _is_claimed(evidence, row):
+        if row["state"] not in ("ready", "preserved") or row["strategy"] == "none" or _is_under_way(evidence, row):
             continue
         if not os.path.isdir(row["path"]):
             yield Violation("lost", "workspace", f"{row['path']} is {row['state']}, but not on disk")
@@ -108,7 +110,7 @@ def _rows_have_their_things(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("lost", "workspace", f"{row['path']} is {row['state']}, but git has no entry for it")
 
 
-def _is_claimed(evidence: Evidence, workspace: Row) -> bool:
+def _is_under_way(evidence: Evidence, workspace: Row) -> bool:
     """True if the task runs or the workspace is being removed, so that the next step is under way. Also true if the
     whole repository is gone."""
     repo = {row["id"]: row for row in evidence.tables["repos"]}[workspace["repo_id"]]
@@ -128,7 +130,9 @@ def _no_stray_process(evidence: Evidence) -> Iterator[Violation]:
         if run is None or run["state"] in ("ended", "settled"):
             state = "unknown" if run is None else run["state"]
             yield Violation("leaked", "process", f"pid {pid} belongs to run {run_id}, which is {state}")
-    open_paths = {os.path.realpath(row["path"]) for row in evidence.tables["workspaces"] if row["state"] in LIVE}
+    open_paths = {
+        os.path.realpath(row["path"]) for row in evidence.tables["workspaces"] if row["state"] in LIVE_WORKSPACES
+    }
     for pid, folder in evidence.processes_inside().items():
         if not any(folder == path or folder.startswith(path + "/") for path in open_paths):
             yield Violation("leaked", "process", f"pid {pid} works in {folder}, which no open workspace owns")
@@ -143,7 +147,7 @@ def _no_stray_cgroup(evidence: Evidence) -> Iterator[Violation]:
 
 def _no_stray_directory(evidence: Evidence) -> Iterator[Violation]:
     rows = evidence.tables["workspaces"]
-    live = {row["path"] for row in rows if row["state"] in LIVE}
+    live = {row["path"] for row in rows if row["state"] in LIVE_WORKSPACES}
     unfinished = {row["path"] for row in rows if row["state"] != "gone"}
     for path in evidence.workspace_directories():
         if path not in live:
@@ -161,10 +165,10 @@ def _no_stray_directory(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _no_stray_git(evidence: Evidence) -> Iterator[Violation]:
-    live = {os.path.realpath(row["path"]) for row in evidence.tables["workspaces"] if row["state"] in LIVE}
+    live = {os.path.realpath(row["path"]) for row in evidence.tables["workspaces"] if row["state"] in LIVE_WORKSPACES}
     in_use = {row["branch"] for row in evidence.tables["workspaces"] if row["state"] != "gone"}
     for repo in evidence.tables["repos"]:
-        for name, path in evidence.admin_entries(repo["common_dir"]):
+        for name, path in evidence.worktree_entries(repo["common_dir"]):
             ours = bool(path) or any(name.startswith(task_id) for task_id in evidence.tasks)
             # An agent may have made a worktree of its own inside its workspace.
             inside = any(path.startswith(workspace + "/") for workspace in live)
@@ -262,7 +266,7 @@ def _one_agent_at_a_time(evidence: Evidence) -> Iterator[Violation]:
 # -- nothing loops -------------------------------------------------------------------------------------------------
 
 
-def _budgets(evidence: Evidence, limits: Limits) -> Iterator[Violation]:
+def _budgets_are_kept(evidence: Evidence, limits: CheckedLimits) -> Iterator[Violation]:
     forced = Counter(
         event["task_id"]
         for event in evidence.events
@@ -287,7 +291,7 @@ def _budgets(evidence: Evidence, limits: Limits) -> Iterator[Violation]:
             yield Violation("loops", "resumes", f"task {task_id} counts {task['resume_attempts']} of {resumes} resumes")
 
 
-def _what_it_took_is_counted_once(evidence: Evidence) -> Iterator[Violation]:
+def _usage_is_counted_once(evidence: Evidence) -> Iterator[Violation]:
     """Check that the usage of a run is counted once, at its end, and never more than its agent reported."""
     counted = {row["run_id"]: row["input"] + row["output"] for row in evidence.tables["usage"]}
     for run_id, run in evidence.runs.items():
@@ -318,7 +322,7 @@ def _everything_has_a_reason(evidence: Evidence) -> Iterator[Violation]:
         yield Violation("silent", "events", "two events share a number")
 
 
-def _rest(evidence: Evidence) -> Iterator[Violation]:
+def _nothing_under_way(evidence: Evidence) -> Iterator[Violation]:
     """Check that nothing is under way, given that every task has ended and no supervisor runs."""
     for task_id, task in evidence.tasks.items():
         if task["state"] not in TERMINAL:
@@ -328,7 +332,7 @@ def _rest(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("leaked", "rest", f"workspace {row['path']} is still {row['state']}")
     for pid, run_id in evidence.marked_processes().items():
         yield Violation("leaked", "rest", f"pid {pid} of run {run_id} lives")
-    for path in evidence.scraps():
+    for path in evidence.half_written_files():
         yield Violation("leaked", "rest", f"{path} is half written, and no process works on it")
     for row in evidence.tables["requests"]:
         if row["answered_at"] is None:
@@ -344,7 +348,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     _store_is_sound,
     _salvage_is_there,
     _checkpoint_is_there,
-    _rows_have_their_things,
+    _workspaces_exist,
     _no_stray_process,
     _no_stray_cgroup,
     _no_stray_directory,
@@ -353,6 +357,6 @@ RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     _fences_rise,
     _claims_are_leased,
     _one_agent_at_a_time,
-    _what_it_took_is_counted_once,
+    _usage_is_counted_once,
     _everything_has_a_reason,
 )

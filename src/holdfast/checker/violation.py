@@ -29,7 +29,7 @@ def fingerprint(home: str) -> dict[str, str]:
     )
     for repo in evidence.tables["repos"]:
         parts[f"refs of {repo['path']}"] = git(repo["common_dir"], "for-each-ref")
-        parts[f"entries of {repo['path']}"] = _text(list(evidence.admin_entries(repo["common_dir"])))
+        parts[f"entries of {repo['path']}"] = _text(list(evidence.worktree_entries(repo["common_dir"])))
         if os.path.isdir(evidence.shadow(repo["id"])):
             refs = git(evidence.shadow(repo["id"]), "for-each-ref").splitlines()
             # Checkpoints of ended tasks may be deleted at any time.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from holdfast.checker.evidence import Evidence, git, task_of
 from holdfast.checker.violation import Violation
 
-LIVE = ("intended", "ready", "preserved")
+LIVE_WORKSPACES = ("intended", "ready", "preserved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def read_witness(path: str) -> Witness:
     return Witness(tuple(acknowledged), tuple(wrote), tuple(ran))
 
 
-def witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
+def check_witness(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
     """Yield violations: acknowledged tasks, agents or bytes that the home lacks or has twice."""
     for task_id in witness.acknowledged:
         if task_id not in evidence.tasks:
@@ -55,7 +55,7 @@ def witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
     for task_id, path, blob in witness.wrote:
         if task_id not in kept:
             kept[task_id] = _kept_blobs(evidence, task_id)
-        if blob not in kept[task_id] and not _lies_in_workspace(evidence, task_id, path, blob):
+        if blob not in kept[task_id] and not _is_in_workspace(evidence, task_id, path, blob):
             yield Violation("lost", "bytes", f"{path}, written by task {task_id}, is on no branch, salvage or disk")
 
 
@@ -80,10 +80,10 @@ def _merged_into(evidence: Evidence, task_id: str) -> set[str]:
     return {str(json.loads(row["data"])["into"]) for row in told}
 
 
-def _lies_in_workspace(evidence: Evidence, task_id: str, path: str, blob: str) -> bool:
+def _is_in_workspace(evidence: Evidence, task_id: str, path: str, blob: str) -> bool:
     """True if the content is in the task's workspace: as a file, in its index, or in a commit of its HEAD."""
     for row in evidence.tables["workspaces"]:
-        if row["task_id"] != task_id or row["state"] not in LIVE:
+        if row["task_id"] != task_id or row["state"] not in LIVE_WORKSPACES:
             continue
         where = os.path.join(row["path"], path)
         if os.path.isfile(where):

@@ -164,9 +164,9 @@ def run(argv: list[str]) -> int:
     except OSError as error:
         return _refuse(*_trouble(error))
     except (MemoryError, RuntimeError, ImportError, SystemError) as error:
-        if not low_memory.is_starved(error):
+        if not low_memory.is_out_of_memory(error):
             raise
-        return low_memory.tell()
+        return low_memory.report_low_memory()
 
 
 def _run(argv: list[str]) -> int:
@@ -194,9 +194,9 @@ def _refuse(why: object, code: int) -> int:
     except (OSError, ValueError):
         drop(1)
     try:
-        from holdfast.secrets.redact import redacted  # an address with a login in it, say
+        from holdfast.secrets.redact import redact_text  # an address with a login in it, say
 
-        print(f"holdfast: {redacted(one_line(why))}", file=sys.stderr, flush=True)
+        print(f"holdfast: {redact_text(one_line(why))}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         drop(2)
     return code

@@ -7,18 +7,18 @@ meant. This package reads files of settings and the environment, and writes only
 
 from __future__ import annotations
 
-from holdfast.config.layers import Config, best_effort, load
-from holdfast.config.problems import ConfigError, Problem
-from holdfast.config.read_file import repo_file, user_file
+from holdfast.config.layers import Config, load, load_valid_values
+from holdfast.config.problems import ConfigError, SettingProblem
+from holdfast.config.read_file import repo_file_path, user_file_path
 from holdfast.config.settings import (
     DANGEROUS,
     OF_THE_SUPERVISOR,
     SETTINGS,
     STRATEGIES,
     Setting,
-    masked,
-    shown,
-    variable_of,
+    format_value,
+    mask_secrets,
+    variable_name,
 )
 
 __all__ = [
@@ -28,13 +28,13 @@ __all__ = [
     "STRATEGIES",
     "Config",
     "ConfigError",
-    "Problem",
     "Setting",
-    "best_effort",
+    "SettingProblem",
+    "format_value",
     "load",
-    "masked",
-    "repo_file",
-    "shown",
-    "user_file",
-    "variable_of",
+    "load_valid_values",
+    "mask_secrets",
+    "repo_file_path",
+    "user_file_path",
+    "variable_name",
 ]

@@ -10,7 +10,7 @@ import re
 
 from holdfast.base.units import parse_duration
 from holdfast.config.setting_type import DANGEROUS, OF_THE_SUPERVISOR, Setting
-from holdfast.config.values import boolean, count, one_of, text, words
+from holdfast.config.values import OneOf, WholeNumber, parse_boolean, parse_text, parse_words
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HIDDEN = "…"
@@ -21,7 +21,7 @@ def web_address(value: object) -> str:
 
     Error messages never quote the address, because its path may be a secret.
     """
-    address = text(value)
+    address = parse_text(value)
     if not address or address.startswith(("env:", "file:")):
         return secret_place(address)
     return plain_address(address)
@@ -48,7 +48,7 @@ def plain_address(address: str) -> str:
 
 def secret_place(value: object) -> str:
     """Parse `env:NAME`, `file:PATH` or an empty text. A file of settings must not hold the secret itself."""
-    place = text(value)
+    place = parse_text(value)
     how, _, where = place.partition(":")
     if place and not (
         (how == "env" and _VARIABLE.fullmatch(where)) or (how == "file" and os.path.isabs(os.path.expanduser(where)))
@@ -74,13 +74,13 @@ def _own(default: object, parse: object, meaning: str) -> Setting:
 
 NOTIFY: dict[str, Setting] = {
     "crash.notify": _own(
-        True, boolean, "true: alerts about crashes are sent too. false: they are only recorded and shown."
+        True, parse_boolean, "true: alerts about crashes are sent too. false: they are only recorded and shown."
     ),
     "notify.level": _own(
-        "warning", one_of("debug", "info", "warning", "critical"), "The lowest level of alerts that are sent to people."
+        "warning", OneOf("debug", "info", "warning", "critical"), "The lowest level of alerts that are sent to people."
     ),
     "notify.command": _own(
-        [], words, "A command that gets every delivery as JSON on its standard input. Exit code 0 is success."
+        [], parse_words, "A command that gets every delivery as JSON on its standard input. Exit code 0 is success."
     ),
     "notify.webhook": _own(
         "", web_address, "An address that every delivery is posted to as JSON, or `env:NAME`, `file:PATH`."
@@ -89,12 +89,12 @@ NOTIFY: dict[str, Setting] = {
         "", secret_place, "Where the secret is that signs deliveries to `notify.webhook`: `env:NAME` or `file:PATH`."
     ),
     "notify.resolved": _own(
-        False, boolean, "true: also send when an alert was acknowledged or its cause is over. false: do not."
+        False, parse_boolean, "true: also send when an alert was acknowledged or its cause is over. false: do not."
     ),
     "notify.timeout": _own(10.0, parse_duration, "How long one attempt to send may take."),
     "notify.attempts": _own(
         8,
-        count(1),
+        WholeNumber(1),
         "How many attempts a delivery has. Then it is given up, with an event. Waits double from 2 s to 10 m.",
     ),
 }
@@ -103,13 +103,13 @@ NOTIFY: dict[str, Setting] = {
 TRACKERS: dict[str, Setting] = {
     "tracker.kind": Setting(
         "builtin",
-        one_of("builtin", "beads"),
+        OneOf("builtin", "beads"),
         "Where tasks come from, in addition to `holdfast add`. `builtin`: nowhere else. `beads`: ready issues of "
         "repositories with a `.beads` directory, read by the tracker's command.",
         user_only=DANGEROUS,
     ),
     "tracker.command": Setting(
-        [], words, "The command line of the tracker. Empty: `br`, else `bd`, from PATH.", user_only=DANGEROUS
+        [], parse_words, "The command line of the tracker. Empty: `br`, else `bd`, from PATH.", user_only=DANGEROUS
     ),
     "tracker.poll": Setting(
         30.0,
@@ -119,8 +119,10 @@ TRACKERS: dict[str, Setting] = {
     "tracker.timeout": Setting(
         10.0, parse_duration, "A tracker command that takes longer than this is ended and retried later."
     ),
-    "tracker.label": Setting("", text, "Only issues with this label become tasks. Empty: all ready issues."),
+    "tracker.label": Setting("", parse_text, "Only issues with this label become tasks. Empty: all ready issues."),
     "tracker.close_on_complete": Setting(
-        True, boolean, "true: a completed task closes its issue and names the branch. false: a person closes the issue."
+        True,
+        parse_boolean,
+        "true: a completed task closes its issue and names the branch. false: a person closes the issue.",
     ),
 }

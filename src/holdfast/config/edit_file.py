@@ -18,36 +18,36 @@ from typing import Any
 
 from holdfast.base import faults
 from holdfast.base.errors import Refused, UsageError
-from holdfast.config.read_file import read_file
-from holdfast.config.settings import SETTINGS, shown
-from holdfast.config.values import takes, write
+from holdfast.config.read_file import read_settings_file
+from holdfast.config.settings import SETTINGS, format_value
+from holdfast.config.values import describe_parser, write_toml
 
 _ONE_LINE = re.compile(r"^(?P<head>\s*[^#=\[]*=\s*)(?P<value>.*?)(?P<tail>\s*(?:#.*)?)$")
 
 
-def record(path: str, key: str, value: Any) -> bool:
+def write_setting(path: str, key: str, value: Any) -> bool:
     """Set `key` in the file at `path`. Return False if the file has this value already.
 
     Raise Refused, with the reason and the line to add by hand, if the file cannot be changed safely.
     """
-    line = f"{key} = {shown(key, SETTINGS[key].parse(value))}"
-    layer = read_file(path, of_repository=False)
+    line = f"{key} = {format_value(key, SETTINGS[key].parse(value))}"
+    layer = read_settings_file(path, of_repository=False)
     if layer.problems:
-        raise _refused(path, line, f"it has mistakes ({layer.problems[0].text})")
+        raise _refusal(path, line, f"it has mistakes ({layer.problems[0].text})")
     if layer.values.get(key) == value:
         return False
     try:
         old = _text_of(path) if layer.exists else ""
-        new = _changed(old, key, line)
+        new = _find_new_text(old, key, line)
         if new is None:
-            raise _refused(path, line, "the right place for the line is not certain")
+            raise _refusal(path, line, "the right place for the line is not certain")
         _replace(path, new)
     except OSError as error:
-        raise _refused(path, line, error.strerror or str(error)) from error
+        raise _refusal(path, line, error.strerror or str(error)) from error
     return True
 
 
-def _refused(path: str, line: str, why: str) -> Refused:
+def _refusal(path: str, line: str, why: str) -> Refused:
     return Refused(f"{path} was not changed: {why}. Add this line to it yourself: {line}")
 
 
@@ -56,7 +56,7 @@ def _text_of(path: str) -> str:
         return file.read()
 
 
-def _changed(old: str, key: str, line: str) -> str | None:
+def _find_new_text(old: str, key: str, line: str) -> str | None:
     """Return the first candidate text that parses to exactly the wanted values, or None."""
     wanted = _with_value(tomllib.loads(old.removeprefix("\ufeff")), key.split("."), tomllib.loads(line))
     end = "\r\n" if "\r\n" in old else "\n"
@@ -137,13 +137,13 @@ _PER_AGENT = """\
 """
 
 
-def template(found_agents: Sequence[str] = ()) -> str:
+def render_repo_file(found_agents: Sequence[str] = ()) -> str:
     """Return the text of a new holdfast.toml. `found_agents` are lines about the agent CLIs of this machine."""
     blocks = [_HEAD]
     if found_agents:
         blocks.append("\n".join(f"# {line}".rstrip() for line in found_agents) + "\n")
     for key, setting in SETTINGS.items():
-        if setting.is_for_repositories:
+        if setting.may_be_in_repository:
             blocks.append(_block(key))
     blocks.append(_PER_AGENT)
     return "\n".join(blocks)
@@ -151,10 +151,10 @@ def template(found_agents: Sequence[str] = ()) -> str:
 
 def _block(key: str) -> str:
     setting = SETTINGS[key]
-    words = f"{setting.meaning} Takes {takes(setting.parse).replace('`', '')}."
+    words = f"{setting.meaning} Takes {describe_parser(setting.parse).replace('`', '')}."
     if setting.default is None:
         words += " Not set by default."
     if setting.needs_trust:
         words += " It could run commands or show secrets: after a change, `holdfast trust` is needed again."
     lines = [f"# {line}" for line in textwrap.wrap(words, _WIDTH)]
-    return "\n".join([*lines, f"# {key} = {write(setting.parse, setting.default)}\n"])
+    return "\n".join([*lines, f"# {key} = {write_toml(setting.parse, setting.default)}\n"])

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 from holdfast.base.errors import HoldfastError, Unavailable, UsageError
 from holdfast.config.layers import Config, withhold_untrusted
-from holdfast.config.read_file import REPO_FILE, read_file, user_file
+from holdfast.config.read_file import REPO_FILE, read_settings_file, user_file_path
 from holdfast.secrets.redact import secrets_in
 
 KEY = "env.set"
 OF_REPOSITORY = "repository:"  # prefix of the path of a file that needs trust
 
 
-def environment_of(settings: Config) -> dict[str, object]:
+def stored_environment(settings: Config) -> dict[str, object]:
     """Return the part of the agent's environment that is stored with a task.
 
     `held` maps each secret variable to the file to look its value up in.
@@ -35,14 +35,15 @@ def environment_of(settings: Config) -> dict[str, object]:
             raise UsageError(
                 f"{KEY}: {' and '.join(secret)} looks like a secret and comes from: {path}. Secrets are not stored "
                 "with tasks, and this source is gone when the agent starts. Nothing was queued. Put the secret into "
-                f"[{KEY}] of {user_file()}, or name the variable in `env.pass`: then agents get the supervisor's value."
+                f"[{KEY}] of {user_file_path()}, or name the variable in `env.pass`: "
+                "then agents get the supervisor's value."
             )
-        needs_trust = os.path.basename(path) == REPO_FILE and path != user_file()
+        needs_trust = os.path.basename(path) == REPO_FILE and path != user_file_path()
         found["held"] = dict.fromkeys(secret, OF_REPOSITORY + path if needs_trust else path)
     return found
 
 
-def looked_up(wanted: Mapping[str, object], home: str) -> dict[str, str]:
+def look_up_secrets(wanted: Mapping[str, object], home: str) -> dict[str, str]:
     """Return the values that `held` names, as far as they exist now and their file is trusted.
 
     Raise Unavailable if a value is missing from a file that has mistakes (a person may be editing the file). The task
@@ -54,7 +55,9 @@ def looked_up(wanted: Mapping[str, object], home: str) -> dict[str, str]:
     for place in sorted(set(held.values())):
         path = place.removeprefix(OF_REPOSITORY)
         needs_trust = path != place
-        layer = read_file(path, of_repository=needs_trust, schedules=needs_trust)  # trust covers the whole file
+        layer = read_settings_file(
+            path, of_repository=needs_trust, schedules=needs_trust
+        )  # trust covers the whole file
         if needs_trust:
             try:
                 withhold_untrusted(layer, os.path.dirname(path), home)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from holdfast.config.settings import SETTINGS, variable_of
+from holdfast.config.settings import SETTINGS, variable_name
 
 PREFIX = "HOLDFAST_"
 # Every variable that our code reads or sets and that is not a setting. tests/architecture/test_variables.py checks that
 # the list is complete.
-OURS = frozenset(
+OWN_VARIABLES = frozenset(
     {
         "HOLDFAST_HOME",
         "HOLDFAST_CONFIG",
@@ -38,7 +38,7 @@ OURS = frozenset(
         "HOLDFAST_GIT_TIMEOUT",
     }
 )
-OUR_PREFIXES = (
+OWN_PREFIXES = (
     "HOLDFAST_FAULT",
     "HOLDFAST_WALK",
     "HOLDFAST_FUZZ",
@@ -55,7 +55,7 @@ _CLOSE = 0.85
 
 
 def is_ours(name: str) -> bool:
-    return name in OURS or name.startswith(OUR_PREFIXES) or name in _variables()
+    return name in OWN_VARIABLES or name.startswith(OWN_PREFIXES) or name in _variables()
 
 
 def strangers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -72,4 +72,4 @@ def strangers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def _variables() -> list[str]:
-    return [variable_of(key) for key in SETTINGS]
+    return [variable_name(key) for key in SETTINGS]

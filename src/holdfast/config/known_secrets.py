@@ -14,16 +14,16 @@ from urllib.parse import urlsplit
 
 from holdfast import config
 from holdfast.base.errors import HoldfastError
-from holdfast.config.read_file import REPO_FILE, read_file
+from holdfast.config.read_file import REPO_FILE, read_settings_file
 from holdfast.config.trust import NAME as TRUST
-from holdfast.config.trust import trusted
-from holdfast.secrets.redact import learn, redacted, secrets_in
-from holdfast.secrets.references import NotThere, look_up
+from holdfast.config.trust import read_trust_records
+from holdfast.secrets.redact import learn, redact_text, secrets_in
+from holdfast.secrets.references import SecretMissing, look_up_secret
 
 LIKE_A_TOKEN = 16  # letters; a part of an address of this length may itself be a secret
 
 
-def learn_settings(settings: config.Config, environment: Mapping[str, str] = os.environ) -> None:
+def register_settings_secrets(settings: config.Config, environment: Mapping[str, str] = os.environ) -> None:
     """Register the secrets that accounts, `env.set` and `notify.*` contain or refer to."""
     found = secrets_in(settings["env.set"])
     for agent, tables in settings.accounts.items():
@@ -40,8 +40,8 @@ def learn_settings(settings: config.Config, environment: Mapping[str, str] = os.
 
 
 def _value_of(key: str, value: str, environment: Mapping[str, str]) -> dict[str, str]:
-    with contextlib.suppress(NotThere):
-        found = look_up(value, environment)
+    with contextlib.suppress(SecretMissing):
+        found = look_up_secret(value, environment)
         return {key: found} if found != value else secrets_in({key: found})
     return {}
 
@@ -55,23 +55,23 @@ def _tokens_of(address: str) -> Iterable[str]:
     return (word for word in words if len(word) >= LIKE_A_TOKEN)
 
 
-def learn_repositories(home: str) -> None:
+def register_repository_secrets(home: str) -> None:
     """Register the secrets in `env.set` of trusted repositories.
 
     Agents that have ended, or that another supervisor started, had these secrets in their environment.
     """
     with contextlib.suppress(HoldfastError, OSError):
-        for repo in trusted(home):
-            layer = read_file(os.path.join(repo, REPO_FILE), of_repository=True, schedules=False)
+        for repo in read_trust_records(home):
+            layer = read_settings_file(os.path.join(repo, REPO_FILE), of_repository=True, schedules=False)
             learn(secrets_in(layer.values.get("env.set", {})))
 
 
-def learn_for_showing(home: str) -> None:
+def register_supervisor_secrets(home: str) -> None:
     """Register the secrets that the supervisor of this home knows, before an agent's raw output is shown.
 
     This is done once, and again if the supervisor or its settings changed: a view stays open for days.
     """
-    places = (os.path.join(home, "supervisor.lock"), os.path.join(home, TRUST), config.user_file())
+    places = (os.path.join(home, "supervisor.lock"), os.path.join(home, TRUST), config.user_file_path())
     _learn_as_of(home, *map(_stamp, places))
 
 
@@ -79,9 +79,11 @@ def learn_for_showing(home: str) -> None:
 def _learn_as_of(home: str, *_stamps: object) -> None:
     environment = _environment_of_supervisor(home)
     learn(secrets_in(environment))
-    learn_repositories(home)
+    register_repository_secrets(home)
     with contextlib.suppress(config.ConfigError, OSError):
-        learn_settings(config.best_effort(environment.get("HOLDFAST_CONFIG")), {**os.environ, **environment})
+        register_settings_secrets(
+            config.load_valid_values(environment.get("HOLDFAST_CONFIG")), {**os.environ, **environment}
+        )
 
 
 def _stamp(path: str) -> object:
@@ -92,10 +94,10 @@ def _stamp(path: str) -> object:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def without_secrets(text: str, home: str) -> str:
+def redact_agent_text(text: str, home: str) -> str:
     """Redact text of an agent in a command of ours, which knows fewer secrets than the supervisor."""
-    learn_for_showing(home)
-    return redacted(text)
+    register_supervisor_secrets(home)
+    return redact_text(text)
 
 
 def _environment_of_supervisor(home: str) -> dict[str, str]:

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Refused
 from holdfast.config.per_agent import full_key
-from holdfast.config.problems import ConfigError, Problem, where
-from holdfast.config.read_file import Layer, read_file, repo_file, user_file
-from holdfast.config.settings import SETTINGS, variable_of
+from holdfast.config.problems import ConfigError, SettingProblem, format_place
+from holdfast.config.read_file import Layer, read_settings_file, repo_file_path, user_file_path
+from holdfast.config.settings import SETTINGS, variable_name
 from holdfast.config.tables.accounts import SECTION as ACCOUNTS
 from holdfast.config.tables.accounts import Accounts, AccountTable
 from holdfast.config.tables.spending import PLACE as LABEL_BUDGETS
 from holdfast.config.tables.spending import LabelBudgets
 from holdfast.config.tables.workers import SECTION as WORKERS
-from holdfast.config.tables.workers import Workers, place_of
+from holdfast.config.tables.workers import Workers, worker_place
 
 if TYPE_CHECKING:
     from holdfast.core.dispatch.spending_caps import LabelCap
     from holdfast.core.schedules.schedule import Schedule
-    from holdfast.core.workflows.draft import Draft
+    from holdfast.core.workflows.draft import WorkflowDraft
 
 
 class Config:
@@ -42,7 +42,7 @@ class Config:
         label_budgets: Mapping[str, LabelCap] | None = None,
         workers: Workers = (),
         schedules: tuple[Schedule, ...] = (),
-        workflows: Mapping[str, Draft] | None = None,
+        workflows: Mapping[str, WorkflowDraft] | None = None,
     ) -> None:
         self._values = dict(values)
         self.origins = dict(origins)
@@ -58,7 +58,7 @@ class Config:
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
 
-    def but(self, values: Mapping[str, Any]) -> Config:
+    def with_values(self, values: Mapping[str, Any]) -> Config:
         """Return a copy of the settings with other values for some keys."""
         tables = self.overrides, self.accounts, self.label_budgets, self.workers, self.schedules, self.workflows
         return Config({**self._values, **values}, self.origins, *tables)
@@ -66,7 +66,7 @@ class Config:
     def for_agent(self, agent: str) -> Config:
         """Return a copy of the settings in which the agent's own values replace the general ones."""
         own = self.overrides.get(agent)
-        return self.but(own) if own else self
+        return self.with_values(own) if own else self
 
 
 def load(
@@ -83,8 +83,10 @@ def load(
     """
     layers = read_layers(repo, flags)
     if before:
-        layers = [_as_before(before[each.place]) if each.problems and each.place in before else each for each in layers]
-    problems = problems_of(layers)
+        layers = [
+            _copy_layer(before[each.place]) if each.problems and each.place in before else each for each in layers
+        ]
+    problems = list_problems(layers)
     if problems:
         raise ConfigError(problems)
     if repo is not None:
@@ -94,14 +96,14 @@ def load(
                 f"{layers[1].place} sets {' and '.join(untrusted)}, which could run commands or show secrets, and is "
                 f"not trusted as it is now. Nothing was queued. Look and decide: `holdfast trust {shlex.quote(repo)}`."
             )
-    config = merge(layers)
-    nobody = nobody_works(config)
+    config = merge_layers(layers)
+    nobody = find_missing_workers(config)
     if nobody is not None:
         raise ConfigError([nobody])
     return config
 
 
-def nobody_works(config: Config) -> Problem | None:
+def find_missing_workers(config: Config) -> SettingProblem | None:
     """Return the mistake that no single layer can show: `agents` is 0 and there is no worker."""
     if config["agents"] > 0 or config.workers:
         return None
@@ -109,16 +111,16 @@ def nobody_works(config: Config) -> Problem | None:
     if not line.isdigit():
         place, line = config.origins["agents"], ""
     text = f"agents: '0' agents and no [[{WORKERS}]]: nothing would ever run; name a worker, or write 1 or more"
-    return Problem(place, int(line) if line else None, text)
+    return SettingProblem(place, int(line) if line else None, text)
 
 
-def best_effort(path: str | None = None) -> Config:
+def load_valid_values(path: str | None = None) -> Config:
     """Return the user's own settings without the values that have mistakes.
 
     Commands that only read must not fail because of a typo in the file. `path` is the file of settings, if it is not
     the one of this process.
     """
-    return merge(read_layers(None, schedules=False, path=path))
+    return merge_layers(read_layers(None, schedules=False, path=path))
 
 
 def read_layers(
@@ -128,17 +130,17 @@ def read_layers(
 
     Later layers win. Each layer carries its own mistakes.
     """
-    layers = [read_file(path or user_file(), of_repository=False, schedules=schedules)]
+    layers = [read_settings_file(path or user_file_path(), of_repository=False, schedules=schedules)]
     if repo is not None:
-        layers.append(read_file(repo_file(repo), of_repository=True, schedules=schedules))
-    return [*layers, *_from_environment(), _from_flags(flags or {})]
+        layers.append(read_settings_file(repo_file_path(repo), of_repository=True, schedules=schedules))
+    return [*layers, *_read_environment(), _read_flags(flags or {})]
 
 
-def problems_of(layers: list[Layer]) -> list[Problem]:
+def list_problems(layers: list[Layer]) -> list[SettingProblem]:
     return [problem for layer in layers for problem in layer.problems]
 
 
-def _as_before(layer: Layer) -> Layer:
+def _copy_layer(layer: Layer) -> Layer:
     """Return a copy of a remembered layer. Callers remove untrusted values from it, and the original must keep them."""
     return dataclasses.replace(layer, values=dict(layer.values))
 
@@ -154,9 +156,11 @@ def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
     for key in dangerous:
         layer.values.pop(key, None)
     if layer.workflows:
-        from holdfast.config.tables.workflows import needing_trust
+        from holdfast.config.tables.workflows import workflow_values_needing_trust
 
-        layer.workflows = {name: draft for name, draft in layer.workflows.items() if not needing_trust({name: draft})}
+        layer.workflows = {
+            name: draft for name, draft in layer.workflows.items() if not workflow_values_needing_trust({name: draft})
+        }
     return list(dangerous)
 
 
@@ -171,14 +175,14 @@ def withhold_schedules(layer: Layer, repo: str, home: str | None) -> list[str]:
     from holdfast.config import trust
     from holdfast.config.tables.schedules import trust_values
 
-    if trust.is_trusted_with(home or home_directory(), repo, trust_values(layer.schedules)):
+    if trust.are_schedules_trusted(home or home_directory(), repo, trust_values(layer.schedules)):
         return []
     names = [schedule.name for schedule in layer.schedules]
     layer.schedules = ()
     return names
 
 
-def merge(layers: list[Layer]) -> Config:
+def merge_layers(layers: list[Layer]) -> Config:
     values = {key: setting.default for key, setting in SETTINGS.items()}
     origins = dict.fromkeys(SETTINGS, "default")
     overrides: dict[str, dict[str, Any]] = {}
@@ -186,39 +190,41 @@ def merge(layers: list[Layer]) -> Config:
     label_budgets: LabelBudgets = {}
     workers: Workers = ()
     schedules: tuple[Schedule, ...] = ()
-    workflows: dict[str, Draft] = {}
+    workflows: dict[str, WorkflowDraft] = {}
     for layer in layers:
         for key, value in layer.values.items():
             values[key] = value
-            origins[key] = where(layer.place, layer.lines.get(key))
+            origins[key] = format_place(layer.place, layer.lines.get(key))
             for table in overrides.values():
                 table.pop(key, None)  # a per-agent value of an earlier layer: this layer wins over it
         for agent, own in layer.overrides.items():
             overrides.setdefault(agent, {}).update(own)
             for key in own:
-                origins[full_key(agent, key)] = where(layer.place, layer.lines.get(full_key(agent, key)))
+                origins[full_key(agent, key)] = format_place(layer.place, layer.lines.get(full_key(agent, key)))
         for agent, tables in layer.accounts.items():
             accounts.setdefault(agent, {}).update(tables)
             for name in tables:
                 place = f"{ACCOUNTS}.{agent}.{name}"
-                origins[place] = where(layer.place, layer.lines.get(place))
+                origins[place] = format_place(layer.place, layer.lines.get(place))
         label_budgets |= layer.label_budgets
         for label in layer.label_budgets:
             place = f"{LABEL_BUDGETS}.{label}"
-            origins[place] = where(layer.place, layer.lines.get(place))
+            origins[place] = format_place(layer.place, layer.lines.get(place))
         for worker in layer.workers:
-            origins[f"{WORKERS}.{worker.name}"] = where(layer.place, layer.lines.get(place_of(worker.number)))
+            origins[f"{WORKERS}.{worker.name}"] = format_place(
+                layer.place, layer.lines.get(worker_place(worker.number))
+            )
         workers += layer.workers  # only the user's own file has workers
         schedules += layer.schedules
         workflows |= layer.workflows
     return Config(values, origins, overrides, accounts, label_budgets, workers, schedules, workflows)
 
 
-def _from_environment() -> list[Layer]:
+def _read_environment() -> list[Layer]:
     """Return one layer per variable, so that a mistake is reported with the variable's name."""
     found = []
     for key in SETTINGS:
-        name = variable_of(key)
+        name = variable_name(key)
         if name in os.environ:
             layer = Layer(f"{name} in the environment")
             layer.take(key, os.environ[name])
@@ -226,7 +232,7 @@ def _from_environment() -> list[Layer]:
     return found
 
 
-def _from_flags(flags: Mapping[str, object]) -> Layer:
+def _read_flags(flags: Mapping[str, object]) -> Layer:
     layer = Layer("flag")
     for key, value in flags.items():
         if value is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.config.settings import CLI_AGENTS, SETTINGS
-from holdfast.config.values import shown
+from holdfast.config.values import quote_wrong_value
 
 SECTION = "per_agent"
 AGENTS = ("command", "scripted", *CLI_AGENTS)  # tests/architecture/test_layout.py compares them with agents/registry.py
@@ -43,7 +43,7 @@ def read_overrides(tables: object, complain: Callable[[str, str], None]) -> Iter
         place = f"{SECTION}.{agent}"
         if agent not in AGENTS:
             known = f"this version knows {', '.join(AGENTS)}"
-            complain(place, f"there is no agent '{shown(agent)}' ({known}){_meant(agent, AGENTS)}")
+            complain(place, f"there is no agent '{quote_wrong_value(agent)}' ({known}){_meant(agent, AGENTS)}")
         elif not isinstance(table, dict):
             complain(place, f"'{place}' is a section of settings, such as '{full_key(agent, KEYS[0])}'")
         else:
@@ -51,7 +51,7 @@ def read_overrides(tables: object, complain: Callable[[str, str], None]) -> Iter
                 if key in KEYS:
                     yield Override(agent, key, value)
                 else:
-                    complain(full_key(agent, key), _not_here(agent, key))
+                    complain(full_key(agent, key), _explain_refusal(agent, key))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -63,12 +63,12 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield key, value
 
 
-def _not_here(agent: str, key: str) -> str:
+def _explain_refusal(agent: str, key: str) -> str:
     if f"{key}." in _AREAS:
         return f"'{full_key(agent, key)}' is a section of settings, and cannot be set itself"
     if key in SETTINGS:
         return f"'{key}' cannot be set per agent; only {' and '.join(f'{area}*' for area in _AREAS)} can"
-    return f"there is no setting '{shown(full_key(agent, key))}'{_meant(key, KEYS, f'{SECTION}.{agent}.')}"
+    return f"there is no setting '{quote_wrong_value(full_key(agent, key))}'{_meant(key, KEYS, f'{SECTION}.{agent}.')}"
 
 
 def _meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:

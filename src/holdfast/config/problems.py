@@ -31,17 +31,17 @@ _STRING = re.compile(
 _PLAIN_VALUE = re.compile(r"[^,\]}#\n]+")
 
 
-def lines_of(document: str, *, numbered: bool = False) -> dict[Path, int]:
+def find_key_lines(document: str, *, numbered: bool = False) -> dict[Path, int]:
     """Return the first line of each key or table, counted from 1: {("health", "grace"): 12, ("health",): 11, …}.
 
     `numbered`: also for each entry of an array of tables: {("worker[1]", "name"): 7, ("a", "b[0]", "c[2]"): 9, …}.
     """
-    walk = _Walk(document.replace("\r\n", "\n"))
+    walk = _TomlWalker(document.replace("\r\n", "\n"))
     found = walk.document()
     return found | walk.numbered if numbered else found
 
 
-class _Walk:
+class _TomlWalker:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
@@ -187,7 +187,7 @@ class _Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SettingProblem:
     """One mistake. `place` is a file, a variable or a flag. `line` is known for most mistakes in files."""
 
     place: str
@@ -195,18 +195,18 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return f"{where(self.place, self.line)}: {self.text}"
+        return f"{format_place(self.place, self.line)}: {self.text}"
 
 
 class ConfigError(UsageError):
     """An error for settings with mistakes, none of which were applied. Its message is the first mistake."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[SettingProblem]) -> None:
         self.problems = tuple(problems)
         more = len(problems) - 1
         rest = f" (and {more} more mistake{'s' if more > 1 else ''}: `holdfast config check` lists all)" if more else ""
         super().__init__(f"{problems[0]}{rest}")
 
 
-def where(place: str, line: int | None) -> str:
+def format_place(place: str, line: int | None) -> str:
     return place if line is None else f"{place}:{line}"

@@ -15,28 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.per_agent import SECTION as PER_AGENT
 from holdfast.config.per_agent import full_key, read_overrides
-from holdfast.config.problems import Problem, lines_of
+from holdfast.config.problems import SettingProblem, find_key_lines
 from holdfast.config.settings import SECTIONS, SETTINGS, Setting
 from holdfast.config.tables import spending
 from holdfast.config.tables.accounts import SECTION as ACCOUNTS
-from holdfast.config.tables.accounts import Accounts, read_accounts, refuse_in_repository
-from holdfast.config.tables.schedule_keys import checkout_at
+from holdfast.config.tables.accounts import Accounts, read_accounts, refuse_accounts_in_repository
+from holdfast.config.tables.schedule_keys import find_checkout
 from holdfast.config.tables.schedules import SECTION as SCHEDULES
 from holdfast.config.tables.schedules import read_schedules
 from holdfast.config.tables.workers import SECTION as WORKERS
 from holdfast.config.tables.workers import Workers, read_workers
-from holdfast.config.tables.workers import refuse_in_repository as refuse_workers
-from holdfast.config.values import shown, takes
+from holdfast.config.tables.workers import refuse_workers_in_repository as refuse_workers
+from holdfast.config.values import describe_parser, quote_wrong_value
 
 if TYPE_CHECKING:  # every command imports this module and would pay for these imports
     from holdfast.core.schedules.schedule import Schedule
-    from holdfast.core.workflows.draft import Draft
+    from holdfast.core.workflows.draft import WorkflowDraft
 
 
 LARGEST_FILE = 64 * 1024
 
 
-def bytes_of(path: str, largest: int = LARGEST_FILE) -> bytes:
+def read_regular_file(path: str, largest: int = LARGEST_FILE) -> bytes:
     """Return the content of a regular file of at most `largest` bytes.
 
     A pipe or an endless device, perhaps behind a repository's symbolic link, must not hang the process.
@@ -69,7 +69,7 @@ _TABLES = {
     PER_AGENT: f"[{PER_AGENT}.AGENT]",
 }
 MOST_DOTS = 1000  # per line: tomllib takes quadratic time for `a.a.a.…`, and a clone's file must not hang us
-DEEPEST = 8  # parts of a key; our longest has three
+MAX_KEY_PARTS = 8  # parts of a key; our longest has three
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
 
@@ -86,26 +86,26 @@ class Layer:
     label_budgets: spending.LabelBudgets = field(default_factory=dict)
     workers: Workers = ()
     schedules: tuple[Schedule, ...] = ()
-    workflows: dict[str, Draft] = field(default_factory=dict)
+    workflows: dict[str, WorkflowDraft] = field(default_factory=dict)
     trusted_tables: dict[str, Any] = field(default_factory=dict)  # other values of a repository's file that need trust
     lines: dict[str, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[SettingProblem] = field(default_factory=list)
 
-    def complain(self, key: str, text: str) -> None:
-        self.problems.append(Problem(self.place, self.lines.get(key), text))
+    def add_problem(self, key: str, text: str) -> None:
+        self.problems.append(SettingProblem(self.place, self.lines.get(key), text))
 
-    def complain_of_entry(self, key: str, text: str) -> None:
+    def add_entry_problem(self, key: str, text: str) -> None:
         """Record a problem at the first known line of the key, its entry (such as a worker), or the list of entries."""
         known = (key, key.partition(".")[0], key.partition("[")[0])
-        self.complain(next((place for place in known if place in self.lines), key), text)
+        self.add_problem(next((place for place in known if place in self.lines), key), text)
 
-    def complain_within(self, key: str, text: str) -> None:
+    def add_nested_problem(self, key: str, text: str) -> None:
         """Record a problem at the line of the key, or of the innermost table around the key that has a known line."""
         place = key
         while place and place not in self.lines:
             array, bracket, number = place.rpartition("[")
             place = array if bracket and number[:-1].isdigit() else place.rpartition(".")[0]
-        self.complain(place, text)
+        self.add_problem(place, text)
 
     @property
     def needs_trust(self) -> dict[str, Any]:
@@ -119,21 +119,21 @@ class Layer:
         try:
             self.values[key] = SETTINGS[key].parse(value)
         except ValueError as error:
-            self.complain(key, f"{key}: {error}")
+            self.add_problem(key, f"{key}: {error}")
 
-    def take_overrides(self, tables: object) -> None:
+    def parse_overrides(self, tables: object) -> None:
         """Parse and store the values of the per-agent tables, or record why a value is wrong."""
-        for found in read_overrides(tables, self.complain):
+        for found in read_overrides(tables, self.add_problem):
             key = full_key(found.agent, found.key)
             try:
                 value = SETTINGS[found.key].parse(found.value)
             except ValueError as error:
-                self.complain(key, f"{key}: {error}")
+                self.add_problem(key, f"{key}: {error}")
             else:
                 self.overrides.setdefault(found.agent, {})[found.key] = value
 
 
-def user_file() -> str:
+def user_file_path() -> str:
     """Return $HOLDFAST_CONFIG, else the path of the file in the XDG configuration directory."""
     chosen = os.environ.get("HOLDFAST_CONFIG")
     if chosen:
@@ -142,11 +142,11 @@ def user_file() -> str:
     return os.path.join(folder, "holdfast", "config.toml")
 
 
-def repo_file(repo: str) -> str:
+def repo_file_path(repo: str) -> str:
     return os.path.join(repo, REPO_FILE)
 
 
-def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Layer:
+def read_settings_file(path: str, *, of_repository: bool, schedules: bool = True) -> Layer:
     """Read the settings in a file. A missing file is an empty layer. Mistakes are in the layer's `problems`.
 
     Without `schedules`, the schedules and workflows of the file are skipped. Reading them imports the modules that
@@ -154,29 +154,29 @@ def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Laye
     """
     layer = Layer(path)
     try:
-        data = bytes_of(path)
+        data = read_regular_file(path)
     except (FileNotFoundError, NotADirectoryError):
         layer.exists = False
         return layer
     except OSError as error:
-        layer.problems.append(Problem(path, None, f"cannot be read: {error.strerror or error}"))
+        layer.problems.append(SettingProblem(path, None, f"cannot be read: {error.strerror or error}"))
         return layer
     document = _document(data, layer)
     if PER_AGENT in document:
-        layer.take_overrides(document.pop(PER_AGENT))
+        layer.parse_overrides(document.pop(PER_AGENT))
     if ACCOUNTS in document:
         tables = document.pop(ACCOUNTS)
         if of_repository:
-            refuse_in_repository(layer.complain, user_file())
+            refuse_accounts_in_repository(layer.add_problem, user_file_path())
         else:
-            layer.accounts = read_accounts(tables, layer.complain)
+            layer.accounts = read_accounts(tables, layer.add_problem)
     _take_label_budgets(document, layer, of_repository=of_repository)
     if WORKERS in document:
         tables = document.pop(WORKERS)
         if of_repository:
-            refuse_workers(layer.complain, user_file())
+            refuse_workers(layer.add_problem, user_file_path())
         else:
-            layer.workers = read_workers(tables, layer.accounts, layer.complain_of_entry)
+            layer.workers = read_workers(tables, layer.accounts, layer.add_entry_problem)
     if not schedules:
         document.pop(SCHEDULES, None)
         document.pop(WORKFLOWS, None)
@@ -184,19 +184,21 @@ def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Laye
     _take_workflows(document, layer, of_repository=of_repository)
     for key, value in _flatten(document, layer):
         setting = SETTINGS[key]
-        if of_repository and not setting.is_for_repositories:
-            layer.complain(key, _why_not_here(key, setting))
+        if of_repository and not setting.may_be_in_repository:
+            layer.add_problem(key, _explain_user_only(key, setting))
         elif isinstance(value, dict) and not _wants_table(setting):
-            layer.complain(key, f"'{key}' is a table here, but {takes(setting.parse).replace('`', '')} is expected")
+            layer.add_problem(
+                key, f"'{key}' is a table here, but {describe_parser(setting.parse).replace('`', '')} is expected"
+            )
         else:
             layer.take(key, value)
     return layer
 
 
-def mentions(path: str, word: str) -> bool:
+def may_contain(path: str, word: str) -> bool:
     """True if a file that cannot be parsed may contain `word`, also if the file cannot be read."""
     try:
-        return word.encode() in bytes_of(path)
+        return word.encode() in read_regular_file(path)
     except OSError:
         return True
 
@@ -207,26 +209,26 @@ def _take_label_budgets(document: dict[str, Any], layer: Layer, *, of_repository
         return
     tables = section.pop(spending.TABLE)
     if of_repository:
-        spending.refuse_in_repository(layer.complain, user_file())
+        spending.refuse_label_caps_in_repository(layer.add_problem, user_file_path())
     else:
-        layer.label_budgets = spending.read_label_budgets(tables, layer.complain)
+        layer.label_budgets = spending.read_label_budgets(tables, layer.add_problem)
 
 
 def _take_schedules(document: dict[str, Any], layer: Layer, *, of_repository: bool) -> None:
     if SCHEDULES in document:
-        repo = checkout_at(os.path.dirname(layer.place)) if of_repository else None
+        repo = find_checkout(os.path.dirname(layer.place)) if of_repository else None
         tables = document.pop(SCHEDULES)
-        layer.schedules = read_schedules(tables, layer.place, layer.lines, layer.complain_of_entry, repo)
+        layer.schedules = read_schedules(tables, layer.place, layer.lines, layer.add_entry_problem, repo)
 
 
 def _take_workflows(document: dict[str, Any], layer: Layer, *, of_repository: bool) -> None:
     if WORKFLOWS not in document:
         return
-    from holdfast.config.tables.workflows import needing_trust, read_workflows
+    from holdfast.config.tables.workflows import read_workflows, workflow_values_needing_trust
 
     layer.workflows = read_workflows(document.pop(WORKFLOWS), layer, of_repository=of_repository)
     if of_repository:
-        layer.trusted_tables |= needing_trust(layer.workflows)
+        layer.trusted_tables |= workflow_values_needing_trust(layer.workflows)
 
 
 def _document(data: bytes, layer: Layer) -> dict[str, Any]:
@@ -235,16 +237,16 @@ def _document(data: bytes, layer: Layer) -> dict[str, Any]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        layer.problems.append(Problem(layer.place, line, "cannot be read: it is not UTF-8 text"))
+        layer.problems.append(SettingProblem(layer.place, line, "cannot be read: it is not UTF-8 text"))
         return {}
     for number, row in enumerate(text.split("\n"), start=1):
         if row.count(".") > MOST_DOTS:
-            layer.problems.append(Problem(layer.place, number, "cannot be read: it is nested too deeply"))
+            layer.problems.append(SettingProblem(layer.place, number, "cannot be read: it is nested too deeply"))
             return {}
     try:
         document = tomllib.loads(text)
     except RecursionError:
-        layer.problems.append(Problem(layer.place, None, "cannot be read: it is nested too deeply"))
+        layer.problems.append(SettingProblem(layer.place, None, "cannot be read: it is nested too deeply"))
         return {}
     except ValueError as error:
         layer.problems.append(_syntax_problem(layer.place, text, str(error)))
@@ -253,19 +255,19 @@ def _document(data: bytes, layer: Layer) -> dict[str, Any]:
     return document
 
 
-def _syntax_problem(place: str, text: str, message: str) -> Problem:
+def _syntax_problem(place: str, text: str, message: str) -> SettingProblem:
     position = _POSITION.search(message)
     if position is not None:
         words = f"{message[: position.start()]} (column {position.group(2)})"
-        return Problem(place, int(position.group(1)), f"cannot be read as TOML: {words}")
+        return SettingProblem(place, int(position.group(1)), f"cannot be read as TOML: {words}")
     at_end = message.endswith(_AT_END)
     line = text.rstrip("\n").count("\n") + 1 if at_end else None
-    return Problem(place, line, f"cannot be read as TOML: {message.removesuffix(_AT_END)}")
+    return SettingProblem(place, line, f"cannot be read as TOML: {message.removesuffix(_AT_END)}")
 
 
 def _lines(text: str) -> dict[str, int]:
     try:
-        return {".".join(path): line for path, line in reversed(lines_of(text, numbered=True).items())}
+        return {".".join(path): line for path, line in reversed(find_key_lines(text, numbered=True).items())}
     except (
         ValueError,
         IndexError,
@@ -281,29 +283,29 @@ def _flatten(document: Mapping[str, Any], layer: Layer, prefix: str = "") -> Ite
         if key in SETTINGS:
             yield key, value
         elif key not in SECTIONS:
-            yield from _strangers(key, value, layer)
+            yield from _report_unknown_keys(key, value, layer)
         elif isinstance(value, dict):
             yield from _flatten(value, layer, f"{key}.")
         else:
             example = next(known for known in SETTINGS if known.startswith(f"{key}."))
-            layer.complain(key, f"'{key}' is a section of settings, such as '{example}', and cannot be set itself")
+            layer.add_problem(key, f"'{key}' is a section of settings, such as '{example}', and cannot be set itself")
 
 
-def _strangers(key: str, value: object, layer: Layer) -> Iterator[tuple[str, Any]]:
+def _report_unknown_keys(key: str, value: object, layer: Layer) -> Iterator[tuple[str, Any]]:
     """Record the problems of an unknown table. Each key in the table gets its own suggestion."""
-    table = _table_meant(key) if isinstance(value, dict | list) else None
+    table = _suggest_table(key) if isinstance(value, dict | list) else None
     if table is not None:
-        layer.complain(key, f"there is no section '{shown(key)}'; did you mean {table}?")
+        layer.add_problem(key, f"there is no section '{quote_wrong_value(key)}'; did you mean {table}?")
         return
-    if isinstance(value, dict) and value and key.count(".") < DEEPEST:
+    if isinstance(value, dict) and value and key.count(".") < MAX_KEY_PARTS:
         for name, inner in value.items():
-            yield from _strangers(f"{key}.{name}", inner, layer)
+            yield from _report_unknown_keys(f"{key}.{name}", inner, layer)
         return
     what = "section" if isinstance(value, dict) else "setting"
-    layer.complain(key, f"there is no {what} '{shown(key)}'{nearest(key, what)}")
+    layer.add_problem(key, f"there is no {what} '{quote_wrong_value(key)}'{suggest_setting(key, what)}")
 
 
-def _table_meant(key: str) -> str | None:
+def _suggest_table(key: str) -> str | None:
     """Return the header of the table that was probably meant, such as `[[worker]]`, or None."""
     import difflib
 
@@ -311,7 +313,7 @@ def _table_meant(key: str) -> str | None:
     return _TABLES[close[0]] if close else None
 
 
-def nearest(key: str, what: str = "setting") -> str:
+def suggest_setting(key: str, what: str = "setting") -> str:
     """Return the end of a message that suggests the key that was probably meant, or an empty text."""
     import difflib
 
@@ -325,5 +327,5 @@ def _wants_table(setting: Setting) -> bool:
     return isinstance(setting.default, dict)
 
 
-def _why_not_here(key: str, setting: Setting) -> str:
-    return f"'{key}' {setting.user_only}, so it is not taken from a repository's file. Put it into {user_file()}"
+def _explain_user_only(key: str, setting: Setting) -> str:
+    return f"'{key}' {setting.user_only}, so it is not taken from a repository's file. Put it into {user_file_path()}"

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from holdfast.base.units import parse_duration
-from holdfast.config.setting_type import OF_THE_SUPERVISOR, OF_YOUR_MONEY, Setting
-from holdfast.config.values import age, boolean, count, money
+from holdfast.config.setting_type import ABOUT_MONEY, OF_THE_SUPERVISOR, Setting
+from holdfast.config.values import WholeNumber, parse_age, parse_boolean, parse_money
 
 RECOVERY: dict[str, Setting] = {
-    "resume.max_attempts": Setting(3, count(0), "How often a paused task is resumed. 0: never."),
+    "resume.max_attempts": Setting(3, WholeNumber(0), "How often a paused task is resumed. 0: never."),
     "resume.enabled": Setting(
         True,
-        boolean,
+        parse_boolean,
         "true: a rate or usage limit pauses the task. false: it fails the task.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "resume.auto": Setting(
         True,
-        boolean,
+        parse_boolean,
         "true: a task that a limit paused resumes when the limit is over. false: an operator resumes it.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
@@ -40,7 +40,7 @@ RECOVERY: dict[str, Setting] = {
     ),
     "resume.reset_on_progress": Setting(
         False,
-        boolean,
+        parse_boolean,
         "true: a completed workflow stage gives back the resumes that were spent before it. false: they stay spent.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
@@ -53,7 +53,11 @@ RECOVERY: dict[str, Setting] = {
         reload=True,
     ),
     "crash.max_in_window": Setting(
-        3, count(1), "How many crashes within `crash.window` stop a task.", user_only=OF_THE_SUPERVISOR, reload=True
+        3,
+        WholeNumber(1),
+        "How many crashes within `crash.window` stop a task.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
     ),
     "crash.window": Setting(
         600.0,
@@ -64,7 +68,7 @@ RECOVERY: dict[str, Setting] = {
     ),
     "crash.auto_restart": Setting(
         False,
-        boolean,
+        parse_boolean,
         "true: a named worker whose agent crashed restarts, up to `crash.max_in_window`. false: an operator restarts "
         "it.",
         user_only=OF_THE_SUPERVISOR,
@@ -72,13 +76,13 @@ RECOVERY: dict[str, Setting] = {
     ),
     "crash.release_claims": Setting(
         True,
-        boolean,
+        parse_boolean,
         "true: any worker may take a task whose worker crashed. false: the task waits for that worker.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "retry.max": Setting(
-        3, count(0), "How often a timed-out or stuck task is retried.", user_only=OF_THE_SUPERVISOR, reload=True
+        3, WholeNumber(0), "How often a timed-out or stuck task is retried.", user_only=OF_THE_SUPERVISOR, reload=True
     ),
     "retry.base": Setting(
         1.0,
@@ -96,7 +100,7 @@ RECOVERY: dict[str, Setting] = {
     ),
     "breaker.failures": Setting(
         2,
-        count(0),
+        WholeNumber(0),
         "After this many failures of a provider in a row, its tasks are held and one goes first as a probe. 0: never.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
@@ -124,7 +128,7 @@ RECOVERY: dict[str, Setting] = {
     ),
     "near_limit.starts": Setting(
         1,
-        count(0),
+        WholeNumber(0),
         "How many agents may run at once on an account that is near its limit, of those started after the warning. "
         "0: the account is not slowed down.",
         user_only=OF_THE_SUPERVISOR,
@@ -132,7 +136,7 @@ RECOVERY: dict[str, Setting] = {
     ),
     "mass_death.agents": Setting(
         5,
-        count(0),
+        WholeNumber(0),
         "This many deaths within `mass_death.window`, of at least half of all agents, hold all tasks. 0: never.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
@@ -153,52 +157,52 @@ RECOVERY: dict[str, Setting] = {
     ),
     "lost.max": Setting(
         5,
-        count(0),
+        WholeNumber(0),
         "How often in a row a task may lose its keeper or its host.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "runs.max": Setting(
         12,
-        count(1),
+        WholeNumber(1),
         "Runs per task, whatever the retry budgets together would allow.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "budget.task_usd": Setting(
-        0.0, money, "Dollars that a task may cost, all of its runs together. 0: no limit.", user_only=OF_YOUR_MONEY
+        0.0, parse_money, "Dollars that a task may cost, all of its runs together. 0: no limit.", user_only=ABOUT_MONEY
     ),
     "budget.task_tokens": Setting(
         0,
-        count(0),
+        WholeNumber(0),
         "Tokens (input and output) that a task may use, all of its runs together. 0: no limit.",
-        user_only=OF_YOUR_MONEY,
+        user_only=ABOUT_MONEY,
     ),
     "budget.day_usd": Setting(
         0.0,
-        money,
+        parse_money,
         "Dollars that all tasks together may cost in any 24 hours. 0: no limit.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "budget.day_tokens": Setting(
         0,
-        count(0),
+        WholeNumber(0),
         "Tokens that all tasks together may use in any 24 hours. 0: no limit.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "subtasks.max_depth": Setting(
         3,
-        count(0),
+        WholeNumber(0),
         "How many levels of subtasks a task may have below it. 0 forbids subtasks. The topmost task's value counts.",
     ),
     "subtasks.max": Setting(
-        50, count(0), "How many subtasks a task may have on all levels together, ended ones included."
+        50, WholeNumber(0), "How many subtasks a task may have on all levels together, ended ones included."
     ),
     "retention.crashes": Setting(
         180 * 86400.0,
-        age,
+        parse_age,
         "The history of crashes is kept for this long, also for deleted tasks. `forever` keeps it.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
@@ -212,6 +216,6 @@ RECOVERY: dict[str, Setting] = {
         reload=True,
     ),
     "checkpoint.keep": Setting(
-        5, count(1), "How many checkpoints of a task are kept.", user_only=OF_THE_SUPERVISOR, reload=True
+        5, WholeNumber(1), "How many checkpoints of a task are kept.", user_only=OF_THE_SUPERVISOR, reload=True
     ),
 }

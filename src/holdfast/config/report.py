@@ -12,34 +12,34 @@ from holdfast.base.errors import HoldfastError
 from holdfast.config.env_variables import strangers
 from holdfast.config.layers import (
     Config,
-    merge,
-    nobody_works,
-    problems_of,
+    find_missing_workers,
+    list_problems,
+    merge_layers,
     read_layers,
     withhold_schedules,
     withhold_untrusted,
 )
-from holdfast.config.problems import Problem
-from holdfast.config.read_file import Layer, read_file, repo_file
+from holdfast.config.problems import SettingProblem
+from holdfast.config.read_file import Layer, read_settings_file, repo_file_path
 from holdfast.config.tables.accounts import holds_secrets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Survey:
+class SettingsReport:
     """The files, values, mistakes and warnings of the settings in effect."""
 
     files: tuple[Layer, ...]  # the user's file, then the repository's file if there is one
     config: Config  # the settings without the values that have mistakes
-    problems: tuple[Problem, ...]
+    problems: tuple[SettingProblem, ...]
     withheld: tuple[str, ...]  # keys of the repository's file that need trust and are not trusted
     strangers: dict[str, str]  # unknown HOLDFAST_ variable → the one that was probably meant
     warnings: tuple[str, ...]
 
 
-def survey(repo: str | None, home: str) -> Survey:
+def report_settings(repo: str | None, home: str) -> SettingsReport:
     layers = read_layers(repo)
     files = layers[: 1 if repo is None else 2]
-    problems = problems_of(layers)
+    problems = list_problems(layers)
     withheld: list[str] = []
     unscheduled: list[str] = []
     if repo is not None:
@@ -47,12 +47,12 @@ def survey(repo: str | None, home: str) -> Survey:
             withheld = withhold_untrusted(files[1], repo, home)
             unscheduled = withhold_schedules(files[1], repo, home)
         except HoldfastError as error:
-            problems.append(Problem(files[1].place, None, str(error)))
-    unknown, config = strangers(), merge(layers)
-    nobody = nobody_works(config)
+            problems.append(SettingProblem(files[1].place, None, str(error)))
+    unknown, config = strangers(), merge_layers(layers)
+    nobody = find_missing_workers(config)
     if nobody is not None:
         problems.append(nobody)
-    return Survey(
+    return SettingsReport(
         files=tuple(files),
         config=config,
         problems=tuple(problems),
@@ -66,7 +66,7 @@ def _warnings(files: list[Layer], withheld: list[str], unscheduled: list[str], u
     found = []
     if "HOLDFAST_CONFIG" in os.environ and not files[0].exists:
         found.append(f"HOLDFAST_CONFIG names {files[0].place}, which does not exist. The defaults apply.")
-    if holds_secrets(files[0].accounts) and _is_open(files[0].place):
+    if holds_secrets(files[0].accounts) and _is_readable_by_others(files[0].place):
         found.append(
             f"{files[0].place} contains keys of accounts and can be read by others: `chmod 600` it, or write "
             '"env:NAME" or "file:PATH" instead of the keys.'
@@ -103,7 +103,7 @@ def _unknown_workflows(layer: Layer, users: Layer) -> list[str]:
     found = []
     for schedule in asked:
         name = str(schedule.task["workflow"])
-        own = read_file(repo_file(schedule.repo), of_repository=True).workflows
+        own = read_settings_file(repo_file_path(schedule.repo), of_repository=True).workflows
         known = (*BUILT_IN, *users.workflows, *own)
         if name not in known:
             found.append(
@@ -113,7 +113,7 @@ def _unknown_workflows(layer: Layer, users: Layer) -> list[str]:
     return found
 
 
-def _is_open(path: str) -> bool:
+def _is_readable_by_others(path: str) -> bool:
     try:
         return bool(os.stat(path).st_mode & 0o044)
     except OSError:

@@ -8,13 +8,13 @@ from holdfast.config.layers import Config
 
 if TYPE_CHECKING:  # `show` and `why` need only one of these, and have to start fast
     from holdfast.core.dispatch.holds import HoldRules
-    from holdfast.core.dispatch.spending_caps import Caps
-    from holdfast.core.dispatch.workers import Staff
+    from holdfast.core.dispatch.spending_caps import SharedCaps
+    from holdfast.core.dispatch.workers import WorkerList
     from holdfast.core.runs.intervals import CheckpointRules
-    from holdfast.core.runs.retry_budgets import Limits
+    from holdfast.core.runs.retry_budgets import RetryLimits
 
 
-def hold_rules_of(settings: Config) -> HoldRules:
+def hold_rules_from_settings(settings: Config) -> HoldRules:
     from holdfast.core.dispatch.holds import HoldRules
 
     return HoldRules(
@@ -29,10 +29,10 @@ def hold_rules_of(settings: Config) -> HoldRules:
     )
 
 
-def limits_of(settings: Config) -> Limits:
-    from holdfast.core.runs.retry_budgets import Limits
+def retry_limits_from_settings(settings: Config) -> RetryLimits:
+    from holdfast.core.runs.retry_budgets import RetryLimits
 
-    return Limits(
+    return RetryLimits(
         runs=settings["runs.max"],
         crash=settings["crash.max_in_window"],
         crash_window=settings["crash.window"],
@@ -42,7 +42,7 @@ def limits_of(settings: Config) -> Limits:
         outage=settings["outage.max"],
         outage_base=settings["breaker.hold"],
         default_hold=settings["resume.default_hold"],
-        caps=caps_of(settings),
+        caps=caps_from_settings(settings),
         auto_resume=settings["resume.auto"],
         resume_enabled=settings["resume.enabled"],
         resume_jitter=settings["resume.jitter"],
@@ -51,19 +51,19 @@ def limits_of(settings: Config) -> Limits:
     )
 
 
-def caps_of(settings: Config) -> Caps:
+def caps_from_settings(settings: Config) -> SharedCaps:
     """Return the spending caps that tasks share: per day and per label."""
-    from holdfast.core.dispatch.spending_caps import Cap, Caps
+    from holdfast.core.dispatch.spending_caps import SharedCaps, SpendingCap
 
-    day = Cap(usd=settings["budget.day_usd"] or None, tokens=settings["budget.day_tokens"] or None)
-    return Caps(day=day, labels=settings.label_budgets)
+    day = SpendingCap(usd=settings["budget.day_usd"] or None, tokens=settings["budget.day_tokens"] or None)
+    return SharedCaps(day=day, labels=settings.label_budgets)
 
 
-def staff_of(settings: Config) -> Staff:
+def workers_from_settings(settings: Config) -> WorkerList:
     from holdfast.core.dispatch.terms import Lane
-    from holdfast.core.dispatch.workers import Staff, Worker
+    from holdfast.core.dispatch.workers import Worker, WorkerList
 
-    return Staff(
+    return WorkerList(
         workers=tuple(
             Worker(
                 lane=Lane(name=table.name, agent=table.agent, account=table.account, labels=table.labels),
@@ -75,7 +75,7 @@ def staff_of(settings: Config) -> Staff:
     )
 
 
-def checkpoint_rules_of(settings: Config) -> CheckpointRules:
+def checkpoint_rules_from_settings(settings: Config) -> CheckpointRules:
     from holdfast.core.runs.intervals import CheckpointRules
 
     return CheckpointRules(every=settings["checkpoint.every"], keep=settings["checkpoint.keep"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.base.errors import HoldfastError
-from holdfast.config.read_file import Layer, mentions, read_file, repo_file, user_file
+from holdfast.config.read_file import Layer, may_contain, read_settings_file, repo_file_path, user_file_path
 from holdfast.config.tables.schedules import SECTION, trust_values
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Files:
+class ScheduleFiles:
     """Schedules, problems and layers by file.
 
     A file with a problem keeps its earlier schedules, unless the file is in `schedules` too. That is the case if trust
@@ -31,24 +31,26 @@ class Files:
     absent: Sequence[str] = ()  # files of repositories that do not exist
 
 
-def stamp_of(home: str, repos: Sequence[str]) -> object:
+def fingerprint_files(home: str, repos: Sequence[str]) -> object:
     """Return a value that differs after every change of one of the files or of the trust record."""
-    return tuple(_stamp(path) for path in (user_file(), os.path.join(home, "trust.json"), *map(repo_file, repos)))
+    return tuple(
+        _stamp(path) for path in (user_file_path(), os.path.join(home, "trust.json"), *map(repo_file_path, repos))
+    )
 
 
-def read_timetable(home: str, repos: Sequence[str]) -> Files:
+def read_schedule_files(home: str, repos: Sequence[str]) -> ScheduleFiles:
     schedules: dict[str, tuple[Schedule, ...]] = {}
     problems: dict[str, str] = {}
     layers: dict[str, Layer] = {}
     absent: list[str] = []
-    users = read_file(user_file(), of_repository=False)
-    _judge(users, None, home, schedules, problems, layers)
+    users = read_settings_file(user_file_path(), of_repository=False)
+    _sort_layer(users, None, home, schedules, problems, layers)
     taken = {schedule.key for schedule in users.schedules}
     for repo in repos:
         if not os.path.isdir(repo):
-            absent.append(repo_file(repo))
+            absent.append(repo_file_path(repo))
             continue
-        layer = read_file(repo_file(repo), of_repository=True)
+        layer = read_settings_file(repo_file_path(repo), of_repository=True)
         twice = next((schedule for schedule in layer.schedules if schedule.key in taken), None)
         if twice is not None and not layer.problems:
             problems[layer.place] = (
@@ -57,11 +59,11 @@ def read_timetable(home: str, repos: Sequence[str]) -> Files:
             )
             layers[layer.place] = layer
         else:
-            _judge(layer, repo, home, schedules, problems, layers)
-    return Files(schedules=schedules, problems=problems, layers=layers, absent=absent)
+            _sort_layer(layer, repo, home, schedules, problems, layers)
+    return ScheduleFiles(schedules=schedules, problems=problems, layers=layers, absent=absent)
 
 
-def _judge(
+def _sort_layer(
     layer: Layer,
     repo: str | None,
     home: str,
@@ -70,8 +72,8 @@ def _judge(
     layers: dict[str, Layer],
 ) -> None:
     if layer.problems:
-        if mentions(layer.place, SECTION):
-            problems[layer.place] = _told(layer)
+        if may_contain(layer.place, SECTION):
+            problems[layer.place] = _format_problems(layer)
         else:
             schedules[layer.place] = ()  # none of its mistakes can be about schedules
         return
@@ -94,11 +96,11 @@ def _trust(home: str, repo: str, layer: Layer) -> tuple[bool, bool]:
     """Return whether the schedules of a file are trusted as they are, and whether trust was ever given for some."""
     from holdfast.config import trust
 
-    record = trust.trusted(home).get(os.path.realpath(repo))
-    return trust.is_trusted_with(home, repo, trust_values(layer.schedules)), "schedules" in (record or {})
+    record = trust.read_trust_records(home).get(os.path.realpath(repo))
+    return trust.are_schedules_trusted(home, repo, trust_values(layer.schedules)), "schedules" in (record or {})
 
 
-def _told(layer: Layer) -> str:
+def _format_problems(layer: Layer) -> str:
     more = len(layer.problems) - 1
     rest = f" (and {more} more: `holdfast config check` lists all)" if more else ""
     return f"{layer.problems[0]}{rest}"

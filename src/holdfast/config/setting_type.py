@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.config.values import Parser
 
 DANGEROUS = "could run commands or show secrets"
-OF_YOUR_MONEY = "is about your money"
+ABOUT_MONEY = "is about your money"
 OF_THE_SUPERVISOR = "is a setting of the supervisor, not of a task"
 
 
@@ -27,6 +27,6 @@ class Setting:
         return self.user_only == DANGEROUS
 
     @property
-    def is_for_repositories(self) -> bool:
+    def may_be_in_repository(self) -> bool:
         """True if a repository's file may set the key, at least once the file is trusted."""
         return not self.user_only or self.needs_trust

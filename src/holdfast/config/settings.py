@@ -13,7 +13,18 @@ from holdfast.config.recovery_settings import RECOVERY
 from holdfast.config.setting_type import DANGEROUS as DANGEROUS
 from holdfast.config.setting_type import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.setting_type import Setting as Setting
-from holdfast.config.values import age, boolean, count, one_of, pairs, program, text, variable_patterns, words, write
+from holdfast.config.values import (
+    OneOf,
+    WholeNumber,
+    parse_age,
+    parse_boolean,
+    parse_pairs,
+    parse_program,
+    parse_text,
+    parse_words,
+    variable_patterns,
+    write_toml,
+)
 from holdfast.core.task_settings import GIB, MIB
 
 # Modules of `agents/` that run a real CLI. This is the only place that registers them (docs/howto/add-an-agent.md).
@@ -31,24 +42,27 @@ STRATEGIES = ("worktree", "clone", "container", "directory", "directory:copy", "
 SETTINGS: dict[str, Setting] = {
     "agents": Setting(
         4,
-        count(0),
+        WholeNumber(0),
         "How many agents run at once, not counting those of named workers (`[[worker]]`). 0 needs at least one worker.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
-    "agent": Setting("", text, "The default agent, for tasks that do not name one."),
-    "command.argv": Setting([], words, "The command that the `command` agent runs.", user_only=DANGEROUS),
+    "agent": Setting("", parse_text, "The default agent, for tasks that do not name one."),
+    "command.argv": Setting([], parse_words, "The command that the `command` agent runs.", user_only=DANGEROUS),
     **{
         key: setting
         for name in CLI_AGENTS
         for key, setting in (
-            (f"{name}.binary", Setting("", program, f"The {name} CLI. Empty: found in PATH.", user_only=DANGEROUS)),
-            (f"{name}.model", Setting("", text, f"The model of {name} tasks. Empty: the CLI's own choice.")),
+            (
+                f"{name}.binary",
+                Setting("", parse_program, f"The {name} CLI. Empty: found in PATH.", user_only=DANGEROUS),
+            ),
+            (f"{name}.model", Setting("", parse_text, f"The model of {name} tasks. Empty: the CLI's own choice.")),
             (
                 f"{name}.account",
                 Setting(
                     "auto",
-                    text,
+                    parse_text,
                     f"The account of {name} tasks (`[accounts.{name}.NAME]`). `auto`: Holdfast chooses one.",
                     user_only=DANGEROUS,
                 ),
@@ -57,61 +71,74 @@ SETTINGS: dict[str, Setting] = {
     },
     "permissions.mode": Setting(
         "edit",
-        one_of("read", "edit", "full"),
+        OneOf("read", "edit", "full"),
         "What agents may do without asking. `read`: change nothing. `edit`: change files of their workspace. `full`: "
         "everything that you may do.",
         user_only=DANGEROUS,
     ),
     "permissions.sandbox": Setting(
         False,
-        boolean,
+        parse_boolean,
         "true: this machine is disposable, so agents may have `full` permissions even as root. The variable "
         "IS_SANDBOX=1 does the same.",
         user_only=DANGEROUS,
     ),
-    "workspace.strategy": Setting("worktree", one_of(*STRATEGIES), "The kind of workspace that agents work in."),
+    "workspace.strategy": Setting("worktree", OneOf(*STRATEGIES), "The kind of workspace that agents work in."),
     "workspace.cleanup_on_complete": Setting(
-        True, boolean, "true: the workspace of a completed task is removed. false: it stays, also after a failure."
+        True,
+        parse_boolean,
+        "true: the workspace of a completed task is removed. false: it stays, also after a failure.",
     ),
     "workspace.preserve_on_failure": Setting(
-        False, boolean, "true: the workspace of a failed task is preserved. false: it is removed."
+        False, parse_boolean, "true: the workspace of a failed task is preserved. false: it is removed."
     ),
     "workspace.worktree.preserve_on_failure": Setting(
-        None, boolean, "The same as `workspace.preserve_on_failure`, for worktrees only. Unset: that setting decides."
+        None,
+        parse_boolean,
+        "The same as `workspace.preserve_on_failure`, for worktrees only. Unset: that setting decides.",
     ),
     "workspace.directory.preserve_on_failure": Setting(
-        None, boolean, "The same as `workspace.preserve_on_failure`, for directories only. Unset: that setting decides."
+        None,
+        parse_boolean,
+        "The same as `workspace.preserve_on_failure`, for directories only. Unset: that setting decides.",
     ),
     "workspace.clone.preserve_on_failure": Setting(
-        None, boolean, "The same as `workspace.preserve_on_failure`, for clones only. Unset: that setting decides."
+        None,
+        parse_boolean,
+        "The same as `workspace.preserve_on_failure`, for clones only. Unset: that setting decides.",
     ),
     "workspace.container.preserve_on_failure": Setting(
-        None, boolean, "The same as `workspace.preserve_on_failure`, for containers only. Unset: that setting decides."
+        None,
+        parse_boolean,
+        "The same as `workspace.preserve_on_failure`, for containers only. Unset: that setting decides.",
     ),
     "workspace.preserve_ttl": Setting(
-        7 * 86400.0, age, "A preserved workspace is salvaged and removed after this long. `forever` keeps it."
+        7 * 86400.0, parse_age, "A preserved workspace is salvaged and removed after this long. `forever` keeps it."
     ),
     "workspace.setup": Setting(
-        [], words, "Shell commands that set up a new workspace before its first agent starts.", user_only=DANGEROUS
+        [],
+        parse_words,
+        "Shell commands that set up a new workspace before its first agent starts.",
+        user_only=DANGEROUS,
     ),
     "workspace.setup_timeout": Setting(600.0, parse_duration, "How long each setup or teardown command may take."),
     "workspace.teardown": Setting(
-        [], words, "Shell commands that run in a workspace before it is removed.", user_only=DANGEROUS
+        [], parse_words, "Shell commands that run in a workspace before it is removed.", user_only=DANGEROUS
     ),
     "workspace.copy": Setting(
         [],
-        words,
+        parse_words,
         "Files of the checkout (patterns) that git does not track, copied into new workspaces.",
         user_only=DANGEROUS,
     ),
     "workspace.commit_leftovers": Setting(
         "all",
-        one_of("all", "tracked", "none"),
+        OneOf("all", "tracked", "none"),
         "Which uncommitted changes of a successful agent are committed to its branch.",
     ),
     "gate.command": Setting(
         "",
-        text,
+        parse_text,
         "The command that decides whether work is good, such as `make test`. For workflow stages with `gate = true`.",
         user_only=DANGEROUS,
     ),
@@ -119,28 +146,31 @@ SETTINGS: dict[str, Setting] = {
         512 * MIB, parse_size, "A workspace with more unsaved bytes than this is preserved instead of salvaged."
     ),
     "salvage.max_files": Setting(
-        50_000, count(1), "A workspace with more unsaved files than this is preserved instead of salvaged."
+        50_000, WholeNumber(1), "A workspace with more unsaved files than this is preserved instead of salvaged."
     ),
-    "salvage.ignored": Setting([], words, "Files (patterns) that are salvaged although git ignores them."),
+    "salvage.ignored": Setting([], parse_words, "Files (patterns) that are salvaged although git ignores them."),
     "salvage.keep": Setting(
         90 * 86400.0,
-        age,
+        parse_age,
         "Salvaged work is deleted after this long. `forever` keeps it.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
-    "container.image": Setting("", text, "The image of tasks that work in a container.", user_only=DANGEROUS),
+    "container.image": Setting("", parse_text, "The image of tasks that work in a container.", user_only=DANGEROUS),
     "container.engine": Setting(
-        "", text, "The engine's socket. Empty: $DOCKER_HOST, else the usual paths.", user_only=DANGEROUS
+        "", parse_text, "The engine's socket. Empty: $DOCKER_HOST, else the usual paths.", user_only=DANGEROUS
     ),
     "container.network": Setting(
         "bridge",
-        text,
+        parse_text,
         "The container's network: `none`, `bridge`, `host`, or a network of the engine.",
         user_only=DANGEROUS,
     ),
     "container.user": Setting(
-        "", text, "UID:GID in the container. Empty: yours, so that root does not own the files.", user_only=DANGEROUS
+        "",
+        parse_text,
+        "UID:GID in the container. Empty: yours, so that root does not own the files.",
+        user_only=DANGEROUS,
     ),
     "disk.floor": Setting(
         1 * GIB,
@@ -158,43 +188,53 @@ SETTINGS: dict[str, Setting] = {
     ),
     "health.stuck_after": Setting(
         300.0,
-        age,
+        parse_age,
         "A run without any sign of life is stuck after this long. `forever` switches the check off. Unset: 10 m for "
         "CLIs that print an answer only when it is complete (codex, opencode, qwen, copilot, aider).",
     ),
     "health.tool_silence": Setting(
-        2700.0, age, "A run whose agent waits for a tool, without any sign of life, is stuck after at most this long."
+        2700.0,
+        parse_age,
+        "A run whose agent waits for a tool, without any sign of life, is stuck after at most this long.",
     ),
-    "health.startup_timeout": Setting(300.0, age, "A run that never showed a sign of life is ended after this long."),
+    "health.startup_timeout": Setting(
+        300.0, parse_age, "A run that never showed a sign of life is ended after this long."
+    ),
     "health.on_stuck": Setting(
-        "kill", one_of("kill", "notify"), "`kill`: a stuck or looping run is ended. `notify`: only an alert is raised."
+        "kill", OneOf("kill", "notify"), "`kill`: a stuck or looping run is ended. `notify`: only an alert is raised."
     ),
     "health.loop_steps": Setting(
-        50, count(0), "A run loops after this many events without progress. 0 switches the check off."
+        50, WholeNumber(0), "A run loops after this many events without progress. 0 switches the check off."
     ),
     "health.doomed_after": Setting(
-        15.0, age, "A run that goes on after a fatal error is ended after this long. `forever` switches the check off."
+        15.0,
+        parse_age,
+        "A run that goes on after a fatal error is ended after this long. `forever` switches the check off.",
     ),
     "health.retry_patience": Setting(
-        90.0, age, "A run that only retries, without any progress, is ended after this long. Holdfast waits instead."
+        90.0,
+        parse_age,
+        "A run that only retries, without any progress, is ended after this long. Holdfast waits instead.",
     ),
     "health.claim_grace": Setting(30.0, parse_duration, "How long an agent has to exit after it reported its result."),
     "health.adaptive_timeout": Setting(
         False,
-        boolean,
+        parse_boolean,
         "true: the timeout is 1.5 × the mean of earlier runs of the same kind, from five runs on. false: it is "
         "the task's own timeout.",
     ),
     "health.adaptive_floor": Setting(600.0, parse_duration, "An adaptive timeout is never shorter than this."),
     "processes.cgroup": Setting(
         "auto",
-        one_of("auto", "off"),
+        OneOf("auto", "off"),
         "`auto`: each run has its own cgroup, where this user may create one. `off`: none has.",
         user_only=OF_THE_SUPERVISOR,
     ),
     "limits.memory": Setting(0, parse_size, "Memory of a run's whole process tree. 0: no limit."),
-    "limits.processes": Setting(0, count(0), "Processes and threads of a run's process tree. 0: no limit."),
-    "limits.cpu_weight": Setting(0, count(0), "Share of the CPU under contention, 1 to 10000. 0 leaves it at 100."),
+    "limits.processes": Setting(0, WholeNumber(0), "Processes and threads of a run's process tree. 0: no limit."),
+    "limits.cpu_weight": Setting(
+        0, WholeNumber(0), "Share of the CPU under contention, 1 to 10000. 0 leaves it at 100."
+    ),
     "limits.output": Setting(2 * GIB, parse_size, "A run that writes more output than this is ended. 0: no limit."),
     "limits.output_kept": Setting(
         64 * MIB, parse_size, "How much of the end of each output file stays on disk, in addition to its first MiB."
@@ -208,14 +248,14 @@ SETTINGS: dict[str, Setting] = {
     ),
     "pressure.max_load": Setting(
         0,
-        count(0),
+        WholeNumber(0),
         "No agent starts while the load average per core is above this. 0 switches the check off.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "pressure.max_stall": Setting(
         0,
-        count(0),
+        WholeNumber(0),
         "No agent starts while processes waited for memory in more than this percentage of the last ten seconds "
         "(`some avg10` of /proc/pressure/memory). 0 switches the check off.",
         user_only=OF_THE_SUPERVISOR,
@@ -226,21 +266,21 @@ SETTINGS: dict[str, Setting] = {
     **NOTIFY,
     "retention.events": Setting(
         30 * 86400.0,
-        age,
+        parse_age,
         "Events of finished tasks are deleted after this long. `forever` keeps them. How a task ended stays recorded.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "retention.runs": Setting(
         14 * 86400.0,
-        age,
+        parse_age,
         "Run directories (agents' output) of finished tasks are deleted after this long.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "retention.tasks": Setting(
         90 * 86400.0,
-        age,
+        parse_age,
         "Finished tasks without a branch, saved work or a workspace are deleted after this long.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
@@ -253,23 +293,25 @@ SETTINGS: dict[str, Setting] = {
         reload=True,
     ),
     "top.bell": Setting(
-        False, boolean, "true: `holdfast top` rings the terminal's bell once per critical alert. false: it does not."
+        False,
+        parse_boolean,
+        "true: `holdfast top` rings the terminal's bell once per critical alert. false: it does not.",
     ),
     "env.pass": Setting(
         [], variable_patterns, "More environment variables that agents may see (patterns).", user_only=DANGEROUS
     ),
-    "env.set": Setting({}, pairs, "Environment variables set for agents.", user_only=DANGEROUS),
+    "env.set": Setting({}, parse_pairs, "Environment variables set for agents.", user_only=DANGEROUS),
 }
 
 SECTIONS = frozenset(key[:cut] for key in SETTINGS for cut in range(len(key)) if key[cut] == ".")
 
 
-def variable_of(key: str) -> str:
+def variable_name(key: str) -> str:
     """Return the environment variable of a setting: HOLDFAST_WORKSPACE_STRATEGY for workspace.strategy."""
     return f"HOLDFAST_{key.replace('.', '_').upper()}"
 
 
-def masked(key: str, value: Any) -> Any:
+def mask_secrets(key: str, value: Any) -> Any:
     """Return the part of a value that logs and screens may show, without its secrets."""
     if key == "env.set":
         return dict.fromkeys(value, "…")
@@ -278,6 +320,6 @@ def masked(key: str, value: Any) -> Any:
     return without_path(value) if key == "notify.webhook" else value
 
 
-def shown(key: str, value: Any) -> str:
+def format_value(key: str, value: Any) -> str:
     """Return a value as TOML, as a file of settings has it."""
-    return "unset" if value is None else write(SETTINGS[key].parse, value)
+    return "unset" if value is None else write_toml(SETTINGS[key].parse, value)

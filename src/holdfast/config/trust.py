@@ -29,26 +29,26 @@ def dangerous_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in sorted(values.items()) if SETTINGS[key].needs_trust and value}
 
 
-def digest(dangerous: Mapping[str, Any]) -> str:
+def digest_values(dangerous: Mapping[str, Any]) -> str:
     canonical = json.dumps(dangerous, sort_keys=True, separators=(",", ":"))
     return sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_trusted(home: str, repo: str, dangerous: Mapping[str, Any]) -> bool:
-    record = trusted(home).get(os.path.realpath(repo))
-    return record is not None and record.get("sha256") == digest(dangerous)
+    record = read_trust_records(home).get(os.path.realpath(repo))
+    return record is not None and record.get("sha256") == digest_values(dangerous)
 
 
-def is_trusted_with(home: str, repo: str, schedules: Mapping[str, Any]) -> bool:
+def are_schedules_trusted(home: str, repo: str, schedules: Mapping[str, Any]) -> bool:
     """True if exactly these schedules of a repository's file are trusted to add tasks.
 
     Schedules have a digest of their own: a changed schedule must not block a task that a person adds by hand.
     """
-    record = trusted(home).get(os.path.realpath(repo))
-    return not schedules or (record is not None and record.get("schedules") == digest(schedules))
+    record = read_trust_records(home).get(os.path.realpath(repo))
+    return not schedules or (record is not None and record.get("schedules") == digest_values(schedules))
 
 
-def trusted(home: str) -> dict[str, Record]:
+def read_trust_records(home: str) -> dict[str, Record]:
     """Return all records by path. Raise Unavailable if the file cannot be understood: then nothing is trusted."""
     path = os.path.join(home, NAME)
     try:
@@ -64,7 +64,7 @@ def trusted(home: str) -> dict[str, Record]:
     return records
 
 
-def give(
+def record_trust(
     home: str,
     repo: str,
     dangerous: Mapping[str, Any],
@@ -74,29 +74,29 @@ def give(
     schedules: Mapping[str, Any] | None = None,
 ) -> None:
     """Record trust in `repo` for exactly these values and these schedules."""
-    record = {"sha256": digest(dangerous), "keys": [*dangerous, *(schedules or {})], "by": by, "at": at}
+    record = {"sha256": digest_values(dangerous), "keys": [*dangerous, *(schedules or {})], "by": by, "at": at}
     if schedules:
-        record["schedules"] = digest(schedules)
+        record["schedules"] = digest_values(schedules)
     ensure_home(home)
-    with _turn(home):
-        records = trusted(home)
+    with _lock_record(home):
+        records = read_trust_records(home)
         records[os.path.realpath(repo)] = record
         _write(home, records)
 
 
-def revoke(home: str, repo: str) -> bool:
+def revoke_trust(home: str, repo: str) -> bool:
     """Remove the trust in `repo`. Return False if there was none."""
-    if os.path.realpath(repo) not in trusted(home):
+    if os.path.realpath(repo) not in read_trust_records(home):
         return False
-    with _turn(home):
-        records = trusted(home)
+    with _lock_record(home):
+        records = read_trust_records(home)
         gone = records.pop(os.path.realpath(repo), None)
         _write(home, records)
     return gone is not None
 
 
 @contextlib.contextmanager
-def _turn(home: str) -> Iterator[None]:
+def _lock_record(home: str) -> Iterator[None]:
     """Hold the lock of the trust record. Without it, two processes that write at once would lose one change."""
     path = os.path.join(home, f"{NAME}.lock")
     try:

@@ -25,57 +25,58 @@ _LONGEST_SHOWN = 60
 Parser = Callable[[Any], Any]
 
 
-def shown(value: object) -> str:
+def quote_wrong_value(value: object) -> str:
     """Return a wrong value as messages quote it: short and on one line."""
     flat = " ".join(str(value).split())
     return flat if len(flat) <= _LONGEST_SHOWN else flat[: _LONGEST_SHOWN - 1] + "…"
 
 
-def boolean(value: object) -> bool:
+def parse_boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
     if str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
-    raise ValueError(f"'{shown(value)}' is neither true nor false")
+    raise ValueError(f"'{quote_wrong_value(value)}' is neither true nor false")
 
 
-def text(value: object) -> str:
+def parse_text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"'{shown(value)}' is not text; write it in quotes")
+        raise ValueError(f"'{quote_wrong_value(value)}' is not text; write it in quotes")
     return _checked(value)
 
 
-def program(value: object) -> str:
+def parse_program(value: object) -> str:
     """Parse the name or the path of a program. `~` is the user's home, as in a shell."""
-    return os.path.expanduser(text(value))
+    return os.path.expanduser(parse_text(value))
 
 
-def expanded(argv: list[str]) -> list[str]:
+def expand_program(argv: list[str]) -> list[str]:
     """Return a command line with `~` at the beginning of its program replaced by the user's home."""
     return [os.path.expanduser(argv[0]), *argv[1:]] if argv else []
 
 
-def words(value: object) -> list[str]:
+def parse_words(value: object) -> list[str]:
     """Parse a list of texts. The text of a variable is split as a shell would split it."""
     if isinstance(value, str):
         return [_checked(word) for word in _split(value)]
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return [_checked(word) for word in value]
-    raise ValueError(f'\'{shown(value)}\' is not a list of texts, like ["one", "two"]')
+    raise ValueError(f'\'{quote_wrong_value(value)}\' is not a list of texts, like ["one", "two"]')
 
 
 def variable_patterns(value: object) -> list[str]:
     """Patterns of variables' names, as `words` has them. The supervisor's own variables are not passed on."""
-    patterns = words(value)
+    patterns = parse_words(value)
     for pattern in patterns:
         if pattern.startswith(OWN_VARIABLES):
             raise ValueError(
-                f"'{shown(pattern)}' means variables of Holdfast itself; agents get only those that it makes for them"
+                f"'{quote_wrong_value(pattern)}' means variables of Holdfast itself; "
+                "agents get only those that it makes for them"
             )
     return patterns
 
 
-def pairs(value: object) -> dict[str, str]:
+def parse_pairs(value: object) -> dict[str, str]:
     """Parse a table of texts. The text of a variable is a list of NAME=VALUE words."""
     if isinstance(value, str):
         found = [word.partition("=") for word in _split(value)]
@@ -83,32 +84,34 @@ def pairs(value: object) -> dict[str, str]:
             raise ValueError("it is written NAME=VALUE NAME=VALUE …")
         value = {name: word for name, _separator, word in found}
     if not isinstance(value, dict) or not all(isinstance(entry, str) for entry in value.values()):
-        raise ValueError(f"'{shown(value)}' is not a table of texts, like {{ NAME = \"value\" }}")
+        raise ValueError(f"'{quote_wrong_value(value)}' is not a table of texts, like {{ NAME = \"value\" }}")
     for name in value:
         if not name or "=" in name:
-            raise ValueError(f"'{shown(name)}' cannot be the name of an environment variable")
+            raise ValueError(f"'{quote_wrong_value(name)}' cannot be the name of an environment variable")
         if name.startswith(OWN_VARIABLES):
-            raise ValueError(f"{shown(name)} is a variable of Holdfast itself, and cannot be set for agents")
+            raise ValueError(
+                f"{quote_wrong_value(name)} is a variable of Holdfast itself, and cannot be set for agents"
+            )
     return {_checked(name): _checked(word) for name, word in value.items()}
 
 
-def age(value: object) -> float:
+def parse_age(value: object) -> float:
     """Parse a duration or `forever`."""
     return math.inf if value == FOREVER else parse_duration(value)
 
 
-def money(value: object) -> float:
+def parse_money(value: object) -> float:
     """Parse an amount of dollars. 0 means that no amount is set."""
     try:
         amount = float(str(value).removeprefix("$")) if not isinstance(value, bool) else -1.0
     except ValueError:
         amount = -1.0
     if not 0 <= amount <= BIGGEST_NUMBER:  # also false for NaN
-        raise ValueError(f"'{shown(value)}' is not an amount of dollars, like 5 or 0.25")
+        raise ValueError(f"'{quote_wrong_value(value)}' is not an amount of dollars, like 5 or 0.25")
     return amount
 
 
-class count:  # lower case: it reads as a function in the table of settings
+class WholeNumber:  # lower case: it reads as a function in the table of settings
     """A parser for a whole number of at least `least`."""
 
     def __init__(self, least: int) -> None:
@@ -117,13 +120,13 @@ class count:  # lower case: it reads as a function in the table of settings
     def __call__(self, value: object) -> int:
         word = str(value)
         if isinstance(value, bool) or not (word.isascii() and word.isdigit()) or int(word[:20]) < self.least:
-            raise ValueError(f"'{shown(value)}' is not a whole number of at least {self.least}")
+            raise ValueError(f"'{quote_wrong_value(value)}' is not a whole number of at least {self.least}")
         if int(word[:20]) > BIGGEST_NUMBER:
-            raise ValueError(f"'{shown(value)}' is larger than {BIGGEST_NUMBER}")
+            raise ValueError(f"'{quote_wrong_value(value)}' is larger than {BIGGEST_NUMBER}")
         return int(word)
 
 
-class one_of:  # lower case: see `count`
+class OneOf:  # lower case: see `count`
     """A parser for one of a few words."""
 
     def __init__(self, *choices: str) -> None:
@@ -131,33 +134,33 @@ class one_of:  # lower case: see `count`
 
     def __call__(self, value: object) -> str:
         if not isinstance(value, str) or value not in self.choices:
-            raise ValueError(f"'{shown(value)}' is not one of {', '.join(self.choices)}")
+            raise ValueError(f"'{quote_wrong_value(value)}' is not one of {', '.join(self.choices)}")
         return value
 
 
-def takes(parse: Parser) -> str:
+def describe_parser(parse: Parser) -> str:
     """Describe the values that a parser accepts."""
-    if isinstance(parse, count):
+    if isinstance(parse, WholeNumber):
         return f"a whole number of at least {parse.least}"
-    if isinstance(parse, one_of):
+    if isinstance(parse, OneOf):
         return "one of " + ", ".join(parse.choices)
     return _TAKES.get(parse, "text")
 
 
-def write(parse: Parser, value: Any) -> str:
+def write_toml(parse: Parser, value: Any) -> str:
     """Return the value as TOML that `parse` reads back. TOML has no None: an example is written instead."""
     if value is None:
         value = _EXAMPLES.get(parse, "")
     if value == math.inf:
         value = FOREVER
-    elif parse is parse_duration or parse is age:
+    elif parse is parse_duration or parse is parse_age:
         value = write_duration(value)
     elif parse is parse_size:
         value = write_size(value)
-    return toml(value)
+    return format_toml(value)
 
 
-def toml(value: Any) -> str:
+def format_toml(value: Any) -> str:
     """Return a value as TOML."""
     if isinstance(value, dict):
         inside = ", ".join(f"{_quoted(name)} = {_quoted(word)}" for name, word in value.items())
@@ -183,38 +186,38 @@ def _split(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError as error:
-        raise ValueError(f"'{shown(line)}' cannot be split into words: {str(error).lower()}") from None
+        raise ValueError(f"'{quote_wrong_value(line)}' cannot be split into words: {str(error).lower()}") from None
 
 
 def _checked(word: str) -> str:
     if not is_text(word):
-        raise ValueError(f"'{shown(ascii(word))}' is not text (it has NUL or undecodable bytes)")
+        raise ValueError(f"'{quote_wrong_value(ascii(word))}' is not text (it has NUL or undecodable bytes)")
     return word
 
 
 _TAKES: dict[Parser, str] = {
-    boolean: "true or false",
-    program: "the name or the path of a program",
-    words: "a list of texts",
+    parse_boolean: "true or false",
+    parse_program: "the name or the path of a program",
+    parse_words: "a list of texts",
     variable_patterns: "a list of texts",
-    pairs: "a table of texts",
+    parse_pairs: "a table of texts",
     parse_duration: "a duration like `90s` or `1h30m`",
-    age: "a duration like `30d`, or `forever`",
+    parse_age: "a duration like `30d`, or `forever`",
     parse_size: "a size like `512MiB` or `2G`",
-    money: "an amount of dollars like `5` or `0.25`",
+    parse_money: "an amount of dollars like `5` or `0.25`",
 }
 _EXAMPLES: dict[Parser, Any] = {
-    boolean: True,
+    parse_boolean: True,
     parse_duration: 60.0,
-    age: 60.0,
+    parse_age: 60.0,
     parse_size: 1024,
-    words: [],
+    parse_words: [],
     variable_patterns: [],
-    pairs: {},
+    parse_pairs: {},
 }
 
 
-def nonempty_text(value: object) -> str:
+def parse_nonempty_text(value: object) -> str:
     if not isinstance(value, str) or not is_text(value):
         raise ValueError("it is not text; write it in quotes")
     if not value:
@@ -222,14 +225,14 @@ def nonempty_text(value: object) -> str:
     return value
 
 
-def nonblank_text(value: object) -> str:
+def parse_nonblank_text(value: object) -> str:
     """Parse a text that has more than blanks in it."""
-    if not nonempty_text(value).strip():
+    if not parse_nonempty_text(value).strip():
         raise ValueError("it is empty; leave it out instead")
-    return nonempty_text(value)
+    return parse_nonempty_text(value)
 
 
-def flag(value: object) -> bool:
+def parse_flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("it is neither true nor false")
     return value

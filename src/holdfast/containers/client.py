@@ -33,7 +33,7 @@ ENDED, ENDED_OUT_OF_MEMORY, UNKNOWN = 0, 3, 1
 PATIENCE = 10.0  # seconds for one answer of the engine
 KILL_PATIENCE = 8.0  # seconds for a container to end once it was killed
 BLOCK = 65536
-LOOKS_AT_THE_END = 5  # the stream ends a moment before the engine knows that the container ended
+CHECKS_AFTER_STREAM = 5  # the stream ends a moment before the engine knows that the container ended
 NEVER_RAN = ("created", "initialized")
 CRASHES = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
@@ -44,11 +44,11 @@ class EngineLost(Exception):
     """An engine that does not answer, or cannot do the request at the moment."""
 
 
-class Refused(Exception):
+class EngineRefused(Exception):
     """A refusal of the engine that would be repeated."""
 
 
-class Engine(http.client.HTTPConnection):
+class EngineConnection(http.client.HTTPConnection):
     """The engine's HTTP API on its unix socket."""
 
     def __init__(self, path: str, patience: float = PATIENCE) -> None:
@@ -61,9 +61,9 @@ class Engine(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def ask(path: str, method: str, target: str, patience: float = PATIENCE) -> tuple[int, Any]:
+def send_request(path: str, method: str, target: str, patience: float = PATIENCE) -> tuple[int, Any]:
     """Send a request and return (status, answer). Raises OSError or HTTPException when the engine does not answer."""
-    engine = Engine(path, patience)
+    engine = EngineConnection(path, patience)
     try:
         engine.request(method, target)
         answer = engine.getresponse()
@@ -78,7 +78,7 @@ def ask(path: str, method: str, target: str, patience: float = PATIENCE) -> tupl
 
 def state_of(path: str, container: str) -> dict[str, Any] | None:
     """Return the container's state according to the engine, or None if there is no such container."""
-    status, answer = ask(path, "GET", f"/containers/{container}/json")
+    status, answer = send_request(path, "GET", f"/containers/{container}/json")
     if status == 404:
         return None
     if status != 200:
@@ -94,19 +94,19 @@ def is_running(state: dict[str, Any]) -> bool:
 # -- run -----------------------------------------------------------------------------------------------------------
 
 
-class Box:
+class ContainerSession:
     """One container and the stream of its input and output."""
 
     def __init__(self, path: str, container: str) -> None:
         self.path = path
         self.container = container
         self.asked_to_stop = False
-        self.is_deaf = False  # attached again without any output: an agent may close its output and live on
+        self.was_reattached = False  # attached again without any output: an agent may close its output and live on
         self.wake_r, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self.note_stop)
+        signal.signal(signal.SIGTERM, self.record_stop_signal)
 
-    def note_stop(self, _number: int, _frame: FrameType | None) -> None:
+    def record_stop_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.asked_to_stop = True
 
     def run(self) -> int:
@@ -116,13 +116,13 @@ class Box:
             if self.asked_to_stop:
                 return 128 + signal.SIGTERM
             # Only one start: if its answer was lost, a second one could run the agent twice in one run.
-            status, answer = ask(self.path, "POST", f"/containers/{self.container}/start")
+            status, answer = send_request(self.path, "POST", f"/containers/{self.container}/start")
         except (OSError, http.client.HTTPException) as problem:
             raise EngineLost(problem) from problem
         if status not in (204, 304):
             words = answer.get("message", answer) if isinstance(answer, dict) else answer
             refusal = f"the engine could not start it: {words}"
-            raise EngineLost(refusal) if status >= 500 else Refused(refusal)
+            raise EngineLost(refusal) if status >= 500 else EngineRefused(refusal)
         whole = Pump(stream, self).run()
         while (code := self.wait()) is None:
             if not whole:
@@ -148,14 +148,14 @@ class Box:
         status = head.split()[1]
         if status not in (b"101", b"200"):
             refusal = f"the engine would not attach: {head.decode(errors='replace').splitlines()[0]}"
-            raise EngineLost(refusal) if status.startswith(b"5") else Refused(refusal)
+            raise EngineLost(refusal) if status.startswith(b"5") else EngineRefused(refusal)
         return stream
 
-    def pass_stop_on(self) -> None:
+    def forward_stop(self) -> None:
         """Send TERM to the agent in the container. The keeper decides how long the agent may take."""
         self.asked_to_stop = False
         try:
-            ask(self.path, "POST", f"/containers/{self.container}/kill?signal=SIGTERM")
+            send_request(self.path, "POST", f"/containers/{self.container}/kill?signal=SIGTERM")
         except (OSError, http.client.HTTPException):
             return
 
@@ -180,11 +180,11 @@ class Box:
                 if was_away:
                     raise EngineLost("the engine was away when its container ended")
                 return int(state.get("ExitCode", 0))
-            if looks > LOOKS_AT_THE_END and (was_away or not self.is_deaf):
-                self.is_deaf = not was_away
+            if looks > CHECKS_AFTER_STREAM and (was_away or not self.was_reattached):
+                self.was_reattached = not was_away
                 return None
             if self.asked_to_stop:
-                self.pass_stop_on()
+                self.forward_stop()
             time.sleep(pause)
             pause = min(1.0, pause * 1.5)
 
@@ -195,7 +195,7 @@ class Box:
         """
         try:
             stream = self.attach(with_input=False)
-        except (OSError, http.client.HTTPException, EngineLost, Refused):
+        except (OSError, http.client.HTTPException, EngineLost, EngineRefused):
             return  # wait() finds out the state
         words = f"holdfast: the connection to container {self.container[:12]} broke; output may be missing here\n"
         os.write(2, words.encode())
@@ -207,13 +207,13 @@ class Box:
 class Pump:
     """The copy loop: standard input into the container, standard output and error out of it, until the stream ends."""
 
-    def __init__(self, stream: socket.socket, box: Box) -> None:
+    def __init__(self, stream: socket.socket, box: ContainerSession) -> None:
         stream.setblocking(False)
         self.stream = stream
         self.box = box
         self.waiting = b""  # input that is not sent to the container yet
         self.input_is_open = True
-        self.is_fed = False  # all of the input was sent
+        self.is_input_sent = False  # all of the input was sent
         self.header = b""
         self.left = 0  # bytes left of the current frame
         self.target = 1
@@ -228,12 +228,12 @@ class Pump:
                 if fd == self.box.wake_r:
                     os.read(self.box.wake_r, BLOCK)
                     if self.box.asked_to_stop:
-                        self.box.pass_stop_on()
+                        self.box.forward_stop()
                     continue
                 if event & select.POLLOUT and self.input_is_open and not self.feed():
                     poller.modify(self.stream, select.POLLIN)
                 if event & (select.POLLIN | select.POLLHUP | select.POLLERR) and not self.take():
-                    return self.is_fed
+                    return self.is_input_sent
 
     def feed(self) -> bool:
         """Send a piece of the input. True if there is more to send."""
@@ -243,7 +243,7 @@ class Pump:
             if self.waiting:
                 self.waiting = self.waiting[self.stream.send(self.waiting) :]
                 return True
-            self.is_fed = True
+            self.is_input_sent = True
             self.stream.shutdown(socket.SHUT_WR)
         except BlockingIOError:
             return True
@@ -260,10 +260,10 @@ class Pump:
             return True
         except OSError:
             return False
-        self.sort_out(block)
+        self.write_frames(block)
         return bool(block)
 
-    def sort_out(self, block: bytes) -> None:
+    def write_frames(self, block: bytes) -> None:
         """Write the content of frames to standard output or error. A frame has a stream, a length, and the bytes."""
         while block:
             if self.left == 0:
@@ -279,7 +279,7 @@ class Pump:
                 piece = piece[os.write(self.target, piece) :]
 
 
-def end_as(code: int) -> int:
+def exit_like_agent(code: int) -> int:
     """End as the agent ended: by the same signal if a signal ended the agent, else return the exit code."""
     number = code - 128
     if number in CRASHES:
@@ -292,7 +292,7 @@ def end_as(code: int) -> int:
 # -- end -----------------------------------------------------------------------------------------------------------
 
 
-def end(path: str, container: str) -> int:
+def end_container(path: str, container: str) -> int:
     """Kill the container if it runs, and wait until it does not.
 
     A container that never ran is removed. Otherwise a start that the engine has not processed yet could still run it
@@ -310,19 +310,23 @@ def end(path: str, container: str) -> int:
         if time.monotonic() > deadline:
             return UNKNOWN
         if is_new:
-            ask(path, "DELETE", f"/containers/{container}?force=1&v=1")
+            send_request(path, "DELETE", f"/containers/{container}?force=1&v=1")
             continue
         if state.get("Paused"):
-            ask(path, "POST", f"/containers/{container}/unpause")
-        ask(path, "POST", f"/containers/{container}/kill?signal=SIGKILL")
+            send_request(path, "POST", f"/containers/{container}/unpause")
+        send_request(path, "POST", f"/containers/{container}/kill?signal=SIGKILL")
         time.sleep(pause)
         pause = min(0.5, pause * 2)
 
 
 def main(what: str, path: str, container: str) -> int:
     try:
-        return end_as(Box(path, container).run()) if what == "run" else end(path, container)
-    except (EngineLost, Refused, OSError, http.client.HTTPException, KeyError, ValueError) as problem:
+        return (
+            exit_like_agent(ContainerSession(path, container).run())
+            if what == "run"
+            else end_container(path, container)
+        )
+    except (EngineLost, EngineRefused, OSError, http.client.HTTPException, KeyError, ValueError) as problem:
         print(f"holdfast: container {container[:12]} at {path}: {problem}", file=sys.stderr, flush=True)
         if isinstance(problem, EngineLost):
             os.kill(os.getpid(), ENGINE_LOST)

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from holdfast.base import faults
-from holdfast.base.concurrency import in_engines_thread, in_thread
+from holdfast.base.concurrency import run_in_engine_thread, run_in_thread
 from holdfast.base.errors import HoldfastError
 from holdfast.containers import client as boxed
-from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Engines, Order, socket_of
+from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, ContainerSpec, Engine, Engines, socket_of
 from holdfast.core.model import TaskSpec, Workspace
-from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.core.task_settings import RunLimits
 from holdfast.processes.cgroups import base_name
@@ -43,12 +43,12 @@ class Enclosure:
         self._engines = engines
 
     async def check(self, spec: TaskSpec) -> None:
-        await in_engines_thread(lambda: self._engine(spec).check(spec.container.image))
+        await run_in_engine_thread(lambda: self._engine(spec).check(spec.container.image))
 
     async def enclose(self, spec: TaskSpec, workspace: Workspace, launch: LaunchSpec) -> tuple[LaunchSpec, str]:
         """Make the container of a run. Return the launch with the client in the agent's place, and the container id."""
         engine = self._engine(spec)
-        order = Order(
+        order = ContainerSpec(
             name=f"holdfast-{launch.run_id}",
             argv=launch.argv,
             env=inside(launch.env, spec.environment, launch.chosen),
@@ -61,7 +61,7 @@ class Enclosure:
         faults.effect("container.channel")
         os.makedirs(order.channel, mode=0o700, exist_ok=True)
         self._engines.note(engine.socket)
-        container = await in_engines_thread(engine.create, order)
+        container = await run_in_engine_thread(engine.create, order)
         client = [sys.executable, "-I", "-S", "-X", "utf8", boxed.__file__]
         return dataclasses.replace(
             launch,
@@ -79,21 +79,21 @@ class Enclosure:
         Ends the container if the keeper could not. That also proves the end of a run whose keeper died without proof.
         The whole agent was in the container, and the client outside died with its keeper.
         """
-        await in_engines_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
+        await run_in_engine_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
         if end.cause is Cause.EXITED and end.signal == boxed.ENGINE_LOST:
             return dataclasses.replace(end, cause=Cause.ENGINE_LOST)
         if end.cause is not Cause.UNPROVEN:
             return end
         return ProcessEnd(cause=Cause.KEEPER_DIED, detail="the engine says that its container does not run")
 
-    async def root(self, spec: TaskSpec, workspace: Workspace) -> Identity | None:
+    async def root(self, spec: TaskSpec, workspace: Workspace) -> ProcessIdentity | None:
         """Return the container's first process as this machine sees it, or None. It is watched for activity."""
         engine, container = self._engine(spec), workspace.container
         if container is None:
             return None
         for _look in range(_LOOKS):
             try:
-                details = await in_engines_thread(engine.details, container)
+                details = await run_in_engine_thread(engine.details, container)
             except HoldfastError:
                 return None
             state = details["State"] if details else None
@@ -110,10 +110,10 @@ class Enclosure:
         had a container of this home is left out. The task that wants the first container there waits and reports that.
         """
         wanted = {socket_of(spec.container) for spec in specs} & set(self._engines.all())
-        return await in_thread(self._silent, wanted.union(also))
+        return await run_in_thread(self._silent, wanted.union(also))
 
     def _silent(self, sockets: set[str]) -> dict[str, str]:
-        asked = {socket: self._engines.at(socket).silence() for socket in sorted(sockets)}
+        asked = {socket: self._engines.at(socket).why_silent() for socket in sorted(sockets)}
         return {socket: why for socket, why in asked.items() if why}
 
     def _holder(self, spec: TaskSpec, workspace: Workspace) -> Engine:

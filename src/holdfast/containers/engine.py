@@ -17,14 +17,14 @@ from typing import Any
 
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError, LaunchError, Unavailable
-from holdfast.base.files import privately
-from holdfast.containers.client import ask
+from holdfast.base.files import open_private
+from holdfast.containers.client import send_request
 from holdfast.core.task_settings import ContainerRules, RunLimits
 
 LABEL = "dev.holdfast."
 HOME, TASK, RUN, WORKSPACE = (LABEL + name for name in ("home", "task", "run", "workspace"))
 PATIENCE = 30
-LITTLE_PATIENCE = 3.0
+PING_TIMEOUT = 3.0
 NEVER_RAN = ("created", "initialized")
 # A container that is started later for a shell must not run its agent again. The file IDLE marks such a start.
 IDLE = "idle"
@@ -33,7 +33,7 @@ DEFAULT_SHARES = 1024  # of CPU, at the kernel's default weight of 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class ContainerSpec:
     """A container that is to be made."""
 
     name: str
@@ -76,7 +76,7 @@ class Engine:
 
         Unavailable: not at the moment. LaunchError: not until the image or the settings change.
         """
-        with self._talking() as (api, errors):
+        with self._api() as (api, errors):
             try:
                 api.inspect_image(image)
             except errors.ImageNotFound:
@@ -85,10 +85,10 @@ class Engine:
                     "or set container.image to one that is, then retry the task."
                 ) from None
 
-    def create(self, order: Order) -> str:
+    def create(self, order: ContainerSpec) -> str:
         """Make a container without starting it, and return its id. Removes those of earlier runs of the workspace."""
         self.remove({WORKSPACE: order.labels[WORKSPACE]})
-        with self._talking(LaunchError) as (api, _errors):
+        with self._api(LaunchError) as (api, _errors):
             user, userns = self._user(api, order.rules)
             limits = order.limits
             host = api.create_host_config(
@@ -135,7 +135,7 @@ class Engine:
 
     def found(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return all containers with these labels, running or not."""
-        with self._talking() as (api, _errors):
+        with self._api() as (api, _errors):
             wanted = [f"{name}={value}" for name, value in labels.items()]
             listed: list[dict[str, Any]] = api.containers(all=True, filters={"label": wanted})
             return listed
@@ -150,7 +150,7 @@ class Engine:
             if one["State"] in NEVER_RAN:
                 self.drop(str(one["Id"]))
             elif one["State"] in ("running", "paused", "restarting"):
-                with self._talking() as (api, errors):
+                with self._api() as (api, errors):
                     faults.effect("container.kill")
                     try:
                         api.kill(one["Id"], "SIGKILL")
@@ -168,7 +168,7 @@ class Engine:
         return sum(self.drop(str(one["Id"])) for one in self.found(labels))
 
     def drop(self, container: str) -> bool:
-        with self._talking() as (api, errors):
+        with self._api() as (api, errors):
             try:
                 faults.effect("container.remove")
                 api.remove_container(container, force=True, v=True)
@@ -179,7 +179,7 @@ class Engine:
 
     def details(self, container: str) -> dict[str, Any] | None:
         """Return the engine's details of one container, or None if it does not exist."""
-        with self._talking() as (api, errors):
+        with self._api() as (api, errors):
             try:
                 details: dict[str, Any] = api.inspect_container(container)
             except errors.NotFound:
@@ -187,22 +187,22 @@ class Engine:
             return details
 
     def start(self, container: str) -> None:
-        with self._talking() as (api, _errors):
+        with self._api() as (api, _errors):
             faults.effect("container.start")
             api.start(container)
 
-    def silence(self) -> str:
+    def why_silent(self) -> str:
         """Return why the engine does not answer, or "" when it does. Waits only briefly, and without the package."""
         try:
-            status, _answer = ask(self.socket, "GET", "/_ping", LITTLE_PATIENCE)
+            status, _answer = send_request(self.socket, "GET", "/_ping", PING_TIMEOUT)
         except TimeoutError:
-            return f"no answer within {LITTLE_PATIENCE:g} s"
+            return f"no answer within {PING_TIMEOUT:g} s"
         except (OSError, HTTPException) as error:
             return _cause(error)
         return f"it answers with error {status}" if status >= 500 else ""
 
     @contextmanager
-    def _talking(self, refusal: type[HoldfastError] = Unavailable) -> Iterator[tuple[Any, Any]]:
+    def _api(self, refusal: type[HoldfastError] = Unavailable) -> Iterator[tuple[Any, Any]]:
         """Yield the API and its error classes. Translate errors into ours, which show who must act.
 
         `refusal`: the error to raise when the engine refuses a request.
@@ -255,7 +255,7 @@ class Engines:
     def note(self, socket: str) -> None:
         if socket not in self.all():
             faults.effect("engine.note")
-            with open(self._file, "a", encoding="utf-8", errors="surrogateescape", opener=privately) as file:
+            with open(self._file, "a", encoding="utf-8", errors="surrogateescape", opener=open_private) as file:
                 file.write(socket + "\n")
 
     def all(self) -> list[str]:

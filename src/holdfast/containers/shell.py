@@ -35,7 +35,7 @@ def shell_argv(home: str, task: dict[str, Any], command: str | None) -> list[str
     enter = [*to_engine, "exec", *terminal, "--workdir", task["workspace"]["path"], container, *line]
     if details["State"].get("Running"):
         return enter
-    _idle(details)
+    _mark_idle(details)
     engine.start(container)
     stop = shlex.join([*to_engine, "stop", "--time", "1", container])
     # A closed terminal or Ctrl-C ends the shell, but not the command that stops the container afterwards.
@@ -56,7 +56,7 @@ def _find(home: str, task_id: str, container: str) -> tuple[Engine, dict[str, An
     raise NotFound(f"Task {task_id} has no container now.{why}")
 
 
-def _idle(details: dict[str, Any]) -> None:
+def _mark_idle(details: dict[str, Any]) -> None:
     """Mark the container so that its main process does not run the agent at the next start.
 
     The run's directory may have been removed by now, so the channel is made again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.base.concurrency import in_engines_thread
+from holdfast.base.concurrency import run_in_engine_thread
 from holdfast.containers.engine import WORKSPACE, Engine
 from holdfast.core.model import Repo, Workspace
 from holdfast.workspaces.git.git import Git
@@ -21,5 +21,5 @@ class ContainerStrategy(CloneStrategy):
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         """Stop and remove the workspace's containers, then the clone (R-CLEAN-05)."""
         if self._is_used:
-            await in_engines_thread(self._engine.remove, {WORKSPACE: workspace.id})
+            await run_in_engine_thread(self._engine.remove, {WORKSPACE: workspace.id})
         return await super().put_away(repo, workspace)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.base.concurrency import in_engines_thread
+from holdfast.base.concurrency import run_in_engine_thread
 from holdfast.base.errors import HoldfastError
 from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engines
 from holdfast.core.cleanup.observed import Container
 from holdfast.processes.cgroups import base_name
 
 
-def remove_all(home: str, workspaces: Sequence[str] | None) -> list[str]:
+def remove_containers(home: str, workspaces: Sequence[str] | None) -> list[str]:
     """Stop and remove the containers of these workspaces (None: of the whole home). Return what stayed, and why."""
     engines, kept = Engines(home), []
     for socket in engines.all():
@@ -24,7 +24,7 @@ def remove_all(home: str, workspaces: Sequence[str] | None) -> list[str]:
     return kept
 
 
-class Sweeper:
+class EngineContainerSweeper:
     """The sweep's access to containers. A home that never used an engine asks none and does not import `docker`."""
 
     def __init__(self, home: str, engines: Engines) -> None:
@@ -41,11 +41,11 @@ class Sweeper:
                 task=(one.get("Labels") or {}).get(TASK),
                 running=one.get("State") == "running",
             )
-            for _engine, one in await in_engines_thread(self._engines.found, {HOME: self._home})
+            for _engine, one in await run_in_engine_thread(self._engines.found, {HOME: self._home})
         ]
 
     async def remove(self, containers: Iterable[str]) -> int:
-        return await in_engines_thread(self._remove, set(containers))
+        return await run_in_engine_thread(self._remove, set(containers))
 
     def _remove(self, wanted: set[str]) -> int:
         """Remove the wanted containers that still carry our label. A failed removal is left to the next sweep."""

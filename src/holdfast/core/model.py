@@ -74,7 +74,7 @@ class StopWhy(StrEnum):
 _RANK = (StopWhy.DOWN, StopWhy.PAUSE, StopWhy.CANCEL)
 
 
-def outranks(why: StopWhy, standing: StopWhy | None) -> bool:
+def outranks_stop(why: StopWhy, standing: StopWhy | None) -> bool:
     """True if a stop request replaces the present one.
 
     An operator's request replaces every verdict of ours. A pause replaces a `down`, after which the task would continue
@@ -215,7 +215,7 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Heard:
+class ReportPosition:
     """The position up to which a run's reports were read. It is stored in the same transaction as the effects of the
     reports, so no report takes effect twice."""
 
@@ -239,7 +239,7 @@ class Run:
     outcome: str | None
     reason: str | None
     claim: Claim | None = None
-    heard: Heard = field(default_factory=Heard)
+    heard: ReportPosition = field(default_factory=ReportPosition)
     stage: str | None = None  # the stage that the run belongs to; None: its task has no workflow
     member: str = ""  # the member of a parallel stage that the run belongs to; empty: none
 

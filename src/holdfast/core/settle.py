@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch.holds import Hold, is_outage
 from holdfast.core.dispatch.mass_death import Death
-from holdfast.core.dispatch.spending import held_to
-from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord, after_run
+from holdfast.core.dispatch.spending import pause_if_spent
+from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord, decide_after_run
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.runs.crashes import CRASHES
 from holdfast.core.runs.outcome import Verdict
-from holdfast.core.runs.policy import Action, Decision, decide, with_the_clock
-from holdfast.core.runs.retry_budgets import Limits, Spend
+from holdfast.core.runs.policy import Decision, PolicyAction, decide, rebase_times
+from holdfast.core.runs.retry_budgets import RetryLimits, Spend
 from holdfast.core.workflows.advance import StageOutcome, advance
-from holdfast.core.workflows.next_stage import Following
+from holdfast.core.workflows.next_stage import NextStep
 
 BEHIND_PROBE = 0.25  # of the hold's time: so much later than the next probe a failed one comes back
 
@@ -53,7 +53,7 @@ class SettleFacts:
     task: Task
     verdict: Verdict
     ledger: Sequence[Spend]
-    limits: Limits
+    limits: RetryLimits
     decided: Instant  # when the supervisor looked at the outcome
     recorded: Instant  # when the settlement is recorded: later, because work was saved in between
     jitter: float  # in [0, 1)
@@ -71,7 +71,7 @@ class Settlement:
     """A decision, with what else follows from the same facts."""
 
     decision: Decision
-    following: Following | None = None  # the next stage
+    following: NextStep | None = None  # the next stage
     worker_crash: CrashDecision | None = None
 
 
@@ -103,11 +103,15 @@ def outcome_policy(facts: SettleFacts) -> Settlement:
 def spare_mass_death(settlement: Settlement, facts: SettleFacts) -> Settlement:
     """Requeue at no cost a task whose agent died together with many others (R-CRASH-07)."""
     decision = settlement.decision
-    if facts.death is None or not facts.death.is_mass or decision.action not in (Action.REQUEUE, Action.FAIL):
+    if (
+        facts.death is None
+        or not facts.death.is_mass
+        or decision.action not in (PolicyAction.REQUEUE, PolicyAction.FAIL)
+    ):
         return settlement
     spared = replace(
         decision,
-        action=Action.REQUEUE,
+        action=PolicyAction.REQUEUE,
         reason=f"{decision.reason} (one of many agents that died at once; its budgets are untouched)",
         spends=(),
         failure=None,
@@ -127,7 +131,7 @@ def next_stage(settlement: Settlement, facts: SettleFacts) -> Settlement:
 
 def enforce_spending(settlement: Settlement, facts: SettleFacts) -> Settlement:
     """Pause a task that would go on although a spending cap is used up."""
-    return replace(settlement, decision=held_to(settlement.decision, facts.spent, facts.crossed))
+    return replace(settlement, decision=pause_if_spent(settlement.decision, facts.spent, facts.crossed))
 
 
 def end_container_session(settlement: Settlement, facts: SettleFacts) -> Settlement:
@@ -146,7 +150,7 @@ def end_container_session(settlement: Settlement, facts: SettleFacts) -> Settlem
 
 def rebase_delay(settlement: Settlement, facts: SettleFacts) -> Settlement:
     """Move the decision's moments if the wall clock was set while work was saved."""
-    return replace(settlement, decision=with_the_clock(settlement.decision, facts.decided, facts.recorded))
+    return replace(settlement, decision=rebase_times(settlement.decision, facts.decided, facts.recorded))
 
 
 def wait_behind_probe(settlement: Settlement, facts: SettleFacts) -> Settlement:
@@ -155,7 +159,7 @@ def wait_behind_probe(settlement: Settlement, facts: SettleFacts) -> Settlement:
     A task that fails for a reason of its own then holds nobody else up.
     """
     decision, hold = settlement.decision, None if facts.provider is None else facts.provider.after
-    if decision.action is not Action.REQUEUE or hold is None or hold.until is None or hold.failures == 0:
+    if decision.action is not PolicyAction.REQUEUE or hold is None or hold.until is None or hold.failures == 0:
         return settlement
     left = hold.until - facts.recorded.wall
     if left <= 0:
@@ -182,7 +186,7 @@ def keep_worker(settlement: Settlement, facts: SettleFacts) -> Settlement:
     worker, decision = facts.worker, settlement.decision
     if worker is None or facts.verdict.outcome not in CRASHES:
         return settlement
-    crash = after_run(
+    crash = decide_after_run(
         facts.verdict.outcome,
         worker.record,
         worker.crashes,
@@ -192,7 +196,7 @@ def keep_worker(settlement: Settlement, facts: SettleFacts) -> Settlement:
         is_paid=bool(decision.spends),  # a mass death spends nothing, of the task or of the worker
     )
     if crash.counts and worker.keeps_tasks:
-        waits = decision.action is Action.REQUEUE and worker.is_configured
+        waits = decision.action is PolicyAction.REQUEUE and worker.is_configured
         decision = replace(decision, keeps_worker=waits)
     return replace(settlement, decision=decision, worker_crash=crash)
 

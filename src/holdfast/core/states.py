@@ -121,6 +121,6 @@ def moves_from(state: AnyState) -> Mapping[AnyState, str]:
     return table[state]
 
 
-def can_move(before: AnyState, after: AnyState) -> bool:
+def is_legal_move(before: AnyState, after: AnyState) -> bool:
     """True if both states are of one type and its table has this move."""
     return type(before) is type(after) and after in moves_from(before)

@@ -95,7 +95,7 @@ DEFAULT_SUBTASKS = SubtaskRules()
 T = TypeVar("T", HealthRules, RunLimits, WorkspaceRules, SalvageRules, ContainerRules, BudgetRules, SubtaskRules)
 
 
-def differences(rules: T, default: T) -> dict[str, Any]:
+def non_default_fields(rules: T, default: T) -> dict[str, Any]:
     """Return only the fields that differ from the default. Most tasks have none, and the store keeps the result for
     each task."""
     if rules == default:

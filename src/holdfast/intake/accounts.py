@@ -15,7 +15,7 @@ from holdfast.base.errors import LaunchError, UsageError
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.config.tables.accounts import AUTO, AccountTable
 from holdfast.secrets.redact import learn, secrets_in
-from holdfast.secrets.references import NotThere, look_up
+from holdfast.secrets.references import SecretMissing, look_up_secret
 
 
 class UserAccounts:
@@ -25,29 +25,29 @@ class UserAccounts:
         self._held = held
 
     def names(self, agent: str) -> Sequence[str]:
-        return names_of(self._held(), agent)
+        return account_names(self._held(), agent)
 
     def choosable(self, agent: str) -> Sequence[str]:
         tables = self._held().accounts.get(agent, {})
-        return [name for name in names_of(self._held(), agent) if name not in tables or tables[name].auto]
+        return [name for name in account_names(self._held(), agent) if name not in tables or tables[name].auto]
 
     def look_up(self, agent: str, name: str) -> Account:
         table = self._held().accounts.get(agent, {}).get(name)
         if table is None:  # perhaps written a moment ago, and not loaded yet
-            table = config.best_effort().accounts.get(agent, {}).get(name)
+            table = config.load_valid_values().accounts.get(agent, {}).get(name)
         if table is None and name != DEFAULT_ACCOUNT:
             raise LaunchError(_unknown(agent, name, self.names(agent)))
-        return account_of(agent, name, table or AccountTable())
+        return load_account(agent, name, table or AccountTable())
 
 
-def names_of(settings: config.Config, agent: str) -> list[str]:
+def account_names(settings: config.Config, agent: str) -> list[str]:
     """Return an agent's accounts in the order of choice: the user's own login first. Some agents have none."""
     if agent not in CLI_AGENTS:
         return []
     return list(dict.fromkeys((DEFAULT_ACCOUNT, *settings.accounts.get(agent, {}))))
 
 
-def named_account(settings: config.Config, agent: str, given: str | None) -> str | None:
+def choose_named_account(settings: config.Config, agent: str, given: str | None) -> str | None:
     """Return the account that a new task is bound to. None: Holdfast chooses. Raise UsageError for an impossible
     choice."""
     if agent not in CLI_AGENTS:
@@ -58,7 +58,7 @@ def named_account(settings: config.Config, agent: str, given: str | None) -> str
             )
         return None
     wanted = given or str(settings[f"{agent}.account"])
-    known = names_of(settings, agent)
+    known = account_names(settings, agent)
     if wanted in ("", AUTO):
         if not UserAccounts(lambda: settings).choosable(agent):
             raise UsageError(
@@ -71,7 +71,7 @@ def named_account(settings: config.Config, agent: str, given: str | None) -> str
     return wanted
 
 
-def account_of(agent: str, name: str, table: AccountTable, environment: Mapping[str, str] = os.environ) -> Account:
+def load_account(agent: str, name: str, table: AccountTable, environment: Mapping[str, str] = os.environ) -> Account:
     """Return the account ready for use. Raise LaunchError if a secret cannot be looked up. Its message never contains a
     secret."""
     place = f"accounts.{agent}.{name}.env"
@@ -85,8 +85,8 @@ def account_of(agent: str, name: str, table: AccountTable, environment: Mapping[
 
 def _secret(key: str, value: str, environment: Mapping[str, str]) -> str:
     try:
-        found = look_up(value, environment)
-    except NotThere as missing:
+        found = look_up_secret(value, environment)
+    except SecretMissing as missing:
         set_it = (
             " Set it and start the supervisor again, then `holdfast retry` the task." if value[:4] == "env:" else ""
         )
@@ -102,5 +102,5 @@ def _unknown(agent: str, name: str, known: Sequence[str]) -> str:
     hint = f" Did you mean '{close[0]}'?" if close else ""
     return (
         f"There is no account '{name}' for {agent}.{hint} Known: {', '.join(known)}; "
-        f"more are tables [accounts.{agent}.NAME] in {config.user_file()}."
+        f"more are tables [accounts.{agent}.NAME] in {config.user_file_path()}."
     )

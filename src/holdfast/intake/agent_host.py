@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from holdfast.agents.port import Surroundings
+from holdfast.agents.port import HostFacts
 from holdfast.core.model import Strategy, TaskSpec
 
 
-def surroundings(strategy: str, options: Mapping[str, object]) -> Surroundings:
-    return Surroundings(
+def describe_host(strategy: str, options: Mapping[str, object]) -> HostFacts:
+    return HostFacts(
         is_root=os.geteuid() == 0,
         is_sandboxed=strategy == Strategy.CONTAINER or options.get("sandbox") is True,
         has_namespaces=strategy != Strategy.CONTAINER and _has_namespaces(),
@@ -32,5 +32,5 @@ def _kernel_says(name: str) -> str:
         return ""
 
 
-def surroundings_of(spec: TaskSpec) -> Surroundings:
-    return surroundings(spec.strategy, spec.agent_options)
+def describe_host_of(spec: TaskSpec) -> HostFacts:
+    return describe_host(spec.strategy, spec.agent_options)

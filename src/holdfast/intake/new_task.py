@@ -14,10 +14,10 @@ from holdfast.agents.port import DEFAULT_ACCOUNT
 from holdfast.base.errors import UsageError
 from holdfast.base.text import one_line
 from holdfast.core.task_settings import BudgetRules
-from holdfast.intake.agent_host import surroundings
+from holdfast.intake.agent_host import describe_host
 
 if TYPE_CHECKING:  # most tasks have no workflow
-    from holdfast.core.workflows.draft import Draft
+    from holdfast.core.workflows.draft import WorkflowDraft
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +50,7 @@ class NewTask:
     max_resumes: int | None = None
     preserve_on_failure: bool | None = None
     keep_workspace: bool = False
-    workflow: str | Draft | None = None  # the name of a workflow, or the workflow itself
+    workflow: str | WorkflowDraft | None = None  # the name of a workflow, or the workflow itself
     gate: str | None = None  # the command for the stages with `gate = true`
     # the ref from which the workspace is made; then `base` is where the range begins that the task is about
     ref: str | None = None
@@ -58,7 +58,7 @@ class NewTask:
     fire_time: str = ""
 
 
-def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
+def resolve_agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
     """Return the agent's name and its options. Raise UsageError with the correction if they are not valid."""
     from holdfast.agents.registry import AGENTS  # no other command needs it
 
@@ -81,13 +81,13 @@ def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]
     if name == "command" and not options and settings["command.argv"]:
         options = {"argv": settings["command.argv"]}
     options |= _choices(new, settings, name)
-    problem = AGENTS[name].problem(options, surroundings(str(settings["workspace.strategy"]), options))
+    problem = AGENTS[name].problem(options, describe_host(str(settings["workspace.strategy"]), options))
     if problem is not None:
         raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
     return name, options
 
 
-def provider_of(agent: str, options: Mapping[str, Any], settings: config.Config) -> str:
+def resolve_provider(agent: str, options: Mapping[str, Any], settings: config.Config) -> str:
     """Return the service that answers the agent's requests. If the account has an address of its own, that is the
     address's host."""
     from holdfast.agents.registry import AGENTS
@@ -101,7 +101,7 @@ def provider_of(agent: str, options: Mapping[str, Any], settings: config.Config)
     return AGENTS[agent].provider(options)
 
 
-def patient_with(agent: str, settings: config.Config) -> config.Config:
+def with_longer_silence(agent: str, settings: config.Config) -> config.Config:
     """Return the settings with a longer `health.stuck_after` for agents whose answers arrive all at once, because their
     models think in silence. A value that the user set is kept."""
     from holdfast.agents.registry import AGENTS
@@ -109,14 +109,14 @@ def patient_with(agent: str, settings: config.Config) -> config.Config:
     key = "health.stuck_after"
     if settings.origins[key] != "default" or key in settings.overrides.get(agent, {}):
         return settings
-    return settings.but({key: max(settings[key], AGENTS[agent].quiet_answers)})
+    return settings.with_values({key: max(settings[key], AGENTS[agent].longest_quiet_answer)})
 
 
 def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]:
     """Return the user's choices for a real CLI, resolved now. A choice that was not made is left out."""
-    from holdfast.intake.accounts import named_account
+    from holdfast.intake.accounts import choose_named_account
 
-    account = named_account(settings, name, new.account)
+    account = choose_named_account(settings, name, new.account)
     if f"{name}.binary" not in config.SETTINGS:
         if new.max_turns is not None:
             raise UsageError(
@@ -139,7 +139,7 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
     return {key: value for key, value in found.items() if value not in (None, "")}
 
 
-def budget_of(new: NewTask, agent: str, settings: config.Config) -> tuple[BudgetRules, list[str]]:
+def resolve_budget(new: NewTask, agent: str, settings: config.Config) -> tuple[BudgetRules, list[str]]:
     """Return the spending cap of the task, and notes about limits that cannot be enforced for its agent. Such a limit
     is refused if it was asked for, and only noted if it is a setting."""
     from holdfast.agents.registry import AGENTS

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from holdfast.base.errors import UsageError
-from holdfast.base.text import is_text, misleads
+from holdfast.base.text import is_misleading, is_text
 from holdfast.core.model import Repo
 from holdfast.workspaces.git import git, refs
 
 
-def absolute(directory: str) -> str:
+def absolute_path(directory: str) -> str:
     """Return the full path of a directory that was given on the command line."""
     try:
         return os.path.abspath(directory)
@@ -20,12 +20,12 @@ def absolute(directory: str) -> str:
         ) from None
 
 
-def locate(directory: str) -> tuple[str, str]:
+def locate_repository(directory: str) -> tuple[str, str]:
     """Return (top level of the checkout, git common directory) of the repository that contains `directory`."""
     if not os.path.isdir(directory):
         raise UsageError(f"There is no directory {directory}.")
-    git.refuse_unusable()
-    code, out, err = git.call(
+    git.refuse_old_git()
+    code, out, err = git.run_sync(
         "rev-parse", "--path-format=absolute", "--is-bare-repository", "--git-common-dir", cwd=directory
     )
     if code != 0:
@@ -42,7 +42,7 @@ def locate(directory: str) -> tuple[str, str]:
         raise UsageError(
             f"{directory} is a bare repository; Holdfast needs a checkout. Clone it, and start from there."
         )
-    code, top, _err = git.call("rev-parse", "--path-format=absolute", "--show-toplevel", cwd=directory)
+    code, top, _err = git.run_sync("rev-parse", "--path-format=absolute", "--show-toplevel", cwd=directory)
     if code != 0:
         raise UsageError(f"{directory} is inside a .git directory. Go to the checkout itself.")
     top, common = os.path.realpath(top.removesuffix("\n")), os.path.realpath(common)
@@ -53,7 +53,7 @@ def locate(directory: str) -> tuple[str, str]:
         )
     if not is_text(top + common):
         raise UsageError(f"The path of the repository {top} has bytes that are not UTF-8. Rename the directory.")
-    if misleads(top + common):
+    if is_misleading(top + common):
         raise UsageError(
             f"The path of the repository {top} has line ends, control characters or some that turn the direction of "
             "writing: it cannot be shown as it is. Rename the directory."
@@ -61,24 +61,24 @@ def locate(directory: str) -> tuple[str, str]:
     return top, common
 
 
-def located(top: str) -> tuple[str, str]:
+def locate_fast(top: str) -> tuple[str, str]:
     """Return the result of `locate`, without git in the simple case: a supervisor must not wait for git."""
     common = os.path.join(top, ".git")
     if os.path.isfile(os.path.join(common, "HEAD")) and os.path.isdir(os.path.join(common, "objects")):
         real = os.path.realpath(top), os.path.realpath(common)
-        if is_text("".join(real)) and not misleads("".join(real)):
+        if is_text("".join(real)) and not is_misleading("".join(real)):
             return real
-    return locate(top)
+    return locate_repository(top)
 
 
 def current_base(top: str) -> str:
     """Return the current branch's name, or HEAD's commit if it is detached. Refuse an empty repository."""
-    code, out, _err = git.call("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=top)
+    code, out, _err = git.run_sync("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=top)
     if code != 0:
         raise UsageError(
             f"The repository {top} has no commit yet, so there is nothing to start from. Make a first commit."
         )
-    branch_code, branch, _err = git.call("symbolic-ref", "--quiet", "--short", "HEAD", cwd=top)
+    branch_code, branch, _err = git.run_sync("symbolic-ref", "--quiet", "--short", "HEAD", cwd=top)
     return branch.strip() if branch_code == 0 else out.strip()
 
 
@@ -89,28 +89,31 @@ def head_of(repo: Repo) -> str:
 
 
 def head_at(path: str) -> str:
-    git_dir = refs.git_dir_at(path)
-    ref = None if git_dir is None else refs.symbolic(git_dir)
+    git_dir = refs.find_git_dir(path)
+    ref = None if git_dir is None else refs.read_head_ref(git_dir)
     return ref.removeprefix("refs/heads/") if ref is not None and ref.startswith("refs/heads/") else "HEAD"
 
 
-def checked_base(top: str, directory: str, base: str) -> str:
+def check_base(top: str, directory: str, base: str) -> str:
     """Return a base that was named in `directory`, as the checkout in `top` knows it. `HEAD` in an agent's workspace is
     not the user's."""
     if is_text(base):
-        if not _is_within(directory, top) and git.call("show-ref", "--verify", f"refs/heads/{base}", cwd=top)[0] != 0:
+        if (
+            not _is_within(directory, top)
+            and git.run_sync("show-ref", "--verify", f"refs/heads/{base}", cwd=top)[0] != 0
+        ):
             base = _commit(directory, base) or base
         if _commit(top, base) is not None:
             return base
     raise UsageError(f"'{base}' is not a commit or branch in {top}.")
 
 
-def commit_of(top: str, name: str) -> str | None:
+def resolve_commit(top: str, name: str) -> str | None:
     """Return the commit that a name means now."""
     return _commit(top, name)
 
 
-def of_workspace(home: str, directory: str) -> str | None:
+def repo_of_workspace(home: str, directory: str) -> str | None:
     """Return the id of the repository behind the workspace of ours that contains `directory`. None: `directory` is not
     in one."""
     root, place = os.path.realpath(os.path.join(home, "workspaces")), os.path.realpath(directory)
@@ -124,5 +127,5 @@ def _is_within(directory: str, top: str) -> bool:
 
 def _commit(directory: str, base: str) -> str | None:
     words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
-    code, out, _err = git.call(*words, cwd=directory)
+    code, out, _err = git.run_sync(*words, cwd=directory)
     return out.split()[-1] if code == 0 and out.strip() else None

@@ -13,8 +13,8 @@ from holdfast.base import clock
 from holdfast.base.errors import UsageError
 from holdfast.base.ids import new_id
 from holdfast.base.text import is_text
-from holdfast.config.env_secrets import environment_of
-from holdfast.config.known_secrets import without_secrets
+from holdfast.config.env_secrets import stored_environment
+from holdfast.config.known_secrets import redact_agent_text
 from holdfast.config.read_file import Layer
 from holdfast.core.model import Strategy, Task, TaskSpec
 from holdfast.core.task_settings import (
@@ -25,8 +25,8 @@ from holdfast.core.task_settings import (
     SubtaskRules,
     WorkspaceRules,
 )
-from holdfast.intake.new_task import NewTask, provider_of
-from holdfast.intake.workflow import crew_of, rules_of, span_of
+from holdfast.intake.new_task import NewTask, resolve_provider
+from holdfast.intake.workflow import resolve_agents, resolve_range, resolve_rules
 
 BIGGEST_PROMPT = 1024 * 1024
 
@@ -75,23 +75,23 @@ def resolve_task(
         home=home,
         before=before,
     )
-    crew = crew_of(new, settings)
+    crew = resolve_agents(new, settings)
     for argv in crew.commands:
         _refuse_unlaunchable(argv, settings["env.set"])
-    settings, budget, notes = rules_of(new, crew, settings)
+    settings, budget, notes = resolve_rules(new, crew, settings)
     health, limits = _rules(new, settings)
     strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
-    base, range_base = span_of(top, new, strategy, crew, head, commits)
+    base, range_base = resolve_range(top, new, strategy, crew, head, commits)
     if strategy == "container" and not settings["container.image"]:
         raise UsageError(
             "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
         )
-    environment = environment_of(settings)
+    environment = stored_environment(settings)
     task_id = new_id()
     spec = TaskSpec(
         id=task_id,
         repo_id="",  # set by `ResolvedTask.add`
-        prompt=without_secrets(crew.prompt, home) if "HOLDFAST_RUN_ID" in os.environ else crew.prompt,
+        prompt=redact_agent_text(crew.prompt, home) if "HOLDFAST_RUN_ID" in os.environ else crew.prompt,
         agent=crew.agent,
         agent_options=crew.options,
         workflow=crew.workflow,
@@ -113,7 +113,7 @@ def resolve_task(
         schedule=new.schedule,
         fire_time=new.fire_time,
         preserve_on_failure=new.preserve_on_failure,
-        preserve_strategy_default=settings_of_strategy(settings, strategy),
+        preserve_strategy_default=preserve_default_of_strategy(settings, strategy),
         preserve_global_default=settings["workspace.preserve_on_failure"],
         cleanup_on_complete=settings["workspace.cleanup_on_complete"],
         keep_workspace=new.keep_workspace,
@@ -126,7 +126,7 @@ def resolve_task(
         container=_container_rules(settings),
         budget=budget,
         subtasks=SubtaskRules(max_depth=settings["subtasks.max_depth"], most=settings["subtasks.max"]),
-        provider=provider_of(crew.agent, crew.options, settings),
+        provider=resolve_provider(crew.agent, crew.options, settings),
         adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
     )
     return ResolvedTask(checkout=top, git_directory=common, spec=spec, notes=notes)
@@ -143,7 +143,7 @@ def check_prompt(prompt: str) -> None:
         raise UsageError("The prompt is not text (it has NUL or undecodable bytes).")
 
 
-def settings_of_strategy(settings: config.Config, strategy: str) -> bool | None:
+def preserve_default_of_strategy(settings: config.Config, strategy: str) -> bool | None:
     key = f"workspace.{strategy}.preserve_on_failure"
     value: bool | None = settings[key] if key in config.SETTINGS else None
     return value

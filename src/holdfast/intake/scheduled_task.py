@@ -41,7 +41,7 @@ def resolve_scheduled_task(
         schedule=schedule.name,
         fire_time=rfc3339(fire_time),
     )
-    place, head = repository.located(schedule.repo), repository.head_at(schedule.repo)
+    place, head = repository.locate_fast(schedule.repo), repository.head_at(schedule.repo)
     return resolve_task(home, new, place, head, before, commits)
 
 

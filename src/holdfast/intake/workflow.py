@@ -10,10 +10,10 @@ from holdfast import config
 from holdfast.base.errors import UsageError
 from holdfast.core.task_settings import BudgetRules
 from holdfast.intake import repository
-from holdfast.intake.new_task import NewTask, agent_of, budget_of, patient_with, provider_of
+from holdfast.intake.new_task import NewTask, resolve_agent, resolve_budget, resolve_provider, with_longer_silence
 
 if TYPE_CHECKING:  # tasks without a workflow are added faster
-    from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
+    from holdfast.core.workflows.draft import AgentChoice, StageDraft, WorkflowDraft
     from holdfast.core.workflows.workflow import Member, Stage, Stages
 
 # Added to the prompt of a reviewing stage, unless the prompt asks for a verdict itself.
@@ -25,7 +25,7 @@ VERDICT: changes"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Crew:
+class ResolvedAgents:
     """The agents of a new task: the first one, and those of all stages if the task has a workflow."""
 
     agent: str
@@ -61,23 +61,23 @@ class Crew:
             yield from stage.members
 
 
-def crew_of(new: NewTask, settings: config.Config) -> Crew:
+def resolve_agents(new: NewTask, settings: config.Config) -> ResolvedAgents:
     """Return the agents of a new task. Raise UsageError with the correction if they are not valid."""
     if not new.workflow:
         if new.gate is not None:
             raise UsageError("--gate checks the work of a workflow's stages: give --workflow too. Nothing was queued.")
-        agent, options = agent_of(new, settings)
-        return Crew(agent=agent, options=options, prompt=new.prompt)
+        agent, options = resolve_agent(new, settings)
+        return ResolvedAgents(agent=agent, options=options, prompt=new.prompt)
     draft = _named(new.workflow, settings) if isinstance(new.workflow, str) else _checked(new.workflow)
     prompt = new.prompt if new.prompt.strip() else draft.prompt
     if not prompt:
         if draft.wants_prompt:
             raise UsageError(f"The workflow '{draft.name}' needs a prompt: say what the agent should do.")
         prompt = draft.about or f"Run the workflow '{draft.name}'."
-    stages = stages_of(draft, new, settings)
-    return Crew(
+    stages = resolve_stages(draft, new, settings)
+    return ResolvedAgents(
         prompt=prompt,
-        notes=tuple(_ungated(draft, new, settings)),
+        notes=tuple(_gate_notes(draft, new, settings)),
         agent=stages[0].agent,
         options=dict(stages[0].agent_options),
         workflow=draft.name,
@@ -86,7 +86,7 @@ def crew_of(new: NewTask, settings: config.Config) -> Crew:
     )
 
 
-def _ungated(draft: Draft, new: NewTask, settings: config.Config) -> Iterator[str]:
+def _gate_notes(draft: WorkflowDraft, new: NewTask, settings: config.Config) -> Iterator[str]:
     """Yield notes about gates whose command the workflow leaves to the task. Raise UsageError for a `--gate` that no
     stage uses."""
     left = [stage.name for stage in draft.stages if stage.has_set_gate]
@@ -102,20 +102,22 @@ def _ungated(draft: Draft, new: NewTask, settings: config.Config) -> Iterator[st
         )
 
 
-def stages_of(draft: Draft, new: NewTask, settings: config.Config, only: int | None = None) -> Stages:
+def resolve_stages(draft: WorkflowDraft, new: NewTask, settings: config.Config, only: int | None = None) -> Stages:
     """Return the resolved stages. `only`: just the one with this number."""
     wanted = draft.stages if only is None else draft.stages[only : only + 1]
     return tuple(_stage(draft, stage, new, settings) for stage in wanted)
 
 
-def rules_of(new: NewTask, crew: Crew, settings: config.Config) -> tuple[config.Config, BudgetRules, list[str]]:
+def resolve_rules(
+    new: NewTask, crew: ResolvedAgents, settings: config.Config
+) -> tuple[config.Config, BudgetRules, list[str]]:
     """Return the settings that apply to all agents of the task, its spending cap, and notes about limits that cannot be
     enforced."""
     found, notes = [], list(crew.notes)
     settings = settings.for_agent(crew.agent)
     for agent in crew.agents:
-        settings = patient_with(agent, settings)
-        budget, more = budget_of(new, agent, settings)
+        settings = with_longer_silence(agent, settings)
+        budget, more = resolve_budget(new, agent, settings)
         found.append(budget)
         notes += more
     usd = next((budget.usd for budget in found if budget.usd is not None), None)
@@ -123,8 +125,13 @@ def rules_of(new: NewTask, crew: Crew, settings: config.Config) -> tuple[config.
     return settings, BudgetRules(usd=usd, tokens=tokens), notes
 
 
-def span_of(
-    top: str, new: NewTask, strategy: str, crew: Crew, head: str | None, commits: Mapping[str, str] | None = None
+def resolve_range(
+    top: str,
+    new: NewTask,
+    strategy: str,
+    crew: ResolvedAgents,
+    head: str | None,
+    commits: Mapping[str, str] | None = None,
 ) -> tuple[str, str | None]:
     """Return the ref from which the workspace is made, and the commit at which its range begins (or None).
 
@@ -135,7 +142,7 @@ def span_of(
     _refuse_unsafe(strategy, crew)
 
     def checked(name: str) -> str:
-        return name if name in known else repository.checked_base(top, new.directory, name)
+        return name if name in known else repository.check_base(top, new.directory, name)
 
     if strategy not in ("worktree", "clone", "container"):
         if new.ref is not None or crew.wants_range:
@@ -157,10 +164,10 @@ def span_of(
     if new.base is None and not crew.wants_range:
         return ref, None
     base = current if new.base is None else checked(new.base)
-    return ref, known.get(base) or repository.commit_of(top, base) or base
+    return ref, known.get(base) or repository.resolve_commit(top, base) or base
 
 
-def _refuse_unsafe(strategy: str, crew: Crew) -> None:
+def _refuse_unsafe(strategy: str, crew: ResolvedAgents) -> None:
     """Refuse a stage that would fail only after all the work before it, or would let an agent out of its container."""
     for stage in crew.stages:
         if strategy == "container" and stage.gate:
@@ -180,14 +187,14 @@ def _refuse_unsafe(strategy: str, crew: Crew) -> None:
             )
 
 
-def known_workflows(settings: config.Config) -> dict[str, Draft]:
+def known_workflows(settings: config.Config) -> dict[str, WorkflowDraft]:
     """Return the workflows by name. Those of the repository replace the user's, which replace the built-in ones."""
     from holdfast.config.tables.builtin_workflows import BUILT_IN
 
     return {**BUILT_IN, **settings.workflows}
 
 
-def _named(name: str, settings: config.Config) -> Draft:
+def _named(name: str, settings: config.Config) -> WorkflowDraft:
     known = known_workflows(settings)
     if name not in known:
         raise UsageError(f"{no_such_workflow(name, list(known))} Nothing was queued.")
@@ -202,17 +209,17 @@ def no_such_workflow(name: str, known: Sequence[str]) -> str:
     return f"There is no workflow '{name}'.{hint} Known here: {', '.join(known)} (`holdfast workflows`)."
 
 
-def _checked(draft: Draft) -> Draft:
+def _checked(draft: WorkflowDraft) -> WorkflowDraft:
     """Check a workflow that does not come from a file."""
-    from holdfast.core.workflows.draft import flaws
+    from holdfast.core.workflows.draft import find_flaws
 
-    for flaw in flaws(draft):
+    for flaw in find_flaws(draft):
         where = "" if flaw.stage is None else f", stage {flaw.stage + 1}"
         raise UsageError(f"The workflow '{draft.name}'{where}: {flaw.key}: {flaw.text}. Nothing was queued.")
     return draft
 
 
-def _stage(draft: Draft, stage: StageDraft, new: NewTask, settings: config.Config) -> Stage:
+def _stage(draft: WorkflowDraft, stage: StageDraft, new: NewTask, settings: config.Config) -> Stage:
     from holdfast.core.workflows.workflow import Stage
 
     place = f"Stage '{stage.name}' of the workflow '{draft.name}'"
@@ -254,11 +261,11 @@ def _member(place: str, stage: StageDraft, number: int, new: NewTask, settings: 
 
     draft = stage.members[number]
     place = f"Member '{draft.name}' of {place[0].lower()}{place[1:]}"
-    agent, options, provider = _agent(place, _over(draft.chosen, stage.chosen), new, settings)
+    agent, options, provider = _agent(place, _merge_choices(draft.chosen, stage.chosen), new, settings)
     return Member(name=draft.name, agent=agent, agent_options=options, provider=provider, prompt=draft.prompt)
 
 
-def _over(own: AgentChoice, general: AgentChoice) -> AgentChoice:
+def _merge_choices(own: AgentChoice, general: AgentChoice) -> AgentChoice:
     """Combine a member's choice with its stage's. Another agent takes none of the options that were chosen for the
     stage's agent."""
     if own.is_own and (not own.agent or own.agent != general.agent):
@@ -285,7 +292,7 @@ def _agent(place: str, chosen: AgentChoice, new: NewTask, settings: config.Confi
     )
     if chosen.is_own and (chosen.agent != tasks or chosen.command or chosen.scenario):
         agent = chosen.agent or ("command" if chosen.command else "scripted")
-        settings = settings.but({"agent": agent})
+        settings = settings.with_values({"agent": agent})
         asked = replace(
             asked,
             agent=agent,
@@ -295,10 +302,10 @@ def _agent(place: str, chosen: AgentChoice, new: NewTask, settings: config.Confi
             account=chosen.account or (new.account if agent == tasks else None),
         )
     try:
-        agent, options = agent_of(asked, settings)
+        agent, options = resolve_agent(asked, settings)
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from error
-    return agent, options, provider_of(agent, options, settings)
+    return agent, options, resolve_provider(agent, options, settings)
 
 
 def _asking_for_ruling(prompt: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from holdfast.base.text import one_line
 from holdfast.core.model import Report, ReportKind
-from holdfast.processes.port import Batch
+from holdfast.processes.port import ReportBatch
 
 REPORTS = "reports"
 MOST_LINE = 4096  # bytes of one report
@@ -28,11 +28,11 @@ _NOT_PLAIN = (errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class NotPlain(OSError):
+class NotRegularFile(OSError):
     """An object that is not a regular file, or cannot be opened as one."""
 
 
-class Channel:
+class ReportFile:
     """The reports of one run, from an offset on."""
 
     def __init__(self, directory: str, token: str, offset: int = 0) -> None:
@@ -49,20 +49,20 @@ class Channel:
     def changed(self) -> bool:
         return self._more or self._look() != self._stamp
 
-    def read(self, *, last: bool = False) -> Batch:
+    def read(self, *, last: bool = False) -> ReportBatch:
         self._stamp = self._look()  # before the read, so that data written meanwhile is noticed the next time
         self._more = False
         if self._stamp is None:
-            return Batch(offset=self._offset)
+            return ReportBatch(offset=self._offset)
         try:
-            with _opened(self._directory, REPORTS) as fd:
+            with _open_regular(self._directory, REPORTS) as fd:
                 block = self._next_block(fd)
         except FileNotFoundError:
-            return Batch(offset=self._offset)
-        except NotPlain as problem:
-            return Batch(offset=self._offset, refused=1, refused_why=str(problem))
+            return ReportBatch(offset=self._offset)
+        except NotRegularFile as problem:
+            return ReportBatch(offset=self._offset, refused=1, refused_why=str(problem))
         if self._total + len(block) > MOST_READ:
-            return self._too_much()
+            return self._refuse_rest()
         found: list[Report] = []
         refusals: list[str] = []
         unparsed, token = 0, self._token.encode()
@@ -70,13 +70,13 @@ class Channel:
             if len(refusals) >= MOST_REFUSALS and token not in line:
                 unparsed += 1
                 continue
-            report = parse(line, self._token)
+            report = parse_report(line, self._token)
             if isinstance(report, Report):
                 found.append(report)
             else:
                 refusals.append(report)
         why, refused = refusals[0] if refusals else "", len(refusals) + unparsed
-        return Batch(offset=self._offset, reports=found, refused=refused, refused_why=why, more=self._more)
+        return ReportBatch(offset=self._offset, reports=found, refused=refused, refused_why=why, more=self._more)
 
     def _next_block(self, fd: int) -> bytes:
         facts = os.fstat(fd)
@@ -109,12 +109,14 @@ class Channel:
         self._offset += count
         self._total += count
 
-    def _too_much(self) -> Batch:
+    def _refuse_rest(self) -> ReportBatch:
         self._more = False
         if self._overfull:
-            return Batch(offset=self._offset)
+            return ReportBatch(offset=self._offset)
         self._overfull = True
-        return Batch(offset=self._offset, refused=1, refused_why=f"more than {MOST_READ // 1024**2} MiB of reports")
+        return ReportBatch(
+            offset=self._offset, refused=1, refused_why=f"more than {MOST_READ // 1024**2} MiB of reports"
+        )
 
     def _look(self) -> object:
         try:
@@ -127,7 +129,7 @@ class Channel:
 _TOO_LONG = f"a line of more than {MOST_LINE} bytes"
 
 
-def parse(line: bytes, token: str) -> Report | str:
+def parse_report(line: bytes, token: str) -> Report | str:
     """Return a report, or the reason why the line is not one.
 
     The reason never quotes the line, which may be hostile or hold another run's token.
@@ -161,7 +163,7 @@ def _is_percent(value: object) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(directory: str, name: str) -> Iterator[int]:
+def _open_regular(directory: str, name: str) -> Iterator[int]:
     """Open a regular file directly in that directory. Errors of the machine (such as out of descriptors) are raised."""
     try:
         folder = os.open(directory, _FLAGS | os.O_DIRECTORY)
@@ -171,19 +173,19 @@ def _opened(directory: str, name: str) -> Iterator[int]:
             os.close(folder)
     except OSError as error:
         if error.errno in _NOT_PLAIN:
-            raise NotPlain(f"'{name}' cannot be opened as a plain file") from error
+            raise NotRegularFile(f"'{name}' cannot be opened as a plain file") from error
         raise
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise NotPlain(f"'{name}' is not a plain file")
+            raise NotRegularFile(f"'{name}' is not a plain file")
         yield fd
     finally:
         os.close(fd)
 
 
-def read_plain(path: str, most: int) -> bytes:
+def read_regular_file(path: str, most: int) -> bytes:
     """Return a regular file's content, up to `most` bytes. Never blocks, whatever the agent put in its place."""
-    with _opened(os.path.dirname(path), os.path.basename(path)) as fd:
+    with _open_regular(os.path.dirname(path), os.path.basename(path)) as fd:
         pieces, left = [], most
         while left > 0 and (piece := os.read(fd, min(left, 1024 * 1024))):
             pieces.append(piece)

@@ -38,7 +38,7 @@ _LIMIT_FILES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cgroups:
+class HomeCgroups:
     """The directories in which the runs of one home have their cgroups."""
 
     base: str  # in the v2 hierarchy; one directory per run below it
@@ -48,7 +48,7 @@ class Cgroups:
         """Return the cgroups that the keeper of a run has to make, as intent.json lists them."""
         leaf = os.path.join(self.base, run_id)
         groups, settings = [leaf], []
-        for controller, value in _wanted(limits).items():
+        for controller, value in _limit_values(limits).items():
             if controller in self.controllers:
                 group = os.path.join(self.controllers[controller], run_id)
                 groups += [group] if group not in groups else []
@@ -85,7 +85,7 @@ def base_name(home: str) -> str:
     return "holdfast-" + hashlib.sha256(os.fsencode(os.path.realpath(home))).hexdigest()[:12]
 
 
-def is_ours(leaf: object, home: str, run_id: str) -> bool:
+def is_our_leaf(leaf: object, home: str, run_id: str) -> bool:
     """True if a recorded leaf belongs to that run. The agent can write the record and name an unrelated cgroup."""
     if not isinstance(leaf, str) or not os.path.isabs(leaf) or os.path.normpath(leaf) != leaf:
         return False
@@ -98,7 +98,7 @@ def is_ours(leaf: object, home: str, run_id: str) -> bool:
         return False
 
 
-async def end(leaf: str, base: str) -> bool:
+async def end_leaf(leaf: str, base: str) -> bool:
     """Kill everything in a dead keeper's leaf. True proves that the leaf is empty.
 
     A missing leaf counts as empty, because only an empty one can be removed. That holds only if the leaf was directly
@@ -128,7 +128,7 @@ def is_populated(leaf: str) -> bool:
         return "populated 1" in file.read()
 
 
-def probe(home: str, note: Callable[[str], None] | None = None) -> Cgroups | str:
+def probe_cgroups(home: str, note: Callable[[str], None] | None = None) -> HomeCgroups | str:
     """Return the cgroups of this home, or the reason why there are none. Tries them for real: kills a process in one.
 
     The base is below our own cgroup if limits can be held there, else below the nearest ancestor where they can.
@@ -143,10 +143,10 @@ def probe(home: str, note: Callable[[str], None] | None = None) -> Cgroups | str
         return "no cgroup v2 hierarchy is mounted"
     point, path = own[""]
     name = base_name(home) + ("-look" if note is None else "")  # a supervisor may be using the real base
-    usable: Cgroups | None = None
+    usable: HomeCgroups | None = None
     problems = []
-    for parent in _upwards(point, path):
-        found = _try(os.path.join(parent, name), own, note or (lambda _base: None))
+    for parent in _own_group_and_parents(point, path):
+        found = _try_base(os.path.join(parent, name), own, note or (lambda _base: None))
         if isinstance(found, str):
             problems.append(found)
             continue
@@ -161,7 +161,7 @@ def probe(home: str, note: Callable[[str], None] | None = None) -> Cgroups | str
     return usable or problems[0]
 
 
-def _upwards(point: str, path: str) -> Iterator[str]:
+def _own_group_and_parents(point: str, path: str) -> Iterator[str]:
     """Yield our own cgroup directory, its parent, and so on, up to the mount point or a group with limits."""
     while True:
         yield path
@@ -176,22 +176,22 @@ def _has_limits(group: str) -> bool:
     return any(words[:1] not in ([], ["max"]) for words in map(_words, files))
 
 
-def _try(base: str, own: Mapping[str, tuple[str, str]], note: Callable[[str], None]) -> Cgroups | str:
+def _try_base(base: str, own: Mapping[str, tuple[str, str]], note: Callable[[str], None]) -> HomeCgroups | str:
     faults.passed("cgroup.probe")
     try:
         note(base)
         os.makedirs(os.path.join(base, PROBE), exist_ok=True)
-        problem = _kill_for_real(os.path.join(base, PROBE))
+        problem = _try_kill(os.path.join(base, PROBE))
         remove_group(os.path.join(base, PROBE))
     except OSError as error:
         remove_group(base)
         return f"{error.strerror} ({error.filename or base})"
     if problem:
         remove_group(base)
-    return problem or Cgroups(base, _controllers(own, base, note))
+    return problem or HomeCgroups(base, _controllers(own, base, note))
 
 
-def _kill_for_real(group: str) -> str:
+def _try_kill(group: str) -> str:
     """Move a process of ours into the group, kill the group, wait for the process to die. Return a problem or ""."""
     faults.passed("cgroup.try")
     victim = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, start_new_session=True)
@@ -268,7 +268,7 @@ def _plain(word: str) -> str:
     return word.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 
 
-def _wanted(limits: RunLimits) -> dict[str, int]:
+def _limit_values(limits: RunLimits) -> dict[str, int]:
     wanted = {"memory": limits.memory, "pids": limits.processes, "cpu": limits.cpu_weight}
     return {name: value for name, value in wanted.items() if value is not None}
 
@@ -306,7 +306,7 @@ def _write(path: str, text: str) -> None:
 NAME = "cgroups"
 
 
-class Bases:
+class CgroupRecord:
     """The file `cgroups` of a home: one base directory per line. Lines not named after this home are ignored."""
 
     def __init__(self, home: str) -> None:

@@ -20,12 +20,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.base import faults
-from holdfast.core.runs.liveness import Identity
-from holdfast.processes.identity import identify, sight, signal_exactly
+from holdfast.core.runs.liveness import ProcessIdentity
+from holdfast.processes.identity import identify, read_process, signal_exactly
 from holdfast.processes.open_files import has_open
 
 PR_SET_CHILD_SUBREAPER = 36
-NEWBORNS = 100  # the newest child of a stray that constantly forks and exits has one of the next pids
+PIDS_TO_CHECK = 100  # the newest child of a stray that constantly forks and exits has one of the next pids
 OOM_SCORE = -500
 TERM_PATIENCE = 0.25  # seconds that a helper has to clean up; the supervisor's loop is blocked meanwhile
 
@@ -34,8 +34,10 @@ class Children:
     """The register of the processes that the supervisor started. One per supervisor."""
 
     def __init__(self) -> None:
-        self._known: dict[int, subprocess.Popen[bytes] | _Born] = {}
-        self._spawned: set[Identity] = set()  # all that we ever started: the processes they leave become our children
+        self._known: dict[int, subprocess.Popen[bytes] | _ForkedChild] = {}
+        self._spawned: set[ProcessIdentity] = (
+            set()
+        )  # all that we ever started: the processes they leave become our children
 
     def become_subreaper(self) -> bool:
         """Make orphans of our descendants our children from now on. False if the system cannot do that."""
@@ -76,7 +78,7 @@ class Children:
 
     def take_in(self, pid: int) -> None:
         """Register a keeper that the keeper fork server forked. It is our child: we are the nearest subreaper."""
-        self._known[pid] = _Born(pid)
+        self._known[pid] = _ForkedChild(pid)
         identity = identify(pid)
         if identity is not None and _parent(pid) == os.getpid():  # else its orphans do not become our children
             self._spawned.add(identity)
@@ -94,22 +96,22 @@ class Children:
             # Either the process between fork server and keeper, which ends at once, or a keeper before its setsid().
             time.sleep(0.002)
 
-    def owns(self, identity: Identity) -> bool:
+    def has_started(self, identity: ProcessIdentity) -> bool:
         """True if this supervisor process started exactly that process."""
         return identity in self._spawned
 
-    def ended_well(self, identity: Identity) -> bool:
+    def exited_cleanly(self, identity: ProcessIdentity) -> bool:
         """True if a keeper finished all its work, according to its exit status. True also if it is not our child.
 
         The keeper's records are not enough, because the agent can write them.
         """
         process = self._known.get(identity.pid)
-        return process is None or not self.owns(identity) or process.poll() == 0
+        return process is None or not self.has_started(identity) or process.poll() == 0
 
-    def reap(self, identity: Identity) -> None:
+    def reap(self, identity: ProcessIdentity) -> None:
         """Reap a child of ours that ended. Another process with a reused pid is left alone."""
         process = self._known.get(identity.pid)
-        if process is not None and self.owns(identity) and process.poll() is not None:
+        if process is not None and self.has_started(identity) and process.poll() is not None:
             del self._known[identity.pid]
 
     def strays(self) -> list[int]:
@@ -134,7 +136,7 @@ class Children:
             faults.passed("strays.end")
             for pid in strays:
                 self._end_stray(pid)
-                for near in range(pid + 1, pid + 1 + NEWBORNS):
+                for near in range(pid + 1, pid + 1 + PIDS_TO_CHECK):
                     if self._is_stray(near):
                         self._end_stray(near)
             # Blocking is acceptable: a kill takes microseconds, and this loop runs only after a keeper was killed.
@@ -153,7 +155,7 @@ class Children:
 
     def _end_stray(self, pid: int) -> None:
         identity = identify(pid)
-        if identity is not None and not sight(pid).zombie:
+        if identity is not None and not read_process(pid).zombie:
             signal_exactly(identity, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
@@ -195,7 +197,7 @@ class Children:
         return code
 
 
-class _Born:
+class _ForkedChild:
     """A child that we did not start ourselves. Its pid cannot be reused before we wait for the child."""
 
     def __init__(self, pid: int) -> None:
@@ -240,7 +242,7 @@ def _parent(pid: int) -> int:
         return -1  # gone, or hidden from us (hidepid): not our child. Any other error means "unknown" and is raised
 
 
-def run_apart(work: Callable[[], None]) -> int | None:
+def run_without_foreign_children(work: Callable[[], None]) -> int | None:
     """Run `work` in a process without foreign children.
 
     None: this process ran the work. A number: a new child ran the work and ended with that exit code.

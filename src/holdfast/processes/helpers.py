@@ -74,14 +74,14 @@ PATIENCE = 5.0
 QUIET = 5  # searches in a row that must find nothing: a process that just forks or execs may be missed by one
 
 
-def end_marked(mark: str) -> None:
+def kill_marked(mark: str) -> None:
     """Kill every process that carries `mark`, until none is left. Blocks for milliseconds, because a kill is quick."""
     deadline = time.monotonic() + PATIENCE
     ended: set[int] = set()
     others: set[int] = set()
     quiet = 0
     while quiet < QUIET and time.monotonic() < deadline:
-        found = _marked(mark, others)
+        found = _find_marked(mark, others)
         quiet = 0 if found else quiet + 1
         for pid in found:
             identity = identify(pid)
@@ -89,12 +89,12 @@ def end_marked(mark: str) -> None:
                 signal_exactly(identity, signal.SIGKILL)
                 ended.add(pid)
         time.sleep(0.002)
-        ended = {pid for pid in ended if not _reaped(pid)}
-    while (ended := {pid for pid in ended if not _reaped(pid)}) and time.monotonic() < deadline:
+        ended = {pid for pid in ended if not _is_reaped(pid)}
+    while (ended := {pid for pid in ended if not _is_reaped(pid)}) and time.monotonic() < deadline:
         time.sleep(0.002)
 
 
-def _marked(mark: str, others: set[int]) -> list[int]:
+def _find_marked(mark: str, others: set[int]) -> list[int]:
     """Return the processes that carry `mark` in their environment.
 
     A zombie has no environment, so it is never returned. A process in the middle of an exec has none either.
@@ -113,7 +113,7 @@ def _marked(mark: str, others: set[int]) -> list[int]:
     return found
 
 
-def _reaped(pid: int) -> bool:
+def _is_reaped(pid: int) -> bool:
     """True if there is no zombie left to reap. If its parent died first, the process may have become our child."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
@@ -155,7 +155,7 @@ class HelperRunner:
                 marked = {**env, VARIABLE: mark}
                 return await self._run(argv, cwd, marked, timeout, stdin, output, badge.fileno())
             finally:
-                end_marked(mark)
+                kill_marked(mark)
                 self._children.end_strays_with(os.fstat(badge.fileno()))
 
     async def _run(

@@ -7,37 +7,37 @@ import os
 import signal
 
 from holdfast.base import clock, faults
-from holdfast.core.runs.liveness import Identity, Life, Sighting, judge
+from holdfast.core.runs.liveness import Liveness, ProcessIdentity, ProcessSighting, judge_liveness
 
 
-def sight(pid: int) -> Sighting:
+def read_process(pid: int) -> ProcessSighting:
     """Return what /proc shows about `pid` now."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return Sighting(boot_id=clock.boot_id(), start_ticks=None)
+        return ProcessSighting(boot_id=clock.boot_id(), start_ticks=None)
     except PermissionError:
-        return Sighting(boot_id=clock.boot_id(), start_ticks=None, readable=False)
-    return Sighting(boot_id=clock.boot_id(), start_ticks=int(fields[19]), zombie=fields[0] == b"Z")
+        return ProcessSighting(boot_id=clock.boot_id(), start_ticks=None, readable=False)
+    return ProcessSighting(boot_id=clock.boot_id(), start_ticks=int(fields[19]), zombie=fields[0] == b"Z")
 
 
-def identify(pid: int) -> Identity | None:
+def identify(pid: int) -> ProcessIdentity | None:
     """Return the identity of a process, or None when it is gone."""
-    seen = sight(pid)
+    seen = read_process(pid)
     if seen.start_ticks is None:
         return None
-    return Identity(boot_id=seen.boot_id, pid=pid, start_ticks=seen.start_ticks)
+    return ProcessIdentity(boot_id=seen.boot_id, pid=pid, start_ticks=seen.start_ticks)
 
 
-def life_of(identity: Identity | None) -> Life:
+def life_of(identity: ProcessIdentity | None) -> Liveness:
     if identity is None:
-        return Life.UNKNOWN
-    seen = sight(identity.pid)
-    return judge(identity, seen)
+        return Liveness.UNKNOWN
+    seen = read_process(identity.pid)
+    return judge_liveness(identity, seen)
 
 
-def open_pidfd(identity: Identity) -> int | None:
+def open_pidfd(identity: ProcessIdentity) -> int | None:
     """Return a pidfd of exactly that process, or None when it is gone. Opens first and compares then: no race."""
     if identity.boot_id != clock.boot_id():
         return None
@@ -46,7 +46,7 @@ def open_pidfd(identity: Identity) -> int | None:
     except ProcessLookupError:
         return None  # every other error (for example out of descriptors) means "unknown" and must not look like "gone"
     try:
-        is_it = life_of(identity) is Life.ALIVE
+        is_it = life_of(identity) is Liveness.ALIVE
     except BaseException:
         os.close(fd)  # the error may be "out of descriptors": this one must not leak too
         raise
@@ -56,7 +56,7 @@ def open_pidfd(identity: Identity) -> int | None:
     return fd
 
 
-def signal_exactly(identity: Identity, *numbers: int) -> bool:
+def signal_exactly(identity: ProcessIdentity, *numbers: int) -> bool:
     """Send signals to exactly that process. False when it is gone."""
     fd = open_pidfd(identity)
     if fd is None:

@@ -52,7 +52,7 @@ OOM_SCORE = 500  # when memory is short, the kernel kills agents before keepers 
 DATA_SLACK = 1.25  # the rlimit is above the limit, so that the keeper's own check comes first and knows the cause
 RMDIR_TRIES = 50
 ENDED_OUT_OF_MEMORY = 3  # an ender's other exit code for success, besides 0
-NOT_OURS_ANY_MORE = (errno.ENOENT, errno.ENXIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR)
+RESERVED_SPACE_GONE = (errno.ENOENT, errno.ENXIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR)
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 FAULT_PREFIX = "HOLDFAST_FAULT"  # variables that arm crash points; an agent never gets them
@@ -163,7 +163,7 @@ def signal_exactly(pid: int, start_ticks: int, number: int) -> None:
         os.close(fd)
 
 
-def tree_use(root: int) -> tuple[int, int]:
+def measure_tree(root: int) -> tuple[int, int]:
     """Return (bytes of private memory, number of threads) below `root`. The kernel's own limit counts threads too."""
     memory = members = 0
     for pid in tree_pids(root):
@@ -198,7 +198,7 @@ def tree_pids(root: int) -> list[int]:
     return found
 
 
-def counter(path: str, word: str) -> int:
+def read_counter(path: str, word: str) -> int:
     """Return the number after `word` in a file of "word number" lines (memory.events, pids.events, vmstat), or 0."""
     try:
         _before, found, after = (b"\n" + read_file(path)).partition(f"\n{word} ".encode())
@@ -207,7 +207,7 @@ def counter(path: str, word: str) -> int:
         return 0
 
 
-class Cgroups:
+class KeeperCgroups:
     """The run's own cgroups, as intent.json names them. Without any, every method does nothing.
     The v2 leaf can be killed and proven empty. On systems with v1 controllers, further groups only hold limits."""
 
@@ -259,7 +259,7 @@ class Cgroups:
 
     def is_full(self, limit: int) -> bool:
         """True if the kernel refused a fork because of this group's limit. The counter has other groups' limits too."""
-        if not counter(self.process_events, "max"):
+        if not read_counter(self.process_events, "max"):
             return False
         try:
             return int(read_file(os.path.join(os.path.dirname(self.process_events), "pids.current"))) >= limit - 1
@@ -267,7 +267,7 @@ class Cgroups:
             return False
 
     def is_populated(self) -> bool:
-        return bool(self.leaf) and counter(os.path.join(self.leaf, "cgroup.events"), "populated") != 0
+        return bool(self.leaf) and read_counter(os.path.join(self.leaf, "cgroup.events"), "populated") != 0
 
     def remove(self) -> None:
         """Remove the cgroups. A group that stays busy after RMDIR_TRIES tries is left to the sweep."""
@@ -358,13 +358,13 @@ class Records:
         try:
             self._fill(name, json.dumps(content).encode()[:ROOM].ljust(ROOM))
         except OSError as problem:
-            if problem.errno in NOT_OURS_ANY_MORE:
-                return self._without_room(name, content)
+            if problem.errno in RESERVED_SPACE_GONE:
+                return self._create_without_reserved(name, content)
             return False
         self._filled.add(name)
         return True
 
-    def _without_room(self, name: str, content: dict[str, object]) -> bool:
+    def _create_without_reserved(self, name: str, content: dict[str, object]) -> bool:
         """Write a record whose reserved space the agent removed or replaced. True also if the run directory is gone."""
         try:
             self.create(name, content)
@@ -413,12 +413,12 @@ class Keeper:
         limits: dict[str, int] = intent.get("limits") or {}  # type: ignore[assignment]  # a JSON object of numbers
         self.memory_limit = int(limits.get("memory") or 0)
         self.process_limit = int(limits.get("processes") or 0)
-        self.cgroups = Cgroups(intent.get("cgroup") or {})  # type: ignore[arg-type]  # a JSON object
+        self.cgroups = KeeperCgroups(intent.get("cgroup") or {})  # type: ignore[arg-type]  # a JSON object
         self.output = Output(int(limits.get("output") or 0), int(limits.get("output_kept") or 0) or (64 << 20))
         self.watch_at = time.monotonic() + WATCH_EVERY if self.memory_limit or self.process_limit else float("inf")
-        self.oom_kills = counter("/proc/vmstat", "oom_kill")
+        self.oom_kills = read_counter("/proc/vmstat", "oom_kill")
         self.ender = [str(word) for word in intent.get("ender") or []]  # type: ignore[attr-defined]  # a JSON list
-        self.outside_ended = not self.ender
+        self.container_ended = not self.ender
         self.detail = ""
         self.cause: str | None = None  # why the ladder began; None until it begins
         self.kill_at: float | None = None
@@ -442,7 +442,7 @@ class Keeper:
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         for number in (signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(number, self.note_stop)
+            signal.signal(number, self.record_stop_signal)
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         self.fork_agent()
@@ -468,10 +468,10 @@ class Keeper:
             os.write(go_w, b"!")
         os.close(go_w)
         fault_point("keeper.let_go")
-        self.tell_launcher()
+        self.send_pid_to_launcher()
         self.deadline = time.monotonic() + self.timeout
 
-    def tell_launcher(self) -> None:
+    def send_pid_to_launcher(self) -> None:
         """Send the agent's pid to the launcher (which may be dead) by a pipe: the agent could tamper with a file."""
         try:
             os.write(self.ready_fd, str(self.leader).encode())
@@ -514,7 +514,7 @@ class Keeper:
             ):
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
-            self.bound_agent()
+            self.limit_agent()
             os.dup2(os.open("stdin", os.O_RDONLY), 0)
             os.dup2(os.open("out.log", os.O_WRONLY | os.O_APPEND), 1)
             os.dup2(os.open("err.log", os.O_WRONLY | os.O_APPEND), 2)
@@ -529,7 +529,7 @@ class Keeper:
             os.write(error, f"could not {doing}: {why}".encode(errors="replace")[:600])
         os._exit(127)
 
-    def bound_agent(self) -> None:
+    def limit_agent(self) -> None:
         """Set the limits that the kernel can hold without a cgroup. Runs in the forked child."""
         try:
             with open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
@@ -544,7 +544,7 @@ class Keeper:
 
     # -- wait ----------------------------------------------------------------------------------------------------
 
-    def note_stop(self, number: int, _frame: object) -> None:
+    def record_stop_signal(self, number: int, _frame: object) -> None:
         self.asked = number
 
     def run(self) -> None:
@@ -570,8 +570,8 @@ class Keeper:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self.end_outside()
-                self.empty = self.outside_ended and not self.cgroups.is_populated()
+                self.end_container()
+                self.empty = self.container_ended and not self.cgroups.is_populated()
                 return
             if pid == 0:
                 if orphans and self.killing:
@@ -584,19 +584,19 @@ class Keeper:
     def leader_ended(self, status: int) -> None:
         self.leader_status = status
         self.read(self.error_r)
-        self.end_outside()
-        self.look_for_oom()
-        self.look_at_peak(status)
+        self.end_container()
+        self.detect_oom_kill()
+        self.detect_peak_memory(status)
         if self.cause is None:
             self.cause = "exec_failed" if self.exec_error else "exited"
         self.exit_record = self.ending(status)
-        self.tell_rest(time.monotonic())  # before the record, because the disk may be slow
+        self.terminate_rest(time.monotonic())  # before the record, because the disk may be slow
         self.records.fill("exit.json", self.exit_record)  # finish() tries again if this fails
         fault_point("keeper.leader_ended")
 
-    def end_outside(self) -> None:
+    def end_container(self) -> None:
         """End the agent's container once its client in this tree is gone. Waits for the ender, which has a deadline."""
-        if self.outside_ended:
+        if self.container_ended:
             return
         fault_point("keeper.end_outside")
         try:
@@ -604,12 +604,12 @@ class Keeper:
         except OSError:
             return  # for example no process can be started: the keeper stays and tries again until it has proof
         code = os.waitstatus_to_exitcode(os.waitpid(ender, 0)[1])
-        self.outside_ended = code in (0, ENDED_OUT_OF_MEMORY)
+        self.container_ended = code in (0, ENDED_OUT_OF_MEMORY)
         if code == ENDED_OUT_OF_MEMORY and self.cause is None:
             self.cause = "out_of_memory"
             self.detail = "the kernel killed a process in its container"
 
-    def tell_rest(self, now: float) -> None:
+    def terminate_rest(self, now: float) -> None:
         """Send TERM to the rest of the tree when the leader ended. It gets the rest of the grace period.
         A leader that only launches others ends at once and leaves them behind."""
         self.kill_at = now + self.grace if self.kill_at is None else self.kill_at
@@ -625,7 +625,7 @@ class Keeper:
             self.begin("timeout", now, self.grace)
         elif now >= self.last_beat + self.orphan_grace and self.cause is None:
             self.begin("orphaned", now, self.grace)
-        self.hold_limits(now)
+        self.check_limits(now)
         if self.kill_at is not None and now >= self.kill_at:
             self.killing = True
             self.signal_tree(signal.SIGKILL)
@@ -644,7 +644,7 @@ class Keeper:
                 signal_exactly(self.leader, self.leader_start(), signal.SIGTERM)
                 signal_exactly(self.leader, self.leader_start(), signal.SIGCONT)
 
-    def hold_limits(self, now: float) -> None:
+    def check_limits(self, now: float) -> None:
         """Check the limits when a check is due. Only the run that hit a limit is ended, with the limit as its cause."""
         if now >= self.output.look_at and self.output.look(now) and self.cause is None:
             self.detail = f"{self.output.written} bytes of {self.output.limit}"
@@ -652,18 +652,18 @@ class Keeper:
         if now < self.watch_at or self.cause is not None:
             return
         self.watch_at = now + WATCH_EVERY
-        if self.look_for_oom():
+        if self.detect_oom_kill():
             self.begin("out_of_memory", now, self.fast_grace)
             return
         if self.process_limit and self.cgroups.is_full(self.process_limit):
             self.detail = f"the kernel refused to start more than {self.process_limit}"
             self.begin("process_limit", now, self.fast_grace)
         elif not (self.cgroups.memory_events and self.cgroups.process_events):
-            self.look_at_tree(now)
+            self.check_tree_limits(now)
 
-    def look_at_tree(self, now: float) -> None:
+    def check_tree_limits(self, now: float) -> None:
         """Check the limits that no cgroup holds."""
-        memory, members = tree_use(os.getpid())
+        memory, members = measure_tree(os.getpid())
         if self.memory_limit and not self.cgroups.memory_events and memory > self.memory_limit:
             self.detail = f"its processes hold {memory} bytes of {self.memory_limit}"
             self.begin("out_of_memory", now, self.fast_grace)
@@ -671,15 +671,15 @@ class Keeper:
             self.detail = f"{members} of {self.process_limit}"
             self.begin("process_limit", now, self.fast_grace)
 
-    def look_for_oom(self) -> bool:
+    def detect_oom_kill(self) -> bool:
         """True if the kernel killed a process because of the run's own memory limit."""
-        if self.cause is None and self.memory_limit and counter(self.cgroups.memory_events, "oom_kill"):
+        if self.cause is None and self.memory_limit and read_counter(self.cgroups.memory_events, "oom_kill"):
             self.cause = "out_of_memory"
             self.detail = f"the kernel killed a process in its cgroup at the limit of {self.memory_limit} bytes"
             return True
         return False
 
-    def look_at_peak(self, status: int) -> None:
+    def detect_peak_memory(self, status: int) -> None:
         """Set the cause "out of memory" if no cgroup holds the limit, the agent failed, and a process reached it."""
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
         is_held_by_us = self.memory_limit and not self.cgroups.memory_events
@@ -730,9 +730,9 @@ class Keeper:
         if fd == self.error_r:
             self.exec_error += data.decode(errors="replace")
         elif fd == self.control:
-            self.note_beats(data)
+            self.record_heartbeats(data)
 
-    def note_beats(self, data: bytes) -> None:
+    def record_heartbeats(self, data: bytes) -> None:
         """Record the supervisor's heartbeats by their send time: old ones in the pipe do not prove that it is alive."""
         for line in data.split(b"\n"):
             try:
@@ -754,7 +754,8 @@ class Keeper:
             "at": time.time(),
             "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
             "max_rss_kb": usage.ru_maxrss,
-            "oom_kills": counter("/proc/vmstat", "oom_kill") - self.oom_kills,  # on the whole machine during the run
+            "oom_kills": read_counter("/proc/vmstat", "oom_kill")
+            - self.oom_kills,  # on the whole machine during the run
         }
 
     def finish(self) -> None:
@@ -769,7 +770,7 @@ class Keeper:
             time.sleep(RETRY_RECORDS)
 
 
-def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: bytes) -> None:
+def run_keeper(run_dir: str, lock_fd: int, ready_fd: int, environment: bytes) -> None:
     """Run a keeper from start to end. Never returns: the interpreter's own shutdown would only delay the exit."""
     os.set_inheritable(lock_fd, False)  # an agent that held the lock would look like a living keeper
     os.set_inheritable(ready_fd, False)
@@ -790,7 +791,7 @@ def main() -> None:
     """Keep a run without the fork server. Our environment is the agent's plus the supervisor's fault variables."""
     set_faults(os.environ)
     of_agent = {name: value for name, value in os.environ.items() if not name.startswith(FAULT_PREFIX)}
-    keep(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.dumps(of_agent).encode())
+    run_keeper(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.dumps(of_agent).encode())
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from holdfast.base import faults
 from holdfast.processes.children import Children
 
-CRADLE = os.path.join(os.path.dirname(__file__), "keeper_fork_server.py")
+SERVER = os.path.join(os.path.dirname(__file__), "keeper_fork_server.py")
 PATIENCE = 10.0  # seconds for an answer that usually takes milliseconds; the supervisor's loop is blocked meanwhile
 LENGTH, ANSWER = 8, 24
 ROOM = 400  # characters of command line, which a keeper overwrites with the text that `ps` shows
@@ -34,7 +34,7 @@ def without_faults(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(FAULT_PREFIX)}
 
 
-class Nursery:
+class KeeperForkClient:
     """The connection to the keeper fork server, opened for the first keeper, and again if the server was killed."""
 
     def __init__(self, children: Children) -> None:
@@ -42,13 +42,13 @@ class Nursery:
         self._channel: socket.socket | None = None
         self._pid = 0
 
-    def bear(self, directory: str, environment: Mapping[str, str], lock: int, ready: int, log: int) -> int:
+    def fork_keeper(self, directory: str, environment: Mapping[str, str], lock: int, ready: int, log: int) -> int:
         """Return the pid of a new keeper, which is a child of this process.
 
         OSError: no keeper was forked, or the pid is not known. Call `close`, then look for a keeper.
         """
         if self._channel is None:
-            self._channel = self._open()
+            self._channel = self._start_server()
         request = os.fsencode(directory) + b"\0" + json.dumps(without_faults(environment)).encode()
         faults.effect("nursery.ask")
         socket.send_fds(self._channel, [len(request).to_bytes(LENGTH, "big")], [lock, ready, log])
@@ -64,12 +64,12 @@ class Nursery:
         faults.passed("nursery.answered")
         return int(answer)
 
-    def _open(self) -> socket.socket:
+    def _start_server(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
                 self._pid = self._children.spawn(
-                    [sys.executable, "-I", "-S", "-X", "utf8", CRADLE, str(theirs.fileno()), "-" * ROOM],
+                    [sys.executable, "-I", "-S", "-X", "utf8", SERVER, str(theirs.fileno()), "-" * ROOM],
                     cwd="/",
                     env={name: value for name, value in os.environ.items() if name.startswith(_PASSED)},
                     stdin=subprocess.DEVNULL,

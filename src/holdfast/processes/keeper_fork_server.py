@@ -45,7 +45,7 @@ def read_exactly(channel: socket.socket, count: int) -> bytes:
     return b"".join(blocks)
 
 
-def bear(channel: socket.socket, request: bytes, descriptors: list[int]) -> bytes:
+def fork_keeper(channel: socket.socket, request: bytes, descriptors: list[int]) -> bytes:
     """Fork a keeper and return its pid as text.
 
     The process between server and keeper ends at once, so that the supervisor becomes the keeper's parent.
@@ -61,7 +61,7 @@ def bear(channel: socket.socket, request: bytes, descriptors: list[int]) -> byte
             os.write(told_w, str(child).encode())
             os._exit(0)
         os.close(told_w)
-        live_as_keeper(request, *descriptors)
+        run_keeper(request, *descriptors)
     os.close(told_w)
     os.waitpid(middle, 0)
     pid = os.read(told_r, 32)
@@ -70,7 +70,7 @@ def bear(channel: socket.socket, request: bytes, descriptors: list[int]) -> byte
     return pid or b"error: the keeper could not be forked"
 
 
-def live_as_keeper(request: bytes, lock: int, ready: int, log: int) -> None:
+def run_keeper(request: bytes, lock: int, ready: int, log: int) -> None:
     """Run the keeper in this forked process. Never returns."""
     try:
         os.setsid()
@@ -80,7 +80,7 @@ def live_as_keeper(request: bytes, lock: int, ready: int, log: int) -> None:
         os.close(null)
         os.close(log)
         directory, _, environment = request.partition(b"\0")
-        be_called(os.fsencode(keeper.__file__), directory)
+        set_process_title(os.fsencode(keeper.__file__), directory)
         keeper.keep(os.fsdecode(directory), lock, ready, environment)
     except BaseException:  # noqa: BLE001 - any error goes to keeper.log, and must not return into the server's loop
         traceback.print_exc()
@@ -88,7 +88,7 @@ def live_as_keeper(request: bytes, lock: int, ready: int, log: int) -> None:
     os._exit(0)
 
 
-def be_called(*words: bytes) -> None:
+def set_process_title(*words: bytes) -> None:
     """Change what `ps` shows of this process: overwrite the memory where the kernel put the command line."""
     fields = keeper.read_file("/proc/self/stat").rpartition(b")")[2].split()
     start, end = int(fields[45]), int(fields[46])
@@ -104,7 +104,7 @@ def serve(channel: socket.socket) -> None:
         if len(header) < LENGTH or len(descriptors) < DESCRIPTORS or len(request) < int.from_bytes(header, "big"):
             return  # the supervisor is gone
         try:
-            answer = bear(channel, request, descriptors)
+            answer = fork_keeper(channel, request, descriptors)
         except OSError as error:
             answer = f"error: {error.strerror}".encode()
         for descriptor in descriptors:

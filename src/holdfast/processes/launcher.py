@@ -16,39 +16,39 @@ from holdfast.base import clock, faults
 from holdfast.base.errors import LaunchError
 from holdfast.base.files import data_lines
 from holdfast.core.agents.events import Stream
-from holdfast.core.runs.liveness import Identity, Life
+from holdfast.core.runs.liveness import Liveness, ProcessIdentity
 from holdfast.core.runs.outcome import REBOOTED, Cause, ProcessEnd
 from holdfast.processes import cgroups as groups
-from holdfast.processes.agent_channel import Channel
-from holdfast.processes.cgroups import Bases, Cgroups
+from holdfast.processes.agent_channel import ReportFile
+from holdfast.processes.cgroups import CgroupRecord, HomeCgroups
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
-from holdfast.processes.keeper_fork_client import Nursery, with_own_faults
+from holdfast.processes.keeper_fork_client import KeeperForkClient, with_own_faults
 from holdfast.processes.observe.observer import RunObserver
-from holdfast.processes.open_files import children_of, command_line, has_open, processes_marked, processes_with_open
+from holdfast.processes.open_files import children_of, command_line, has_open, processes_of_run, processes_with_open
 from holdfast.processes.port import LaunchSpec
 from holdfast.processes.run_dir import CHANNEL, RunDirectory, intent_of
-from holdfast.processes.strays import Strays
+from holdfast.processes.strays import StrayProcesses
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
 LOOKS_BEFORE_SEARCH = 50
 LOOK_AGAIN = 0.02  # seconds; while the lock is held but pid.json is missing, the keeper is about to write it
 
 
-class KeptProcesses(Strays):
+class KeeperProcesses(StrayProcesses):
     """The Processes port, implemented with keepers. `root` holds one directory per run."""
 
     def __init__(
-        self, root: str, children: Children, cgroups: Cgroups | None = None, bases: Bases | None = None
+        self, root: str, children: Children, cgroups: HomeCgroups | None = None, bases: CgroupRecord | None = None
     ) -> None:
         self._root = root
         self._bases = bases
         self._children = children
         self._cgroups = cgroups
-        self._nursery = Nursery(children)
+        self._fork_client = KeeperForkClient(children)
 
-    def launch(self, spec: LaunchSpec) -> KeptRun:
+    def launch(self, spec: LaunchSpec) -> KeeperRun:
         """Start a keeper for a run.
 
         OSError has a temporary reason (disk full, out of descriptors). The run then stays intended.
@@ -69,16 +69,16 @@ class KeptProcesses(Strays):
             closing.callback(os.close, log)
             faults.passed("keeper.locked")
             # The keeper inherits the lock, so a living keeper holds it at every moment.
-            pid = self._bear(directory, spec, lock, ready_w, log)
+            pid = self._start_keeper(directory, spec, lock, ready_w, log)
             on_failure.pop_all()
-        return KeptRun(directory, self._children, self._cgroups, identify(pid), ready_r)
+        return KeeperRun(directory, self._children, self._cgroups, identify(pid), ready_r)
 
-    def _bear(self, directory: RunDirectory, spec: LaunchSpec, lock: int, ready: int, log: int) -> int:
+    def _start_keeper(self, directory: RunDirectory, spec: LaunchSpec, lock: int, ready: int, log: int) -> int:
         """Return the pid of a new keeper: from the keeper fork server or, if that fails, started as a new process."""
         try:
-            pid = self._nursery.bear(directory.path, spec.env, lock, ready, log)
+            pid = self._fork_client.fork_keeper(directory.path, spec.env, lock, ready, log)
         except OSError:
-            self._nursery.close()
+            self._fork_client.close()
             # The server may have forked a keeper just before it failed, without an answer to us.
             born = self._children.find_stray(os.fstat(lock))
             if born is None:
@@ -100,11 +100,11 @@ class KeptProcesses(Strays):
 
     def close(self) -> None:
         """End the keeper fork server. Keepers stay with their agents."""
-        self._nursery.close()
+        self._fork_client.close()
 
-    def find(self, run_id: str) -> KeptRun:
+    def find(self, run_id: str) -> KeeperRun:
         directory = RunDirectory(os.path.join(self._root, run_id))
-        return KeptRun(directory, self._children, self._cgroups, None, None)
+        return KeeperRun(directory, self._children, self._cgroups, None, None)
 
     def is_held(self, run_id: str) -> bool:
         directory = RunDirectory(os.path.join(self._root, run_id))
@@ -137,15 +137,15 @@ class KeptProcesses(Strays):
         return RunObserver(self._root, on_change)
 
 
-class KeptRun:
+class KeeperRun:
     """One run: a run directory, and perhaps a living keeper."""
 
     def __init__(
         self,
         directory: RunDirectory,
         children: Children,
-        cgroups: Cgroups | None,
-        keeper: Identity | None,
+        cgroups: HomeCgroups | None,
+        keeper: ProcessIdentity | None,
         ready: int | None,
     ) -> None:
         self._directory = directory
@@ -157,11 +157,11 @@ class KeptRun:
         self._handle: int | None = None  # the keeper's pidfd, while we wait for its end
 
     @property
-    def keeper(self) -> Identity | None:
+    def keeper(self) -> ProcessIdentity | None:
         return self._keeper
 
     @property
-    def agent(self) -> Identity | None:
+    def agent(self) -> ProcessIdentity | None:
         identities = self._directory.identities()
         return identities[1] if identities else None
 
@@ -187,20 +187,20 @@ class KeptRun:
                 self._keeper = self._keeper or identities[0]
                 self._started = True
                 return identities[1].pid
-            if self._directory_is_idle():
+            if self._has_no_keeper():
                 return None
             looks += 1
             if looks % LOOKS_BEFORE_SEARCH == 0 and (agent := self._find_agent()) is not None:
                 return agent
             await asyncio.sleep(LOOK_AGAIN)
 
-    def _is_keeper(self, recorded: Identity) -> bool:
+    def _is_keeper(self, recorded: ProcessIdentity) -> bool:
         """True if the recorded process is this run's keeper.
 
         A living process must have the run's lock open. The agent can write records too, and a signal must never reach
         an unrelated process. The record of a dead process is accepted, because nothing is sent to that process.
         """
-        if life_of(recorded) is not Life.ALIVE:
+        if life_of(recorded) is not Liveness.ALIVE:
             return self._directory.is_free()  # while the lock is held, the keeper is another, living process
         try:
             return has_open(recorded.pid, os.stat(self._directory.file("lock")))
@@ -223,23 +223,23 @@ class KeptRun:
                     return child
         return None
 
-    def _directory_is_idle(self) -> bool:
+    def _has_no_keeper(self) -> bool:
         """True if no keeper lives or will wake. Takes the lock to check, then reads the records again."""
         if not self._directory.exists():
             return True
         return self._directory.is_free() and self._directory.identities() is None
 
-    async def wait_over(self) -> ProcessEnd:
+    async def wait_ended(self) -> ProcessEnd:
         await self._wait_keeper_gone()
         if self._directory.exists() and not self._directory.is_free():
             raise OSError(errno.EBUSY, "its keeper still holds the run's lock")  # temporary: the caller tries again
-        is_whole = self._keeper is None or self._children.ended_well(self._keeper)
+        is_whole = self._keeper is None or self._children.exited_cleanly(self._keeper)
         if self._directory.is_empty() and is_whole:
             if self._directory.is_given_up():
                 return ProcessEnd(cause=Cause.NEVER_STARTED)
             ending = self._directory.ending()
             return ending or ProcessEnd(cause=Cause.KEEPER_DIED, detail="it left no exit record")
-        return await self._without_keeper()
+        return await self._end_without_keeper()
 
     async def _wait_keeper_gone(self) -> None:
         if self._keeper is None:
@@ -254,11 +254,11 @@ class KeptRun:
             self._handle = None
             os.close(fd)
 
-    async def _without_keeper(self) -> ProcessEnd:
+    async def _end_without_keeper(self) -> ProcessEnd:
         """End the tree of a keeper that was killed before it could prove the end, and prove as much as possible."""
         ended = await self._end_leaf()  # first, because it also kills processes that we may not signal
         swept = False
-        if self._keeper is not None and self._children.owns(self._keeper):
+        if self._keeper is not None and self._children.has_started(self._keeper):
             self._children.reap(self._keeper)
             swept = self._children.end_strays()
         identities = self._directory.identities()
@@ -267,14 +267,14 @@ class KeptRun:
                 raise OSError(errno.EBUSY, "another supervisor is about to start it")  # the caller tries again
             return ProcessEnd(cause=Cause.NEVER_STARTED)  # because of the go-pipe, an unrecorded agent never ran
         if not swept and self._directory.is_of_an_earlier_boot():
-            return self._proven(REBOOTED, "reboot")
+            return self._declare_proven(REBOOTED, "reboot")
         if ended:
-            left = [] if swept else processes_marked(self._directory.path)
+            left = [] if swept else processes_of_run(self._directory.path)
             if left:  # a process may leave its cgroup if it may enter another one
                 return ProcessEnd(cause=Cause.UNPROVEN, detail=f"pid {left[0]} left its cgroup and lives")
-            return self._proven("the supervisor ended its cgroup", "cgroup")
+            return self._declare_proven("the supervisor ended its cgroup", "cgroup")
         if swept:
-            return self._proven("the supervisor ended what it left", "outer-subreaper")
+            return self._declare_proven("the supervisor ended what it left", "outer-subreaper")
         return ProcessEnd(cause=Cause.UNPROVEN, detail=f"keeper pid {self._keeper.pid if self._keeper else 'unknown'}")
 
     async def _end_leaf(self) -> bool:
@@ -284,14 +284,14 @@ class KeptRun:
         """
         runs, run_id = os.path.split(self._directory.path)
         leaf = self._directory.leaf()
-        if not groups.is_ours(leaf, os.path.dirname(runs), run_id):
+        if not groups.is_our_leaf(leaf, os.path.dirname(runs), run_id):
             return False
-        ended = await groups.end(str(leaf), self._cgroups.base if self._cgroups else "")
+        ended = await groups.end_leaf(str(leaf), self._cgroups.base if self._cgroups else "")
         if ended and self._cgroups is not None:
             self._cgroups.remove(run_id)
         return ended
 
-    def _proven(self, detail: str, proof: str) -> ProcessEnd:
+    def _declare_proven(self, detail: str, proof: str) -> ProcessEnd:
         known = self._directory.ending()  # the keeper wrote it when the leader ended, before the keeper was killed
         self._directory.declare_empty(proof, clock.now().wall)
         if known is not None:
@@ -335,8 +335,8 @@ class KeptRun:
     def left(self, name: str) -> str:
         return self._directory.left(name)
 
-    def channel(self, offset: int) -> Channel:
-        return Channel(self._directory.file(CHANNEL), self._directory.token(), offset)
+    def channel(self, offset: int) -> ReportFile:
+        return ReportFile(self._directory.file(CHANNEL), self._directory.token(), offset)
 
     def close(self) -> None:
         """Close our descriptors, and reap the keeper if it was our child and has ended."""

@@ -36,7 +36,7 @@ def has_open(pid: int, file: os.stat_result) -> bool:
     return False
 
 
-def processes_marked(run_directory: str) -> list[int]:
+def processes_of_run(run_directory: str) -> list[int]:
     """Return every process whose environment names that run directory.
 
     The mark proves that a process belongs to the run. It does not prove that no other process does.
@@ -70,7 +70,7 @@ def children_of(pid: int) -> list[int]:
         return []
 
 
-def may_be_held(lock: str, folders: Sequence[str]) -> bool:
+def is_git_lock_in_use(lock: str, folders: Sequence[str]) -> bool:
     """True if a process has that lock file open, or a git runs in one of those folders.
 
     The open file is not enough: `git commit` closes the lock of its index while the user writes the message. True also

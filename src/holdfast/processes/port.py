@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.core.agents.events import Stream
-from holdfast.core.cleanup.observed import Stray
-from holdfast.core.health.signs import SignReader, Talk
+from holdfast.core.cleanup.observed import StrayProcess
+from holdfast.core.health.signs import AgentActivity, SignReader
 from holdfast.core.model import Report
-from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.core.runs.outcome import ProcessEnd
 from holdfast.core.task_settings import DEFAULT_LIMITS, RunLimits
 
@@ -38,7 +38,7 @@ class LaunchSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
+class ReportBatch:
     """The new reports in a run's channel. They were read up to `offset`. `more`: there is unread data after that."""
 
     offset: int
@@ -55,7 +55,7 @@ class ReportChannel(Protocol):
         """True if there may be new reports. Costs one stat call."""
         ...
 
-    def read(self, *, last: bool = False) -> Batch:
+    def read(self, *, last: bool = False) -> ReportBatch:
         """Return a bounded piece of the new reports.
 
         `last`: the agent has ended, so an unfinished line will not be completed and is read as it is.
@@ -67,12 +67,12 @@ class LiveRun(Protocol):
     """A run whose keeper lives, or has ended and left its records."""
 
     @property
-    def keeper(self) -> Identity | None:
+    def keeper(self) -> ProcessIdentity | None:
         """The keeper, which is the root of the run's process tree. None while it is not known."""
         ...
 
     @property
-    def agent(self) -> Identity | None:
+    def agent(self) -> ProcessIdentity | None:
         """The agent's first process (the leader of the tree), as recorded. None while it is not recorded."""
         ...
 
@@ -80,7 +80,7 @@ class LiveRun(Protocol):
         """Return the agent's pid as soon as it is recorded. None: the keeper ended without starting the agent."""
         ...
 
-    async def wait_over(self) -> ProcessEnd:
+    async def wait_ended(self) -> ProcessEnd:
         """Return when the whole tree is proven empty, or with cause `unproven` when that cannot be proven."""
         ...
 
@@ -104,7 +104,7 @@ class LiveRun(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tree:
+class ProcessTree:
     """The processes of one run at one moment, without the keeper."""
 
     cpu: float  # seconds used by these processes and by those that ended before
@@ -113,7 +113,7 @@ class Tree:
     pids: tuple[int, ...]
 
 
-class Seen(Protocol):
+class ViewChanges(Protocol):
     """The kinds of change that one look at a run found."""
 
     @property
@@ -126,16 +126,16 @@ class Seen(Protocol):
         ...
 
 
-class View(Protocol):
+class RunViewPort(Protocol):
     """One run as seen from outside. All times are CLOCK_MONOTONIC."""
 
     started_at: float
     output_at: float | None
     channel_at: float | None
-    talk: Talk
+    talk: AgentActivity
     told: str
 
-    def look(self, now: float) -> Seen: ...
+    def look(self, now: float) -> ViewChanges: ...
     def leader_ended(self) -> bool: ...
     def save(self) -> None:
         """Save the view for the next supervisor. May raise OSError, which costs only time: the logs are read again."""
@@ -145,7 +145,7 @@ class View(Protocol):
 class Observer(Protocol):
     """Watches runs without a timer or a poller of their own."""
 
-    def watch(self, run_id: str, signs: SignReader | None, agent: Identity | None, now: float) -> View:
+    def watch(self, run_id: str, signs: SignReader | None, agent: ProcessIdentity | None, now: float) -> RunViewPort:
         """Begin to watch a run.
 
         `agent` is given for a run of an earlier supervisor: the view continues from what that supervisor saved.
@@ -153,7 +153,7 @@ class Observer(Protocol):
         ...
 
     def unwatch(self, run_id: str) -> None: ...
-    def trees(self, roots: Mapping[str, Identity]) -> Mapping[str, Tree]:
+    def trees(self, roots: Mapping[str, ProcessIdentity]) -> Mapping[str, ProcessTree]:
         """Return the process tree below each keeper, from one snapshot of all processes."""
         ...
 
@@ -180,14 +180,14 @@ class Processes(Protocol):
         """Remove the cgroups that killed keepers of other runs left. Return how many."""
         ...
 
-    def strays(self) -> Sequence[Stray]:
+    def strays(self) -> Sequence[StrayProcess]:
         """Return every process that carries the marker of a run of this home, or works in one of its workspaces.
 
         Helpers of this supervisor are left out.
         """
         ...
 
-    def end_stray(self, stray: Stray) -> Awaitable[bool]:
+    def end_stray(self, stray: StrayProcess) -> Awaitable[bool]:
         """End exactly this process, which is proven to be ours. False: the process is still alive."""
         ...
 

@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.base import clock, faults
-from holdfast.base.files import open_plain
+from holdfast.base.files import open_log_file
 from holdfast.base.text import one_line
-from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.core.runs.outcome import Cause, ProcessEnd
-from holdfast.processes.agent_channel import NotPlain, read_plain
-from holdfast.processes.cgroups import Cgroups
+from holdfast.processes.agent_channel import NotRegularFile, read_regular_file
+from holdfast.processes.cgroups import HomeCgroups
 from holdfast.processes.port import LaunchSpec
 
 PROTOCOL = 1
@@ -28,7 +28,7 @@ ROOM = 4096
 GIVEN_UP = "never started"  # the proof recorded for a run that was not started and will not be
 BOOT_SLACK = 1.0  # seconds by which wall time and boot time may disagree
 CHANNEL = "channel"  # a directory for what the agent writes to us; a container sees only this part of the run directory
-MOST_LEFT = 1 << 20  # bytes of a file that the agent left for us
+MAX_LEFT_FILE = 1 << 20  # bytes of a file that the agent left for us
 PROMPT = "prompt"  # the prompt that the agent got, if that is not its task's own prompt
 FILES = f"{CHANNEL}/files"  # a directory with the agent's private settings for this run; a container sees it too
 MOST_INTENT = 16 * 1024 * 1024  # bytes; a command line may have a few million
@@ -98,17 +98,17 @@ class RunDirectory:
     def exists(self) -> bool:
         return os.path.exists(self.file("intent.json"))
 
-    def identities(self) -> tuple[Identity, Identity] | None:
+    def identities(self) -> tuple[ProcessIdentity, ProcessIdentity] | None:
         """Return (keeper, agent) as recorded in pid.json, or None without a valid record."""
         record = self._read("pid.json")
         if record is None:
             return None
 
-        def one(name: str) -> Identity:
+        def one(name: str) -> ProcessIdentity:
             pid, start = int(record[name]["pid"]), int(record[name]["start"])
             if not 0 < pid <= MOST_PID or not 0 <= start < 2**63:
                 raise ValueError("no process")
-            return Identity(boot_id=str(record["boot_id"]), pid=pid, start_ticks=start)
+            return ProcessIdentity(boot_id=str(record["boot_id"]), pid=pid, start_ticks=start)
 
         try:
             return one("keeper"), one("agent")
@@ -142,8 +142,8 @@ class RunDirectory:
         Empty when the record is missing or damaged: then no report is accepted.
         """
         try:
-            record = json.loads(read_plain(self.file("intent.json"), MOST_INTENT))
-        except (NotPlain, FileNotFoundError, ValueError, RecursionError):
+            record = json.loads(read_regular_file(self.file("intent.json"), MOST_INTENT))
+        except (NotRegularFile, FileNotFoundError, ValueError, RecursionError):
             return ""
         token = record.get("token") if isinstance(record, dict) else None
         return token if isinstance(token, str) else ""
@@ -179,10 +179,10 @@ class RunDirectory:
                 file.flush()
                 os.fsync(file.fileno())
         else:
-            self._make_way("empty.json.room")
+            self._rename_obstacle("empty.json.room")
             self._write("empty.json.room", record)
         if os.path.isdir(self.file("empty.json")):
-            self._make_way("empty.json")
+            self._rename_obstacle("empty.json")
         os.rename(room, self.file("empty.json"))
         self._sync()
         faults.passed("rundir.empty")
@@ -208,7 +208,7 @@ class RunDirectory:
         record = self._read("empty.json")
         return record is not None and record.get("proof") == GIVEN_UP and self.identities() is None
 
-    def _make_way(self, name: str) -> None:
+    def _rename_obstacle(self, name: str) -> None:
         """Rename whatever the agent put where a record belongs. It is kept under another name."""
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.file(name), self.file(f"{name}.obstacle-{time.monotonic_ns()}"))
@@ -216,7 +216,7 @@ class RunDirectory:
     def tail(self, name: str, limit: int = 2000) -> str:
         """Return the end of a log, for records and messages."""
         try:
-            fd = open_plain(self.file(name))
+            fd = open_log_file(self.file(name))
         except OSError:
             return ""
         try:
@@ -228,15 +228,15 @@ class RunDirectory:
     def left(self, name: str) -> str:
         """Return a file that the agent left in its channel, or "". Reads a bounded size and never blocks."""
         try:
-            return read_plain(os.path.join(self.file(CHANNEL), name), MOST_LEFT).decode(errors="replace")
-        except (OSError, NotPlain):
+            return read_regular_file(os.path.join(self.file(CHANNEL), name), MAX_LEFT_FILE).decode(errors="replace")
+        except (OSError, NotRegularFile):
             return ""
 
     def _read(self, name: str) -> dict[str, Any] | None:
         """Return a record, or None without a valid one. The agent may have overwritten it."""
         try:
-            record = json.loads(read_plain(self.file(name), 2 * ROOM))
-        except (FileNotFoundError, NotADirectoryError, NotPlain, ValueError, RecursionError):
+            record = json.loads(read_regular_file(self.file(name), 2 * ROOM))
+        except (FileNotFoundError, NotADirectoryError, NotRegularFile, ValueError, RecursionError):
             return None  # any other error (for example out of descriptors) means "unknown", not "no record"
         return record if isinstance(record, dict) else None
 
@@ -267,7 +267,7 @@ def _number(value: object, most: int) -> int | None:
     return value
 
 
-def intent_of(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:
+def intent_of(spec: LaunchSpec, cgroups: HomeCgroups | None) -> dict[str, object]:
     """Return the content of intent.json, which is written before the keeper is started.
 
     The environment is left out: it may hold secrets, and the keeper inherits it. The token is included: it is valid

@@ -10,8 +10,8 @@ import os
 import signal
 from collections.abc import Iterator
 
-from holdfast.core.cleanup.observed import Stray
-from holdfast.core.runs.liveness import Identity
+from holdfast.core.cleanup.observed import StrayProcess
+from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, open_pidfd, signal_exactly
 from holdfast.processes.run_dir import RunDirectory
@@ -20,15 +20,15 @@ GRACE = 2.0
 _TOKEN = b"HOLDFAST_RUN_TOKEN="
 
 
-class Strays:
+class StrayProcesses:
     """The part of the Processes port that finds and ends strays."""
 
     _root: str  # holds one directory per run
 
-    def strays(self) -> list[Stray]:
+    def strays(self) -> list[StrayProcess]:
         return find_strays(os.path.dirname(self._root), frozenset({os.getpid()}))
 
-    async def end_stray(self, stray: Stray) -> bool:
+    async def end_stray(self, stray: StrayProcess) -> bool:
         return await end_stray(stray)
 
 
@@ -37,12 +37,12 @@ def marked_processes(home: str) -> Iterator[tuple[int, str]]:
 
     Agents are found by their environment, keepers by their working directory.
     """
-    for pid, runs, _folder, _variables in _looked_at(home):
+    for pid, runs, _folder, _variables in _scan_processes(home):
         for run in runs:
             yield pid, run
 
 
-def find_strays(home: str, but_of: frozenset[int] = frozenset()) -> list[Stray]:
+def find_strays(home: str, but_of: frozenset[int] = frozenset()) -> list[StrayProcess]:
     """Return all strays of `home`. The caller has to check whether their runs are over.
 
     `but_of`: pids of supervisors. They and their children are left out: those children are helpers at work.
@@ -50,7 +50,7 @@ def find_strays(home: str, but_of: frozenset[int] = frozenset()) -> list[Stray]:
     inside = os.path.realpath(os.path.join(home, "workspaces")) + "/"
     root = os.path.join(home, "workspaces") + "/"
     found = []
-    for pid, runs, folder, variables in _looked_at(home):
+    for pid, runs, folder, variables in _scan_processes(home):
         at = folder.removeprefix(inside).split("/")[:2] if folder.startswith(inside) else []
         place = root + "/".join(at) if len(at) == 2 and not at[0].startswith(".") else None
         identity = identify(pid)
@@ -58,19 +58,19 @@ def find_strays(home: str, but_of: frozenset[int] = frozenset()) -> list[Stray]:
             continue
         run = runs[-1] if runs else None  # prefer the marker in the environment: only an agent has a token
         found.append(
-            Stray(
+            StrayProcess(
                 pid=pid,
                 start_ticks=identity.start_ticks,
                 run=run,
                 place=place,
                 proven=run is not None and _has_token(home, run, variables),
-                kept=run is not None and _is_kept(home, run),
+                kept=run is not None and _has_keeper(home, run),
             )
         )
     return found
 
 
-async def end_stray(stray: Stray) -> bool:
+async def end_stray(stray: StrayProcess) -> bool:
     """Send TERM, wait, send KILL, through a pidfd of exactly that process. False: the process is still alive."""
     now = identify(stray.pid)
     if now is None or now.start_ticks != stray.start_ticks:
@@ -82,7 +82,7 @@ async def end_stray(stray: Stray) -> bool:
     return False
 
 
-async def _is_gone(identity: Identity) -> bool:
+async def _is_gone(identity: ProcessIdentity) -> bool:
     fd = open_pidfd(identity)
     if fd is None:
         return True
@@ -96,7 +96,7 @@ async def _is_gone(identity: Identity) -> bool:
     return True
 
 
-def _looked_at(home: str) -> Iterator[tuple[int, list[str], str, list[bytes]]]:
+def _scan_processes(home: str) -> Iterator[tuple[int, list[str], str, list[bytes]]]:
     """Yield (pid, runs that it belongs to, working directory, environment) of every process that we may read."""
     runs = os.path.join(home, "runs") + "/"
     prefix = b"HOLDFAST_RUN_DIR=" + os.fsencode(runs)
@@ -121,7 +121,7 @@ def _has_token(home: str, run: str, variables: list[bytes]) -> bool:
     return bool(token) and _TOKEN + token.encode() in variables
 
 
-def _is_kept(home: str, run: str) -> bool:
+def _has_keeper(home: str, run: str) -> bool:
     directory = RunDirectory(os.path.join(home, "runs", run))
     return run.isalnum() and os.path.exists(directory.file("lock")) and not directory.is_free()
 

@@ -87,7 +87,7 @@ def _path(value: object) -> object:
     return text
 
 
-def _anywhere(value: object) -> object:
+def _any_path(value: object) -> object:
     """Check a path that may be outside the workspace. $NAME is replaced from the environment.
 
     Tests use such paths to hold an agent at a known point.
@@ -126,11 +126,11 @@ ACTIONS: dict[str, Callable[[object], object]] = {
     "spawn": _table({"kind": _choice(*SPAWN_KINDS)}, {"lives": parse_duration, "write": _path}),
     "ignore_term": _flag,
     "hang": _flag,
-    "wait_for": _anywhere,
-    "touch": _anywhere,
+    "wait_for": _any_path,
+    "touch": _any_path,
     "crash": _choice("SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM", "SIGINT"),
     "exit": _code,
-    "limit": _table({"kind": _choice(*LIMIT_KINDS)}, {"for": parse_duration, "while": _anywhere}),
+    "limit": _table({"kind": _choice(*LIMIT_KINDS)}, {"for": parse_duration, "while": _any_path}),
     "near_limit": _table({"used": _percent}, {"for": parse_duration}),
     "usage": _table({}, {"input": _tokens, "output": _tokens, "cost_usd": _dollars, "total": _flag}),
     "provider": _text,

@@ -16,18 +16,18 @@ import time
 FOR_EVER = 10.0**8
 
 
-def tell(event: str, /, **fields: object) -> None:
+def print_event(event: str, /, **fields: object) -> None:
     """Print an event for the adapter, as one JSON line."""
-    say(json.dumps({"holdfast": event, **fields}))
+    print_line(json.dumps({"holdfast": event, **fields}))
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def do_print(text: str) -> None:
-    say(text)
+    print_line(text)
 
 
 def do_stderr(text: str) -> None:
@@ -90,20 +90,20 @@ def do_provider(_name: str) -> None:
 
 
 def do_near_limit(what: dict[str, float]) -> None:
-    tell("near_limit", used=what["used"] / 100, until=time.time() + what["for"] if "for" in what else None)
+    print_event("near_limit", used=what["used"] / 100, until=time.time() + what["for"] if "for" in what else None)
 
 
 def do_limit(what: dict[str, object]) -> None:
     if "while" in what and not os.path.exists(str(what["while"])):
         return
     wait = what.get("for")
-    tell("limit", kind=what["kind"], until=time.time() + float(str(wait)) if wait is not None else None)
+    print_event("limit", kind=what["kind"], until=time.time() + float(str(wait)) if wait is not None else None)
     do_exit(1)
 
 
 def do_usage(what: dict[str, object]) -> None:
     """Print the tokens and the cost, as agents do while they work."""
-    tell("usage", **what)
+    print_event("usage", **what)
 
 
 def do_heartbeat(how: bool | dict[str, float]) -> None:
@@ -119,12 +119,12 @@ def do_heartbeat(how: bool | dict[str, float]) -> None:
 
 
 def do_say(text: str) -> None:
-    tell("text", text=text)
+    print_event("text", text=text)
 
 
 def do_event(name: str) -> None:
     """Print an event that does not count as progress, however often it is repeated."""
-    tell("event", name=name)
+    print_event("event", name=name)
 
 
 tools_opened = 0
@@ -134,7 +134,7 @@ def do_tool(what: dict[str, object]) -> None:
     """Play a tool call: open it, work, close it. Without `for` it never ends."""
     global tools_opened
     tools_opened += 1
-    tell("tool", id=tools_opened, name=what["name"], input=what.get("input"), deadline=what.get("deadline"))
+    print_event("tool", id=tools_opened, name=what["name"], input=what.get("input"), deadline=what.get("deadline"))
     seconds = float(str(what.get("for", FOR_EVER)))
     work = what.get("work", "sleep")
     if work == "child":
@@ -147,7 +147,7 @@ def do_tool(what: dict[str, object]) -> None:
         burn(seconds)
     else:
         time.sleep(seconds)
-    tell("tool", id=tools_opened, name=what["name"], closed=True)
+    print_event("tool", id=tools_opened, name=what["name"], closed=True)
 
 
 def do_repeat(what: dict[str, object]) -> None:
@@ -207,7 +207,7 @@ def do_spawn(what: dict[str, object]) -> None:
     ready_r, ready_w = os.pipe()
     if os.fork() == 0:
         os.close(ready_r)
-        become(str(what["kind"]))
+        become_kind(str(what["kind"]))
         if note is not None:
             with open(note, "w", encoding="ascii") as file:
                 file.write(str(os.getpid()))
@@ -219,7 +219,7 @@ def do_spawn(what: dict[str, object]) -> None:
     os.close(ready_r)
 
 
-def become(kind: str) -> None:
+def become_kind(kind: str) -> None:
     if kind == "group":
         os.setpgid(0, 0)
     elif kind == "session":
@@ -238,18 +238,18 @@ def become(kind: str) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def greet(script: dict[str, object]) -> None:
-    tell("session", id=script["session"] or f"scripted-{os.environ.get('HOLDFAST_RUN_ID', os.getpid())}")
+def print_session(script: dict[str, object]) -> None:
+    print_event("session", id=script["session"] or f"scripted-{os.environ.get('HOLDFAST_RUN_ID', os.getpid())}")
 
 
 def main() -> None:
     script = json.load(sys.stdin)
     if not (script["steps"] and script["steps"][0]["do"] == "mute"):
-        greet(script)
+        print_session(script)
     for step in script["steps"]:
         if step["run"] in (None, script["run"]):
             globals()[f"do_{step['do']}"](step["with"])
-    tell("result", status="success")
+    print_event("result", status="success")
 
 
 if __name__ == "__main__":

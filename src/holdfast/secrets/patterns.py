@@ -90,22 +90,22 @@ CLOSES_BLOCK = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 IN_BLOCK = rf"(?:{_INSIDE}|-(?!----END ))*+"  # the lines between them
 
 
-class Shape:  # not a NamedTuple: creating that class would take longer than everything else in here
+class SecretPattern:  # not a NamedTuple: creating that class would take longer than everything else in here
     def __init__(self, what: str, anchors: tuple[str, ...], text: str) -> None:
         self.what = what
         self.anchors = anchors
         self.text = text.replace(_ALONE, _BEGINS)
 
-    def replaced(self, text: str, word: Callable[[str], str]) -> str:
-        return compiled(self.text).sub(lambda found: _without(found, word(self.what)), text)
+    def replace_in(self, text: str, word: Callable[[str], str]) -> str:
+        return compile_pattern(self.text).sub(lambda found: _without(found, word(self.what)), text)
 
 
-BLOCKS, *_OTHERS = (Shape(*row) for row in _SHAPES)
+BLOCKS, *_OTHERS = (SecretPattern(*row) for row in _SHAPES)
 ANCHORS = tuple((anchor, shape) for shape in _OTHERS for anchor in shape.anchors)
 
 
 @cache
-def compiled(text: str) -> re.Pattern[str]:
+def compile_pattern(text: str) -> re.Pattern[str]:
     """Compile a pattern when it is needed. Most commands need none, and compiling all takes longer than the start of a
     command."""
     return re.compile(text)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from holdfast.secrets.patterns import ANCHORS, BLOCKS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compiled
+from holdfast.secrets.patterns import ANCHORS, BLOCKS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compile_pattern
 
 SHORTEST = 8  # letters: a shorter value would be found in innocent words
 SHORTEST_WORD = 16  # of nothing but letters: shorter ones are words
@@ -50,14 +50,14 @@ _LOGIN = r"://[^\s/:@]*:([^\s/@]+)@"
 _NO_SECRETS = r"(?:[/~.][^\s]*|[a-z][a-z0-9+.-]*://[^@]*|[0-9.,:-]{1,15}|(?i:true|false|yes|no|none|null))\Z"
 
 
-def word_for(what: str) -> str:
+def replacement_for(what: str) -> str:
     return f"[redacted: {what}]"
 
 
 def is_secret_name(name: str) -> bool:
     """True if a variable of this name is likely to hold a secret."""
     given = name.upper()
-    return any(hint in given for hint in _HINTS) and compiled(_SECRET_NAME).search(name) is not None
+    return any(hint in given for hint in _HINTS) and compile_pattern(_SECRET_NAME).search(name) is not None
 
 
 def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
@@ -66,7 +66,7 @@ def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
     for name, value in environment.items():
         if len(value) < SHORTEST:
             continue
-        login = compiled(_LOGIN).search(value) if "://" in value else None
+        login = compile_pattern(_LOGIN).search(value) if "://" in value else None
         if login is not None:
             found[f"{name} (password)"] = login.group(1)
         if is_secret_name(name) and _is_worth_hiding(value):
@@ -77,7 +77,7 @@ def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
 def _is_worth_hiding(value: str) -> bool:
     if value.isalpha() and len(value) < SHORTEST_WORD:
         return False
-    return compiled(_NO_SECRETS).match(value) is None
+    return compile_pattern(_NO_SECRETS).match(value) is None
 
 
 class Redactor:
@@ -91,8 +91,8 @@ class Redactor:
 
     def learn(self, secrets: Mapping[str, str]) -> None:
         """Learn secrets, name → value. A value that is too short to be distinguished from other words is ignored."""
-        values = {part: word_for(name) for name, value in secrets.items() for part in _whole(value)}
-        lines = {part: word_for(name) for name, value in secrets.items() for part in _lines(value)}
+        values = {part: replacement_for(name) for name, value in secrets.items() for part in _whole(value)}
+        lines = {part: replacement_for(name) for name, value in secrets.items() for part in _lines(value)}
         if values.keys() <= self._values.keys() and lines.keys() <= self._lines.keys():
             return
         # The two are kept apart: one value of a thousand lines must not push the others out.
@@ -102,11 +102,11 @@ class Redactor:
         self._edges = [(value[:_EDGE], value[-_EDGE:], value, word) for value, word in longest]
         self._needles = [(needle, word) for value, word in longest for needle in _written(value)]
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         if len(text) < SHORTEST:
             return text
         if BLOCKS.anchors[0] in text:  # before values: the lines around one key are the same as around every other
-            text = BLOCKS.replaced(text, word_for)
+            text = BLOCKS.replace_in(text, replacement_for)
         for beginning, end, value, word in self._edges:
             if beginning in text:
                 text = _without_beginning(text.replace(value, word), value, word)
@@ -117,7 +117,7 @@ class Redactor:
                 text = text.replace(needle, word)
         for anchor, shape in ANCHORS:
             if anchor in text:
-                text = shape.replaced(text, word_for)
+                text = shape.replace_in(text, replacement_for)
         return text
 
 
@@ -198,39 +198,39 @@ def learn(secrets: Mapping[str, str]) -> None:
     _short.cache_clear()
 
 
-def redacted(text: str) -> str:
+def redact_text(text: str) -> str:
     """Return the text without secrets."""
     global _of_process
     if _of_process != os.getpid():
         _of_process = os.getpid()
         learn(secrets_in(os.environ))
-    return _short(text) if len(text) < _WORTH_KEEPING else _redactor.redacted(text)
+    return _short(text) if len(text) < _WORTH_KEEPING else _redactor.redact(text)
 
 
 @lru_cache(maxsize=256)
 def _short(text: str) -> str:
     """Return the cached result: the same reason is in the task, the run, the event and its message."""
-    return _redactor.redacted(text)
+    return _redactor.redact(text)
 
 
-def redacted_in(value: Any) -> Any:
+def redact_values(value: Any) -> Any:
     """Redact every text in a value that will become JSON. Keys are our own names and stay."""
     if isinstance(value, str):
-        return redacted(value)
+        return redact_text(value)
     if isinstance(value, Mapping):
-        return {key: redacted_in(part) for key, part in value.items()}
+        return {key: redact_values(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [redacted_in(part) for part in value]
+        return [redact_values(part) for part in value]
     return value
 
 
 def _is_open(text: str) -> bool:
     """True if a key's block begins here and its end is missing."""
-    opening = compiled(OPENS_BLOCK).match(text)
-    return opening is not None and compiled(IN_BLOCK).fullmatch(text, opening.end()) is not None
+    opening = compile_pattern(OPENS_BLOCK).match(text)
+    return opening is not None and compile_pattern(IN_BLOCK).fullmatch(text, opening.end()) is not None
 
 
-class Flow:
+class RedactedStream:
     """The redaction of a text that arrives in pieces. A secret that spans two pieces is found, and so is a block of
     many lines."""
 
@@ -247,21 +247,21 @@ class Flow:
             cut = min(cut, begun)
         cut = max(cut, len(text) - MOST_HELD)
         self._held = text[cut:]
-        return redacted(text[:cut])
+        return redact_text(text[:cut])
 
     def end(self) -> str:
         held, self._held = self._held, ""
-        return redacted(held)
+        return redact_text(held)
 
     def line(self, line: str) -> str:
         """Redact one whole line of a text. All lines inside a key's block are redacted."""
         if self._in_block:
-            closing = compiled(CLOSES_BLOCK).search(line)
-            if closing is None and compiled(IN_BLOCK).fullmatch(line):
-                return word_for("a private key") if line.strip() else line
+            closing = compile_pattern(CLOSES_BLOCK).search(line)
+            if closing is None and compile_pattern(IN_BLOCK).fullmatch(line):
+                return replacement_for("a private key") if line.strip() else line
             self._in_block = False
             if closing is not None:
-                return line[closing.start() : closing.end()] + redacted(line[closing.end() :])
+                return line[closing.start() : closing.end()] + redact_text(line[closing.end() :])
         if "PRIVATE KEY" in line:
             self._in_block = _is_open(line[max(line.rfind("-----BEGIN "), 0) :])
-        return redacted(line)
+        return redact_text(line)

@@ -8,22 +8,22 @@ from collections.abc import Mapping
 from holdfast.base.text import is_text
 
 LARGEST = 64 * 1024
-ELSEWHERE = ("env:", "file:")
+REFERENCE_PREFIXES = ("env:", "file:")
 
 
-class NotThere(Exception):
+class SecretMissing(Exception):
     """A secret that cannot be looked up. The text names what is missing, never a secret."""
 
 
-def look_up(value: str, environment: Mapping[str, str] = os.environ) -> str:
+def look_up_secret(value: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return the secret that a reference names. A value that is not a reference is the secret itself."""
     how, _, where = value.partition(":")
     if how == "env":
         found = environment.get(where)
         if not found:
-            raise NotThere(f"names the variable {where}, which the supervisor's environment does not have")
+            raise SecretMissing(f"names the variable {where}, which the supervisor's environment does not have")
         if not is_text(found):
-            raise NotThere(f"names the variable {where}, which holds no usable text")
+            raise SecretMissing(f"names the variable {where}, which holds no usable text")
         return found
     return _from_file(os.path.expanduser(where)) if how == "file" else value
 
@@ -37,7 +37,7 @@ def _from_file(path: str) -> str:
             os.close(fd)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise NotThere(f"names the file {path}: {why}") from None
+        raise SecretMissing(f"names the file {path}: {why}") from None
     if not text or len(text) > LARGEST or not is_text(text):
-        raise NotThere(f"names the file {path}, which holds no usable text")
+        raise SecretMissing(f"names the file {path}, which holds no usable text")
     return text

@@ -32,7 +32,7 @@ def ring(home: str) -> bool:
     return True
 
 
-def hang_up(home: str) -> int:
+def open_listener(home: str) -> int:
     """Make the FIFO and open it for listening. Read-write, so that it never reaches end-of-file."""
     path = os.path.join(home, NAME)
     faults.effect("doorbell.hang_up")
@@ -44,7 +44,7 @@ def hang_up(home: str) -> int:
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def drain(fd: int) -> None:
+def discard_rings(fd: int) -> None:
     """Discard all rings so far."""
     with contextlib.suppress(BlockingIOError):
         while os.read(fd, 4096):

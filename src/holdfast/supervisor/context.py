@@ -7,45 +7,45 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.agents.port import AgentAdapter, Surroundings
+from holdfast.agents.port import AgentAdapter, HostFacts
 from holdfast.base.clock import Clock
 from holdfast.core.dispatch.pressure import Pressure
-from holdfast.core.dispatch.spending import Till
+from holdfast.core.dispatch.spending import FamilyUsage
 from holdfast.core.model import TaskSpec, Workspace
-from holdfast.core.runs.liveness import Identity
-from holdfast.core.runs.retry_budgets import Limits
-from holdfast.core.workflows.handover import Changes
+from holdfast.core.runs.liveness import ProcessIdentity
+from holdfast.core.runs.retry_budgets import RetryLimits
+from holdfast.core.workflows.handover import ChangesSoFar
 from holdfast.processes.port import Processes
 from holdfast.store.port.transaction import Store, Writer
-from holdfast.supervisor.dispatch.slots import Places
+from holdfast.supervisor.dispatch.slots import Slots
 from holdfast.supervisor.ports import (
-    Accounts,
-    BelievesTheClock,
-    Enclosure,
+    AgentAccounts,
+    AgentContainers,
+    AlertTargets,
+    CheckpointPort,
+    FindsChangedFiles,
     FixedSettings,
+    HealthPort,
+    NoAccounts,
+    NoAlertTargets,
     NoCheckpoints,
     NoHealthWatch,
-    NoOutlets,
-    Outlets,
-    OwnLogin,
-    RunWatch,
     SalvageReclaimer,
+    ScheduleSource,
     SettingsSource,
     Timekeeper,
-    Timetables,
-    Touching,
     Trackers,
-    TreeKeeper,
+    WallClockOnly,
     no_changed_files,
     no_changes,
 )
-from holdfast.supervisor.settings import Settings
+from holdfast.supervisor.settings import SupervisorSettings
 from holdfast.workspaces.git.fingerprint import Fingerprints
-from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy
-from holdfast.workspaces.removal.in_use import Users
+from holdfast.workspaces.port import ContainerSweeper, NoContainers, WorkspaceSetup, WorkspaceStrategy, WorkspaceSweeper
+from holdfast.workspaces.removal.in_use import WorkspaceUsers
 
 
-class Bell:
+class WakeUp:
     """Wakes one waiter. Ringing twice before the waiter looks is ringing once."""
 
     def __init__(self) -> None:
@@ -73,24 +73,24 @@ class Ports:
     strategy_of: Callable[[TaskSpec], WorkspaceStrategy]
     agents: Mapping[str, AgentAdapter]
     environment: Callable[[Mapping[str, object]], dict[str, str]]  # environment of an agent, by the task's settings
-    surroundings: Callable[[TaskSpec], Surroundings] = lambda _spec: Surroundings()  # where an agent will run
-    accounts: Accounts = field(default_factory=OwnLogin)
-    outlets: Outlets = field(default_factory=NoOutlets)
-    enclosure: Enclosure | None = None  # None: no task runs in a container
+    surroundings: Callable[[TaskSpec], HostFacts] = lambda _spec: HostFacts()  # where an agent will run
+    accounts: AgentAccounts = field(default_factory=NoAccounts)
+    alert_targets: AlertTargets = field(default_factory=NoAlertTargets)
+    agent_containers: AgentContainers | None = None  # None: no task runs in a container
     source: SettingsSource = field(default_factory=FixedSettings)
     trackers: Trackers | None = None  # None: no tracker is looked at
-    timetables: Timetables | None = None  # None: no schedule fires
+    schedule_files: ScheduleSource | None = None  # None: no schedule fires
     reclaimer: SalvageReclaimer | None = None  # None: dropped salvages stay on disk
     pressure: Callable[[], Pressure] = Pressure  # how much room the machine has; by default not known
     home_is_ours: Callable[[], bool] = lambda: True  # False: another process took the home's lock
-    sweeper: Sweeper | None = None  # None: nothing is swept
+    sweeper: WorkspaceSweeper | None = None  # None: nothing is swept
     containers: ContainerSweeper = field(default_factory=NoContainers)
     # By run, a mark that stays the same only while none of the run's processes runs.
-    activity: Callable[[Mapping[str, Identity]], Mapping[str, object]] = lambda _roots: {}
-    users: Users = field(default_factory=Users)  # processes that work in a workspace
-    furnishing: Furnishing | None = None  # set-up, copies and teardown; None: workspaces have none
-    so_far: Callable[[Workspace, Sequence[str]], Awaitable[Changes]] = no_changes
-    touched: Touching = no_changed_files
+    activity: Callable[[Mapping[str, ProcessIdentity]], Mapping[str, object]] = lambda _roots: {}
+    workspace_users: WorkspaceUsers = field(default_factory=WorkspaceUsers)  # processes that work in a workspace
+    workspace_setup: WorkspaceSetup | None = None  # set-up, copies and teardown; None: workspaces have none
+    changes_so_far: Callable[[Workspace, Sequence[str]], Awaitable[ChangesSoFar]] = no_changes
+    changed_files: FindsChangedFiles = no_changed_files
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
     may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: not known
 
@@ -99,9 +99,9 @@ class Ports:
 class Services:
     """The services that other services call. The daemon puts the real ones here."""
 
-    health: RunWatch = field(default_factory=NoHealthWatch)
-    checkpoints: TreeKeeper = field(default_factory=NoCheckpoints)
-    timekeeper: Timekeeper = field(default_factory=BelievesTheClock)
+    health: HealthPort = field(default_factory=NoHealthWatch)
+    checkpoints: CheckpointPort = field(default_factory=NoCheckpoints)
+    timekeeper: Timekeeper = field(default_factory=WallClockOnly)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -110,8 +110,10 @@ class SharedState:
 
     in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was found
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone
-    tills: dict[str, Till] = field(default_factory=dict)  # first task → what its family uses at the moment
-    places: Places = field(default_factory=Places)  # for members of parallel stages, in addition to those of tasks
+    family_usage: dict[str, FamilyUsage] = field(
+        default_factory=dict
+    )  # first task → what its family uses at the moment
+    places: Slots = field(default_factory=Slots)  # for members of parallel stages, in addition to those of tasks
 
 
 @dataclass(kw_only=True, slots=True)
@@ -125,9 +127,9 @@ class Context:
     store: Store  # for reading; every write goes through the writer
     writer: Writer
     ports: Ports
-    limits: Limits
-    settings: Settings
+    limits: RetryLimits
+    settings: SupervisorSettings
     services: Services = field(default_factory=Services)
     shared: SharedState = field(default_factory=SharedState)
-    bell: Bell = field(default_factory=Bell)  # something may have changed
-    news: Bell = field(default_factory=Bell)  # rung by the writer: there may be new events
+    bell: WakeUp = field(default_factory=WakeUp)  # something may have changed
+    news: WakeUp = field(default_factory=WakeUp)  # rung by the writer: there may be new events

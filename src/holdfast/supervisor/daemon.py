@@ -10,40 +10,40 @@ import signal
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
-from holdfast.base.concurrency import end_all
+from holdfast.base.concurrency import cancel_all
 from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.core.model import StopWhy
 from holdfast.store import doorbell
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.claims.claim import Claims
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.dispatch.holds import Holding
+from holdfast.supervisor.dispatch.holds import HoldUpkeep
 from holdfast.supervisor.dispatch.resume import Resumes
-from holdfast.supervisor.dispatch.spending import Allowances
-from holdfast.supervisor.dispatch.terms import for_operators
-from holdfast.supervisor.health.monitor import Health
-from holdfast.supervisor.log import Narrator, say, say_trouble
+from holdfast.supervisor.dispatch.spending import SpendingCapService
+from holdfast.supervisor.dispatch.terms import find_operator_blocks
+from holdfast.supervisor.health.monitor import HealthService
+from holdfast.supervisor.log import EventLogWriter, log_error, log_line
 from holdfast.supervisor.runs.attempts import Attempts, recover
 from holdfast.supervisor.runs.repo_changes import LockAlerts
 from holdfast.supervisor.service import Service
-from holdfast.supervisor.services.agent_reports import Reports
-from holdfast.supervisor.services.alerts import Notifying
-from holdfast.supervisor.services.checkpoints import Checkpoints
-from holdfast.supervisor.services.clock import Timekeeping
-from holdfast.supervisor.services.container_engines import EngineAlerts
-from holdfast.supervisor.services.reload import Reloading, has_terminal
-from holdfast.supervisor.services.requests import Requests
+from holdfast.supervisor.services.agent_reports import ReportService
+from holdfast.supervisor.services.alerts import DeliveryService
+from holdfast.supervisor.services.checkpoints import CheckpointService
+from holdfast.supervisor.services.clock import ClockService
+from holdfast.supervisor.services.container_engines import EngineAlertService
+from holdfast.supervisor.services.reload import ReloadService, has_terminal
+from holdfast.supervisor.services.requests import RequestService
 from holdfast.supervisor.services.retention import Retention
-from holdfast.supervisor.services.schedules import Scheduling
-from holdfast.supervisor.services.trackers import Tracking
-from holdfast.supervisor.workspaces.cleanup import Cleanup, Expiry
-from holdfast.supervisor.workspaces.sweep import Sweep
+from holdfast.supervisor.services.schedules import ScheduleService
+from holdfast.supervisor.services.trackers import TrackerService
+from holdfast.supervisor.workspaces.cleanup import CleanupService, ExpiryService
+from holdfast.supervisor.workspaces.sweep import SweepService
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
 NEAR = 3.0  # seconds; a clean-up that is tried again so soon keeps an idle supervisor (`--idle-exit`) running
 CLEANUP_PATIENCE = 10.0
-FAREWELL_PATIENCE = 10.0
-NOTICE_PATIENCE = 2.0
+SIGN_OFF_PATIENCE = 10.0
+DELIVERY_PATIENCE = 2.0
 TROUBLE_PAUSE = 1.0
 PATIENT_SIGNALS = 2
 LIFELINE_BEATS = 2  # keepers wait for minutes: they get a heartbeat half as often as the store
@@ -60,26 +60,26 @@ class Supervisor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        clock = context.services.timekeeper = Timekeeping(context)
-        self._health = context.services.health = Health(context)
-        self._checkpoints = context.services.checkpoints = Checkpoints(context)
+        clock = context.services.timekeeper = ClockService(context)
+        self._health = context.services.health = HealthService(context)
+        self._checkpoints = context.services.checkpoints = CheckpointService(context)
         self._attempts = Attempts(context)
-        self._reports = Reports(self._attempts, context.clock)
+        self._reports = ReportService(self._attempts, context.clock)
         self._health.on_channel = self._reports.changed
-        self._requests = Requests(context, self._attempts)
-        holding = Holding(context)
-        self._health.on_warning = holding.warned
+        self._requests = RequestService(context, self._attempts)
+        holding = HoldUpkeep(context)
+        self._health.on_warning = holding.note_near_limit
         self._resumes = Resumes(context, holding)
         self._claims = Claims(context, self._attempts)
-        self._cleanup = Cleanup(context)
-        self._sweep = Sweep(context, self._cleanup)
+        self._cleanup = CleanupService(context)
+        self._sweep = SweepService(context, self._cleanup)
         self._requests.on_sweep = self._sweep.asked
         self._retention = Retention(context)
-        self._tracking = Tracking(context)
-        self._scheduling = Scheduling(context)
-        self._notifying = Notifying(context)
-        self._reloading = Reloading(context)
-        self._narrator = Narrator(context.store, context.news)
+        self._tracking = TrackerService(context)
+        self._scheduling = ScheduleService(context)
+        self._notifying = DeliveryService(context)
+        self._reloading = ReloadService(context)
+        self._narrator = EventLogWriter(context.store, context.news)
         # Each looks when something may have changed, in this order: what frees work comes before the claims.
         self._services: tuple[Service, ...] = (
             clock,
@@ -87,15 +87,15 @@ class Supervisor:
             self._resumes,
             self._tracking,
             self._scheduling,
-            Allowances(context),
+            SpendingCapService(context),
             self._claims,
             self._attempts,
             self._sweep,
-            Expiry(context),
+            ExpiryService(context),
             self._cleanup,
             self._retention,
             LockAlerts(context),
-            EngineAlerts(context, self._attempts),
+            EngineAlertService(context, self._attempts),
             self._notifying,
             self._health,
             self._checkpoints,
@@ -115,14 +115,14 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
-        bell_fd = doorbell.hang_up(self._context.home)
+        bell_fd = doorbell.open_listener(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
-        loops = (self._lifeline, self._narrator.run, self._health.run, self._reports.run, self._checkpoints.run)
-        self._background += [asyncio.create_task(_for_ever(duty)) for duty in loops]
+        loops = (self._send_heartbeats, self._narrator.run, self._health.run, self._reports.run, self._checkpoints.run)
+        self._background += [asyncio.create_task(_run_forever(duty)) for duty in loops]
         try:
             await self._sweep.at_start()
             await recover(self._context, self._attempts)
-            await self._until_stopped()
+            await self._serve_until_stopped()
             await self._shut_down()
         finally:
             loop.remove_reader(bell_fd)
@@ -132,7 +132,7 @@ class Supervisor:
     async def _close(self) -> None:
         """End every task of ours, however the supervisor came to its end. Agents stay with their keepers."""
         try:
-            await end_all([*self._background, *(task for service in self._services for task in service.tasks)])
+            await cancel_all([*self._background, *(task for service in self._services for task in service.tasks)])
         finally:
             for service in self._services:
                 service.close()
@@ -141,20 +141,22 @@ class Supervisor:
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
-    async def _until_stopped(self) -> None:
+    async def _serve_until_stopped(self) -> None:
         while self._stop is None:
             try:
                 if not self._context.ports.home_is_ours():
-                    say("holdfast: the lock of this home was removed under us; stopping, because another may start")
+                    log_line(
+                        "holdfast: the lock of this home was removed under us; stopping, because another may start"
+                    )
                     self.on_lease_lost()
                     return
                 await self._look()
                 if await self._idle_left() == 0 and await self._close_if_idle():
                     self._stop = StopMode.GRACEFUL
                 else:
-                    await self._context.bell.wait(await self._until_next_wake())
+                    await self._context.bell.wait(await self._seconds_until_next_wake())
             except Exception as trouble:  # noqa: BLE001 - running agents go on, whatever it is, and we look again
-                say_trouble("", trouble)
+                log_error("", trouble)
                 await asyncio.sleep(TROUBLE_PAUSE)
 
     async def _look(self) -> None:
@@ -166,7 +168,7 @@ class Supervisor:
         for service in self._services:
             await service.tick()
 
-    async def _until_next_wake(self) -> float:
+    async def _seconds_until_next_wake(self) -> float:
         waits = [await service.next_wake() for service in self._services]
         return min(SLOW_POLL, await self._idle_left(), *waits)
 
@@ -178,7 +180,7 @@ class Supervisor:
             return math.inf
         busy = any(service.busy for service in self._services)
         is_near = await self._cleanup.next_wake() < NEAR  # a workspace that a process is just leaving
-        if busy or is_near or bool(await self._context.writer.write(self._unfinished)):
+        if busy or is_near or bool(await self._context.writer.write(self._count_unfinished)):
             self._idle_since = None
             return math.inf
         now = asyncio.get_running_loop().time()
@@ -186,9 +188,9 @@ class Supervisor:
             self._idle_since = now
         return max(0.0, limit - (now - self._idle_since))
 
-    def _unfinished(self, tx: Transaction) -> int:
+    def _count_unfinished(self, tx: Transaction) -> int:
         """Count what keeps an idle supervisor running. A task that waits for an operator does not."""
-        count = tx.tasks.unfinished_count(for_operators(self._context, tx))
+        count = tx.tasks.unfinished_count(find_operator_blocks(self._context, tx))
         return count + sum(service.owed(tx) for service in self._services)
 
     async def _close_if_idle(self) -> bool:
@@ -196,7 +198,7 @@ class Supervisor:
         running."""
 
         def close(tx: Transaction) -> bool:
-            if self._unfinished(tx) or tx.workspaces.to_clean(self._context.clock()) or tx.notices.waiting():
+            if self._count_unfinished(tx) or tx.workspaces.to_clean(self._context.clock()) or tx.deliveries.waiting():
                 return False  # a task that ended since our last look may have left its workspace, or an alert, behind
             tx.hosts.close(self._context.host_id, self._context.clock())
             return True
@@ -204,16 +206,16 @@ class Supervisor:
         self._closed = await self._context.writer.write(close)
         return self._closed
 
-    async def _lifeline(self) -> None:
+    async def _send_heartbeats(self) -> None:
         """Send every keeper a heartbeat, for ever."""
         while True:
             self._attempts.beat()
-            await self._attempts.until_beat(self._context.settings.beat_every * LIFELINE_BEATS)
+            await self._attempts.wait_for_next_heartbeat(self._context.settings.beat_every * LIFELINE_BEATS)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _on_doorbell(self, fd: int) -> None:
-        doorbell.drain(fd)
+        doorbell.discard_rings(fd)
         self._context.bell.ring()
 
     def _on_signal(self) -> None:
@@ -254,21 +256,21 @@ class Supervisor:
             self._attempts.abandon()
             await self._attempts.wait_all()
         else:
-            watching = asyncio.create_task(_for_ever(self._watch_requests))
+            watching = asyncio.create_task(_run_forever(self._handle_requests_while_stopping))
             self._background.append(watching)
             await self._attempts.stop_all(StopWhy.DOWN, fast=self._stop is StopMode.NOW)
             await self._wait_for_attempts()
             watching.cancel()
         if not self.lease_lost and not self._closed:
             await self._last_clean_up()
-            await self._last_notices()
-            await self._farewell()
+            await self._send_last_deliveries()
+            await self._sign_off()
 
     async def _is_replaced(self) -> bool:
         """True if another supervisor has the home and adopts what lives there. If that is not known, keepers end their
         agents."""
         try:
-            await self._context.writer.write(lambda tx: tx.hosts.require(self._context.host_id))
+            await self._context.writer.write(lambda tx: tx.hosts.require_active(self._context.host_id))
         except HoldfastError:
             return True
         return False
@@ -280,7 +282,7 @@ class Supervisor:
             await self._attempts.wait_all()
             return
         try:
-            async with asyncio.timeout(FAREWELL_PATIENCE):
+            async with asyncio.timeout(SIGN_OFF_PATIENCE):
                 await self._attempts.wait_all()
         except TimeoutError:
             self._attempts.abandon()
@@ -293,15 +295,15 @@ class Supervisor:
         await self._cleanup.wait_idle(CLEANUP_PATIENCE)
         self._cleanup.cancel()
 
-    async def _last_notices(self) -> None:
+    async def _send_last_deliveries(self) -> None:
         """Send the last deliveries: the end of the last agents may have raised an alert. The rest waits for the next
         supervisor."""
         if self._stop is StopMode.GRACEFUL:
             with contextlib.suppress(Unavailable):
                 await self._notifying.tick()
-            await self._notifying.finish(NOTICE_PATIENCE)
+            await self._notifying.finish(DELIVERY_PATIENCE)
 
-    async def _watch_requests(self) -> None:
+    async def _handle_requests_while_stopping(self) -> None:
         """Carry out cancels and a more urgent `down` while agents have their grace."""
         while True:
             await self._requests.tick()
@@ -312,7 +314,7 @@ class Supervisor:
             await self._attempts.send_again()
             await self._context.bell.wait(1.0)
 
-    async def _farewell(self) -> None:
+    async def _sign_off(self) -> None:
         """Answer the `down` requests and sign off. If the store cannot be written, our missing heartbeat shows the
         same."""
         try:
@@ -321,14 +323,14 @@ class Supervisor:
                     await self._requests.answer_down(request, self._stop)
             await self._context.writer.write(lambda tx: tx.hosts.close(self._context.host_id, self._context.clock()))
         except Unavailable as trouble:
-            say(f"holdfast: stopped, but that could not be recorded: {trouble}")
+            log_line(f"holdfast: stopped, but that could not be recorded: {trouble}")
 
 
-async def _for_ever(duty: Callable[[], Awaitable[None]]) -> None:
+async def _run_forever(duty: Callable[[], Awaitable[None]]) -> None:
     """Run a background duty again and again. It may fail, but must not end in silence."""
     while True:
         try:
             await duty()
         except Exception as trouble:  # noqa: BLE001 - logged, and started again
-            say_trouble("", trouble)
+            log_error("", trouble)
         await asyncio.sleep(TROUBLE_PAUSE)

@@ -17,43 +17,43 @@ from collections.abc import Callable
 
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError
-from holdfast.base.low_memory import is_starved
-from holdfast.base.text import clean, one_line
-from holdfast.secrets.redact import redacted
+from holdfast.base.low_memory import is_out_of_memory
+from holdfast.base.text import clean_text, one_line
+from holdfast.secrets.redact import redact_text
 from holdfast.store.port.transaction import Store
-from holdfast.supervisor.context import Bell
+from holdfast.supervisor.context import WakeUp
 
 _DEBUG = bool(os.environ.get("HOLDFAST_DEBUG"))
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """Print a line on standard error. On a full disk (the log is a file) the line is dropped.
 
     The text is cleaned and redacted: it may contain names of files from others, and the output may be a terminal.
     """
     with contextlib.suppress(OSError, ValueError):
-        print(redacted(clean(text)), file=sys.stderr, flush=True)
+        print(redact_text(clean_text(text)), file=sys.stderr, flush=True)
 
 
-def debug(words: Callable[[], str]) -> None:
+def log_debug(words: Callable[[], str]) -> None:
     """Print a line if HOLDFAST_DEBUG is set. Otherwise the text is not even built."""
     if _DEBUG:
-        say(f"debug: {words()}")
+        log_line(f"debug: {words()}")
 
 
-def say_trouble(words: str, error: Exception) -> None:
+def log_error(words: str, error: Exception) -> None:
     """Print one line if the machine refused (a full disk, for example). If it is a defect of ours, print all
     details."""
-    refused = isinstance(error, OSError | HoldfastError) or is_starved(error)
+    refused = isinstance(error, OSError | HoldfastError) or is_out_of_memory(error)
     details = "" if refused else "\n" + "".join(traceback.format_exception(error))
-    say(f"holdfast: {words}{str(error) or type(error).__name__}{details}")
+    log_line(f"holdfast: {words}{str(error) or type(error).__name__}{details}")
 
 
 NAME = "supervisor.log"
 KEPT = 3
 
 
-def rotate(home: str, limit: int) -> bool:
+def rotate_log(home: str, limit: int) -> bool:
     """Rotate the log, but only if our standard error is that very file. A file that a service manager or a user
     redirected to is theirs.
 
@@ -68,9 +68,9 @@ def rotate(home: str, limit: int) -> bool:
     except OSError:
         return False  # there is no such file: we write elsewhere
     try:
-        _put_aside(path, written_to)
+        _rename_logs(path, written_to)
     except OSError as trouble:
-        say(f"holdfast: {path} could not be rotated: {trouble.strerror}")
+        log_line(f"holdfast: {path} could not be rotated: {trouble.strerror}")
     return True
 
 
@@ -78,7 +78,7 @@ def _same(one: os.stat_result, other: os.stat_result) -> bool:
     return stat.S_ISREG(one.st_mode) and (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 
 
-def _put_aside(path: str, written_to: list[int]) -> None:
+def _rename_logs(path: str, written_to: list[int]) -> None:
     for number in range(KEPT - 1, 0, -1):
         with contextlib.suppress(FileNotFoundError):
             os.rename(f"{path}.{number}", f"{path}.{number + 1}")
@@ -99,14 +99,14 @@ AT_MOST_EVERY = 0.25  # seconds: many commits are printed together
 _QUIET = frozenset({"run.ended", "run.stopping", "workspace.gone"})
 
 
-class Narrator:
+class EventLogWriter:
     """Prints events line by line for people who watch the supervisor's own output.
 
     It reads events from the store like any other follower. But it need not poll, because the writer rings for it. A
     wake costs an idle supervisor a third of a millisecond: four looks a second were a third of all that it used.
     """
 
-    def __init__(self, store: Store, news: Bell) -> None:
+    def __init__(self, store: Store, news: WakeUp) -> None:
         self._store = store
         self._news = news
         self._seq = int(str(store.view("last_seq")[0]["seq"]))
@@ -127,4 +127,4 @@ class Narrator:
             self._seq = int(str(event["seq"]))
             if event["kind"] not in _QUIET:
                 moment = time.strftime("%H:%M:%S", time.localtime(float(str(event["at"]))))
-                say(f"{moment} {one_line(event['message'])}")
+                log_line(f"{moment} {one_line(event['message'])}")

@@ -9,33 +9,33 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.agents.port import USERS_OWN, Account
-from holdfast.alerts.port import Target
+from holdfast.agents.port import OWN_LOGIN, Account
+from holdfast.alerts.port import AlertTarget
 from holdfast.base.errors import HoldfastError
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.holds import Sight
-from holdfast.core.dispatch.spending import Meter
+from holdfast.core.dispatch.holds import ProbeSight
+from holdfast.core.dispatch.spending import SpendingMeter
 from holdfast.core.health.signs import SignReader
 from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
-from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.core.runs.outcome import ProcessEnd
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.core.task_settings import HealthRules
-from holdfast.core.tasks.alerts import NoticeRules
+from holdfast.core.tasks.alerts import DeliveryRules
 from holdfast.core.tasks.trackers import Issue
-from holdfast.core.workflows.handover import Changes
-from holdfast.core.workflows.result import Touched
+from holdfast.core.workflows.handover import ChangesSoFar
+from holdfast.core.workflows.result import ChangedFiles
 from holdfast.processes.port import LaunchSpec
-from holdfast.store.port.transaction import Grip, Transaction
-from holdfast.supervisor.settings import Settings
+from holdfast.store.port.transaction import Ownership, Transaction
+from holdfast.supervisor.settings import SupervisorSettings
 from holdfast.trackers.port import Tracker
 
 
 class Timekeeper(Protocol):
     """Measures ages in elapsed time, whatever the wall clock was set to."""
 
-    def ago(self, age: float, now: Instant) -> float:
+    def wall_time_ago(self, age: float, now: Instant) -> float:
         """Return the wall time before which everything is older than `age`."""
         ...
 
@@ -44,10 +44,10 @@ class Timekeeper(Protocol):
         ...
 
 
-class BelievesTheClock:
+class WallClockOnly:
     """Ages by the wall clock alone, where jumps are not recorded."""
 
-    def ago(self, age: float, now: Instant) -> float:
+    def wall_time_ago(self, age: float, now: Instant) -> float:
         return now.wall - age
 
     def shown(self, since: float, now: Instant) -> float:
@@ -55,11 +55,11 @@ class BelievesTheClock:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tuning:
+class ReloadedSettings:
     """The settings that a running supervisor can take over, and what is new about them."""
 
-    settings: Settings
-    limits: Limits
+    settings: SupervisorSettings
+    limits: RetryLimits
     changes: Mapping[str, str]  # key → "4 → 8"
     at_next_start: tuple[str, ...] = ()  # keys that changed, but take effect only at the next start
 
@@ -71,11 +71,11 @@ class SettingsSource(Protocol):
         """Return a value that differs after every change. Cheap."""
         ...
 
-    def read(self) -> Tuning:
+    def read(self) -> ReloadedSettings:
         """Return the current settings. Raise HoldfastError if they have mistakes."""
         ...
 
-    def accept(self, tuning: Tuning) -> None:
+    def accept(self, tuning: ReloadedSettings) -> None:
         """Make `tuning` the settings in force: later changes are computed against it."""
         ...
 
@@ -86,15 +86,15 @@ class FixedSettings:
     def stamp(self) -> object:
         return None
 
-    def read(self) -> Tuning:
+    def read(self) -> ReloadedSettings:
         raise HoldfastError("These settings are fixed: there is no file to read them from.")
 
-    def accept(self, tuning: Tuning) -> None:
+    def accept(self, tuning: ReloadedSettings) -> None:
         """Do nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patient:
+class WatchedRun:
     """A run whose health is watched: the facts that the health service needs, and the one action that it may take."""
 
     run_id: str
@@ -103,39 +103,41 @@ class Patient:
     signs: SignReader | None  # None: we cannot read the agent's events
     timeout: float
     grace: float
-    keeper: Identity | None
-    agent: Identity | None
-    adopted: bool  # an earlier supervisor launched the run
+    keeper: ProcessIdentity | None
+    agent: ProcessIdentity | None
+    is_adopted: bool  # an earlier supervisor launched the run
     stop: Callable[[StopWhy, str], Awaitable[None]]
-    meter: Meter | None = None  # what the run may spend; None: no limit
+    meter: SpendingMeter | None = None  # what the run may spend; None: no limit
     place_of: str = ""  # the member of a parallel stage whose own workspace the run uses; empty: the task's
-    claimed: Callable[[], bool] = lambda: False  # True: the agent reported a result, so there is no verdict any more
+    has_claimed_result: Callable[[], bool] = lambda: (
+        False
+    )  # True: the agent reported a result, so there is no verdict any more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
+class CheckpointedRun:
     """A run whose tree gets checkpoints."""
 
     run_id: str
     task: Task
-    grip: Grip
-    root: Identity | None  # root of its process tree; None: it cannot be seen
+    grip: Ownership
+    root: ProcessIdentity | None  # root of its process tree; None: it cannot be seen
     next_stage: int | None = None  # its stage has ended, and this stage follows
 
 
-class TreeKeeper(Protocol):
+class CheckpointPort(Protocol):
     """The port of the checkpoint service."""
 
-    def began(self, subject: Subject) -> None: ...
+    def began(self, subject: CheckpointedRun) -> None: ...
     def asked(self, run_id: str, note: str) -> None: ...
     def over(self, run_id: str) -> None: ...
-    def hasten(self, run_id: str) -> None: ...
+    def skip_wait_for_run(self, run_id: str) -> None: ...
     def ended(self, task_id: str) -> None: ...
     def hurry(self) -> None: ...
-    async def at_end(
+    async def save_at_end(
         self,
         task: Task,
-        grip: Grip,
+        grip: Ownership,
         run_id: str | None,
         session_id: str | None,
         why: str,
@@ -148,7 +150,7 @@ class TreeKeeper(Protocol):
 class NoCheckpoints:
     """The null object: takes no checkpoints."""
 
-    def began(self, subject: Subject) -> None:
+    def began(self, subject: CheckpointedRun) -> None:
         """Do nothing."""
 
     def asked(self, run_id: str, note: str) -> None:
@@ -157,7 +159,7 @@ class NoCheckpoints:
     def over(self, run_id: str) -> None:
         """Do nothing."""
 
-    def hasten(self, run_id: str) -> None:
+    def skip_wait_for_run(self, run_id: str) -> None:
         """Do nothing."""
 
     def ended(self, task_id: str) -> None:
@@ -166,10 +168,10 @@ class NoCheckpoints:
     def hurry(self) -> None:
         """Do nothing."""
 
-    async def at_end(
+    async def save_at_end(
         self,
         task: Task,
-        grip: Grip,
+        grip: Ownership,
         run_id: str | None,
         session_id: str | None,
         why: str,
@@ -189,13 +191,13 @@ class SalvageReclaimer(Protocol):
         ...
 
 
-class RunWatch(Protocol):
+class HealthPort(Protocol):
     """The port of the health service."""
 
-    def began(self, patient: Patient) -> None: ...
+    def began(self, patient: WatchedRun) -> None: ...
     def ending(self, run_id: str, grace: float) -> None: ...
     def over(self, run_id: str) -> None: ...
-    def sight(self, run_id: str) -> Sight:
+    def probe_sight(self, run_id: str) -> ProbeSight:
         """Return how a run is doing. The result is empty for a run that is not watched."""
         ...
 
@@ -203,7 +205,7 @@ class RunWatch(Protocol):
 class NoHealthWatch:
     """The null object: watches no run."""
 
-    def began(self, patient: Patient) -> None:
+    def began(self, patient: WatchedRun) -> None:
         """Do nothing."""
 
     def ending(self, run_id: str, grace: float) -> None:
@@ -212,11 +214,11 @@ class NoHealthWatch:
     def over(self, run_id: str) -> None:
         """Do nothing."""
 
-    def sight(self, run_id: str) -> Sight:
-        return Sight()
+    def probe_sight(self, run_id: str) -> ProbeSight:
+        return ProbeSight()
 
 
-class Enclosure(Protocol):
+class AgentContainers(Protocol):
     """The container environment of agents with strategy `container`. Raises Unavailable while the engine does not
     answer."""
 
@@ -232,7 +234,7 @@ class Enclosure(Protocol):
         """Make sure after a run that no container of its workspace runs. Return what that proves."""
         ...
 
-    async def root(self, spec: TaskSpec, workspace: Workspace) -> Identity | None:
+    async def root(self, spec: TaskSpec, workspace: Workspace) -> ProcessIdentity | None:
         """Return the root of the agent's process tree on this machine, if it can be seen."""
         ...
 
@@ -242,7 +244,7 @@ class Enclosure(Protocol):
         ...
 
 
-class Accounts(Protocol):
+class AgentAccounts(Protocol):
     """The accounts of agents, as the user's file has them now."""
 
     def names(self, agent: str) -> Sequence[str]:
@@ -258,7 +260,7 @@ class Accounts(Protocol):
         ...
 
 
-class OwnLogin:
+class NoAccounts:
     """The null object: only the login that an agent finds by itself."""
 
     def names(self, _agent: str) -> Sequence[str]:
@@ -268,7 +270,7 @@ class OwnLogin:
         return ()
 
     def look_up(self, _agent: str, _name: str) -> Account:
-        return USERS_OWN
+        return OWN_LOGIN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -293,7 +295,7 @@ class Trackers(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Timetable:
+class ReadSchedules:
     """The current content of the schedule files. A file without schedules has an empty entry.
 
     A file with a problem is normally only in `problems`. It is in both if its previous schedules must not stay in
@@ -306,57 +308,57 @@ class Timetable:
     absent: Sequence[str] = ()  # files of repositories that do not exist now: likewise, and their fires are refused
 
 
-class Timetables(Protocol):
+class ScheduleSource(Protocol):
     """The schedule files of the user and of the repositories."""
 
     def stamp(self, repos: Sequence[Repo]) -> object:
         """Return a value that differs after every change of one of the files. Cheap: called at every look."""
         ...
 
-    def read(self, repos: Sequence[Repo]) -> Timetable: ...
+    def read(self, repos: Sequence[Repo]) -> ReadSchedules: ...
     async def resolve_task(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         """Return the task of an occurrence, to be added in the transaction of its fire. Raise HoldfastError if it
         cannot be added."""
         ...
 
 
-class Outlets(Protocol):
+class AlertTargets(Protocol):
     """The targets of alerts, as the user's file has them now."""
 
-    def rules(self) -> NoticeRules: ...
+    def rules(self) -> DeliveryRules: ...
     def names(self) -> Sequence[str]:
         """Return the names of the targets. Cheap: called at every look."""
         ...
 
-    def target(self, name: str) -> Target | None:
+    def target(self, name: str) -> AlertTarget | None:
         """Return the target with its secrets, which are looked up now. None: it is no longer configured."""
         ...
 
 
-class NoOutlets:
+class NoAlertTargets:
     """The null object: alerts stay in the store and are not sent."""
 
-    def rules(self) -> NoticeRules:
-        return NoticeRules()
+    def rules(self) -> DeliveryRules:
+        return DeliveryRules()
 
     def names(self) -> Sequence[str]:
         return ()
 
-    def target(self, _name: str) -> Target | None:
+    def target(self, _name: str) -> AlertTarget | None:
         return None
 
 
-class Touching(Protocol):
+class FindsChangedFiles(Protocol):
     """Finds the files of a workspace that changed since its base. It never raises because of the files."""
 
-    async def __call__(self, workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> Touched: ...
+    async def __call__(self, workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> ChangedFiles: ...
 
 
-async def no_changes(workspace: Workspace, leave: Sequence[str]) -> Changes:
+async def no_changes(workspace: Workspace, leave: Sequence[str]) -> ChangesSoFar:
     """Return no changes: what a task changed so far is not looked at."""
-    return Changes()
+    return ChangesSoFar()
 
 
-async def no_changed_files(workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> Touched:
+async def no_changed_files(workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> ChangedFiles:
     """Return no files: which files a task changed is not looked at."""
-    return Touched()
+    return ChangedFiles()

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from holdfast.core.dispatch.holds import HoldRules
 from holdfast.core.dispatch.pressure import PressureLimits
-from holdfast.core.dispatch.workers import Staff
+from holdfast.core.dispatch.workers import WorkerList
 from holdfast.core.runs.intervals import CheckpointRules
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Keeping:
+class RetentionTimes:
     """The time for which history is kept, in seconds. `inf` means for ever."""
 
     events: float = 30 * 86400.0
@@ -23,7 +23,7 @@ class Keeping:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class SupervisorSettings:
     """The settings of this supervisor. Tasks carry their own settings."""
 
     agents: int
@@ -31,8 +31,8 @@ class Settings:
     beat_every: float = 5.0
     fast_grace: float = 1.0
     idle_exit: float | None = None
-    keeping: Keeping = field(default_factory=Keeping)
+    keeping: RetentionTimes = field(default_factory=RetentionTimes)
     pressure: PressureLimits = field(default_factory=PressureLimits)
     checkpoint: CheckpointRules = field(default_factory=CheckpointRules)
     holds: HoldRules = field(default_factory=HoldRules)
-    staff: Staff = field(default_factory=Staff)
+    staff: WorkerList = field(default_factory=WorkerList)

@@ -22,8 +22,18 @@ from typing import Any
 from holdfast.base import faults
 from holdfast.base.text import is_text
 from holdfast.core.tasks.trackers import IN_PROGRESS, OPEN, Issue
-from holdfast.secrets.redact import redacted
-from holdfast.trackers.port import Changed, Done, Found, Missing, Overwrote, Refused, Runner, Shown, Unknown
+from holdfast.secrets.redact import redact_text
+from holdfast.trackers.port import (
+    Changed,
+    ChangeDone,
+    ChangeRefused,
+    FoundIssue,
+    MissingIssue,
+    OverwrittenChange,
+    Shown,
+    TrackerRunner,
+    UnknownAnswer,
+)
 
 MOST = 64 * 1024 * 1024  # bytes of an answer; a larger one is not parsed
 _ENVELOPES = ("data", "issues", "issue", "result", "results", "items")
@@ -34,7 +44,7 @@ _CHANGE = re.compile(r"^\s*(assignee|status):\s+(.*?)\s+(?:→|->)\s+(.*?)\s*$",
 _NOBODY = frozenset({"", "(none)", "none", "-"})
 
 
-def is_usable(issue_id: str) -> bool:
+def is_safe_id(issue_id: str) -> bool:
     """True if an id can be passed to a command as an argument and is not read as an option."""
     return (
         len(issue_id) <= LONGEST_ID and not issue_id.startswith("-") and issue_id.isprintable() and " " not in issue_id
@@ -45,22 +55,22 @@ class _NotUnderstood(ValueError):
     """An answer of a form that this adapter does not know."""
 
 
-def issues_in(output: bytes) -> Sequence[Issue] | Unknown:
+def parse_issues(output: bytes) -> Sequence[Issue] | UnknownAnswer:
     """Return all issues of an answer, or Unknown if any part cannot be understood."""
     if len(output) > MOST:
-        return Unknown(f"its answer is larger than {MOST // 1024 // 1024} MiB")
+        return UnknownAnswer(f"its answer is larger than {MOST // 1024 // 1024} MiB")
     try:
         return [_issue(found) for found in _unwrapped(json.loads(output.decode()), 0)]
     except UnicodeDecodeError:
-        return Unknown("its answer is not UTF-8 text")
+        return UnknownAnswer("its answer is not UTF-8 text")
     except _NotUnderstood as why:
-        return Unknown(f"its answer is not understood: {why}")
+        return UnknownAnswer(f"its answer is not understood: {why}")
     except (ValueError, RecursionError):
         shown = output[:_WIDEST].decode(errors="replace").strip()
-        return Unknown(f"its answer is not JSON: {shown!r}" if shown else "its answer is empty")
+        return UnknownAnswer(f"its answer is not JSON: {shown!r}" if shown else "its answer is empty")
 
 
-def error_code(output: bytes) -> str:
+def parse_error_code(output: bytes) -> str:
     """Return the stable code of an error that a tool printed as JSON, or an empty text."""
     try:
         error = json.loads(output.decode())["error"]
@@ -69,7 +79,7 @@ def error_code(output: bytes) -> str:
         return ""
 
 
-def overwritten(output: bytes) -> dict[str, str | None]:
+def parse_old_values(output: bytes) -> dict[str, str | None]:
     """Return the values before a change, as `br update` prints them (`assignee: ann → (none)`).
 
     Empty if the tool prints nothing about them.
@@ -139,7 +149,7 @@ _NO_SUCH_OPTION = ("unexpected argument", "unknown flag", "unknown option", "unr
 _NO_WORK = frozenset({"epic", "message", "molecule", "gate"})  # kinds of issues that are not worked on as such
 
 
-class Beads:
+class BeadsTracker:
     """The tracker of one repository. `command` is the beginning of every command line."""
 
     def __init__(
@@ -147,7 +157,7 @@ class Beads:
         command: Sequence[str],
         *,
         cwd: str,
-        run: Runner,
+        run: TrackerRunner,
         env: Mapping[str, str],
         timeout: float,
         label: str = "",
@@ -162,167 +172,173 @@ class Beads:
         self._settling = settling
         self._refused_options: set[str] = set()  # options that this tool does not know, not tried again
 
-    async def ready(self) -> Sequence[Issue] | Unknown:
+    async def ready(self) -> Sequence[Issue] | UnknownAnswer:
         wanted = ("--label", self._label) if self._label else ()
-        answer = await self._ask(("ready", "--json", *wanted), optional=("--unassigned", "--limit", MOST_READY))
-        if isinstance(answer, Unknown):
+        answer = await self._run_command(("ready", "--json", *wanted), optional=("--unassigned", "--limit", MOST_READY))
+        if isinstance(answer, UnknownAnswer):
             return answer
         code, out, err = answer
-        found = issues_in(out) if code == 0 else Unknown(_failure(code, err or out))
-        if isinstance(found, Unknown):
+        found = parse_issues(out) if code == 0 else UnknownAnswer(_failure(code, err or out))
+        if isinstance(found, UnknownAnswer):
             return found
-        return [issue for issue in found if issue.is_free and issue.kind not in _NO_WORK and is_usable(issue.id)]
+        return [issue for issue in found if issue.is_free and issue.kind not in _NO_WORK and is_safe_id(issue.id)]
 
     async def show(self, issue_id: str) -> Shown:
         arguments = ("show", issue_id, "--json" if self._is_bd else "--format", *(() if self._is_bd else ("json",)))
-        answer = await self._ask(arguments)
-        if isinstance(answer, Unknown):
+        answer = await self._run_command(arguments)
+        if isinstance(answer, UnknownAnswer):
             return answer
         code, out, err = answer
         if code != 0 and not out.strip().startswith((b"[", b"{")) and _has_no_such_option(err):
-            answer = await self._ask(("show", issue_id, "--json"))
-            if isinstance(answer, Unknown):
+            answer = await self._run_command(("show", issue_id, "--json"))
+            if isinstance(answer, UnknownAnswer):
                 return answer
             code, out, err = answer
         if code != 0:
             said = (err + out).decode(errors="replace").lower()
-            known = error_code(err) or error_code(out)
+            known = parse_error_code(err) or parse_error_code(out)
             if known == "ISSUE_NOT_FOUND" or (not known and any(word in said for word in _NOT_FOUND)):
-                return Missing()
-            return Unknown(_failure(code, err or out))
-        found = issues_in(out)
-        if isinstance(found, Unknown):
+                return MissingIssue()
+            return UnknownAnswer(_failure(code, err or out))
+        found = parse_issues(out)
+        if isinstance(found, UnknownAnswer):
             return found
         exactly = [issue for issue in found if issue.id == issue_id]
         if len(exactly) == 1:
-            return Found(exactly[0])
-        return Missing() if found else Unknown("its answer has no issue in it")
+            return FoundIssue(exactly[0])
+        return MissingIssue() if found else UnknownAnswer("its answer has no issue in it")
 
     async def claim(self, issue_id: str, name: str) -> Changed:
         before = await self.show(issue_id)
-        if not isinstance(before, Found):
+        if not isinstance(before, FoundIssue):
             return _gone(before)
         if before.issue.is_held_by(name):
-            return Done()  # claimed by us before a crash, or a moment ago
+            return ChangeDone()  # claimed by us before a crash, or a moment ago
         if not before.issue.is_free:
             return _refused(before.issue)
         faults.effect("tracker.claim")
         said = await self._change(("update", issue_id, "--claim"), name)
         faults.passed("tracker.claimed")
-        overwrote = await self._set_right(issue_id, name, said, expected=(None, OPEN), ours=(name, IN_PROGRESS))
+        overwrote = await self._restore_overwritten(
+            issue_id, name, said, expected=(None, OPEN), ours=(name, IN_PROGRESS)
+        )
         if overwrote is not None:
-            return Done(overwrote)
+            return ChangeDone(overwrote)
         await asyncio.sleep(self._settling)
-        return self._judge(await self.show(issue_id), said, lambda issue: issue.is_held_by(name))
+        return self._compare_result(await self.show(issue_id), said, lambda issue: issue.is_held_by(name))
 
     async def release(self, issue_id: str, name: str) -> Changed:
         before = await self.show(issue_id)
-        if not isinstance(before, Found):
+        if not isinstance(before, FoundIssue):
             return _gone(before)
         if not before.issue.is_held_by(name):
             return _refused(before.issue)
         faults.effect("tracker.release")
         said = await self._change(("update", issue_id, "--assignee", "", "--status", OPEN), name)
         faults.passed("tracker.released")
-        overwrote = await self._set_right(issue_id, name, said, expected=(name, IN_PROGRESS), ours=(None, OPEN))
+        overwrote = await self._restore_overwritten(
+            issue_id, name, said, expected=(name, IN_PROGRESS), ours=(None, OPEN)
+        )
         if overwrote is not None:
-            return Done(overwrote)
+            return ChangeDone(overwrote)
         # Another assignee took the issue in a proper way. Only our own name means that nothing was released.
-        return self._judge(await self.show(issue_id), said, lambda issue: issue.assignee != name)
+        return self._compare_result(await self.show(issue_id), said, lambda issue: issue.assignee != name)
 
     async def close(self, issue_id: str, name: str, note: str) -> Changed:
         before = await self.show(issue_id)
-        if not isinstance(before, Found):
+        if not isinstance(before, FoundIssue):
             return _gone(before)
         if not before.issue.is_held_by(name):
             return _refused(before.issue)
         faults.effect("tracker.close")
-        said = await self._change(("close", issue_id, "--reason", redacted(note)), name)
+        said = await self._change(("close", issue_id, "--reason", redact_text(note)), name)
         faults.passed("tracker.closed")
         after = await self.show(issue_id)
-        if isinstance(after, Found) and after.issue.is_over and after.issue.assignee not in (name, None):
+        if isinstance(after, FoundIssue) and after.issue.is_over and after.issue.assignee not in (name, None):
             # Another party took the issue over before our change, and our change closed it.
             back = await self._restore(issue_id, name, after.issue.assignee, IN_PROGRESS)
-            return Done(Overwrote(after.issue.assignee, IN_PROGRESS, back))
-        return self._judge(after, said, lambda issue: issue.is_over)
+            return ChangeDone(OverwrittenChange(after.issue.assignee, IN_PROGRESS, back))
+        return self._compare_result(after, said, lambda issue: issue.is_over)
 
     async def note(self, issue_id: str, name: str, text: str) -> Changed:
         faults.effect("tracker.note")
-        said = await self._change(("comments", "add", issue_id, redacted(text)), name)
-        return said if isinstance(said, Unknown) else Done()
+        said = await self._change(("comments", "add", issue_id, redact_text(text)), name)
+        return said if isinstance(said, UnknownAnswer) else ChangeDone()
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
-    async def _set_right(
+    async def _restore_overwritten(
         self,
         issue_id: str,
         name: str,
-        said: bytes | Unknown,
+        said: bytes | UnknownAnswer,
         *,
         expected: tuple[str | None, str],
         ours: tuple[str | None, str],
-    ) -> Overwrote | None:
+    ) -> OverwrittenChange | None:
         """Restore the values that our change overwrote, if they differ from the values that we had read.
 
         The tool prints the values before the change. They are restored only if the issue is still as we left it.
         """
-        if isinstance(said, Unknown):
+        if isinstance(said, UnknownAnswer):
             return None
-        before = overwritten(said)  # a field that is not listed did not change
+        before = parse_old_values(said)  # a field that is not listed did not change
         assignee, status = before.get("assignee", ours[0]), before.get("status", ours[1])
         if not before or (assignee, status) == expected or status is None:
             return None
         after = await self.show(issue_id)
-        if not isinstance(after, Found) or (after.issue.assignee, after.issue.status) != ours:
-            return Overwrote(assignee, status, restored=False)
-        return Overwrote(assignee, status, await self._restore(issue_id, name, assignee, status))
+        if not isinstance(after, FoundIssue) or (after.issue.assignee, after.issue.status) != ours:
+            return OverwrittenChange(assignee, status, restored=False)
+        return OverwrittenChange(assignee, status, await self._restore(issue_id, name, assignee, status))
 
     async def _restore(self, issue_id: str, name: str, assignee: str | None, status: str) -> bool:
         faults.effect("tracker.restore")
         await self._change(("update", issue_id, "--assignee", assignee or "", "--status", status), name)
         after = await self.show(issue_id)
-        return isinstance(after, Found) and (after.issue.assignee, after.issue.status) == (assignee, status)
+        return isinstance(after, FoundIssue) and (after.issue.assignee, after.issue.status) == (assignee, status)
 
-    def _judge(self, after: Shown, said: bytes | Unknown, is_done: object) -> Changed:
+    def _compare_result(self, after: Shown, said: bytes | UnknownAnswer, is_done: object) -> Changed:
         assert callable(is_done)
-        if not isinstance(after, Found):
+        if not isinstance(after, FoundIssue):
             return _gone(after)
         if is_done(after.issue):
-            return Done()
-        return said if isinstance(said, Unknown) else _refused(after.issue)
+            return ChangeDone()
+        return said if isinstance(said, UnknownAnswer) else _refused(after.issue)
 
-    async def _change(self, arguments: Sequence[str], name: str) -> bytes | Unknown:
+    async def _change(self, arguments: Sequence[str], name: str) -> bytes | UnknownAnswer:
         """Run a change and return its output.
 
         An exit code other than 0 is only a hint: the caller reads the issue back.
         """
-        answer = await self._ask(arguments, optional=("--actor", name), name=name)
-        if isinstance(answer, Unknown):
+        answer = await self._run_command(arguments, optional=("--actor", name), name=name)
+        if isinstance(answer, UnknownAnswer):
             return answer
         code, out, err = answer
-        return out if code == 0 else Unknown(_failure(code, err or out))
+        return out if code == 0 else UnknownAnswer(_failure(code, err or out))
 
-    async def _ask(
+    async def _run_command(
         self, arguments: Sequence[str], *, optional: Sequence[str] = (), name: str = ""
-    ) -> tuple[int, bytes, bytes] | Unknown:
+    ) -> tuple[int, bytes, bytes] | UnknownAnswer:
         """Run a command of the tool. `optional` arguments are left out if the tool does not know them."""
         kind = arguments[0]
         if optional and kind not in self._refused_options:
             answer = await self._run((*arguments, *optional), name)
-            if isinstance(answer, Unknown) or answer[0] == 0 or not _has_no_such_option(answer[2]):
+            if isinstance(answer, UnknownAnswer) or answer[0] == 0 or not _has_no_such_option(answer[2]):
                 return answer
             self._refused_options.add(kind)
         return await self._run(arguments, name)
 
-    async def _run(self, arguments: Sequence[str], name: str) -> tuple[int, bytes, bytes] | Unknown:
+    async def _run(self, arguments: Sequence[str], name: str) -> tuple[int, bytes, bytes] | UnknownAnswer:
         words = (*self._command, *arguments)
         env = {**self._env, "BEADS_ACTOR": name, "BD_ACTOR": name} if name else self._env
         try:
             code, out, err = await self._runner(words, cwd=self._cwd, env=env, timeout=self._timeout)
         except OSError as error:
-            return Unknown(f"`{self._command[0]}` cannot be started: {error.strerror or error}")
+            return UnknownAnswer(f"`{self._command[0]}` cannot be started: {error.strerror or error}")
         if code == TIMED_OUT and err.startswith(b"timed out"):
-            return Unknown(f"`{os.path.basename(words[0])} {arguments[0]}` did not answer within {self._timeout:g} s")
+            return UnknownAnswer(
+                f"`{os.path.basename(words[0])} {arguments[0]}` did not answer within {self._timeout:g} s"
+            )
         return code, out, err
 
     @property
@@ -340,9 +356,9 @@ def _failure(code: int, output: bytes) -> str:
     return f"it ended with {code}: {words}" if words else f"it ended with {code} and printed nothing"
 
 
-def _gone(shown: Missing | Unknown) -> Changed:
-    return shown if isinstance(shown, Unknown) else Refused("it is gone")
+def _gone(shown: MissingIssue | UnknownAnswer) -> Changed:
+    return shown if isinstance(shown, UnknownAnswer) else ChangeRefused("it is gone")
 
 
-def _refused(issue: Issue) -> Refused:
-    return Refused(issue.holder, is_free=issue.is_free, is_over=issue.is_over)
+def _refused(issue: Issue) -> ChangeRefused:
+    return ChangeRefused(issue.holder, is_free=issue.is_free, is_over=issue.is_over)

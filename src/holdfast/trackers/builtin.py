@@ -9,28 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.tasks.trackers import Issue
-from holdfast.trackers.port import Changed, Missing, Refused, Shown, Unknown
+from holdfast.trackers.port import Changed, ChangeRefused, MissingIssue, Shown, UnknownAnswer
 
 OURS = "it is not an issue of a tracker: the store's own claim decides"
 
 
-class Builtin:
+class NoTracker:
     """A tracker without issues."""
 
-    async def ready(self) -> Sequence[Issue] | Unknown:
+    async def ready(self) -> Sequence[Issue] | UnknownAnswer:
         return ()  # all tasks are in the queue already
 
     async def show(self, _issue_id: str) -> Shown:
-        return Missing()
+        return MissingIssue()
 
     async def claim(self, _issue_id: str, _name: str) -> Changed:
-        return Refused(OURS)
+        return ChangeRefused(OURS)
 
     async def release(self, _issue_id: str, _name: str) -> Changed:
-        return Refused(OURS)
+        return ChangeRefused(OURS)
 
     async def close(self, _issue_id: str, _name: str, _note: str) -> Changed:
-        return Refused(OURS)
+        return ChangeRefused(OURS)
 
     async def note(self, _issue_id: str, _name: str, _text: str) -> Changed:
-        return Refused(OURS)
+        return ChangeRefused(OURS)

@@ -14,26 +14,26 @@ from holdfast.core.tasks.trackers import Issue
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundIssue:
     """The tracker has the issue."""
 
     issue: Issue
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingIssue:
     """The tracker has no issue with exactly this id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownAnswer:
     """The tracker did not answer, or its answer could not be understood."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Overwrote:
+class OverwrittenChange:
     """A change by another party that we overwrote: it happened between our read and our write.
 
     `assignee` and `status` are the values that were overwritten.
@@ -45,17 +45,17 @@ class Overwrote:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ChangeDone:
     """The change was made and read back.
 
     `overwrote` is set if the change overwrote another party's change. Then nothing else about the issue is certain.
     """
 
-    overwrote: Overwrote | None = None
+    overwrote: OverwrittenChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ChangeRefused:
     """The issue is not ours to change, or not any more. Nothing was done. `holder` names the obstacle."""
 
     holder: str
@@ -63,11 +63,11 @@ class Refused:
     is_over: bool = False  # the issue is closed
 
 
-Shown = Found | Missing | Unknown
-Changed = Done | Refused | Unknown
+Shown = FoundIssue | MissingIssue | UnknownAnswer
+Changed = ChangeDone | ChangeRefused | UnknownAnswer
 
 
-class Runner(Protocol):
+class TrackerRunner(Protocol):
     """A function that runs a command and returns (exit code, output, errors).
 
     After `timeout` seconds, the whole process tree of the command is ended.
@@ -84,7 +84,7 @@ class Tracker(Protocol):
     `name` is the acting party. It is unique to a home, so that two homes are never confused.
     """
 
-    async def ready(self) -> Sequence[Issue] | Unknown:
+    async def ready(self) -> Sequence[Issue] | UnknownAnswer:
         """Return the issues that are ready and unassigned."""
         ...
 

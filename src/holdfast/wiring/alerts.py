@@ -10,51 +10,51 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import __version__, config
-from holdfast.agents.common.environment import allowed
+from holdfast.agents.common.environment import filter_environment
 from holdfast.alerts.command import CommandTarget
-from holdfast.alerts.port import Answer, Runner, Target
+from holdfast.alerts.port import AlertRunner, AlertTarget, SendResult
 from holdfast.alerts.webhook import WebhookTarget
 from holdfast.base import clock
 from holdfast.config.alert_tracker_settings import plain_address
-from holdfast.config.known_secrets import learn_settings
-from holdfast.config.values import expanded
+from holdfast.config.known_secrets import register_settings_secrets
+from holdfast.config.values import expand_program
 from holdfast.core.model import Level
-from holdfast.core.tasks.alerts import Notice, NoticeRules
-from holdfast.secrets.references import NotThere, look_up
+from holdfast.core.tasks.alerts import AlertChange, DeliveryRules
+from holdfast.secrets.references import SecretMissing, look_up_secret
 
 COMMAND, WEBHOOK = "command", "webhook"
 
 
-class UserOutlets:
+class UserAlertTargets:
     """The alert targets and rules of the user's current settings. Implements supervisor.context.Outlets."""
 
-    def __init__(self, held: Callable[[], config.Config], run: Runner) -> None:
+    def __init__(self, held: Callable[[], config.Config], run: AlertRunner) -> None:
         self._held = held
         self._run = run
 
-    def rules(self) -> NoticeRules:
+    def rules(self) -> DeliveryRules:
         return rules_of(self._held())
 
     def names(self) -> Sequence[str]:
         return names_of(self._held())
 
-    def target(self, name: str) -> Target | None:
+    def target(self, name: str) -> AlertTarget | None:
         return target_of(name, self._held(), self._run)
 
 
-class _Unusable:
+class _BrokenTarget:
     """A target with a missing or wrong setting. Every delivery fails with the reason."""
 
     def __init__(self, name: str, why: str) -> None:
         self.name = name
         self._why = why
 
-    async def send(self, _notice: Notice) -> Answer:
-        return Answer(ok=False, told=self._why)
+    async def send(self, _notice: AlertChange) -> SendResult:
+        return SendResult(ok=False, told=self._why)
 
 
-def rules_of(settings: config.Config) -> NoticeRules:
-    return NoticeRules(
+def rules_of(settings: config.Config) -> DeliveryRules:
+    return DeliveryRules(
         level=Level(settings["notify.level"]),
         resolved=settings["notify.resolved"],
         crashes=settings["crash.notify"],
@@ -67,8 +67,8 @@ def names_of(settings: config.Config) -> list[str]:
 
 
 def target_of(
-    name: str, settings: config.Config, run: Runner, environment: Mapping[str, str] = os.environ
-) -> Target | None:
+    name: str, settings: config.Config, run: AlertRunner, environment: Mapping[str, str] = os.environ
+) -> AlertTarget | None:
     """Return the target `name`, or None if it is not configured.
 
     A command gets the user's whole environment. The webhook request gets only the variables that every agent may have.
@@ -77,26 +77,32 @@ def target_of(
     if name not in names_of(settings):
         return None
     if name == COMMAND:
-        return CommandTarget(expanded(settings["notify.command"]), environment, run, timeout)
+        return CommandTarget(expand_program(settings["notify.command"]), environment, run, timeout)
     return _webhook(settings, run, timeout, environment)
 
 
-def _webhook(settings: config.Config, run: Runner, timeout: float, environment: Mapping[str, str]) -> Target:
+def _webhook(settings: config.Config, run: AlertRunner, timeout: float, environment: Mapping[str, str]) -> AlertTarget:
     looked_up: dict[str, str | None] = {}
     for key in ("notify.webhook", "notify.secret"):
         try:
-            looked_up[key] = look_up(settings[key], environment) if settings[key] else None
-        except NotThere as missing:
-            return _Unusable(WEBHOOK, f"{key} {missing}")
-    learn_settings(settings, environment)
+            looked_up[key] = look_up_secret(settings[key], environment) if settings[key] else None
+        except SecretMissing as missing:
+            return _BrokenTarget(WEBHOOK, f"{key} {missing}")
+    register_settings_secrets(settings, environment)
     try:
         url = plain_address(looked_up["notify.webhook"] or "")
     except ValueError:
-        return _Unusable(
+        return _BrokenTarget(
             WEBHOOK, "notify.webhook names a value that is not an http:// or https:// address without a login"
         )
     return WebhookTarget(
-        url, looked_up["notify.secret"], allowed(environment, ()), run, timeout, _wall, f"holdfast/{__version__}"
+        url,
+        looked_up["notify.secret"],
+        filter_environment(environment, ()),
+        run,
+        timeout,
+        _wall,
+        f"holdfast/{__version__}",
     )
 
 

@@ -8,18 +8,18 @@ from typing import Any
 
 from holdfast.base.errors import Refused
 from holdfast.config.read_file import Layer
-from holdfast.config.schedule_files import read_timetable, stamp_of
+from holdfast.config.schedule_files import fingerprint_files, read_schedule_files
 from holdfast.core.model import Repo, Task
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake.repository import head_at
 from holdfast.intake.scheduled_task import resolve_scheduled_task
-from holdfast.supervisor.ports import Timetable
+from holdfast.supervisor.ports import ReadSchedules
 from holdfast.workspaces.git.git import Git
 
 PATIENCE = 30.0  # seconds for git to find a commit, so that a disk that hangs delays only this schedule
 
 
-class RepoTimetables:
+class ScheduleFiles:
     """The current schedule files. A file with a mistake changes nothing: its earlier settings stay, also for tasks."""
 
     def __init__(self, home: str, git: Git) -> None:
@@ -28,20 +28,20 @@ class RepoTimetables:
         self._before: dict[str, Layer] = {}  # by file, from the last time it was read without a mistake
 
     def stamp(self, repos: Sequence[Repo]) -> object:
-        return stamp_of(self._home, [repo.path for repo in repos])
+        return fingerprint_files(self._home, [repo.path for repo in repos])
 
-    def read(self, repos: Sequence[Repo]) -> Timetable:
-        found = read_timetable(self._home, [repo.path for repo in repos])
+    def read(self, repos: Sequence[Repo]) -> ReadSchedules:
+        found = read_schedule_files(self._home, [repo.path for repo in repos])
         self._before |= found.layers
-        return Timetable(schedules=found.schedules, problems=found.problems, absent=found.absent)
+        return ReadSchedules(schedules=found.schedules, problems=found.problems, absent=found.absent)
 
     async def resolve_task(self, schedule: Schedule, fire_time: float, _by: str) -> Callable[[Any], Task]:
         """Return the operation that adds the task of an occurrence. HoldfastError holds the reason if there is none."""
-        commits = await self._commits(schedule) if os.path.isdir(schedule.repo) else {}
+        commits = await self._resolve_commits(schedule) if os.path.isdir(schedule.repo) else {}
         resolved = resolve_scheduled_task(self._home, schedule, fire_time, before=self._before, commits=commits)
         return resolved.add
 
-    async def _commits(self, schedule: Schedule) -> dict[str, str]:
+    async def _resolve_commits(self, schedule: Schedule) -> dict[str, str]:
         """Return the commits that the schedule's `base` and `ref` name at this moment."""
         names = [str(schedule.task[key]) for key in ("base", "ref") if key in schedule.task]
         if "base" not in schedule.task and names:

@@ -10,56 +10,56 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from holdfast import __version__, config
-from holdfast.agents.common.environment import OWN_VARIABLES, allowed
+from holdfast.agents.common.environment import OWN_VARIABLES, filter_environment
 from holdfast.agents.registry import AGENTS
 from holdfast.base import clock
 from holdfast.base.errors import Unavailable
 from holdfast.base.home import ensure_directories
 from holdfast.base.ids import new_id
-from holdfast.config.env_secrets import looked_up
-from holdfast.config.retry_budgets import limits_of
+from holdfast.config.env_secrets import look_up_secrets
+from holdfast.config.retry_budgets import retry_limits_from_settings
 from holdfast.containers.container_run import Enclosure
 from holdfast.containers.engine import Engines, socket_of
 from holdfast.containers.strategy import ContainerStrategy
-from holdfast.containers.sweeper import Sweeper as ContainerSweeper
-from holdfast.core.cleanup.sweep_report import Swept
+from holdfast.containers.sweeper import EngineContainerSweeper as ContainerSweeper
+from holdfast.core.cleanup.sweep_report import SweepReport
 from holdfast.core.model import Strategy, TaskSpec
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.intake.accounts import UserAccounts
-from holdfast.intake.agent_host import surroundings_of
-from holdfast.processes.cgroups import Bases, probe
-from holdfast.processes.children import Children, protect_from_oom, run_apart
+from holdfast.intake.agent_host import describe_host_of
+from holdfast.processes.cgroups import CgroupRecord, probe_cgroups
+from holdfast.processes.children import Children, protect_from_oom, run_without_foreign_children
 from holdfast.processes.helpers import HelperLock, HelperRunner
 from holdfast.processes.identity import identify
-from holdfast.processes.launcher import KeptProcesses
+from holdfast.processes.launcher import KeeperProcesses
 from holdfast.processes.observe.machine import Machine
-from holdfast.processes.observe.process_tree import activity
-from holdfast.processes.open_files import may_be_held
+from holdfast.processes.observe.process_tree import read_activity
+from holdfast.processes.open_files import is_git_lock_in_use
 from holdfast.secrets.redact import learn, secrets_in
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
-from holdfast.store.sqlite.engine.disk_reserve import Reserve
+from holdfast.store.sqlite.engine.disk_reserve import DiskReserve
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.context import Bell, Context, Ports
+from holdfast.supervisor.context import Context, Ports, WakeUp
 from holdfast.supervisor.daemon import Supervisor
 from holdfast.supervisor.home_lock import HomeLock
-from holdfast.supervisor.log import say
-from holdfast.supervisor.settings import Settings
-from holdfast.supervisor.workspaces.cleanup import Cleanup
-from holdfast.supervisor.workspaces.sweep import Sweep
-from holdfast.wiring.alerts import UserOutlets
+from holdfast.supervisor.log import log_line
+from holdfast.supervisor.settings import SupervisorSettings
+from holdfast.supervisor.workspaces.cleanup import CleanupService
+from holdfast.supervisor.workspaces.sweep import SweepService
+from holdfast.wiring.alerts import UserAlertTargets
 from holdfast.wiring.reload import UserSettings
-from holdfast.wiring.schedules import RepoTimetables
+from holdfast.wiring.schedules import ScheduleFiles
 from holdfast.wiring.trackers import RepoTrackers
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git as git_calls
-from holdfast.workspaces.git.changes import SoFar, touched_by
+from holdfast.workspaces.git.changes import ChangesReader, touched_by
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.port import CommandRunner, WorkspaceStrategy
 from holdfast.workspaces.removal import in_use
 from holdfast.workspaces.removal.sweeper import DiskSweeper
-from holdfast.workspaces.setup.commands import Furnisher
+from holdfast.workspaces.setup.commands import CommandSetup
 from holdfast.workspaces.snapshots.reclaim import Reclaimer
 from holdfast.workspaces.strategies.clone import CloneStrategy
 from holdfast.workspaces.strategies.directory import DirectoryStrategy
@@ -78,12 +78,14 @@ def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]
     assert isinstance(passed, list | tuple)
     assert isinstance(extra, dict)
     chosen = {str(k): str(v) for k, v in extra.items() if not str(k).startswith(OWN_VARIABLES)}
-    chosen |= looked_up(wanted, home)
+    chosen |= look_up_secrets(wanted, home)
     learn(secrets_in(chosen))
-    return allowed(os.environ, tuple(str(name) for name in passed)) | chosen
+    return filter_environment(os.environ, tuple(str(name) for name in passed)) | chosen
 
 
-def strategies(home: str, git: Git, runner: CommandRunner, engines: Engines) -> Callable[[TaskSpec], WorkspaceStrategy]:
+def make_strategy_chooser(
+    home: str, git: Git, runner: CommandRunner, engines: Engines
+) -> Callable[[TaskSpec], WorkspaceStrategy]:
     made: dict[tuple[Strategy, bool], WorkspaceStrategy] = {
         (Strategy.WORKTREE, False): WorktreeStrategy(home, git),
         (Strategy.CLONE, False): CloneStrategy(home, git),
@@ -101,24 +103,28 @@ def strategies(home: str, git: Git, runner: CommandRunner, engines: Engines) -> 
     return strategy_of
 
 
-async def supervise(
-    home: str, settings: config.Config, how: Settings, lock: HomeLock, flags: Mapping[str, object] | None = None
+async def run_on_home(
+    home: str,
+    settings: config.Config,
+    how: SupervisorSettings,
+    lock: HomeLock,
+    flags: Mapping[str, object] | None = None,
 ) -> None:
     """Run a supervisor on `home` until it is asked to stop."""
     with contextlib.ExitStack() as closing:
-        if Reserve(home).give_up_if_full():
-            say("holdfast: the disk is nearly full; the reserved space is used now")
+        if DiskReserve(home).release_if_full():
+            log_line("holdfast: the disk is nearly full; the reserved space is used now")
         store = SqliteStore(home)
         closing.callback(store.close)
         try:
             store.backup("start")
         except (Unavailable, OSError) as trouble:  # for example a full disk: clean-up may free space, so continue
-            say(f"holdfast: no backup was made: {trouble}")
+            log_line(f"holdfast: no backup was made: {trouble}")
         store.forget_old_operations(clock.now().wall - 86400)
         helpers = HelperLock(home)
         closing.callback(helpers.close)
         source = UserSettings(settings, how, flags)
-        await _supervise_locked(home, store, helpers, source, limits_of(settings), how, lock)
+        await _supervise_locked(home, store, helpers, source, retry_limits_from_settings(settings), how, lock)
 
 
 async def _supervise_locked(
@@ -126,8 +132,8 @@ async def _supervise_locked(
     store: SqliteStore,
     helpers: HelperLock,
     source: UserSettings,
-    limits: Limits,
-    how: Settings,
+    limits: RetryLimits,
+    how: SupervisorSettings,
     lock: HomeLock,
 ) -> None:
     children = Children()
@@ -135,12 +141,14 @@ async def _supervise_locked(
         raise Unavailable("This system has no child subreapers, so agents could not be ended with proof. Use Linux.")
     protect_from_oom()
     helpers.take()
-    scratch.clear(home)
-    in_use.clear(home)
-    bases = Bases(home)
-    cgroups = probe(home, bases.note) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
+    scratch.clear_scratch(home)
+    in_use.clear_dead_locks(home)
+    bases = CgroupRecord(home)
+    cgroups = (
+        probe_cgroups(home, bases.note) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
+    )
     if isinstance(cgroups, str):
-        say(f"holdfast: agents run without cgroups of their own: {cgroups}")
+        log_line(f"holdfast: agents run without cgroups of their own: {cgroups}")
     identity = identify(os.getpid())
     assert identity is not None  # we are alive
     host = Host(
@@ -153,7 +161,7 @@ async def _supervise_locked(
     )
     supervisors: list[Supervisor] = []
     store.write(lambda tx: tx.hosts.open(host, how.lease_ttl, clock.now()))
-    news = Bell()
+    news = WakeUp()
     writer = GroupWriter(
         home,
         beat=lambda tx: tx.hosts.beat(host.id, how.lease_ttl, clock.now()),
@@ -162,9 +170,9 @@ async def _supervise_locked(
         on_batch=news.ring,
     )
     runner = HelperRunner(children, helpers)
-    git = Git(runner, may_be_held)
+    git = Git(runner, is_git_lock_in_use)
     engines = Engines(home)
-    processes = KeptProcesses(
+    processes = KeeperProcesses(
         os.path.join(home, "runs"), children, None if isinstance(cgroups, str) else cgroups, bases
     )
     context = Context(
@@ -179,26 +187,26 @@ async def _supervise_locked(
         news=news,
         ports=Ports(
             processes=processes,
-            strategy_of=strategies(home, git, runner, engines),
+            strategy_of=make_strategy_chooser(home, git, runner, engines),
             agents=dict(AGENTS),  # loads all agents now, because the installed version may change while we run
             environment=partial(agent_environment, home=home),
-            surroundings=surroundings_of,
+            surroundings=describe_host_of,
             accounts=UserAccounts(source.held),
-            outlets=UserOutlets(source.held, runner),
-            enclosure=Enclosure(home, engines),
+            alert_targets=UserAlertTargets(source.held, runner),
+            agent_containers=Enclosure(home, engines),
             containers=ContainerSweeper(home, engines),
             source=source,
             trackers=RepoTrackers(home, runner),
-            timetables=RepoTimetables(home, git),
+            schedule_files=ScheduleFiles(home, git),
             reclaimer=Reclaimer(home, git),
             sweeper=DiskSweeper(home, git),
             pressure=Machine(home=home).pressure,
-            activity=activity,
+            activity=read_activity,
             home_is_ours=lock.is_held,
-            so_far=SoFar(home, git).read,
-            touched=touched_by(git),
-            furnishing=Furnisher(home, git, runner),
-            may_be_held=may_be_held,
+            changes_so_far=ChangesReader(home, git).read,
+            changed_files=touched_by(git),
+            workspace_setup=CommandSetup(home, git, runner),
+            may_be_held=is_git_lock_in_use,
         ),
     )
     try:
@@ -211,35 +219,37 @@ async def _supervise_locked(
 
 
 def run_supervisor(
-    home: str, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None
+    home: str, settings: config.Config, how: SupervisorSettings, flags: Mapping[str, object] | None = None
 ) -> None:
     """Run a supervisor on `home`. Blocks until it has stopped."""
-    code = run_apart(lambda: _run_here(home, settings, how, flags))
+    code = run_without_foreign_children(lambda: _run_locked(home, settings, how, flags))
     if code:
         raise SystemExit(code)
 
 
-def _run_here(home: str, settings: config.Config, how: Settings, flags: Mapping[str, object] | None) -> None:
+def _run_locked(
+    home: str, settings: config.Config, how: SupervisorSettings, flags: Mapping[str, object] | None
+) -> None:
     refuse_network_filesystem(home)
     ensure_directories(home, "runs", "workspaces", "shadows", "backups")
-    git_calls.refuse_unusable()
+    git_calls.refuse_old_git()
     lock = HomeLock(home)
     lock.take()
     try:
         # asyncio.run() returns only when the deleting threads are done too.
-        asyncio.run(supervise(home, settings, how, lock, flags))
+        asyncio.run(run_on_home(home, settings, how, lock, flags))
     finally:
         lock.release()
 
 
-def sweep_here(home: str, settings: config.Config) -> Swept:
+def run_sweep(home: str, settings: config.Config) -> SweepReport:
     """Run a whole sweep without a supervisor, under the home's lock.
 
     Running tasks of a dead supervisor are left for the next `up`.
     """
     refuse_network_filesystem(home)
     ensure_directories(home, "runs", "workspaces", "shadows", "backups")
-    git_calls.refuse_unusable()
+    git_calls.refuse_old_git()
     lock = HomeLock(home)
     lock.take()
     try:
@@ -248,19 +258,19 @@ def sweep_here(home: str, settings: config.Config) -> Swept:
         lock.release()
 
 
-async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> Swept:
+async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> SweepReport:
     with contextlib.ExitStack() as closing:
         store = SqliteStore(home, create=False)
         closing.callback(store.close)
         helpers = HelperLock(home)
         closing.callback(helpers.close)
         helpers.take()
-        scratch.clear(home)
+        scratch.clear_scratch(home)
         children = Children()
         runner = HelperRunner(children, helpers)
-        git = Git(runner, may_be_held)
-        bases, engines = Bases(home), Engines(home)
-        processes = KeptProcesses(os.path.join(home, "runs"), children, None, bases)
+        git = Git(runner, is_git_lock_in_use)
+        bases, engines = CgroupRecord(home), Engines(home)
+        processes = KeeperProcesses(os.path.join(home, "runs"), children, None, bases)
         closing.callback(processes.close)
         writer = GroupWriter(home)
         closing.callback(writer.close)
@@ -271,17 +281,17 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
             jitter=random.random,
             store=store,
             writer=writer,
-            limits=limits_of(settings),
-            settings=Settings(agents=1),
+            limits=retry_limits_from_settings(settings),
+            settings=SupervisorSettings(agents=1),
             ports=Ports(
                 processes=processes,
-                strategy_of=strategies(home, git, runner, engines),
+                strategy_of=make_strategy_chooser(home, git, runner, engines),
                 agents=dict(AGENTS),
                 environment=partial(agent_environment, home=home),
                 home_is_ours=lock.is_held,
                 sweeper=DiskSweeper(home, git),
                 containers=ContainerSweeper(home, engines),
-                furnishing=Furnisher(home, git, runner),
+                workspace_setup=CommandSetup(home, git, runner),
             ),
         )
-        return await Sweep(context, Cleanup(context)).once()
+        return await SweepService(context, CleanupService(context)).run_whole_sweep()

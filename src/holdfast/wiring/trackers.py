@@ -8,37 +8,40 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast import config
-from holdfast.agents.common.environment import allowed
+from holdfast.agents.common.environment import filter_environment
 from holdfast.base.errors import HoldfastError
 from holdfast.config import layers as config_layers
-from holdfast.config.values import expanded
+from holdfast.config.values import expand_program
 from holdfast.core.model import Repo, Task
-from holdfast.core.tasks.trackers import Issue, prompt_of, task_priority
+from holdfast.core.tasks.trackers import Issue, issue_prompt, task_priority
 from holdfast.intake import repository
 from holdfast.intake.new_task import NewTask
 from holdfast.intake.resolve import resolve_task
 from holdfast.supervisor.ports import TrackerSetup
-from holdfast.trackers.beads import Beads
-from holdfast.trackers.builtin import Builtin
-from holdfast.trackers.port import Runner
+from holdfast.trackers.beads import BeadsTracker
+from holdfast.trackers.builtin import NoTracker
+from holdfast.trackers.port import TrackerRunner
 
 TOOLS = ("br", "bd")  # in the order in which they are looked for
 FOLDER = ".beads"
 _THEIRS = ("BEADS_*", "BD_*", "BR_*", "BEADS_DIR", "GIT_*", "RUST_LOG")
-_BUILTIN = TrackerSetup(kind="builtin", tracker=Builtin())
+_BUILTIN = TrackerSetup(kind="builtin", tracker=NoTracker())
 SHORTEST_POLL = 0.05  # seconds; a repository's file can set this without being trusted, and must not keep us busy
 
 
 class RepoTrackers:
     """The trackers according to the current files. A repository's settings are read again only when a file changed."""
 
-    def __init__(self, home: str, run: Runner) -> None:
+    def __init__(self, home: str, run: TrackerRunner) -> None:
         self._home = home
         self._run = run
         self._known: dict[str, tuple[object, TrackerSetup]] = {}
 
     def of(self, repo: Repo) -> TrackerSetup:
-        stamp = tuple(_stamp(path) for path in (config.user_file(), config.repo_file(repo.path), *self._others(repo)))
+        stamp = tuple(
+            _stamp(path)
+            for path in (config.user_file_path(), config.repo_file_path(repo.path), *self._watched_files(repo))
+        )
         known = self._known.get(repo.id)
         if known is None or known[0] != stamp or known[1].problem is not None:  # a tool may be installed meanwhile
             known = self._known[repo.id] = stamp, self._read(repo, None if known is None else known[1])
@@ -47,39 +50,43 @@ class RepoTrackers:
     def resolve_task(self, repo: Repo, issue: Issue) -> Callable[[Any], Task]:
         """Return the operation that adds the task of `issue`. HoldfastError holds the reason if there is none."""
         new = NewTask(
-            prompt=prompt_of(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
+            prompt=issue_prompt(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
         )
         return resolve_task(self._home, new, (repo.path, repo.common_dir), repository.head_of(repo)).add
 
-    def _others(self, repo: Repo) -> tuple[str, ...]:
+    def _watched_files(self, repo: Repo) -> tuple[str, ...]:
         return os.path.join(self._home, "trust.json"), os.path.join(repo.path, FOLDER)
 
     def _read(self, repo: Repo, before: TrackerSetup | None) -> TrackerSetup:
         """Read the tracker's settings of a repository. If a file has a mistake, the settings read before stay."""
         found = config_layers.read_layers(repo.path)
-        mistakes = config_layers.problems_of(found)
+        mistakes = config_layers.list_problems(found)
         if mistakes:
-            return before if before is not None and before.problem is None else _unknown(repo, str(mistakes[0]))
+            return (
+                before
+                if before is not None and before.problem is None
+                else _tracker_without_settings(repo, str(mistakes[0]))
+            )
         try:
             withheld = config_layers.withhold_untrusted(found[1], repo.path, self._home)
         except HoldfastError as error:
-            return _unknown(repo, str(error))
-        settings = config_layers.merge(found)
+            return _tracker_without_settings(repo, str(error))
+        settings = config_layers.merge_layers(found)
         if "tracker.kind" in withheld or "tracker.command" in withheld:
             problem = (
                 f"its holdfast.toml names a tracker and is not trusted; look and decide: `holdfast trust {repo.path}`"
             )
-            return TrackerSetup(kind="beads", tracker=Builtin(), problem=problem)
+            return TrackerSetup(kind="beads", tracker=NoTracker(), problem=problem)
         if settings["tracker.kind"] == "builtin" or not os.path.isdir(os.path.join(repo.path, FOLDER)):
             return _BUILTIN
-        command = expanded(settings["tracker.command"]) or _found()
+        command = expand_program(settings["tracker.command"]) or _find_tool()
         if not command:
-            return TrackerSetup(kind="beads", tracker=Builtin(), problem="neither `br` nor `bd` is in PATH")
-        tracker = Beads(
+            return TrackerSetup(kind="beads", tracker=NoTracker(), problem="neither `br` nor `bd` is in PATH")
+        tracker = BeadsTracker(
             command,
             cwd=repo.path,
             run=self._run,
-            env=allowed(os.environ, _THEIRS),
+            env=filter_environment(os.environ, _THEIRS),
             timeout=settings["tracker.timeout"],
             label=settings["tracker.label"],
         )
@@ -91,14 +98,14 @@ class RepoTrackers:
         )
 
 
-def _unknown(repo: Repo, why: str) -> TrackerSetup:
+def _tracker_without_settings(repo: Repo, why: str) -> TrackerSetup:
     """Return the tracker of a repository whose settings cannot be read and were never read before."""
     if not os.path.isdir(os.path.join(repo.path, FOLDER)):
         return _BUILTIN
-    return TrackerSetup(kind="beads", tracker=Builtin(), problem=why)
+    return TrackerSetup(kind="beads", tracker=NoTracker(), problem=why)
 
 
-def _found() -> list[str]:
+def _find_tool() -> list[str]:
     paths = (shutil.which(tool) for tool in TOOLS)
     return [path for path in paths if path is not None][:1]
 

@@ -20,19 +20,19 @@ SALVAGE_REFS = "refs/salvage/"  # in the shadow repository only
 CHECKPOINT_REFS = "refs/checkpoint/"  # in the shadow repository only, one per task and number
 
 
-def branch_of(task_id: str, generation: int) -> str:
+def task_branch(task_id: str, generation: int) -> str:
     """Return the branch of a task. A retry from the base gets its own branch, so that earlier commits are kept."""
     return f"{BRANCH_PREFIX}{task_id}" if generation == 0 else f"{BRANCH_PREFIX}{task_id}-r{generation}"
 
 
-def of_member(task_id: str, member: str) -> str:
+def member_workspace_name(task_id: str, member: str) -> str:
     """Return the name of the workspace of a member of a parallel stage. The member's branch uses it too."""
     return f"{task_id}--{member}"
 
 
-def branch_of_member(task_id: str, member: str, number: int) -> str:
+def member_branch(task_id: str, member: str, number: int) -> str:
     """Return the branch of a member's workspace. Each new start has its own branch, so earlier commits are kept."""
-    return f"{BRANCH_PREFIX}{of_member(task_id, member)}" + ("" if number == 1 else f".{number}")
+    return f"{BRANCH_PREFIX}{member_workspace_name(task_id, member)}" + ("" if number == 1 else f".{number}")
 
 
 def workspace_path(home: str, repo_id: str, task_id: str) -> str:
@@ -76,7 +76,7 @@ def setup_logs(home: str) -> str:
     return os.path.join(home, SETUP_LOGS)
 
 
-def gone(repo_path: str, task_id: str) -> str:
+def repo_gone_message(repo_path: str, task_id: str) -> str:
     """Return the message for a repository that is no longer at its path, with the commands that fix it."""
     return (
         f"The repository {repo_path} is gone. Put it back; or, if it was moved, go to its new directory and type "

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.cleanup.compare import Finding
-from holdfast.core.cleanup.observed import Container, Scene
+from holdfast.core.cleanup.observed import Container, ObservedState
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.core.workflows.result import GateResult
@@ -39,7 +39,7 @@ class CommandRunner(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Saved:
+class SalvageResult:
     """The result of a salvage: work that was copied from a workspace into the shadow repository."""
 
     ref: str
@@ -50,7 +50,7 @@ class Saved:
     details: Mapping[str, object] = field(default_factory=dict)  # size, staged, unmerged, operation, …: for people
 
     @property
-    def missing(self) -> str:
+    def describe_missing(self) -> str:
         """Describe, for people, which files a partial salvage could not read."""
         names = self.details.get("not_saved")
         found = [str(name) for name in names] if isinstance(names, list) else []
@@ -58,7 +58,7 @@ class Saved:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class CheckpointResult:
     """The result of a checkpoint: a whole workspace at one moment, in the shadow repository."""
 
     ref: str
@@ -70,12 +70,12 @@ class Kept:
     details: Mapping[str, object] = field(default_factory=dict)
 
 
-class Unsaved(WorkspaceProblem):
+class UnsavedWork(WorkspaceProblem):
     """Restoring a checkpoint would overwrite something that is saved nowhere else. Nothing was changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class WorkspacePlan:
     """The planned path, branch and base of a workspace, recorded before anything is created."""
 
     path: str
@@ -86,7 +86,7 @@ class Plan:
 class WorkspaceStrategy(Protocol):
     """One kind of workspace: how it is created, saved, restored and removed."""
 
-    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
+    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> WorkspacePlan:
         """Resolve the base commit and choose path and branch. Raises LaunchError if the task cannot start there."""
         ...
 
@@ -94,7 +94,7 @@ class WorkspaceStrategy(Protocol):
         """Create the workspace, also over a half-made one. `restore`: a salvaged commit whose files are put into it."""
         ...
 
-    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+    async def drop_stale_locks(self, repo: Repo, workspace: Workspace) -> None:
         """Remove the locks that a killed git of the agent left in our git entry. Requires the proof of death."""
         ...
 
@@ -122,7 +122,7 @@ class WorkspaceStrategy(Protocol):
         rules: SalvageRules = DEFAULT_SALVAGE,
         *,
         over: str | None = None,
-    ) -> Saved | None:
+    ) -> SalvageResult | None:
         """Save what no branch holds. Return None if removing the workspace would lose nothing.
 
         Raises WorkspaceProblem if the workspace cannot be examined or saved. `over`: the checkpoint that is about to be
@@ -133,7 +133,7 @@ class WorkspaceStrategy(Protocol):
 
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
-    ) -> Kept | None:
+    ) -> CheckpointResult | None:
         """Save the whole workspace as it is now, also while its agent works. Return None if its key equals `unless`.
 
         Writes nothing to the workspace or to the user's repository. Raises WorkspaceProblem if a commit cannot hold the
@@ -145,7 +145,7 @@ class WorkspaceStrategy(Protocol):
         """Return the reason why the checkpoint cannot be restored, or None if the checkpoint is complete."""
         ...
 
-    async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
+    async def keeps_branch_commits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
         """True if restoring the checkpoint removes no commit from the task's branch."""
         ...
 
@@ -170,14 +170,14 @@ class WorkspaceStrategy(Protocol):
         ...
 
 
-class Sweeper(Protocol):
+class WorkspaceSweeper(Protocol):
     """Lists everything of ours on disk and in the repositories, and removes single leftovers, each with proof."""
 
-    async def look(self, repos: Sequence[Repo]) -> Scene:
+    async def look(self, repos: Sequence[Repo]) -> ObservedState:
         """List directories, markers, trash, git entries and branches. Starts at most one git process per repository."""
         ...
 
-    def is_still_so(self, finding: Finding) -> bool:
+    def is_still_true(self, finding: Finding) -> bool:
         """Check a finding about a workspace again, after the ledger was read."""
         ...
 
@@ -212,7 +212,7 @@ class NoContainers:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Copied:
+class CopiedFiles:
     """The files that were copied from the user's checkout, and the reason for each file that was not."""
 
     copied: tuple[str, ...]
@@ -220,7 +220,7 @@ class Copied:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failed:
+class FailedCommand:
     """A set-up or teardown command that failed."""
 
     command: str
@@ -229,20 +229,20 @@ class Failed:
     log: str  # the path of the whole output
 
 
-class Furnishing(Protocol):
+class WorkspaceSetup(Protocol):
     """Copied files, set-up commands, gates and teardown commands of a workspace."""
 
-    async def copy(self, repo: Repo, workspace: Workspace, patterns: Sequence[str]) -> Copied: ...
+    async def copy(self, repo: Repo, workspace: Workspace, patterns: Sequence[str]) -> CopiedFiles: ...
 
     async def set_up(
         self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
-    ) -> Failed | None:
+    ) -> FailedCommand | None:
         """Run the commands in this order until one fails. `timeout` applies to each command."""
         ...
 
     async def tear_down(
         self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
-    ) -> Failed | None:
+    ) -> FailedCommand | None:
         """Run all commands, even after a failure. Return the first failure."""
         ...
 

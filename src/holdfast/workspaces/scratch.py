@@ -13,7 +13,7 @@ from holdfast.workspaces.removal.trash import delete_tree
 FOLDER = "scratch"
 
 
-def make(home: str, purpose: str) -> str:
+def make_scratch(home: str, purpose: str) -> str:
     """Create an empty directory on the home's own file system, so that its content can be renamed into place."""
     faults.effect("scratch.make")
     folder = os.path.join(home, FOLDER)
@@ -21,13 +21,13 @@ def make(home: str, purpose: str) -> str:
     return tempfile.mkdtemp(prefix=f"{purpose}-", dir=folder)
 
 
-def drop(path: str) -> None:
+def drop_scratch(path: str) -> None:
     """Delete a scratch directory. A failure is ignored, because the next start clears all of them."""
     with contextlib.suppress(WorkspaceProblem, OSError):
         delete_tree(path)
 
 
-def clear(home: str) -> None:
+def clear_scratch(home: str) -> None:
     """Delete all scratch directories at start-up.
 
     The home's lock is held and every helper of an earlier supervisor has ended, so no process uses them.

@@ -62,7 +62,7 @@ class Accounts:
     def add(self, *options: str) -> str:
         return self.fleet.add("do it", "--agent", "claude", *options)
 
-    def shut(self) -> dict[str, Any]:
+    def unavailable(self) -> dict[str, Any]:
         """Those that are not open."""
         return {row["account"]: row for row in self.fleet.json("accounts") if row["state"] != "open"}
 
@@ -82,7 +82,7 @@ def test_a_limited_account_is_parked_and_the_others_work_on(fleet: Fleet, accoun
     limited = fleet.wait_state(first := accounts.add(), "paused")
     assert limited["account"] == "default"
     assert reset <= limited["resume_after"] <= reset + 10  # `resume.jitter`
-    assert accounts.shut()["claude/default"]["state"] == "parked"
+    assert accounts.unavailable()["claude/default"]["state"] == "parked"
 
     bound = accounts.add("--account", "default")
     refused = fleet.cli("add", "x", "--agent", "claude", "--account", "wrok", code=2).stderr
@@ -114,7 +114,7 @@ def test_a_limited_account_is_parked_and_the_others_work_on(fleet: Fleet, accoun
     assert f"--resume {limited['session_id']}" in " ".join(accounts.calls("default"))
     fleet.wait_state(bound, "completed")
     assert accounts.events() == ["account.parked", "account.opened"]
-    assert accounts.shut() == {}
+    assert accounts.unavailable() == {}
     assert "is neither parked nor stopped" in fleet.cli("accounts", "resume", "claude/default", code=4).stderr
     fleet.cli("config", "show", "--origin")
     assert_nowhere(fleet.home, SECRET)
@@ -177,16 +177,18 @@ def test_killed_at_each_step_and_an_account_that_vanished(fleet: Fleet, accounts
     accounts.says("work", "oauth-eusage", time.time() + 7200)
     accounts.add("--account", "default")
     assert accounts.up("tx.account.shut:1:kill").wait(timeout=60) == -9
-    assert accounts.shut() == {}
+    assert accounts.unavailable() == {}
     supervisor = accounts.up()
-    wait_until(lambda: "claude/default" in accounts.shut(), "the next supervisor settles what the killed one did not")
+    wait_until(
+        lambda: "claude/default" in accounts.unavailable(), "the next supervisor settles what the killed one did not"
+    )
     task = fleet.wait_state(accounts.add(), "paused")
     assert task["account"] == "work"
     for point in ("tx.account.open", "tx.account.wait_no_longer"):
         killed = fleet.cli("accounts", "resume", "claude/work", env={"HOLDFAST_FAULT": f"{point}:1:kill"}, code=None)
         assert killed.returncode == -9
         assert fleet.show(task["id"])["resume_after"] == task["resume_after"]
-        assert "claude/work" in accounts.shut()
+        assert "claude/work" in accounts.unavailable()
     accounts.says("default", "ok")
     accounts.configure(work=False)
     wait_until(

@@ -15,7 +15,7 @@ from tests.fleet import Fleet, lives, wait_until
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.rehearse import load_scenario
 from holdfast.base import clock
-from holdfast.core.dispatch.holds import MOST_STORMS, Hold, Scope
+from holdfast.core.dispatch.holds import MAX_MASS_DEATHS, Hold, Scope
 from holdfast.store.open import open_store
 
 FAST = {
@@ -206,7 +206,7 @@ def test_who_watches_a_task_is_told_that_only_a_person_lets_it_start(fleet: Flee
         until=now.wall,
         decided=now.wall,
         reason="six died",
-        failures=MOST_STORMS,
+        failures=MAX_MASS_DEATHS,
     )
     store.write(lambda tx: tx.holds.keep(hold, now))
     store.close()

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from tests.fleet import Fleet, lives, wait_until
 
-from holdfast.processes.cgroups import Bases, Cgroups, base_name, is_ours, probe
+from holdfast.processes.cgroups import CgroupRecord, HomeCgroups, base_name, is_our_leaf, probe_cgroups
 
 LIVES = {"kind": "daemon", "lives": "120s", "write": "daemon.pid"}
 
 
 @pytest.fixture
-def groups(fleet: Fleet) -> Iterator[Cgroups]:
+def groups(fleet: Fleet) -> Iterator[HomeCgroups]:
     """Where this home's groups are; skips by name where this user may not make any."""
     fleet.home.mkdir(mode=0o700)
-    found = probe(str(fleet.home), Bases(str(fleet.home)).note)
+    found = probe_cgroups(str(fleet.home), CgroupRecord(str(fleet.home)).note)
     if isinstance(found, str):
         pytest.skip(f"NOT RUN: agents get no cgroups here: {found}")
     yield found
@@ -48,7 +48,7 @@ def start_with_daemon(fleet: Fleet, *options: object) -> tuple[str, dict[str, An
     return task, pids, int(daemon)
 
 
-def test_an_agent_runs_in_a_leaf_of_its_own_and_leaves_none(fleet: Fleet, groups: Cgroups) -> None:
+def test_an_agent_runs_in_a_leaf_of_its_own_and_leaves_none(fleet: Fleet, groups: HomeCgroups) -> None:
     """R-TERM-06: the whole tree is inside, the keeper outside; the proof names both; the leaf goes with the run."""
     fleet.up()
     task, pids, daemon = start_with_daemon(fleet)
@@ -64,7 +64,7 @@ def test_an_agent_runs_in_a_leaf_of_its_own_and_leaves_none(fleet: Fleet, groups
     assert json.loads((fleet.home / "runs" / run / "empty.json").read_text())["proof"] == "ECHILD and populated 0"
 
 
-def test_keeper_and_supervisor_killed_together_are_recovered(fleet: Fleet, groups: Cgroups) -> None:
+def test_keeper_and_supervisor_killed_together_are_recovered(fleet: Fleet, groups: HomeCgroups) -> None:
     """R-TERM-10: without both, the cgroup still proves what is left: it is killed, and the task runs again."""
     supervisor = fleet.up()
     task, pids, daemon = start_with_daemon(fleet)
@@ -100,14 +100,14 @@ def test_without_cgroups_the_same_is_frozen(fleet: Fleet) -> None:
     assert fleet.show(task)["state"] == "cancelled"
 
 
-def test_a_record_cannot_point_our_kill_at_a_strangers_group(fleet: Fleet, groups: Cgroups) -> None:
+def test_a_record_cannot_point_our_kill_at_a_strangers_group(fleet: Fleet, groups: HomeCgroups) -> None:
     """Proof before harm: the run directory is writable for the agent, so a leaf is ours only by its name and place."""
     home = str(fleet.home)
     ours = f"{groups.base}/abc"
-    assert is_ours(ours, home, "abc")
+    assert is_our_leaf(ours, home, "abc")
     for leaf in (f"{os.path.dirname(groups.base)}/abc", f"{groups.base}/other", f"{groups.base}/x/../abc", "", None, 7):
-        assert not is_ours(leaf, home, "abc")
-    assert not is_ours(f"/tmp/{base_name(home)}/abc", home, "abc")
+        assert not is_our_leaf(leaf, home, "abc")
+    assert not is_our_leaf(f"/tmp/{base_name(home)}/abc", home, "abc")
     supervisor = fleet.up()
     task, pids, daemon = start_with_daemon(fleet)
     run = fleet.show(task)["runs"][-1]["id"]
@@ -131,7 +131,7 @@ def test_a_record_cannot_point_our_kill_at_a_strangers_group(fleet: Fleet, group
     fleet.cli("cancel", task, "--assume-dead")
 
 
-def test_a_group_that_nobody_removed_is_swept(fleet: Fleet, groups: Cgroups) -> None:
+def test_a_group_that_nobody_removed_is_swept(fleet: Fleet, groups: HomeCgroups) -> None:
     """Promise 2: a keeper that was killed at the wrong moment leaves an empty group at most, until the next start."""
     stale = Path(groups.base, "oldrun")
     stale.mkdir()
@@ -142,7 +142,7 @@ def test_a_group_that_nobody_removed_is_swept(fleet: Fleet, groups: Cgroups) -> 
     assert [event["data"]["cgroups_removed"] for event in fleet.events() if event["kind"] == "sweep.completed"] == [1]
 
 
-def test_a_process_that_left_its_cgroup_is_no_proof(fleet: Fleet, groups: Cgroups) -> None:
+def test_a_process_that_left_its_cgroup_is_no_proof(fleet: Fleet, groups: HomeCgroups) -> None:
     """R-TERM-10: whoever may enter a cgroup may leave it. Then an empty leaf proves nothing."""
     supervisor = fleet.up()
     task, pids, daemon = start_with_daemon(fleet)
@@ -157,12 +157,12 @@ def test_a_process_that_left_its_cgroup_is_no_proof(fleet: Fleet, groups: Cgroup
     fleet.cli("cancel", task, "--assume-dead")
 
 
-def test_groups_of_a_start_from_elsewhere_are_found_again(fleet: Fleet, groups: Cgroups) -> None:
+def test_groups_of_a_start_from_elsewhere_are_found_again(fleet: Fleet, groups: HomeCgroups) -> None:
     """Promise 2: where a base lies depends on where `up` was started; the home has noted all of them."""
     elsewhere = Path(os.path.dirname(groups.base), f"elsewhere-{os.getpid()}", os.path.basename(groups.base))
     elsewhere.mkdir(parents=True)
     (elsewhere / "oldrun").mkdir()
-    Bases(str(fleet.home)).note(str(elsewhere))
+    CgroupRecord(str(fleet.home)).note(str(elsewhere))
     try:
         fleet.up()
         wait_until(lambda: [event for event in fleet.events() if event["kind"] == "sweep.completed"], "it has swept")

@@ -9,7 +9,7 @@ import time
 from tests.fleet import Fleet, in_company, lives, processes_of, wait_until
 from tests.swarm import draft, queue_swarm, results, wait_members
 
-from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft, WorkflowDraft
 from holdfast.rehearsal.scenario import check
 
 STOPPED_FOR = float(os.environ.get("HOLDFAST_TEST_STOPPED_FOR", "1"))  # seconds; R-TREE-17 says 100
@@ -109,7 +109,7 @@ def test_the_members_of_a_swarm_share_the_budget_of_their_task(fleet: Fleet) -> 
     """Neither of them has used it up alone: together they have, and both are ended; an operator decides."""
     steps = check({"step": [{"usage": {"input": 60, "output": 0}}, {"hang": True}]}, "test")
     members = tuple(MemberDraft(name=name, chosen=AgentChoice(scenario=tuple(steps))) for name in ("one", "two"))
-    workflow = Draft(name="dear", stages=(StageDraft(name="review", members=members, timeout=600.0),))
+    workflow = WorkflowDraft(name="dear", stages=(StageDraft(name="review", members=members, timeout=600.0),))
     task_id = queue_swarm(fleet, workflow, budget_tokens=100)
     fleet.up("--agents", 2, "--idle-exit", "0s")
     task = fleet.wait_state(task_id, "paused", "completed", "failed")
@@ -133,7 +133,7 @@ def test_the_tree_that_members_share_is_checkpointed_while_they_work_and_when_th
     works = AgentChoice(scenario=tuple(check({"step": steps}, "test")))
     idles = AgentChoice(command=("sleep", "1000"))
     members = (MemberDraft(name="one", chosen=works), MemberDraft(name="two", chosen=idles))
-    workflow = Draft(name="pair", stages=(StageDraft(name="review", members=members, timeout=600.0),))
+    workflow = WorkflowDraft(name="pair", stages=(StageDraft(name="review", members=members, timeout=600.0),))
     task_id = queue_swarm(fleet, workflow)
     fleet.up("--agents", 2, "--idle-exit", "0s")
     wait_until(lambda: fleet.show(task_id)["checkpoints"], "a member's checkpoint")
@@ -152,7 +152,7 @@ def test_members_with_clones_of_their_own_see_what_the_stage_before_committed(fl
     build = StageDraft(name="build", chosen=AgentChoice(command=commits))
     member = MemberDraft(name="one", chosen=AgentChoice(command=("cat", "built")))
     review = StageDraft(name="review", members=(member,), apart=True)
-    task_id = queue_swarm(fleet, Draft(name="pair", stages=(build, review)), workspace="clone")
+    task_id = queue_swarm(fleet, WorkflowDraft(name="pair", stages=(build, review)), workspace="clone")
     fleet.up("--agents", 1, "--idle-exit", "0s")
     task = fleet.wait_state(task_id, "completed", "failed")
     assert (task["state"], results(fleet, task_id)["one"].text) == ("completed", "built"), task["reason"]

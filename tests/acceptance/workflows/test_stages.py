@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.fleet import Fleet, lives, processes_of, wait_until
 
-from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
-from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.draft import AgentChoice, StageDraft, WorkflowDraft
+from holdfast.core.workflows.result import StageResult
 from holdfast.store.open import open_store
 
 Rows = list[dict[str, Any]]
@@ -37,7 +37,7 @@ class Workshop:
     def add(self, *stages: StageDraft, prompt: str = "mend the door", **options: Any) -> str:
         from holdfast.api.commands import Commands, NewTask
 
-        draft = Draft(name="shop", stages=stages)
+        draft = WorkflowDraft(name="shop", stages=stages)
         with self.fleet.as_its_user():
             new = NewTask(prompt=prompt, directory=str(self.fleet.repo), workflow=draft, **options)
             return Commands(str(self.fleet.home)).add(new).id
@@ -52,7 +52,7 @@ def steps(events: Rows) -> list[tuple[str, str]]:
     return [(event["data"]["step"], event["data"]["name"]) for event in events if event["kind"] == "task.stage"]
 
 
-def results(fleet: Fleet, task_id: str) -> list[Result]:
+def results(fleet: Fleet, task_id: str) -> list[StageResult]:
     store = open_store(str(fleet.home), create=False)
     try:
         return list(store.write(lambda tx: tx.results.of_task(task_id)))

@@ -203,7 +203,7 @@ def pruned(fleet: Fleet, tasks: dict[str, str]) -> None:
 
 def test_a_merge_without_merge_tree(fleet: Fleet) -> None:
     """git before 2.38: computed in a scratch clone; the same results and the same refusals."""
-    from holdfast.workspaces.git.merge import Merge, _merged_tree, _merged_tree_in
+    from holdfast.workspaces.git.merge import MergeRequest, _merge_in_clone, _merge_tree
 
     for name, script in (("a", "echo a > a.txt"), ("b", "echo b > b.txt"), ("c", "echo c > a.txt")):
         fleet.git("switch", "--quiet", "-c", name, "main")
@@ -213,11 +213,11 @@ def test_a_merge_without_merge_tree(fleet: Fleet) -> None:
     fleet.git("switch", "--quiet", "main")
     repo = str(fleet.repo)
     fleet.home.mkdir()
-    plan = Merge(repo=repo, source="a", source_tip=tip(fleet, "a"), target="b", target_tip=tip(fleet, "b"))
-    assert _merged_tree_in(plan, str(fleet.home)) == _merged_tree(plan)
+    plan = MergeRequest(repo=repo, source="a", source_tip=tip(fleet, "a"), target="b", target_tip=tip(fleet, "b"))
+    assert _merge_in_clone(plan, str(fleet.home)) == _merge_tree(plan)
     assert list((fleet.home / "scratch").iterdir()) == []
-    clash = Merge(repo=repo, source="a", source_tip=tip(fleet, "a"), target="c", target_tip=tip(fleet, "c"))
+    clash = MergeRequest(repo=repo, source="a", source_tip=tip(fleet, "a"), target="c", target_tip=tip(fleet, "c"))
     with pytest.raises(Refused, match=r"changed the same places: a\.txt"):
-        _merged_tree(clash)
+        _merge_tree(clash)
     with pytest.raises(Refused, match=r"changed the same places: a\.txt"):
-        _merged_tree_in(clash, str(fleet.home))
+        _merge_in_clone(clash, str(fleet.home))

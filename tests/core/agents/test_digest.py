@@ -5,19 +5,27 @@ from __future__ import annotations
 import pytest
 
 from holdfast.agents.common.cli_agent import CliAgent
-from holdfast.agents.port import Ended, Stream
-from holdfast.core.agents.events import AgentEvent, Failure, Result, Retry, SessionStarted, Text, Trouble
+from holdfast.agents.port import EndedRun, Stream
+from holdfast.core.agents.events import (
+    AgentEvent,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
+    Retry,
+    SessionStarted,
+)
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd
 
-RETRY = Retry(trouble=Trouble.USAGE_LIMIT, message="spent")
-FATAL = Failure(trouble=Trouble.AUTH, message="bad key")
+RETRY = Retry(trouble=AgentTrouble.USAGE_LIMIT, message="spent")
+FATAL = AgentFailure(trouble=AgentTrouble.AUTH, message="bad key")
 EVENTS: dict[str, AgentEvent] = {
-    "text": Text(text="hello"),
-    "ok": Result(ok=True),
-    "not ok": Result(ok=False),
+    "text": AgentText(text="hello"),
+    "ok": AgentResult(ok=True),
+    "not ok": AgentResult(ok=False),
     "retry": RETRY,
     "fatal": FATAL,
-    "refused": Failure(trouble=Trouble.RATE_LIMIT, message="429"),
+    "refused": AgentFailure(trouble=AgentTrouble.RATE_LIMIT, message="429"),
     "session": SessionStarted(id="s-1"),
     "another": SessionStarted(id="s-2"),
 }
@@ -55,15 +63,15 @@ AGENT = CliAgent(
 )
 def test_what_is_said_aside(output: list[str], errors: list[str], code: int, outcome: Outcome) -> None:
     end = ProcessEnd(cause=Cause.EXITED, code=code)
-    assert AGENT.judge(Ended(end=end, output=output, errors=errors, error_tail="", at=1e9)).outcome is outcome
+    assert AGENT.judge(EndedRun(end=end, output=output, errors=errors, error_tail="", at=1e9)).outcome is outcome
 
 
 def test_all_of_standard_error_is_judged_and_its_session_only_without_another() -> None:
     end = ProcessEnd(cause=Cause.EXITED, code=1)
     many = ["fatal", "another", *["text"] * 100_000]  # far more than the tail that people are shown
-    verdict = AGENT.judge(Ended(end=end, output=["session"], errors=many, error_tail="", at=1e9))
+    verdict = AGENT.judge(EndedRun(end=end, output=["session"], errors=many, error_tail="", at=1e9))
     assert (verdict.outcome, verdict.session_id) == (Outcome.AUTH, "s-1")
-    verdict = AGENT.judge(Ended(end=end, output=[], errors=many, error_tail="", at=1e9))
+    verdict = AGENT.judge(EndedRun(end=end, output=[], errors=many, error_tail="", at=1e9))
     assert verdict.session_id == "s-2"
 
 
@@ -78,11 +86,11 @@ def test_all_of_standard_error_is_judged_and_its_session_only_without_another() 
 )
 def test_a_success_that_did_not_exit_by_itself(end: ProcessEnd, outcome: Outcome) -> None:
     """The code of a process that we ended says nothing; that of one which ended by itself does."""
-    verdict = AGENT.judge(Ended(end=end, output=["text", "ok"], error_tail="", at=0.0))
+    verdict = AGENT.judge(EndedRun(end=end, output=["text", "ok"], error_tail="", at=0.0))
     assert verdict.outcome is outcome
 
 
 def test_a_failure_that_we_ended_is_none() -> None:
     end = ProcessEnd(cause=Cause.STOPPED, signal=15)
-    assert AGENT.judge(Ended(end=end, output=["ok", "not ok"], error_tail="", at=0.0)).outcome is Outcome.FAILED
-    assert AGENT.judge(Ended(end=end, output=["text"], error_tail="", at=0.0)).outcome is Outcome.CRASHED
+    assert AGENT.judge(EndedRun(end=end, output=["ok", "not ok"], error_tail="", at=0.0)).outcome is Outcome.FAILED
+    assert AGENT.judge(EndedRun(end=end, output=["text"], error_tail="", at=0.0)).outcome is Outcome.CRASHED

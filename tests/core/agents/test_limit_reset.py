@@ -15,7 +15,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.agents.limit_reset import LONGEST, credible, duration_in, from_epoch, reset_time
+from holdfast.core.agents.limit_reset import (
+    LONGEST_WAIT_FOR_LIMIT,
+    believable_time,
+    from_epoch,
+    parse_leading_duration,
+    parse_reset_time,
+)
 
 NOW = datetime(2026, 11, 15, 19, 43, 20, tzinfo=UTC)  # a Sunday
 SECOND = 1794818625  # 2026-11-16 08:43:45 UTC
@@ -26,7 +32,7 @@ def at(text: str) -> datetime:
 
 
 def read(said: object, now: datetime = NOW, zone: str | None = "UTC") -> datetime | None:
-    moment = reset_time(said, now.timestamp(), zone)
+    moment = parse_reset_time(said, now.timestamp(), zone)
     return None if moment is None else datetime.fromtimestamp(moment, UTC)
 
 
@@ -131,9 +137,9 @@ def test_what_is_over_rolls_on_unless_it_is_only_just_over() -> None:
 
 def test_nothing_is_further_away_than_a_month() -> None:
     now = NOW.timestamp()
-    assert credible(now + LONGEST, now) == now + LONGEST
-    assert credible(now + LONGEST + 1, now) is None
-    assert credible(float("nan"), now) is None
+    assert believable_time(now + LONGEST_WAIT_FOR_LIMIT, now) == now + LONGEST_WAIT_FOR_LIMIT
+    assert believable_time(now + LONGEST_WAIT_FOR_LIMIT + 1, now) is None
+    assert believable_time(float("nan"), now) is None
     assert read("try again in 31 days") == NOW + timedelta(days=31)
 
 
@@ -154,8 +160,8 @@ def test_the_time_zone_of_the_process_that_said_it() -> None:
 def test_no_zone_is_that_of_this_machine() -> None:
     """In a process of its own: the C library reads TZ once."""
     code = (
-        "from holdfast.core.agents.limit_reset import reset_time;"
-        f"print(reset_time('try again at 4:55 AM', {NOW.timestamp()}), reset_time('resets 2:30am', 1805005800.0))"
+        "from holdfast.core.agents.limit_reset import parse_reset_time;"
+        f"print(parse_reset_time('try again at 4:55 AM', {NOW.timestamp()}), parse_reset_time('resets 2:30am', 1805005800.0))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -208,8 +214,12 @@ def test_a_time_that_comes_twice_in_autumn() -> None:
 
 
 def test_the_parts_on_their_own() -> None:
-    assert duration_in("5 days 22 hours 11 minutes left") == 5 * 86400 + 22 * 3600 + 11 * 60
-    assert (duration_in("250ms"), duration_in("5 months"), duration_in("x 5s")) == (0.25, None, None)
+    assert parse_leading_duration("5 days 22 hours 11 minutes left") == 5 * 86400 + 22 * 3600 + 11 * 60
+    assert (parse_leading_duration("250ms"), parse_leading_duration("5 months"), parse_leading_duration("x 5s")) == (
+        0.25,
+        None,
+        None,
+    )
     assert (from_epoch(SECOND), from_epoch(SECOND * 1000), from_epoch(3600)) == (SECOND, SECOND, None)
 
 
@@ -244,8 +254,8 @@ WORDS = st.sampled_from(
 @example(said="resets 1am", now=0.0, zone="Asia/Tokyo")
 @example(said="resets Jan 1, 1am (Pacific/Kiritimati)", now=1.0, zone=None)
 def test_nothing_raises_and_whatever_comes_can_be_waited_for(said: object, now: float, zone: str | None) -> None:
-    moment = reset_time(said, now, zone)
-    assert moment is None or now <= moment <= now + LONGEST
+    moment = parse_reset_time(said, now, zone)
+    assert moment is None or now <= moment <= now + LONGEST_WAIT_FOR_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -254,7 +264,7 @@ def test_nothing_raises_and_whatever_comes_can_be_waited_for(said: object, now: 
 def test_a_megabyte_is_read_as_fast_as_a_line(unit: str) -> None:
     text = unit * (2_000_000 // len(unit))
     started = time.thread_time()
-    reset_time(text, NOW.timestamp(), "UTC")
+    parse_reset_time(text, NOW.timestamp(), "UTC")
     assert time.thread_time() - started < 2.0
     assert read(f"{text} resets 10:30am (UTC)") in (at("2026-11-16T10:30:00"), read(text)), "its end is looked at"
 
@@ -270,4 +280,4 @@ def test_five_thousand_spoilt_texts() -> None:
         for _ in range(draw.randrange(1, 12)):
             letters[draw.randrange(len(letters))] = draw.choice([*good, "", "\x00", "\u202f", "9" * 30, "("])
         moment = read("".join(letters))
-        assert moment is None or NOW <= moment <= NOW + timedelta(seconds=LONGEST)
+        assert moment is None or NOW <= moment <= NOW + timedelta(seconds=LONGEST_WAIT_FOR_LIMIT)

@@ -8,18 +8,18 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.cleanup.compare import LEAVES_ALONE, Action, Finding, compare
+from holdfast.core.cleanup.compare import PASSIVE_ACTIONS, Finding, SweepAction, compare_with_ledger
 from holdfast.core.cleanup.observed import (
-    Branch,
     Container,
-    Entry,
-    Holding,
     KnownTask,
     Ledger,
-    Mark,
-    Place,
-    Scene,
-    Stray,
+    LedgerWorkspace,
+    ObservedBranch,
+    ObservedState,
+    OwnerMarker,
+    StrayProcess,
+    WorkspacePath,
+    WorktreeEntry,
 )
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
@@ -44,7 +44,7 @@ def ledgers(draw: st.DrawFn) -> Ledger:
             continue
         current |= {task} if state is not WorkspaceState.TRASHED else set()
         holdings.append(
-            Holding(
+            LedgerWorkspace(
                 workspace=Workspace(
                     id=f"w{number + 1}",
                     task_id=task,
@@ -68,17 +68,17 @@ def ledgers(draw: st.DrawFn) -> Ledger:
 
 
 @st.composite
-def marks(draw: st.DrawFn, task: str) -> Mark | None:
+def marks(draw: st.DrawFn, task: str) -> OwnerMarker | None:
     if draw(st.booleans()):
         return None
     path = PATHS[draw(tasks)] if draw(st.integers(0, 3)) == 0 else PATHS[task]
-    return Mark(workspace=draw(ids), task=draw(st.sampled_from((task, task, "t9"))), repo="r1", path=path)
+    return OwnerMarker(workspace=draw(ids), task=draw(st.sampled_from((task, task, "t9"))), repo="r1", path=path)
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> Scene:
+def scenes(draw: st.DrawFn) -> ObservedState:
     places = [
-        Place(
+        WorkspacePath(
             path=PATHS[task],
             repo="r1",
             is_there=draw(st.booleans()),
@@ -90,7 +90,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     ]
     there = {place.path for place in places if place.is_there}
     entries = [
-        Entry(
+        WorktreeEntry(
             repo="r1",
             folder=f"/repo/.git/worktrees/{number}",
             tree=tree,
@@ -100,16 +100,16 @@ def scenes(draw: st.DrawFn) -> Scene:
         for number, tree in enumerate(draw(st.lists(st.sampled_from((None, *PATHS.values())), max_size=3)))
     ]
     run = st.sampled_from((None, "run1", "run3"))
-    return Scene(
+    return ObservedState(
         places=places,
         entries=entries,
         branches=[
-            Branch(repo="r1", name=f"holdfast/{task}", tip=draw(st.sampled_from(("base", "work"))))
+            ObservedBranch(repo="r1", name=f"holdfast/{task}", tip=draw(st.sampled_from(("base", "work"))))
             for task in sorted(draw(st.sets(st.sampled_from((*TASKS, "t9")))))
         ],
         trash=[f"{ROOT}/.trash/{name}" for name in sorted(draw(st.sets(trashed)))],
         strays=[
-            Stray(
+            StrayProcess(
                 pid=number + 2,
                 start_ticks=1,
                 run=draw(run),
@@ -128,40 +128,40 @@ def scenes(draw: st.DrawFn) -> Scene:
 
 @settings(max_examples=100, deadline=None)
 @given(scene=scenes(), ledger=ledgers())
-def test_what_is_not_ours_or_not_finished_is_left_alone(scene: Scene, ledger: Ledger) -> None:
+def test_what_is_not_ours_or_not_finished_is_left_alone(scene: ObservedState, ledger: Ledger) -> None:
     """R-TREE-07: nothing without a record of ours, with a task that goes on, with an open run, without proof."""
     recorded = {holding.workspace.path: holding for holding in ledger.holdings}
     places = {place.path: place for place in scene.places}
     strays = {stray.pid: stray for stray in scene.strays}
-    for finding in compare(scene, ledger):
-        if finding.action in LEAVES_ALONE:
+    for finding in compare_with_ledger(scene, ledger):
+        if finding.action in PASSIVE_ACTIONS:
             continue
-        if finding.what in ("workspace", "marker") and finding.action is not Action.DROP_TRASH:
+        if finding.what in ("workspace", "marker") and finding.action is not SweepAction.DROP_TRASH:
             place, holding = places.get(finding.where), recorded.get(finding.where)
             assert holding is not None or (place is not None and (place.mark is not None or not place.is_there))
-        if finding.action in (Action.DECIDE, Action.LET_GO):
+        if finding.action in (SweepAction.DECIDE, SweepAction.LET_GO):
             assert finding.workspace is not None
             assert recorded[finding.workspace.path].is_finished
-        if finding.action is Action.LET_GO:
+        if finding.action is SweepAction.LET_GO:
             assert not places[finding.where].is_there
-        if finding.action is Action.MARK and finding.workspace is not None:
+        if finding.action is SweepAction.MARK and finding.workspace is not None:
             place = places[finding.where]
             assert place.git_entry_of == finding.workspace.task_id or (
                 place.mark is not None and place.mark.task == finding.workspace.task_id
             )
-        if finding.action is Action.DROP_MARKER:
+        if finding.action is SweepAction.DROP_MARKER:
             assert not places[finding.where].is_there
-        if finding.action is Action.DROP_ENTRY:
+        if finding.action is SweepAction.DROP_ENTRY:
             (entry,) = [entry for entry in scene.entries if entry.folder == finding.where]
             assert not entry.tree_is_there
             assert entry.locked_for is not None or (entry.tree or "").rpartition("/")[2] in ledger.tasks
-        if finding.action is Action.DROP_BRANCH:
+        if finding.action is SweepAction.DROP_BRANCH:
             name, _, tip = finding.where.partition(" ")
             assert tip == "base"
             assert ledger.tasks[name.removeprefix("holdfast/")].state in TASK_TERMINAL
-        if finding.action is Action.DROP_TRASH:
+        if finding.action is SweepAction.DROP_TRASH:
             assert re.fullmatch(r"[a-z0-9]+(-half-made)?", finding.where.rpartition("/")[2])
-        if finding.action is Action.END_PROCESS:
+        if finding.action is SweepAction.END_PROCESS:
             stray = strays[int(finding.where.removeprefix("pid "))]
             assert stray.proven
             assert not stray.kept
@@ -170,23 +170,25 @@ def test_what_is_not_ours_or_not_finished_is_left_alone(scene: Scene, ledger: Le
 
 @settings(max_examples=100, deadline=None)
 @given(scene=scenes(), ledger=ledgers())
-def test_another_sweep_has_nothing_to_do(scene: Scene, ledger: Ledger) -> None:
+def test_another_sweep_has_nothing_to_do(scene: ObservedState, ledger: Ledger) -> None:
     """R-TREE-06: idempotent. What is left in the end is kept, told, or healed by its task. The longest way: a tree that
     is to be preserved but vanished is preserved, let go, and leaves an empty branch."""
     for _sweep in range(3):
-        findings = compare(scene, ledger)
+        findings = compare_with_ledger(scene, ledger)
         scene, ledger = carried_out(scene, ledger, findings)
-    left = [found for found in compare(scene, ledger) if found.action not in LEAVES_ALONE or found.in_backlog]
+    left = [
+        found for found in compare_with_ledger(scene, ledger) if found.action not in PASSIVE_ACTIONS or found.in_backlog
+    ]
     assert left == []
 
 
-def carried_out(scene: Scene, ledger: Ledger, findings: list[Finding]) -> tuple[Scene, Ledger]:
+def carried_out(scene: ObservedState, ledger: Ledger, findings: list[Finding]) -> tuple[ObservedState, Ledger]:
     """The world after a sweep, as the doing parts promise to leave it."""
     going = [(f, f.workspace) for f in findings if f.workspace is not None and f.in_backlog]
-    stays = [(f.action is not Action.LET_GO and w.disposition == "preserve", w) for f, w in going]
+    stays = [(f.action is not SweepAction.LET_GO and w.disposition == "preserve", w) for f, w in going]
     away = {workspace.id: workspace for is_kept, workspace in stays if not is_kept}
     kept = {workspace.id for is_kept, workspace in stays if is_kept}
-    refused = {f.where for f in findings if f.what == "marker" and f.action is Action.REPORT}
+    refused = {f.where for f in findings if f.what == "marker" and f.action is SweepAction.REPORT}
     gone_paths = {w.path for w in away.values() if w.state is not WorkspaceState.TRASHED and w.path not in refused}
     gone_ids = {key for key, w in away.items() if w.path in gone_paths or w.state is WorkspaceState.TRASHED}
     holdings = []
@@ -199,13 +201,13 @@ def carried_out(scene: Scene, ledger: Ledger, findings: list[Finding]) -> tuple[
         elif workspace.id in kept or workspace.path in refused:
             continue  # nothing was made yet, or it is somebody's to look at: not what is tested here
         holdings.append(replace(holding, workspace=workspace))
-    done = {finding.where: finding for finding in findings if finding.action not in LEAVES_ALONE}
+    done = {finding.where: finding for finding in findings if finding.action not in PASSIVE_ACTIONS}
     places = []
     for place in scene.places:
         finding = done.get(place.path)
-        if place.path in gone_paths or (finding is not None and finding.action is Action.DROP_MARKER):
+        if place.path in gone_paths or (finding is not None and finding.action is SweepAction.DROP_MARKER):
             continue
-        if finding is not None and finding.action is Action.TAKE_IN and place.mark is not None:
+        if finding is not None and finding.action is SweepAction.TAKE_IN and place.mark is not None:
             if ledger.tasks[place.mark.task].state in TASK_TERMINAL:
                 continue  # saved, and put away
             taken = Workspace(
@@ -219,11 +221,13 @@ def carried_out(scene: Scene, ledger: Ledger, findings: list[Finding]) -> tuple[
                 state=WorkspaceState.READY,
                 disposition=None,
             )
-            holdings.append(Holding(workspace=taken, task_state=ledger.tasks[place.mark.task].state))
+            holdings.append(LedgerWorkspace(workspace=taken, task_state=ledger.tasks[place.mark.task].state))
             place = replace(place, mark=replace(place.mark, workspace=taken.id))
-        marked = [f.workspace for f in findings if f.action is Action.MARK and f.where == place.path and f.workspace]
+        marked = [
+            f.workspace for f in findings if f.action is SweepAction.MARK and f.where == place.path and f.workspace
+        ]
         if marked:
-            mark = Mark(workspace=marked[0].id, task=marked[0].task_id, repo="r1", path=place.path)
+            mark = OwnerMarker(workspace=marked[0].id, task=marked[0].task_id, repo="r1", path=place.path)
             place = replace(place, mark=mark)
         places.append(place)
     there = {place.path for place in places if place.is_there}
@@ -236,5 +240,7 @@ def carried_out(scene: Scene, ledger: Ledger, findings: list[Finding]) -> tuple[
     branches = [branch for branch in scene.branches if f"{branch.name} {branch.tip}" not in done]
     strays = [stray for stray in scene.strays if f"pid {stray.pid}" not in done]
     containers = [container for container in scene.containers if container.id not in done]
-    after = Scene(places=places, entries=entries, branches=branches, trash=trash, strays=strays, containers=containers)
+    after = ObservedState(
+        places=places, entries=entries, branches=branches, trash=trash, strays=strays, containers=containers
+    )
     return after, Ledger(holdings=holdings, tasks=ledger.tasks, open_runs=ledger.open_runs)

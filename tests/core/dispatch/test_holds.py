@@ -10,28 +10,35 @@ from hypothesis import strategies as st
 
 from holdfast.agents.claude import CLAUDE
 from holdfast.base.instant import Instant
-from holdfast.core.agents.events import AgentEvent, Retry, SessionStarted, StepStarted, Stream, Text, Trouble
+from holdfast.core.agents.events import AgentEvent, AgentText, AgentTrouble, Retry, SessionStarted, StepStarted, Stream
 from holdfast.core.dispatch.holds import (
     LONGEST_PROBE,
     Hold,
     HoldRules,
-    Progress,
-    Sight,
-    accounts_held,
-    after_account,
-    after_provider,
-    answered,
-    given_up,
+    ProbeProgress,
+    ProbeSight,
+    give_up_provider,
+    has_provider_answered,
+    held_accounts,
+    held_providers,
     is_everything_held,
     is_given_up,
     judge_probe,
-    near,
-    next_moment,
-    providers_down,
-    proving,
+    new_account_hold,
+    new_near_limit_hold,
+    next_look_at_holds,
+    update_account_hold,
+    update_provider_hold,
 )
-from holdfast.core.dispatch.mass_death import Death, after_fleet, after_mass, among, is_mass, may_become_mass
-from holdfast.core.health.signs import NearLimit, Talk, signs_of
+from holdfast.core.dispatch.mass_death import (
+    Death,
+    deaths_in_window,
+    is_mass,
+    may_become_mass_death,
+    start_fleet_hold,
+    update_fleet_hold,
+)
+from holdfast.core.health.signs import AgentActivity, NearLimit, signs_from_events
 from holdfast.core.runs.outcome import Outcome, RunUsage, Verdict
 from holdfast.core.states import TaskState
 
@@ -49,7 +56,7 @@ def later(seconds: float, now: Instant = NOW) -> Instant:
 def after(
     hold: Hold | None, verdict: Verdict, task: str = "t1", now: Instant = NOW, jitter: float = 0.0
 ) -> Hold | None:
-    return after_provider(hold, "acme", task, verdict, RULES, now, jitter)
+    return update_provider_hold(hold, "acme", task, verdict, RULES, now, jitter)
 
 
 def opened(now: Instant = NOW) -> Hold:
@@ -64,11 +71,11 @@ class TestProvider:
         once = after(None, DOWN)
         assert once is not None
         assert (once.failures, once.is_held) == (1, False)
-        assert providers_down([once], NOW) == frozenset()
+        assert held_providers([once], NOW) == frozenset()
         twice = after(once, DOWN, "t2", later(5))
         assert twice is not None
         assert (twice.failures, twice.until, twice.since) == (2, later(5).wall + 16, later(5))
-        assert providers_down([twice], later(6)) == {"acme"}
+        assert held_providers([twice], later(6)) == {"acme"}
         assert after(once, FINE) is None, "an answer between them ends the row"
 
     def test_those_that_ran_already_prolong_nothing(self) -> None:
@@ -84,7 +91,7 @@ class TestProvider:
         for number in range(7):
             assert hold.until is not None
             now = replace(now, wall=hold.until, boottime=now.boottime + hold.until - now.wall)
-            assert hold.lets_one_go(now)
+            assert hold.may_start_probe(now)
             failed = after(hold.with_probe(f"p{number}", now), DOWN, f"p{number}", now)
             assert failed is not None
             assert failed.until is not None
@@ -106,36 +113,36 @@ class TestProvider:
             free = after(hold, Verdict(outcome=outcome, reason=""), "p", later(21))
             assert free is not None
             assert (free.probe, free.rounds) == (None, 1)
-            assert free.lets_one_go(later(21)), "the next one may go at once"
+            assert free.may_start_probe(later(21)), "the next one may go at once"
 
     @pytest.mark.parametrize("state", [s for s in TaskState if s is not TaskState.RUNNING] + [None])
     def test_a_probe_that_is_not_at_work_holds_nobody(self, state: TaskState | None) -> None:
         """Cancelled, paused, forgotten: whatever the way, its place is free without anybody's doing."""
         hold = opened().with_probe("p", later(20))
         assert hold.probe is not None
-        assert hold.blocks(later(21))
+        assert hold.blocks_task(later(21))
         gone = replace(hold, probe=replace(hold.probe, state=state))
-        assert not gone.blocks(later(21))
-        assert gone.lets_one_go(later(21))
+        assert not gone.blocks_task(later(21))
+        assert gone.may_start_probe(later(21))
 
     def test_tokens_prove_an_answer_whatever_the_end(self) -> None:
         used = RunUsage(input=5, output=2)
-        assert answered(Verdict(outcome=Outcome.FAILED, reason="", usage=used))
-        assert not answered(Verdict(outcome=Outcome.FAILED, reason=""))
-        assert not answered(Verdict(outcome=Outcome.NETWORK, reason="", usage=used))
+        assert has_provider_answered(Verdict(outcome=Outcome.FAILED, reason="", usage=used))
+        assert not has_provider_answered(Verdict(outcome=Outcome.FAILED, reason=""))
+        assert not has_provider_answered(Verdict(outcome=Outcome.NETWORK, reason="", usage=used))
 
     def test_an_outage_beyond_everybodys_budget_is_given_up_once(self) -> None:
         hold = opened()
         assert not is_given_up(hold, 100.0, later(99))
         assert is_given_up(hold, 100.0, later(100))
         assert not is_given_up(hold.with_probe("p", later(99)), 100.0, later(100)), "not while somebody tries"
-        over = given_up(hold, later(100))
+        over = give_up_provider(hold, later(100))
         assert (over.is_held, over.failures) == (False, 0)
         assert not is_given_up(over, 100.0, later(300))
 
     def test_zero_switches_it_off(self) -> None:
         off = HoldRules(failures=0)
-        assert after_provider(None, "acme", "t", DOWN, off, NOW, 0.0) is None
+        assert update_provider_hold(None, "acme", "t", DOWN, off, NOW, 0.0) is None
 
 
 class TestClocks:
@@ -144,86 +151,86 @@ class TestClocks:
     @pytest.mark.parametrize("jump", [-YEARS, YEARS])
     def test_ten_years_either_way_end_the_wait_with_one_probe(self, jump: float) -> None:
         hold, now = opened(), replace(later(1), wall=NOW.wall + jump)
-        assert hold.lets_one_go(now)
-        assert hold.with_probe("p", now).blocks(now), "and with one only"
+        assert hold.may_start_probe(now)
+        assert hold.with_probe("p", now).blocks_task(now), "and with one only"
 
     def test_a_candidate_and_a_long_probe_are_measured_by_boottime(self) -> None:
-        hold = proving("claude/work", NOW).with_probe("p", NOW, TaskState.QUEUED)
+        hold = new_account_hold("claude/work", NOW).with_probe("p", NOW, TaskState.QUEUED)
         jumped = replace(later(30), wall=NOW.wall + YEARS)
-        assert not hold.lets_resume(jumped)
-        assert hold.lets_resume(later(61))
+        assert not hold.may_resume_probe(jumped)
+        assert hold.may_resume_probe(later(61))
         rebooted = Instant(wall=NOW.wall - YEARS, boottime=1.0, boot_id="b")
-        assert hold.lets_resume(rebooted), "nobody would live to see that minute"
+        assert hold.may_resume_probe(rebooted), "nobody would live to see that minute"
 
     def test_mass_deaths_of_the_future_do_not_count(self) -> None:
-        first = after_mass(None, "storm", RULES, NOW, 0.0)
+        first = start_fleet_hold(None, "storm", RULES, NOW, 0.0)
         calm = replace(first, until=None)
-        assert after_mass(calm, "storm", RULES, later(3600), 0.0).failures == 2
+        assert start_fleet_hold(calm, "storm", RULES, later(3600), 0.0).failures == 2
         rebooted = Instant(wall=NOW.wall + 3600, boottime=1.0, boot_id="b")
-        assert after_mass(calm, "storm", RULES, rebooted, 0.0).failures == 2
+        assert start_fleet_hold(calm, "storm", RULES, rebooted, 0.0).failures == 2
         set_back = replace(rebooted, wall=NOW.wall - YEARS)
-        assert after_mass(calm, "storm", RULES, set_back, 0.0).failures == 1
+        assert start_fleet_hold(calm, "storm", RULES, set_back, 0.0).failures == 1
 
 
 class TestAccount:
     def test_one_goes_first_and_the_rest_stay_paused(self) -> None:
         """R-RES-08: the resume of the others is not spent while they wait."""
-        hold = proving("claude/work", NOW)
-        assert hold.lets_resume(NOW)
+        hold = new_account_hold("claude/work", NOW)
+        assert hold.may_resume_probe(NOW)
         chosen = hold.with_probe("t1", NOW, TaskState.QUEUED)
-        assert not chosen.lets_resume(later(1))
-        assert chosen.lets_one_go(later(1)), "whoever is taken first goes first"
+        assert not chosen.may_resume_probe(later(1))
+        assert chosen.may_start_probe(later(1)), "whoever is taken first goes first"
         running = hold.with_probe("t1", later(2))
-        assert [a.full_name for a in accounts_held([running], (), later(3), "t2")] == ["claude/work"]
-        assert accounts_held([running], (), later(3), "t1") == []
+        assert [a.full_name for a in held_accounts([running], (), later(3), "t2")] == ["claude/work"]
+        assert held_accounts([running], (), later(3), "t1") == []
 
     def test_its_end_opens_the_account_or_shuts_it(self) -> None:
-        hold = proving("claude/work", NOW).with_probe("t1", NOW)
-        assert after_account(hold, "t1", FINE) is None
-        assert after_account(hold, "t1", Verdict(outcome=Outcome.USAGE_LIMITED, reason="")) is None
-        free = after_account(hold, "t1", Verdict(outcome=Outcome.EXTERNAL_KILL, reason=""))
+        hold = new_account_hold("claude/work", NOW).with_probe("t1", NOW)
+        assert update_account_hold(hold, "t1", FINE) is None
+        assert update_account_hold(hold, "t1", Verdict(outcome=Outcome.USAGE_LIMITED, reason="")) is None
+        free = update_account_hold(hold, "t1", Verdict(outcome=Outcome.EXTERNAL_KILL, reason=""))
         assert free is not None
-        assert free.lets_one_go(NOW)
-        assert after_account(hold, "t2", FINE) == hold
+        assert free.may_start_probe(NOW)
+        assert update_account_hold(hold, "t2", FINE) == hold
 
     def test_near_a_limit_only_a_crowd_waits(self) -> None:
-        hold = near("claude/work", NOW.wall + 60, "93 % are used", NOW)
-        assert not hold.blocks(NOW)
-        assert not hold.lets_one_go(NOW)
-        assert accounts_held([hold], (), NOW, None) == []
-        assert [a.name for a in accounts_held([hold], ("claude/work",), NOW, None)] == ["work"]
+        hold = new_near_limit_hold("claude/work", NOW.wall + 60, "93 % are used", NOW)
+        assert not hold.blocks_task(NOW)
+        assert not hold.may_start_probe(NOW)
+        assert held_accounts([hold], (), NOW, None) == []
+        assert [a.name for a in held_accounts([hold], ("claude/work",), NOW, None)] == ["work"]
 
 
 class TestProbes:
-    HOLD = proving("claude/work", NOW).with_probe("t1", NOW)
+    HOLD = new_account_hold("claude/work", NOW).with_probe("t1", NOW)
 
     @pytest.mark.parametrize(
         ("sight", "seconds", "expected"),
         [
-            (Sight(), 10, Progress.OPEN),
-            (Sight(lived=1.0), 10, Progress.OPEN),
-            (Sight(lived=1.0, has_answer=True), 10, Progress.THROUGH),
-            (Sight(lived=60.0), 61, Progress.THROUGH),
-            (Sight(lived=60.0, has_answer=True, in_trouble=True), 61, Progress.OPEN),
-            (Sight(lived=60.0, in_trouble=True), LONGEST_PROBE, Progress.TOO_LONG),
-            (Sight(), LONGEST_PROBE, Progress.TOO_LONG),
+            (ProbeSight(), 10, ProbeProgress.OPEN),
+            (ProbeSight(lived=1.0), 10, ProbeProgress.OPEN),
+            (ProbeSight(lived=1.0, has_answer=True), 10, ProbeProgress.THROUGH),
+            (ProbeSight(lived=60.0), 61, ProbeProgress.THROUGH),
+            (ProbeSight(lived=60.0, has_answer=True, in_trouble=True), 61, ProbeProgress.OPEN),
+            (ProbeSight(lived=60.0, in_trouble=True), LONGEST_PROBE, ProbeProgress.TOO_LONG),
+            (ProbeSight(), LONGEST_PROBE, ProbeProgress.TOO_LONG),
         ],
     )
     def test_a_probe_is_through_by_an_answer_or_by_living_on(
-        self, sight: Sight, seconds: float, expected: Progress
+        self, sight: ProbeSight, seconds: float, expected: ProbeProgress
     ) -> None:
         assert judge_probe(self.HOLD, sight, RULES, later(seconds)) is expected
 
     def test_after_a_mass_death_words_prove_nothing(self) -> None:
-        fleet = after_mass(None, "dead", RULES, NOW, 0.0).with_probe("t1", later(300))
-        assert judge_probe(fleet, Sight(lived=5.0, has_answer=True), RULES, later(305)) is Progress.OPEN
-        assert judge_probe(fleet, Sight(lived=60.0), RULES, later(360)) is Progress.THROUGH
+        fleet = start_fleet_hold(None, "dead", RULES, NOW, 0.0).with_probe("t1", later(300))
+        assert judge_probe(fleet, ProbeSight(lived=5.0, has_answer=True), RULES, later(305)) is ProbeProgress.OPEN
+        assert judge_probe(fleet, ProbeSight(lived=60.0), RULES, later(360)) is ProbeProgress.THROUGH
 
     def test_next_moment(self) -> None:
         hold = opened()
-        assert next_moment([], NOW) is None
-        assert next_moment([hold], NOW) == hold.until
-        assert next_moment([hold.with_probe("p", later(20))], later(20)) == later(21).wall
+        assert next_look_at_holds([], NOW) is None
+        assert next_look_at_holds([hold], NOW) == hold.until
+        assert next_look_at_holds([hold.with_probe("p", later(20))], later(20)) == later(21).wall
 
 
 class TestMassDeath:
@@ -240,49 +247,51 @@ class TestMassDeath:
 
     def test_only_what_fits_into_one_window_counts(self) -> None:
         spread = self.deaths(0, 10, 20, 29, 30, 45, 70)
-        assert [d.at for d in among(spread, 30, 30)] == [0, 10, 20, 29, 30]
-        assert [d.at for d in among(spread, 70, 30)] == [45, 70]
-        assert [d.at for d in among(spread, 45, 30)] == [20, 29, 30, 45]
+        assert [d.at for d in deaths_in_window(spread, 30, 30)] == [0, 10, 20, 29, 30]
+        assert [d.at for d in deaths_in_window(spread, 70, 30)] == [45, 70]
+        assert [d.at for d in deaths_in_window(spread, 45, 30)] == [20, 29, 30, 45]
 
     def test_while_others_could_still_die_it_is_open(self) -> None:
-        assert may_become_mass(1, 4, 5, RULES)
-        assert not may_become_mass(1, 3, 4, RULES)
-        assert not may_become_mass(1, 4, 11, RULES)
-        assert not may_become_mass(9, 9, 9, HoldRules(deaths=0))
+        assert may_become_mass_death(1, 4, 5, RULES)
+        assert not may_become_mass_death(1, 3, 4, RULES)
+        assert not may_become_mass_death(1, 4, 11, RULES)
+        assert not may_become_mass_death(9, 9, 9, HoldRules(deaths=0))
 
     def test_one_hold_then_one_probe_then_all(self) -> None:
-        hold = after_mass(None, "dead", RULES, NOW, 0.0)
-        assert after_mass(hold, "more", RULES, later(1), 0.0) == hold
+        hold = start_fleet_hold(None, "dead", RULES, NOW, 0.0)
+        assert start_fleet_hold(hold, "more", RULES, later(1), 0.0) == hold
         assert is_everything_held([hold], later(299))
-        assert hold.lets_one_go(later(300))
+        assert hold.may_start_probe(later(300))
         probing = hold.with_probe("p", later(300))
         assert is_everything_held([probing], later(301))
-        died = after_fleet(probing, "p", Verdict(outcome=Outcome.EXTERNAL_KILL, reason="9"), RULES, later(302), 0.0)
+        died = update_fleet_hold(
+            probing, "p", Verdict(outcome=Outcome.EXTERNAL_KILL, reason="9"), RULES, later(302), 0.0
+        )
         assert died is not None
         assert died.until == later(302).wall + 600
-        assert after_fleet(probing, "p", FINE, RULES, later(302), 0.0) is None
+        assert update_fleet_hold(probing, "p", FINE, RULES, later(302), 0.0) is None
         failed = Verdict(outcome=Outcome.FAILED, reason="exit 1")
-        assert after_fleet(probing, "p", failed, RULES, later(302), 0.0) is None, "it lived"
-        stopped = after_fleet(probing, "p", Verdict(outcome=Outcome.STOPPED, reason=""), RULES, later(302), 0.0)
+        assert update_fleet_hold(probing, "p", failed, RULES, later(302), 0.0) is None, "it lived"
+        stopped = update_fleet_hold(probing, "p", Verdict(outcome=Outcome.STOPPED, reason=""), RULES, later(302), 0.0)
         assert stopped is not None
-        assert stopped.lets_one_go(later(302))
+        assert stopped.may_start_probe(later(302))
 
 
 class TestSigns:
     """What health reads from an agent's words about its provider and its account."""
 
-    def talk(self, *events: AgentEvent) -> Talk:
-        talk = Talk()
-        for sign in signs_of(events):
+    def talk(self, *events: AgentEvent) -> AgentActivity:
+        talk = AgentActivity()
+        for sign in signs_from_events(events):
             talk.hear(sign, 1.0)
         return talk
 
     def test_a_session_is_no_answer_and_words_are(self) -> None:
         assert not self.talk(SessionStarted(id="s"), StepStarted()).has_answer
-        talk = self.talk(SessionStarted(id="s"), Text(text="I look"))
+        talk = self.talk(SessionStarted(id="s"), AgentText(text="I look"))
         assert talk.has_answer
-        assert Talk.load(talk.dump()).has_answer
-        retrying = self.talk(Retry(trouble=Trouble.OVERLOADED))
+        assert AgentActivity.load(talk.dump()).has_answer
+        retrying = self.talk(Retry(trouble=AgentTrouble.OVERLOADED))
         assert not retrying.has_answer
         assert retrying.plight is not None
 
@@ -291,7 +300,7 @@ class TestSigns:
             '{"type":"rate_limit_event","rate_limit_info":{"status":"%s","resetsAt":1794718625,'
             '"rateLimitType":"five_hour","utilization":0.93}}'
         )
-        talk = Talk()
+        talk = AgentActivity()
         for sign in CLAUDE.signs(line % "allowed_warning", Stream.OUT):
             talk.hear(sign, 1.0)
         assert talk.near_limit == NearLimit(used=0.93, scope="five_hour", reset=1794718625)
@@ -313,11 +322,11 @@ class World:
 
     def start(self) -> bool:
         hold = self.hold
-        if hold is not None and hold.blocks(self.now):
+        if hold is not None and hold.blocks_task(self.now):
             return False
         self.count += 1
         task = f"t{self.count}"
-        is_probe = hold is not None and hold.lets_one_go(self.now)
+        is_probe = hold is not None and hold.may_start_probe(self.now)
         if is_probe and hold is not None:
             self.hold = hold.with_probe(task, self.now)
         self.running[task] = is_probe
@@ -328,7 +337,7 @@ class World:
             return
         task = list(self.running)[which % len(self.running)]
         del self.running[task]
-        self.hold = after_provider(self.hold, "acme", task, verdict, RULES, self.now, 0.5)
+        self.hold = update_provider_hold(self.hold, "acme", task, verdict, RULES, self.now, 0.5)
 
     def vanish(self, which: int) -> None:
         """Cancelled, paused, frozen: its row says so."""

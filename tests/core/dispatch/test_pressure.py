@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.dispatch.pressure import Pressure, PressureLimits, hold
+from holdfast.core.dispatch.pressure import Pressure, PressureLimits, check_pressure
 
 MIB = 1024**2
 LIMITS = PressureLimits(min_memory=100 * MIB, max_load=2, max_stall=20, disk_floor=1000 * MIB)
@@ -37,12 +37,12 @@ FINE = Pressure(memory=500 * MIB, load=0.5, stall=0.0)
     ],
 )
 def test_what_holds(now: Pressure, holding: tuple[str, ...], over: set[str]) -> None:
-    found = hold(LIMITS, now, holding)
+    found = check_pressure(LIMITS, now, holding)
     assert (found.over if found else set()) == over
 
 
 def test_the_reason_has_the_numbers() -> None:
-    found = hold(LIMITS, Pressure(memory=42 * MIB, load=3.14159, stall=25.0))
+    found = check_pressure(LIMITS, Pressure(memory=42 * MIB, load=3.14159, stall=25.0))
     assert found is not None
     assert found.reason == (
         "42 MiB of memory are available, 100 MiB are wanted; the load per core is 3.14, at most 2 is wanted; "
@@ -68,25 +68,25 @@ readings = st.builds(
 
 @given(readings, st.sets(st.sampled_from(["memory", "load", "stall", "disk"])))
 def test_zero_switches_everything_off(now: Pressure, holding: set[str]) -> None:
-    assert PressureLimits().off
-    assert hold(PressureLimits(), now, holding) is None
+    assert PressureLimits().is_off
+    assert check_pressure(PressureLimits(), now, holding) is None
 
 
 @given(readings)
 def test_it_never_flaps(now: Pressure) -> None:
     """Whatever is let in while holding is let in when nothing held; the other way round there is a margin."""
-    held = hold(LIMITS, now, {"memory", "load", "stall", "disk"})
+    held = check_pressure(LIMITS, now, {"memory", "load", "stall", "disk"})
     if held is None:
-        assert hold(LIMITS, now) is None
-    elif hold(LIMITS, now) is None:
+        assert check_pressure(LIMITS, now) is None
+    elif check_pressure(LIMITS, now) is None:
         assert now.memory is None or now.memory >= LIMITS.min_memory
         assert now.disk is None or now.disk >= LIMITS.disk_floor
 
 
 @given(readings)
 def test_a_held_machine_stays_held_while_nothing_changes(now: Pressure) -> None:
-    first = hold(LIMITS, now)
+    first = check_pressure(LIMITS, now)
     if first is not None:
-        again = hold(LIMITS, now, first.over)
+        again = check_pressure(LIMITS, now, first.over)
         assert again is not None
         assert again.over == first.over

@@ -14,14 +14,14 @@ from holdfast.core.dispatch.workers import (
     CrashDecision,
     WorkerRecord,
     WorkerState,
-    after_run,
-    bench_is_over,
-    recent,
+    count_crashes_in_window,
+    decide_after_run,
+    is_bench_over,
 )
 from holdfast.core.runs.crashes import CRASHES as ALL_CRASHES
-from holdfast.core.runs.crashes import Answer
+from holdfast.core.runs.crashes import CrashReaction
 from holdfast.core.runs.outcome import Outcome
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 
 NOW = Instant(wall=1_700_000_000.0, boottime=50_000.0, boot_id="boot-1")
 READY, STOPPED, BENCHED, RETIRED = WorkerState
@@ -42,40 +42,40 @@ def decided(
     state: WorkerState = READY,
     *,
     restart: bool = True,
-    limits: Limits | None = None,
+    limits: RetryLimits | None = None,
     is_paid: bool = True,
 ) -> CrashDecision:
     earlier = [ago(age) for age in ages]
-    return after_run(outcome, worker(state), earlier, restart, limits or Limits(), NOW, is_paid=is_paid)
+    return decide_after_run(outcome, worker(state), earlier, restart, limits or RetryLimits(), NOW, is_paid=is_paid)
 
 
 @pytest.mark.parametrize(
     ("ages", "answer", "state", "crashes"),
     [
-        ((), Answer.RESTART, READY, 1),
-        ((1.0,), Answer.RESTART, READY, 2),
-        ((2.0, 1.0), Answer.NOTIFY, BENCHED, 3),
-        ((599.999, 1.0), Answer.NOTIFY, BENCHED, 3),
-        ((600.0, 1.0), Answer.RESTART, READY, 2),  # exactly at the edge is outside
-        ((3.0, 2.0, 1.0), Answer.NOTIFY, BENCHED, 4),
+        ((), CrashReaction.RESTART, READY, 1),
+        ((1.0,), CrashReaction.RESTART, READY, 2),
+        ((2.0, 1.0), CrashReaction.NOTIFY, BENCHED, 3),
+        ((599.999, 1.0), CrashReaction.NOTIFY, BENCHED, 3),
+        ((600.0, 1.0), CrashReaction.RESTART, READY, 2),  # exactly at the edge is outside
+        ((3.0, 2.0, 1.0), CrashReaction.NOTIFY, BENCHED, 4),
     ],
 )
 def test_crashes_one_and_two_restart_the_third_benches(
-    ages: tuple[float, ...], answer: Answer, state: WorkerState, crashes: int
+    ages: tuple[float, ...], answer: CrashReaction, state: WorkerState, crashes: int
 ) -> None:
     """R-CRASH-04: sliding, the configured value, the boundary outside; per worker."""
     for outcome in CRASHES:
         decision = decided(ages, outcome)
         assert (decision.answer, decision.state, decision.crashes, decision.counts) == (answer, state, crashes, True)
         assert "600" in decision.reason
-    assert decided((59.0,), limits=Limits(crash=2, crash_window=60.0)).state is BENCHED
-    assert decided((60.0,), limits=Limits(crash=2, crash_window=60.0)).state is READY
+    assert decided((59.0,), limits=RetryLimits(crash=2, crash_window=60.0)).state is BENCHED
+    assert decided((60.0,), limits=RetryLimits(crash=2, crash_window=60.0)).state is READY
 
 
 def test_a_worker_restarts_only_when_asked_unless_the_settings_say_otherwise() -> None:
     """R-CRASH-05: `crash.auto_restart = false`: notify only, from the first crash on."""
     decision = decided(restart=False)
-    assert (decision.answer, decision.state, decision.counts) == (Answer.NOTIFY, STOPPED, True)
+    assert (decision.answer, decision.state, decision.counts) == (CrashReaction.NOTIFY, STOPPED, True)
     assert "only when asked" in decision.reason
 
 
@@ -83,7 +83,7 @@ def test_a_worker_restarts_only_when_asked_unless_the_settings_say_otherwise() -
 def test_nothing_else_is_a_crash(outcome: Outcome) -> None:
     """R-CRASH-01: an intended stop, a limit and a non-zero exit are not."""
     decision = decided((2.0, 1.0), outcome, restart=False)
-    assert (decision.answer, decision.state, decision.counts) == (Answer.IGNORE, READY, False)
+    assert (decision.answer, decision.state, decision.counts) == (CrashReaction.IGNORE, READY, False)
     assert str(outcome) in decision.reason
 
 
@@ -92,14 +92,14 @@ def test_what_was_handled_already_is_only_noted(state: WorkerState) -> None:
     """R-CRASH-05: ignore; and the crash of a worker that was asked to stop still counts."""
     for restart in (True, False):
         decision = decided((2.0, 1.0), state=state, restart=restart)
-        assert (decision.answer, decision.state, decision.counts) == (Answer.IGNORE, state, True)
+        assert (decision.answer, decision.state, decision.counts) == (CrashReaction.IGNORE, state, True)
 
 
 def test_a_mass_death_spends_nothing() -> None:
     """R-CRASH-07, for workers: neither counted nor stopped."""
     for restart in (True, False):
         decision = decided((2.0, 1.0), restart=restart, is_paid=False)
-        assert (decision.answer, decision.state, decision.counts) == (Answer.IGNORE, READY, False)
+        assert (decision.answer, decision.state, decision.counts) == (CrashReaction.IGNORE, READY, False)
 
 
 def test_the_crashes_are_those_of_the_policy() -> None:
@@ -122,8 +122,8 @@ def test_the_crashes_are_those_of_the_policy() -> None:
 )
 def test_a_quiet_window_ends_the_bench(last: Instant, over: bool) -> None:
     """R-CRASH-04: a quiet window clears a worker, whatever the clocks do."""
-    assert bench_is_over([ago(5000.0), last], 600.0, NOW) is over
-    assert bench_is_over([], 600.0, NOW)
+    assert is_bench_over([ago(5000.0), last], 600.0, NOW) is over
+    assert is_bench_over([], 600.0, NOW)
 
 
 steps = st.lists(
@@ -142,7 +142,7 @@ def test_whatever_happens_a_worker_goes_on_only_so_often(
     steps: list[tuple[str, float, float]], restart: bool, most: int
 ) -> None:
     """Promise 4: between two words of an operator, no window holds more crashes than the limit; moves are legal."""
-    limits = Limits(crash=most)
+    limits = RetryLimits(crash=most)
     state, now, boots, seconds = READY, NOW, 1, 0.0
     crashes: list[Instant] = []
     crashed_at: list[float] = []  # by a clock that nobody sets
@@ -160,13 +160,13 @@ def test_whatever_happens_a_worker_goes_on_only_so_often(
             state = STOPPED
         elif what in ("crash", "end") and state is READY:
             outcome = Outcome.CRASHED if what == "crash" else Outcome.COMPLETED
-            decision = after_run(outcome, worker(state), crashes, restart, limits, now)
+            decision = decide_after_run(outcome, worker(state), crashes, restart, limits, now)
             state = decision.state
             if decision.counts:
                 crashes.append(now)
                 crashed_at.append(seconds)
-                assert decision.crashes == recent(crashes, limits.crash_window, now)
-        if state is BENCHED and bench_is_over(crashes, limits.crash_window, now):
+                assert decision.crashes == count_crashes_in_window(crashes, limits.crash_window, now)
+        if state is BENCHED and is_bench_over(crashes, limits.crash_window, now):
             state = READY
         assert state is before or state in WORKER_MOVES[before]
         assert len([at for at in crashed_at if seconds - at < limits.crash_window]) <= most

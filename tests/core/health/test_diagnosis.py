@@ -10,25 +10,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.agents.events import AgentEvent, Failure, Result, Retry, Text, Trouble
-from holdfast.core.health.diagnosis import LOOK_TWICE, STOP_WHY, Condition, Facts, TreeFacts, judge, seconds, window_of
-from holdfast.core.health.signs import REMEMBERED, OpenTool, Sign, SignKind, Talk, signs_of
-from holdfast.core.health.stalled import AT_WORK, QUIET_SHARE, CpuTrail, Plight, PlightKind
+from holdfast.core.agents.events import AgentEvent, AgentFailure, AgentResult, AgentText, AgentTrouble, Retry
+from holdfast.core.health.diagnosis import (
+    LOOK_TWICE,
+    STOP_WHY,
+    Condition,
+    RunFacts,
+    TreeFacts,
+    cpu_window,
+    diagnose,
+    format_seconds,
+)
+from holdfast.core.health.signs import REMEMBERED, AgentActivity, OpenTool, Sign, SignKind, signs_from_events
+from holdfast.core.health.stalled import AT_WORK, QUIET_SHARE, CpuTrail, Stall, StallKind
 from holdfast.core.task_settings import HealthRules
 
 RULES = HealthRules()  # stuck after 300 s, tool_silence 2700 s, start-up 300 s, 50 steps
 ALIVE, STUCK, LOOPING, STARTUP, DOOMED = Condition
-RETRYING, FATAL, HOPELESS = PlightKind
+RETRYING, FATAL, HOPELESS = StallKind
 NOW = 10_000.0
 
 
-def events(**facts: object) -> Facts:
+def events(**facts: object) -> RunFacts:
     """An agent whose events we read, started an hour ago."""
     given = {"now": NOW, "started_at": NOW - 3600, "watched_since": NOW - 3600, "reads_events": True, **facts}
-    return Facts(**given)  # type: ignore[arg-type]  # the table's own words
+    return RunFacts(**given)  # type: ignore[arg-type]  # the table's own words
 
 
-def plain(**facts: object) -> Facts:
+def plain(**facts: object) -> RunFacts:
     """An agent without events."""
     return events(reads_events=False, **facts)
 
@@ -49,9 +58,9 @@ def tree(*, quiet: float = 400.0, child: float | None = None, looked: float = 0.
     )
 
 
-def trouble(kind: PlightKind, ago: float, next_try: float | None = None, **facts: object) -> Facts:
+def trouble(kind: StallKind, ago: float, next_try: float | None = None, **facts: object) -> RunFacts:
     """It just wrote something, and that is what stands in its way."""
-    plight = Plight(kind=kind, words="no", since=NOW - ago, next_try=None if next_try is None else NOW + next_try)
+    plight = Stall(kind=kind, words="no", since=NOW - ago, next_try=None if next_try is None else NOW + next_try)
     return events(**{"output_at": NOW, "plight": plight, **facts})
 
 
@@ -170,8 +179,8 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("name", "facts", "rules", "expected"), TABLE, ids=[row[0] for row in TABLE])
-def test_the_table(name: str, facts: Facts, rules: HealthRules, expected: Condition) -> None:
-    found = judge(facts, rules)
+def test_the_table(name: str, facts: RunFacts, rules: HealthRules, expected: Condition) -> None:
+    found = diagnose(facts, rules)
     assert found.condition is expected, found
     assert bool(found.reason) is (expected is not ALIVE)
     assert len(found.evidence) >= 4
@@ -191,8 +200,8 @@ all_rules = st.builds(
     retry_patience=limits,
 )
 plights = st.builds(
-    Plight,
-    kind=st.sampled_from(PlightKind),
+    Stall,
+    kind=st.sampled_from(StallKind),
     words=st.text(max_size=5),
     since=moments,
     next_try=st.none() | st.floats(0, 2 * NOW),
@@ -212,7 +221,7 @@ tools = st.lists(
     max_size=3,
 ).map(tuple)
 all_facts = st.builds(
-    Facts,
+    RunFacts,
     now=st.just(NOW),
     started_at=moments,
     watched_since=moments,
@@ -229,8 +238,8 @@ all_facts = st.builds(
 
 @given(all_facts, all_rules)
 @settings(max_examples=200)
-def test_every_verdict_has_a_reason_and_evidence(facts: Facts, rules: HealthRules) -> None:
-    found = judge(facts, rules)
+def test_every_verdict_has_a_reason_and_evidence(facts: RunFacts, rules: HealthRules) -> None:
+    found = diagnose(facts, rules)
     assert all(found.evidence)
     if found.condition is not ALIVE:
         assert found.reason
@@ -239,45 +248,45 @@ def test_every_verdict_has_a_reason_and_evidence(facts: Facts, rules: HealthRule
 
 @given(all_facts, all_rules)
 @settings(max_examples=200)
-def test_a_sign_of_life_is_life(facts: Facts, rules: HealthRules) -> None:
+def test_a_sign_of_life_is_life(facts: RunFacts, rules: HealthRules) -> None:
     """Whatever else was seen: output or a heartbeat just now ends every silence."""
     for fresh in (replace(facts, output_at=facts.now), replace(facts, heartbeat_at=facts.now)):
-        assert judge(fresh, rules).condition in (ALIVE, LOOPING, DOOMED)
-        assert judge(replace(fresh, plight=None), rules).condition in (ALIVE, LOOPING)
+        assert diagnose(fresh, rules).condition in (ALIVE, LOOPING, DOOMED)
+        assert diagnose(replace(fresh, plight=None), rules).condition in (ALIVE, LOOPING)
 
 
 @given(all_facts, all_rules, st.floats(0, 5000))
 @settings(max_examples=200)
-def test_nobody_misses_a_verdict_who_looks_when_told(facts: Facts, rules: HealthRules, later: float) -> None:
+def test_nobody_misses_a_verdict_who_looks_when_told(facts: RunFacts, rules: HealthRules, later: float) -> None:
     """Without any news, nothing is found before `look_at`; and a silence never heals by itself."""
-    found = judge(facts, rules)
+    found = diagnose(facts, rules)
     if found.condition is ALIVE and facts.now + later < found.look_at:
-        assert judge(replace(facts, now=facts.now + later), rules).condition is ALIVE
+        assert diagnose(replace(facts, now=facts.now + later), rules).condition is ALIVE
     if found.condition is not ALIVE:
-        assert judge(replace(facts, now=facts.now + later), rules).condition in (found.condition, DOOMED)
+        assert diagnose(replace(facts, now=facts.now + later), rules).condition in (found.condition, DOOMED)
 
 
 @given(all_facts, all_rules)
 @settings(max_examples=200)
 def test_without_an_open_tool_the_processes_of_an_agent_with_events_do_not_matter(
-    facts: Facts, rules: HealthRules
+    facts: RunFacts, rules: HealthRules
 ) -> None:
     alone = replace(facts, reads_events=True, tools=())
-    assert judge(alone, rules).condition is judge(replace(alone, tree=None), rules).condition
-    assert not judge(alone, rules).needs_tree
+    assert diagnose(alone, rules).condition is diagnose(replace(alone, tree=None), rules).condition
+    assert not diagnose(alone, rules).needs_tree
 
 
 def test_each_threshold_has_its_window() -> None:
     rules = HealthRules(stuck_after=10, startup_timeout=99)
-    assert (window_of(rules, seen=True), window_of(rules, seen=False)) == (10, 99)
-    assert window_of(replace(rules, startup_timeout=math.inf), seen=False) == 10
+    assert (cpu_window(rules, seen=True), cpu_window(rules, seen=False)) == (10, 99)
+    assert cpu_window(replace(rules, startup_timeout=math.inf), seen=False) == 10
 
 
 @pytest.mark.parametrize(
     ("amount", "words"), [(0.31, "0.3 s"), (42.4, "42 s"), (300, "5 m"), (9000, "2.5 h"), (-1, "0.0 s")]
 )
 def test_durations_are_short(amount: float, words: str) -> None:
-    assert seconds(amount) == words
+    assert format_seconds(amount) == words
 
 
 # -- the CPU trail
@@ -327,7 +336,7 @@ def closed(key: str = "1") -> Sign:
 
 
 def test_new_words_are_progress_and_the_same_again_is_not() -> None:
-    talk = Talk()
+    talk = AgentActivity()
     for number in range(60):
         talk.hear(said(f"{number}"), 1.0)
     assert talk.steps == 0
@@ -339,7 +348,7 @@ def test_new_words_are_progress_and_the_same_again_is_not() -> None:
 
 
 def test_a_circle_of_several_events_is_a_circle() -> None:
-    talk = Talk()
+    talk = AgentActivity()
     for _round in range(10):
         for name in ("read", "edit", "test"):
             talk.hear(opened(name), 1.0)
@@ -349,7 +358,7 @@ def test_a_circle_of_several_events_is_a_circle() -> None:
 
 
 def test_an_event_without_content_of_its_own_is_a_step() -> None:
-    talk = Talk()
+    talk = AgentActivity()
     for _tick in range(5):
         talk.hear(Sign(kind=SignKind.STEP, content="thinking"), 1.0)
     assert talk.steps == 5
@@ -357,7 +366,7 @@ def test_an_event_without_content_of_its_own_is_a_step() -> None:
     assert talk.steps == 0
 
 
-NETWORK = Retry(trouble=Trouble.NETWORK, message="refused")
+NETWORK = Retry(trouble=AgentTrouble.NETWORK, message="refused")
 
 
 @pytest.mark.parametrize(
@@ -365,26 +374,26 @@ NETWORK = Retry(trouble=Trouble.NETWORK, message="refused")
     [
         ((NETWORK,), (RETRYING, 1.0)),
         ((NETWORK, NETWORK), (RETRYING, 1.0)),
-        ((NETWORK, Text(text="now")), None),
-        ((NETWORK, Text(text="now"), NETWORK), (RETRYING, 3.0)),
-        ((Failure(trouble=Trouble.OTHER), NETWORK, Failure(trouble=Trouble.OTHER)), (FATAL, 1.0)),
-        ((Failure(trouble=Trouble.OTHER, is_fatal=False),), None),
-        ((NETWORK, Result(ok=False)), (FATAL, 2.0)),
-        ((Failure(trouble=Trouble.OTHER), Result(ok=True)), None),
-        ((Retry(trouble=Trouble.AUTH),), (HOPELESS, 1.0)),
-        ((Retry(trouble=Trouble.BILLING),), (HOPELESS, 1.0)),
-        ((Retry(trouble=Trouble.USAGE_LIMIT),), (HOPELESS, 1.0)),
-        ((Retry(trouble=Trouble.RATE_LIMIT, delay=60.0),), (RETRYING, 1.0)),
-        ((NETWORK, Retry(trouble=Trouble.RATE_LIMIT, delay=61.0), NETWORK), (HOPELESS, 2.0)),
+        ((NETWORK, AgentText(text="now")), None),
+        ((NETWORK, AgentText(text="now"), NETWORK), (RETRYING, 3.0)),
+        ((AgentFailure(trouble=AgentTrouble.OTHER), NETWORK, AgentFailure(trouble=AgentTrouble.OTHER)), (FATAL, 1.0)),
+        ((AgentFailure(trouble=AgentTrouble.OTHER, is_fatal=False),), None),
+        ((NETWORK, AgentResult(ok=False)), (FATAL, 2.0)),
+        ((AgentFailure(trouble=AgentTrouble.OTHER), AgentResult(ok=True)), None),
+        ((Retry(trouble=AgentTrouble.AUTH),), (HOPELESS, 1.0)),
+        ((Retry(trouble=AgentTrouble.BILLING),), (HOPELESS, 1.0)),
+        ((Retry(trouble=AgentTrouble.USAGE_LIMIT),), (HOPELESS, 1.0)),
+        ((Retry(trouble=AgentTrouble.RATE_LIMIT, delay=60.0),), (RETRYING, 1.0)),
+        ((NETWORK, Retry(trouble=AgentTrouble.RATE_LIMIT, delay=61.0), NETWORK), (HOPELESS, 2.0)),
     ],
 )
-def test_what_stands_in_its_way(said: tuple[AgentEvent, ...], expected: tuple[PlightKind, float] | None) -> None:
+def test_what_stands_in_its_way(said: tuple[AgentEvent, ...], expected: tuple[StallKind, float] | None) -> None:
     """From when on there was nothing but trouble; the next supervisor knows it too."""
-    talk = Talk()
+    talk = AgentActivity()
     for at, event in enumerate(said, 1):
-        for sign in signs_of([event]):
+        for sign in signs_from_events([event]):
             talk.hear(sign, float(at))
-    for known in (talk, Talk.load(json.loads(json.dumps(talk.dump())))):
+    for known in (talk, AgentActivity.load(json.loads(json.dumps(talk.dump())))):
         assert known.plight == talk.plight
         assert (None if known.plight is None else (known.plight.kind, known.plight.since)) == expected
 
@@ -392,13 +401,13 @@ def test_what_stands_in_its_way(said: tuple[AgentEvent, ...], expected: tuple[Pl
 @pytest.mark.parametrize("word", ["\ud800", "a\nb\x1b[2J\0", "x" * 10_000, "\ud800" * 10_000])
 def test_an_agents_words_can_be_stored_and_are_short(word: str) -> None:
     """Half a character pair in a JSON string must not make a run immune: its verdict could not be recorded."""
-    talk = Talk()
+    talk = AgentActivity()
     for _again in range(RULES.loop_steps):
         talk.hear(Sign(kind=SignKind.STEP, content=word), 1.0)
     talk.hear(Sign(kind=SignKind.TOOL_OPENED, tool="t", name=word), 1.0)
-    talk = Talk.load({**talk.dump(), "last_step": word, "tools": {"t": [word, 1.0, None]}})
+    talk = AgentActivity.load({**talk.dump(), "last_step": word, "tools": {"t": [word, 1.0, None]}})
     tools = tuple(talk.tools.values())
-    found = judge(events(steps=RULES.loop_steps, last_step=talk.last_step, tools=tools), RULES)
+    found = diagnose(events(steps=RULES.loop_steps, last_step=talk.last_step, tools=tools), RULES)
     assert found.condition is LOOPING
     for text in (found.reason, *found.evidence):
         text.encode()
@@ -407,7 +416,7 @@ def test_an_agents_words_can_be_stored_and_are_short(word: str) -> None:
 
 
 def test_a_tools_id_is_not_kept_whole() -> None:
-    talk = Talk()
+    talk = AgentActivity()
     for kind in (SignKind.TOOL_OPENED, SignKind.TOOL_CLOSED):
         talk.hear(Sign(kind=kind, tool="i" * 1_000_000, name="make"), 1.0)
         assert len(json.dumps(talk.dump())) < 1000
@@ -416,7 +425,7 @@ def test_a_tools_id_is_not_kept_whole() -> None:
 
 @pytest.mark.parametrize("deadline", [None, -1.0, 0.0, math.nan, math.inf])
 def test_a_deadline_that_is_none(deadline: float | None) -> None:
-    talk = Talk()
+    talk = AgentActivity()
     talk.hear(opened("make", deadline=deadline), 5.0)
     assert talk.tools["1"] == OpenTool(name="make", opened_at=5.0)
 
@@ -433,10 +442,10 @@ signs = st.builds(
 
 @given(st.lists(signs, max_size=60), st.lists(signs, max_size=60))
 def test_who_takes_over_goes_on_as_if_nothing_had_happened(before: list[Sign], after: list[Sign]) -> None:
-    talk = Talk()
+    talk = AgentActivity()
     for sign in before:
         talk.hear(sign, 1.0)
-    other = Talk.load(json.loads(json.dumps(talk.dump())))
+    other = AgentActivity.load(json.loads(json.dumps(talk.dump())))
     for sign in after:
         talk.hear(sign, 2.0)
         other.hear(sign, 2.0)
@@ -447,4 +456,4 @@ def test_who_takes_over_goes_on_as_if_nothing_had_happened(before: list[Sign], a
 @pytest.mark.parametrize("kept", [{}, {"tools": []}, {"tools": {"a": 1}, "steps": 0}, {"tools": {}, "steps": "x"}])
 def test_what_we_did_not_write_is_refused(kept: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
-        Talk.load(kept)
+        AgentActivity.load(kept)

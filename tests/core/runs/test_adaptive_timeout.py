@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.runs.intervals import LEAST_RUNS, allot
+from holdfast.core.runs.intervals import LEAST_RUNS, adapt_timeout
 
 HOUR, MINUTE = 3600.0, 60.0
 
@@ -25,7 +25,7 @@ HOUR, MINUTE = 3600.0, 60.0
 )
 def test_what_earlier_runs_mean(durations: list[float], floor: float, own: float, seconds: float, words: str) -> None:
     """R-TERM-13: 1.5 × the mean, never under the floor, never above the task's own."""
-    found = allot(durations, floor, own)
+    found = adapt_timeout(durations, floor, own)
     assert found is not None
     assert found.seconds == pytest.approx(seconds)
     assert words in found.reason
@@ -34,7 +34,7 @@ def test_what_earlier_runs_mean(durations: list[float], floor: float, own: float
 @pytest.mark.parametrize("durations", [[], [60.0] * 4, [60.0] * 4 + [-1.0] * 9])
 def test_too_few_say_nothing(durations: list[float]) -> None:
     """R-TERM-13: at least five completed runs."""
-    assert allot(durations, 1.0, HOUR) is None
+    assert adapt_timeout(durations, 1.0, HOUR) is None
 
 
 times = st.floats(min_value=0.001, max_value=1e7)
@@ -43,7 +43,7 @@ times = st.floats(min_value=0.001, max_value=1e7)
 @given(st.lists(times, min_size=LEAST_RUNS, max_size=60), times, times)
 def test_always_between_floor_and_own(durations: list[float], floor: float, own: float) -> None:
     """R-TERM-13: whatever the history says, the bounds hold, and within them it is 1.5 × the mean."""
-    found = allot(durations, floor, own)
+    found = adapt_timeout(durations, floor, own)
     assert found is not None
     assert found.seconds <= own
     assert found.seconds >= min(floor, own)
@@ -55,7 +55,7 @@ def test_always_between_floor_and_own(durations: list[float], floor: float, own:
 @given(st.lists(times, min_size=LEAST_RUNS, max_size=20), times, st.floats(min_value=1.0, max_value=10.0))
 def test_longer_runs_never_shorten_it(durations: list[float], floor: float, factor: float) -> None:
     slower = [seconds * factor for seconds in durations]
-    before, after = allot(durations, floor, 1e9), allot(slower, floor, 1e9)
+    before, after = adapt_timeout(durations, floor, 1e9), adapt_timeout(slower, floor, 1e9)
     assert before is not None
     assert after is not None
     assert after.seconds >= before.seconds * (1 - 1e-9)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.base.instant import Instant
 from holdfast.core.model import Claim, ReportKind, StopWhy
-from holdfast.core.runs.claimed_result import conclude
+from holdfast.core.runs.claimed_result import judge_run
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
 
 AT = Instant(wall=1.0, boottime=1.0, boot_id="b")
@@ -71,7 +71,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("claim", "cause", "how", "stop", "adapter", "expected"), TABLE)
 def test_table(claim: Claim, cause: Cause, how: int, stop: StopWhy | None, adapter: Outcome, expected: Outcome) -> None:
-    verdict = conclude(end_of(cause, how), stop, said(adapter), "evidence", claim)
+    verdict = judge_run(end_of(cause, how), stop, said(adapter), "evidence", claim)
     assert verdict.outcome is expected
     assert verdict.session_id == "s-1"
     assert verdict.error_tail == "oops"
@@ -86,13 +86,13 @@ def test_all_else_goes_before_a_claim(claim: Claim) -> None:
     cases += [(end_of(cause, -TERM), stop) for cause, stop in product((Cause.STOPPED, Cause.EXITED), stops)]
     cases += [(end_of(Cause.EXITED, 0), StopWhy.CANCEL), (end_of(Cause.ORPHANED, -TERM), StopWhy.CANCEL)]
     for end, stop in cases:
-        assert conclude(end, stop, said(FAILED), "evidence", claim) == classify(end, stop, said(FAILED), "evidence")
+        assert judge_run(end, stop, said(FAILED), "evidence", claim) == classify(end, stop, said(FAILED), "evidence")
 
 
 def test_without_a_claim_nothing_changes() -> None:
     for cause, how, stop, adapter in product(Cause, (None, 0, 3, -KILL), (None, *StopWhy), Outcome):
         end = end_of(cause, how)
-        assert conclude(end, stop, said(adapter), "why", None) == classify(end, stop, said(adapter), "why")
+        assert judge_run(end, stop, said(adapter), "why", None) == classify(end, stop, said(adapter), "why")
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_without_a_claim_nothing_changes() -> None:
     ],
 )
 def test_the_reason_says_it(claim: Claim, cause: Cause, how: int, stop: StopWhy | None, words: str) -> None:
-    assert words in conclude(end_of(cause, how), stop, said(FAILED), None, claim).reason
+    assert words in judge_run(end_of(cause, how), stop, said(FAILED), None, claim).reason

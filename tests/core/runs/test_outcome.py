@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.model import StopWhy
-from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict, classify, reason_word
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict, classify, termination_reason
 
 CRASHES = {Outcome.EXTERNAL_KILL, Outcome.CRASHED, Outcome.OUT_OF_MEMORY}
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -229,7 +229,7 @@ def test_our_own_stop_names_its_reason() -> None:
 
 def test_the_words_of_agent_terminated() -> None:
     """R-TERM-08: our three verdicts are one word there, and a plain failure is an `error`."""
-    words = {outcome: reason_word(outcome) for outcome in Outcome}
+    words = {outcome: termination_reason(outcome) for outcome in Outcome}
     unhealthy = {outcome for outcome, word in words.items() if word == "health_check_failed"}
     assert unhealthy == {Outcome.STUCK, Outcome.LOOPING, Outcome.STARTUP_TIMEOUT}
     assert words[Outcome.FAILED] == "error"

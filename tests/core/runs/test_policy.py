@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from holdfast.base.instant import Instant
 from holdfast.core.model import PauseReason
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import POLICY, Action, Decision, decide, with_the_clock
+from holdfast.core.runs.policy import POLICY, Decision, PolicyAction, decide, rebase_times
 from holdfast.core.runs.resume import decide_resume
 from holdfast.core.runs.retry_budgets import (
     Budget,
-    Limits,
+    RetryLimits,
     Spend,
     backoff,
-    most_losses,
-    most_outages,
+    max_losses,
+    max_outages,
     outage_seconds,
     spent,
 )
 
-O, A, B, P = Outcome, Action, Budget, PauseReason  # noqa: E741  # the tables below are read by columns
+O, A, B, P = Outcome, PolicyAction, Budget, PauseReason  # noqa: E741  # the tables below are read by columns
 
 HOUR = 3600.0
 BASE = Instant(wall=1_800_000_000.0, boottime=1_000_000.0, boot_id="boot-0")
@@ -59,10 +59,10 @@ def decided(
     outcome: Outcome,
     ledger: Sequence[Spend] = (),
     now: Instant = BASE,
-    limits: Limits | None = None,
+    limits: RetryLimits | None = None,
     jitter: float = 0.0,
 ) -> Decision:
-    return decide(ended(outcome), ledger, limits or Limits(), now, jitter)
+    return decide(ended(outcome), ledger, limits or RetryLimits(), now, jitter)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_every_outcome_has_a_rule_and_a_row_here() -> None:
 @pytest.mark.parametrize(("outcome", "action", "budgets", "pause", "alert", "session"), FIRST_TIME)
 def test_the_first_time(
     outcome: Outcome,
-    action: Action,
+    action: PolicyAction,
     budgets: set[Budget],
     pause: PauseReason | None,
     alert: bool,
@@ -183,9 +183,9 @@ def test_three_crashes_in_the_window_stop_the_task(outcome: Outcome, ages: tuple
 
 
 @pytest.mark.parametrize(("age", "action"), [(59.9, A.FAIL), (60.0, A.REQUEUE)])
-def test_the_configured_window_and_number_are_used(age: float, action: Action) -> None:
+def test_the_configured_window_and_number_are_used(age: float, action: PolicyAction) -> None:
     """R-CRASH-04: the configured value, not the default."""
-    limits = Limits(crash=2, crash_window=60.0)
+    limits = RetryLimits(crash=2, crash_window=60.0)
     assert decided(O.CRASHED, spends(B.CRASH, 1, later(-age)), limits=limits).action is action
 
 
@@ -199,7 +199,7 @@ def test_within_a_boot_the_wall_clock_does_not_matter_to_the_crash_window(wall_j
 
 
 @pytest.mark.parametrize(("wall_after", "action"), [(599.0, A.FAIL), (600.0, A.REQUEUE), (0.0, A.FAIL), (-1e6, A.FAIL)])
-def test_a_reboot_does_not_reset_the_crash_budget(wall_after: float, action: Action) -> None:
+def test_a_reboot_does_not_reset_the_crash_budget(wall_after: float, action: PolicyAction) -> None:
     """R-CRASH-04: across boots it is clamped wall time; a clock set back never makes a crash look old."""
     now = Instant(wall=BASE.wall + wall_after, boottime=20.0, boot_id="boot-1")
     assert decided(O.CRASHED, spends(B.CRASH, 2), now).action is action
@@ -230,7 +230,7 @@ def test_crashes_are_requeued_with_back_off() -> None:
     ("earlier", "action", "delay"),
     [(0, A.REQUEUE, 1.0), (1, A.REQUEUE, 2.0), (2, A.REQUEUE, 4.0), (3, A.FAIL, 0.0), (4, A.FAIL, 0.0)],
 )
-def test_three_retries_with_doubling_delays(outcome: Outcome, earlier: int, action: Action, delay: float) -> None:
+def test_three_retries_with_doubling_delays(outcome: Outcome, earlier: int, action: PolicyAction, delay: float) -> None:
     """R-TERM-11: 2^n s with n from 0, at most 3."""
     decision = decided(outcome, spends(B.RETRY, earlier))
     assert (decision.action, decision.delay) == (action, delay)
@@ -240,7 +240,7 @@ def test_three_retries_with_doubling_delays(outcome: Outcome, earlier: int, acti
 @pytest.mark.parametrize(("n", "seconds"), [(0, 1.0), (7, 128.0), (8, 256.0), (9, 300.0), (40, 300.0), (5000, 300.0)])
 def test_the_back_off_is_capped(n: int, seconds: float) -> None:
     """R-TERM-11: cap 5 m, and no overflow however long the row."""
-    limits = Limits(retry=10_000, runs=10_000)
+    limits = RetryLimits(retry=10_000, runs=10_000)
     assert decided(O.TIMEOUT, spends(B.RETRY, n), limits=limits).delay == seconds
     assert backoff(n, 300.0, 0.0) == seconds
 
@@ -256,7 +256,7 @@ def test_jitter_spreads_the_back_off_upwards_and_stays_under_the_cap(n: int) -> 
 @pytest.mark.parametrize(("earlier", "delay"), [(0, 0.05), (1, 0.1), (2, 0.2)])
 def test_the_first_retry_sets_the_pace(earlier: int, delay: float) -> None:
     """R-TERM-11: `retry.base` scales the doubling, for retries alone."""
-    limits = Limits(retry_base=0.05)
+    limits = RetryLimits(retry_base=0.05)
     assert decided(O.TIMEOUT, spends(B.RETRY, earlier), limits=limits).delay == pytest.approx(delay)
     assert decided(O.CRASHED, limits=limits).delay == 1.0
     assert backoff(40, 300.0, 0.0, 0.05) == 300.0
@@ -286,7 +286,7 @@ def test_a_lost_session_is_replaced_once() -> None:
         (6, A.FAIL, 0.0),
     ],
 )
-def test_five_losses_without_progress(earlier: int, action: Action, delay: float) -> None:
+def test_five_losses_without_progress(earlier: int, action: PolicyAction, delay: float) -> None:
     """The host died under it five times: each is forgiven, the sixth fails it and alerts."""
     decision = decided(O.LOST, spends(B.LOST, earlier))
     assert (decision.action, decision.delay) == (action, delay)
@@ -331,7 +331,7 @@ def test_the_runs_budget_changes_nothing_else(outcome: Outcome) -> None:
         (9 * HOUR, A.PAUSE),
     ],
 )
-def test_an_outage_is_waited_out_for_six_hours(outcome: Outcome, waited: float, action: Action) -> None:
+def test_an_outage_is_waited_out_for_six_hours(outcome: Outcome, waited: float, action: PolicyAction) -> None:
     """R-TERM-11: up to 6 h behind the breaker; then paused with an alert, never failed."""
     decision = decided(outcome, spends(B.OUTAGE, 1), later(waited))
     assert decision.action is action
@@ -381,11 +381,11 @@ def test_a_reboot_does_not_end_the_outage() -> None:
 @pytest.mark.parametrize("jitter", [0.0, 0.5, 0.999])
 def test_a_limit_pauses_until_its_reset(outcome: Outcome, jitter: float) -> None:
     """R-RES-01, R-RES-08: not before the reset, and with jitter; a reset that has passed means now."""
-    hour_ahead = decide(ended(outcome, BASE.wall + HOUR), (), Limits(), BASE, jitter)
+    hour_ahead = decide(ended(outcome, BASE.wall + HOUR), (), RetryLimits(), BASE, jitter)
     assert hour_ahead.resume_after == pytest.approx(BASE.wall + HOUR + jitter)
-    passed = decide(ended(outcome, BASE.wall - HOUR), (), Limits(), BASE, jitter)
+    passed = decide(ended(outcome, BASE.wall - HOUR), (), RetryLimits(), BASE, jitter)
     assert passed.resume_after == pytest.approx(BASE.wall + jitter)
-    unknown = decide(ended(outcome), (), Limits(default_hold=100.0), BASE, jitter)
+    unknown = decide(ended(outcome), (), RetryLimits(default_hold=100.0), BASE, jitter)
     assert unknown.resume_after is not None
     assert BASE.wall + 100 <= unknown.resume_after <= BASE.wall + 110
 
@@ -396,23 +396,23 @@ def test_a_limit_that_comes_again_after_a_resume_holds_longer_each_time(outcome:
     holds = []
     for resumes in range(6):
         ledger = [Spend(budget=Budget.RESUME, at=BASE)] * resumes
-        decision = decide(ended(outcome, BASE.wall + 1), ledger, Limits(default_hold=300.0), BASE)
+        decision = decide(ended(outcome, BASE.wall + 1), ledger, RetryLimits(default_hold=300.0), BASE)
         assert decision.parking is not None
         assert decision.parking.until == decision.resume_after
         holds.append((decision.resume_after or 0.0) - BASE.wall)
     assert holds == [1, 30, 60, 120, 240, 300]
-    told = decide(ended(outcome, BASE.wall + HOUR), ledger, Limits(default_hold=300.0), BASE)
+    told = decide(ended(outcome, BASE.wall + HOUR), ledger, RetryLimits(default_hold=300.0), BASE)
     assert told.resume_after == BASE.wall + HOUR
 
 
 def test_a_session_that_is_of_no_use_is_not_kept_for_a_retry() -> None:
-    lost = decide(ended(O.SESSION_LOST), [Spend(budget=Budget.SESSION, at=BASE)], Limits(), BASE)
-    assert (lost.action, lost.keeps_session) == (Action.FAIL, False)
+    lost = decide(ended(O.SESSION_LOST), [Spend(budget=Budget.SESSION, at=BASE)], RetryLimits(), BASE)
+    assert (lost.action, lost.keeps_session) == (PolicyAction.FAIL, False)
 
 
 def test_a_full_context_is_resumed_at_once_in_a_new_session() -> None:
     """R-RES-01: the clock has nothing to do with it; a reset time, if the agent names one, is ignored."""
-    decision = decide(ended(O.CONTEXT_LIMIT, BASE.wall + HOUR), (), Limits(), BASE, 0.9)
+    decision = decide(ended(O.CONTEXT_LIMIT, BASE.wall + HOUR), (), RetryLimits(), BASE, 0.9)
     assert (decision.resume_after, decision.keeps_session) == (BASE.wall, False)
     assert not decision.waits_for_operator
 
@@ -503,7 +503,7 @@ class World:
 class Life:
     """What a supervisor with a durable ledger does with one task, without the supervisor."""
 
-    limits: Limits
+    limits: RetryLimits
     max_resumes: int = 3
     world: World = field(default_factory=World)
     ledger: list[Spend] = field(default_factory=list)
@@ -551,19 +551,19 @@ class Life:
         self.ledger.extend(Spend(budget=budget, at=now) for budget in budgets)
 
 
-def most_runs(limits: Limits) -> int:
+def most_runs(limits: RetryLimits) -> int:
     """The longest life without outages: counted runs and losses, each up to its own limit, and one last ending."""
-    return (limits.runs - 1) + most_losses(limits) + 1
+    return (limits.runs - 1) + max_losses(limits) + 1
 
 
-def most_runs_with_outages(limits: Limits, resumes: int) -> int:
+def most_runs_with_outages(limits: RetryLimits, resumes: int) -> int:
     """Outages beside them, afresh after each resume: not so many for each of the others."""
-    return most_runs(limits) + (resumes + 1) * most_outages(limits)
+    return most_runs(limits) + (resumes + 1) * max_outages(limits)
 
 
 # Small, so that a loop that should not be is found in seconds; the defaults have their own tests below.
 small_limits = st.builds(
-    Limits,
+    RetryLimits,
     runs=st.integers(1, 3),
     crash=st.integers(1, 4),
     crash_window=st.sampled_from([0.0, 10.0, 600.0]),
@@ -573,7 +573,7 @@ small_limits = st.builds(
     session=st.integers(0, 2),
     backoff_cap=st.sampled_from([60.0, 300.0]),
 )
-all_limits = st.just(Limits()) | small_limits
+all_limits = st.just(RetryLimits()) | small_limits
 seconds = st.floats(0, 1e6, allow_nan=False)
 jitters = st.floats(0, 1, exclude_max=True)
 
@@ -616,7 +616,7 @@ def check_ending(life: Life, pattern: list[Step]) -> None:
     limits=all_limits,
     resumes=st.integers(0, 5),
 )
-def test_every_life_ends_whatever_the_clocks_do(pattern: list[Step], limits: Limits, resumes: int) -> None:
+def test_every_life_ends_whatever_the_clocks_do(pattern: list[Step], limits: RetryLimits, resumes: int) -> None:
     """R-RES-12, promise 4: any outcomes, any clock jumps and reboots: terminal or waiting within the bound."""
     bound = most_runs(limits)
     check_ending(Life(limits=limits, max_resumes=resumes).live(forever(pattern, bound), bound), pattern)
@@ -628,7 +628,7 @@ def test_every_life_ends_whatever_the_clocks_do(pattern: list[Step], limits: Lim
     limits=small_limits,
     resumes=st.integers(0, 5),
 )
-def test_every_life_with_outages_ends(pattern: list[Step], limits: Limits, resumes: int) -> None:
+def test_every_life_with_outages_ends(pattern: list[Step], limits: RetryLimits, resumes: int) -> None:
     """R-RES-12, R-TERM-11: the outage budget is time, and a number where no clock can be believed."""
     bound = most_runs_with_outages(limits, resumes)
     check_ending(Life(limits=limits, max_resumes=resumes).live(forever(pattern, bound), bound), pattern)
@@ -636,7 +636,7 @@ def test_every_life_with_outages_ends(pattern: list[Step], limits: Limits, resum
 
 @settings(max_examples=200, deadline=None)
 @given(pattern=scripts(list(Outcome), st.floats(-1e9, 1e9)), limits=small_limits)
-def test_any_sequence_of_outcomes_ends(pattern: list[Step], limits: Limits) -> None:
+def test_any_sequence_of_outcomes_ends(pattern: list[Step], limits: RetryLimits) -> None:
     """Promise 4, the endings that need no budget included."""
     bound = most_runs_with_outages(limits, 3)
     check_ending(Life(limits=limits).live(forever(pattern, bound), bound), pattern)
@@ -658,23 +658,23 @@ ONE_OF_EACH_KIND = (
 @pytest.mark.parametrize("length", [1, 2, 3, 4])
 def test_every_short_pattern_ends_with_the_default_limits(length: int, lasted: float) -> None:
     """R-RES-12, promise 4: not a sample but all patterns of up to four endings, each repeated for ever."""
-    bound = most_runs_with_outages(Limits(), 3)
+    bound = most_runs_with_outages(RetryLimits(), 3)
     for outcomes in product(ONE_OF_EACH_KIND, repeat=length):
         pattern = [Step(outcome=outcome, lasted=lasted) for outcome in outcomes]
-        check_ending(Life(limits=Limits()).live(forever(pattern, bound), bound), pattern)
+        check_ending(Life(limits=RetryLimits()).live(forever(pattern, bound), bound), pattern)
 
 
 def test_an_outage_ends_although_no_clock_ever_moves() -> None:
     """Promise 4: rebooted after every try, with the wall clock set back each time, no time passes: tries count."""
     steps = [Step(outcome=O.NETWORK, reboot=True, wall_error=-1e6 * n) for n in range(1000)]
-    bound = most_runs_with_outages(Limits(), 0)
-    assert Life(limits=Limits()).live(steps, bound).ending == "operator"
+    bound = most_runs_with_outages(RetryLimits(), 0)
+    assert Life(limits=RetryLimits()).live(steps, bound).ending == "operator"
 
 
 def test_an_outage_ends_although_the_clock_was_set_back_at_a_reboot() -> None:
     """Promise 4, budgets hold across clock jumps: one wrong date before one reboot must not switch the limit off."""
     one_reboot = [Step(outcome=O.NETWORK, wall_error=365 * 24 * HOUR), Step(outcome=O.NETWORK, reboot=True)]
-    life = Life(limits=Limits()).live([*one_reboot, *[Step(outcome=O.NETWORK)] * 500], 200)
+    life = Life(limits=RetryLimits()).live([*one_reboot, *[Step(outcome=O.NETWORK)] * 500], 200)
     assert life.ending == "operator"
 
 
@@ -694,21 +694,21 @@ def test_an_outage_ends_although_the_clock_was_set_back_at_a_reboot() -> None:
 )
 def test_loop_shapes_end_within_their_budgets(pattern: list[Outcome], runs: int, ending: str) -> None:
     """R-RES-12: the loop shapes, with the exact number of runs that each one gets."""
-    life = Life(limits=Limits()).live(cycle([Step(outcome=outcome) for outcome in pattern]), 100)
+    life = Life(limits=RetryLimits()).live(cycle([Step(outcome=outcome) for outcome in pattern]), 100)
     assert (life.automatic, life.ending) == (runs, ending)
 
 
 def test_a_persistent_api_failure_is_handed_to_an_operator_after_six_hours() -> None:
     """R-RES-12, R-TERM-11: not earlier, not much later, and without failing the task."""
-    life = Life(limits=Limits()).live(cycle([Step(outcome=O.OVERLOADED)]), 200)
+    life = Life(limits=RetryLimits()).live(cycle([Step(outcome=O.OVERLOADED)]), 200)
     assert life.ending == "operator"
-    assert 6 * HOUR <= life.world.true <= 6 * HOUR + Limits().backoff_cap
+    assert 6 * HOUR <= life.world.true <= 6 * HOUR + RetryLimits().backoff_cap
     assert {entry.budget for entry in life.ledger} == {B.OUTAGE}
 
 
 def test_a_quarter_of_an_hour_without_the_provider_fails_nobody() -> None:
     """R-TERM-11: a 15-minute outage must not fail a fleet, and spends no budget of the task."""
-    life = Life(limits=Limits())
+    life = Life(limits=RetryLimits())
     while life.world.true < 900:
         life.live([Step(outcome=O.NETWORK)], 100)
         assert life.ending is None
@@ -720,11 +720,11 @@ def test_a_quarter_of_an_hour_without_the_provider_fails_nobody() -> None:
 def test_budgets_cannot_multiply() -> None:
     """12 runs per task, and as many losses: the longest life that can be had without outages, and it is reached."""
     worst = [*[Step(outcome=O.LOST)] * 4, Step(outcome=O.RATE_LIMITED, lasted=601.0)]
-    assert most_runs(Limits()) == 24
-    life = Life(limits=Limits()).live(cycle(worst), 24)
+    assert most_runs(RetryLimits()) == 24
+    life = Life(limits=RetryLimits()).live(cycle(worst), 24)
     assert (life.automatic, life.ending) == (16, "lost_too_often")
     crashes = [Step(outcome=O.CRASHED, lasted=601.0)] * 11
-    life = Life(limits=Limits(lost=12)).live([*crashes, *[Step(outcome=O.LOST)] * 20], 24)
+    life = Life(limits=RetryLimits(lost=12)).live([*crashes, *[Step(outcome=O.LOST)] * 20], 24)
     assert (life.automatic, life.ending) == (24, "lost_too_often")
 
 
@@ -764,7 +764,9 @@ verdicts = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(verdict=verdicts, ledger=ledgers, limits=all_limits, now=instants, jitter=jitters)
-def test_decisions_are_sane(verdict: Verdict, ledger: list[Spend], limits: Limits, now: Instant, jitter: float) -> None:
+def test_decisions_are_sane(
+    verdict: Verdict, ledger: list[Spend], limits: RetryLimits, now: Instant, jitter: float
+) -> None:
     """R-TERM-11: no negative delay, none above the cap; R-RES-01: no resume in the past; nothing silent."""
     decision = decide(verdict, ledger, limits, now, jitter)
     assert 0.0 <= decision.delay <= limits.backoff_cap
@@ -779,7 +781,7 @@ def test_decisions_are_sane(verdict: Verdict, ledger: list[Spend], limits: Limit
 @settings(max_examples=200, deadline=None)
 @given(verdict=verdicts, ledger=ledgers, limits=all_limits, now=instants, jitter=jitters)
 def test_whatever_goes_on_by_itself_has_paid(
-    verdict: Verdict, ledger: list[Spend], limits: Limits, now: Instant, jitter: float
+    verdict: Verdict, ledger: list[Spend], limits: RetryLimits, now: Instant, jitter: float
 ) -> None:
     """Promise 4: every continuation but an operator's own `down` or pause adds to the ledger; deciding takes nothing
     away."""
@@ -831,8 +833,8 @@ def test_fixing_an_account_or_approving_spends_no_resume(pause: PauseReason) -> 
 @pytest.mark.parametrize("nonsense", [float("nan"), float("inf"), float("-inf"), BASE.wall + 33 * 86400, 1e300])
 def test_a_reset_time_that_is_no_time_counts_as_unknown(nonsense: float) -> None:
     """Neither does one that is months away: a task would wait in silence for something that nobody meant."""
-    decision = decide(ended(Outcome.RATE_LIMITED, nonsense), (), Limits(), BASE, 0.0)
-    assert decision.resume_after == BASE.wall + Limits().default_hold
+    decision = decide(ended(Outcome.RATE_LIMITED, nonsense), (), RetryLimits(), BASE, 0.0)
+    assert decision.resume_after == BASE.wall + RetryLimits().default_hold
 
 
 @pytest.mark.parametrize("years", [-10, +10])
@@ -840,15 +842,15 @@ def test_a_clock_that_is_set_between_a_decision_and_its_record_moves_what_was_de
     """R-RES-08: decided by a clock that was ten years ahead, recorded by the right one: it waits a moment, not ten
     years; nor is it due before its time."""
     decided = Instant(wall=2_000_000_000.0, boottime=50.0, boot_id="b")
-    decision = decide(Verdict(outcome=Outcome.USAGE_LIMITED, reason="x"), (), Limits(), decided)
+    decision = decide(Verdict(outcome=Outcome.USAGE_LIMITED, reason="x"), (), RetryLimits(), decided)
     assert decision.resume_after is not None
     assert decision.parking is not None
     assert decision.parking.until is not None
     jump = years * 365 * 86400.0
     recorded = Instant(wall=decided.wall + jump + 2.0, boottime=52.0, boot_id="b")
-    moved = with_the_clock(decision, decided, recorded)
+    moved = rebase_times(decision, decided, recorded)
     assert moved.resume_after == pytest.approx(decision.resume_after + jump)
     assert moved.parking is not None
     assert moved.parking.until == pytest.approx(decision.parking.until + jump)
     slow = Instant(wall=decided.wall + 30.0, boottime=decided.boottime + 31.0, boot_id="b")
-    assert with_the_clock(decision, decided, slow) is decision
+    assert rebase_times(decision, decided, slow) is decision

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from holdfast.core.model import Strategy, TaskSpec
-from holdfast.core.runs.preserve import Disposition, resolve
+from holdfast.core.runs.preserve import Disposition, resolve_disposition
 from holdfast.core.states import TaskState
 
 COMPLETED, FAILED, CANCELLED = TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED
@@ -80,7 +80,7 @@ def test_the_whole_truth_table() -> None:
             cleanup=cleanup,
             strategy=strategy,
         )
-        found = resolve(given, ending)
+        found = resolve_disposition(given, ending)
         wanted = oracle(ending, keep, task, strategy_value, everywhere, cleanup, strategy)
         assert (found.preserve, found.tier) == wanted, (ending, given)
 
@@ -172,7 +172,7 @@ SENTENCES = [
 )
 def test_the_sentences_of_the_requirements(given: TaskSpec, ending: TaskState, expected: Disposition) -> None:
     """R-CLEAN-01, R-CLEAN-02, R-CLEAN-03, R-CLEAN-10, R-CLEAN-11: verdict, tier and reason word for word."""
-    assert resolve(given, ending) == expected
+    assert resolve_disposition(given, ending) == expected
 
 
 def test_no_default_fills_the_tasks_own_wish() -> None:

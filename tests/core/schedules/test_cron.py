@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holdfast.core.schedules.cron import first_from, last_until
+from holdfast.core.schedules.cron import first_occurrence, last_occurrence
 
 
 def at(text: str, zone: str = "UTC") -> float:
@@ -115,34 +115,36 @@ def compare(cron: str, zone: str, begin: int, end: int, samples: int) -> None:
     for moment in [*near, *around, *(chosen.uniform(begin + 60, end - 60) for _ in range(samples // 2))]:
         later = bisect.bisect_left(known, moment)
         if later < len(known):
-            assert first_from(cron, zone, moment) == known[later], (cron, zone, moment)
+            assert first_occurrence(cron, zone, moment) == known[later], (cron, zone, moment)
         earlier = bisect.bisect_right(known, moment)
         if earlier > 0:
-            assert last_until(cron, zone, moment) == known[earlier - 1], (cron, zone, moment)
+            assert last_occurrence(cron, zone, moment) == known[earlier - 1], (cron, zone, moment)
 
 
 def test_fixed_times_are_once_a_day_and_the_others_go_by_real_time() -> None:
     """R-CRON-02: in words."""
     berlin = "Europe/Berlin"
     leap, back = at("2026-03-28T12:00"), at("2026-10-24T12:00")
-    assert first_from("30 2 * * *", berlin, leap) == at("2026-03-29T03:00", berlin), "leapt over: right after"
-    assert first_from("30 2 * * *", berlin, back) == at("2026-10-25T00:30"), "shown twice: the first time"
-    assert first_from("30 2 * * *", berlin, at("2026-10-25T00:31")) == at("2026-10-26T01:30")
-    assert first_from("30 * * * *", berlin, at("2026-10-25T00:31")) == at("2026-10-25T01:30"), "the hour comes twice"
+    assert first_occurrence("30 2 * * *", berlin, leap) == at("2026-03-29T03:00", berlin), "leapt over: right after"
+    assert first_occurrence("30 2 * * *", berlin, back) == at("2026-10-25T00:30"), "shown twice: the first time"
+    assert first_occurrence("30 2 * * *", berlin, at("2026-10-25T00:31")) == at("2026-10-26T01:30")
+    assert first_occurrence("30 * * * *", berlin, at("2026-10-25T00:31")) == at("2026-10-25T01:30"), (
+        "the hour comes twice"
+    )
 
 
 def test_what_is_rare_is_found_and_what_never_comes_is_none() -> None:
     """R-CRON-01."""
     now = at("2026-11-16T00:00")
-    assert first_from("0 0 29 2 *", "Europe/Berlin", now) == at("2028-02-29T00:00", "Europe/Berlin")
-    assert last_until("0 0 29 2 *", "Europe/Berlin", now) == at("2024-02-29T00:00", "Europe/Berlin")
-    assert first_from("* * * * *", "UTC", 1e12) is None, "beyond the calendar"
+    assert first_occurrence("0 0 29 2 *", "Europe/Berlin", now) == at("2028-02-29T00:00", "Europe/Berlin")
+    assert last_occurrence("0 0 29 2 *", "Europe/Berlin", now) == at("2024-02-29T00:00", "Europe/Berlin")
+    assert first_occurrence("* * * * *", "UTC", 1e12) is None, "beyond the calendar"
 
 
 def test_no_gap_is_walked_through() -> None:
     """R-CRON-03: what is due after ten years of "every second" is found at once."""
     now, begun = at("2036-11-16T12:34:56"), time.thread_time()
     for _ in range(20):
-        assert last_until("* * * * * *", "Europe/Berlin", now) == now
-        assert first_from("* * * * * *", "Europe/Berlin", now) == now
+        assert last_occurrence("* * * * * *", "Europe/Berlin", now) == now
+        assert first_occurrence("* * * * * *", "Europe/Berlin", now) == now
     assert time.thread_time() - begun < 1.0

@@ -13,26 +13,26 @@ from holdfast.core.model import Level
 from holdfast.core.tasks.alerts import (
     LEVELS,
     LONGEST_WAIT,
+    AlertChange,
     Delivery,
-    Notice,
-    NoticeRules,
+    DeliveryRules,
     Transition,
-    at_least,
-    due_in,
-    is_spent,
-    key_of,
-    plan,
-    wait_after,
+    delivery_key,
+    is_at_least,
+    is_out_of_attempts,
+    plan_delivery,
+    seconds_after_attempt,
+    seconds_until_due,
 )
 
 YEARS = 10 * 365 * 86400.0
-RULES = NoticeRules()
+RULES = DeliveryRules()
 
 
 def notice(
     alert_key: str = "disk", level: Level = Level.CRITICAL, transition: Transition = Transition.RAISED
-) -> Notice:
-    return Notice(id=1, key="k", alert_key=alert_key, transition=transition, level=level, body="{}")
+) -> AlertChange:
+    return AlertChange(id=1, key="k", alert_key=alert_key, transition=transition, level=level, body="{}")
 
 
 def delivery(last: Instant | None, delay: float = 60.0, attempts: int = 1) -> Delivery:
@@ -42,30 +42,30 @@ def delivery(last: Instant | None, delay: float = 60.0, attempts: int = 1) -> De
 @pytest.mark.parametrize(
     ("about", "rules", "why"),
     [
-        (notice(), NoticeRules(), ""),
-        (notice(level=Level.WARNING), NoticeRules(), ""),
-        (notice(level=Level.INFO), NoticeRules(), "below `notify.level`"),
-        (notice(level=Level.WARNING), NoticeRules(level=Level.CRITICAL), "below `notify.level`"),
-        (notice(transition=Transition.RESOLVED), NoticeRules(), "`notify.resolved` is off"),
-        (notice(transition=Transition.ACKNOWLEDGED), NoticeRules(), "`notify.resolved` is off"),
-        (notice(transition=Transition.RESOLVED), NoticeRules(resolved=True), ""),
-        (notice("crash:task:x"), NoticeRules(), ""),
-        (notice("crash:task:x"), NoticeRules(crashes=False), "`crash.notify` is off"),
-        (notice("task:x:lost"), NoticeRules(crashes=False), ""),
+        (notice(), DeliveryRules(), ""),
+        (notice(level=Level.WARNING), DeliveryRules(), ""),
+        (notice(level=Level.INFO), DeliveryRules(), "below `notify.level`"),
+        (notice(level=Level.WARNING), DeliveryRules(level=Level.CRITICAL), "below `notify.level`"),
+        (notice(transition=Transition.RESOLVED), DeliveryRules(), "`notify.resolved` is off"),
+        (notice(transition=Transition.ACKNOWLEDGED), DeliveryRules(), "`notify.resolved` is off"),
+        (notice(transition=Transition.RESOLVED), DeliveryRules(resolved=True), ""),
+        (notice("crash:task:x"), DeliveryRules(), ""),
+        (notice("crash:task:x"), DeliveryRules(crashes=False), "`crash.notify` is off"),
+        (notice("task:x:lost"), DeliveryRules(crashes=False), ""),
     ],
 )
-def test_who_is_told(about: Notice, rules: NoticeRules, why: str) -> None:
+def test_who_is_told(about: AlertChange, rules: DeliveryRules, why: str) -> None:
     """R-CRASH-05: `notify`, and the rest of the rules; to nobody always has a reason."""
-    decided = plan(about, ("command", "webhook"), rules)
+    decided = plan_delivery(about, ("command", "webhook"), rules)
     assert decided.targets == (() if why else ("command", "webhook"))
     assert why in decided.why
     assert bool(decided.why) == bool(why)
-    assert plan(about, (), rules).why == "no target is configured"
+    assert plan_delivery(about, (), rules).why == "no target is configured"
 
 
 @given(st.sampled_from(LEVELS), st.sampled_from(LEVELS))
 def test_levels_are_in_order(one: Level, other: Level) -> None:
-    assert at_least(one, other) == (LEVELS.index(one) >= LEVELS.index(other))
+    assert is_at_least(one, other) == (LEVELS.index(one) >= LEVELS.index(other))
 
 
 @given(
@@ -82,7 +82,7 @@ def test_no_clock_makes_a_notice_wait_longer_than_was_decided(
     last = Instant(wall=1.7e9, boottime=1e6, boot_id="one")
     boottime = 5.0 if boots else last.boottime + passed
     now = Instant(wall=last.wall + passed + jump, boottime=boottime, boot_id="two" if boots else "one")
-    left = due_in(delivery(last, delay), now)
+    left = seconds_until_due(delivery(last, delay), now)
     assert 0.0 <= left <= delay
     if not boots:
         assert math.isclose(left, max(0.0, delay - passed), abs_tol=1e-6)
@@ -90,18 +90,18 @@ def test_no_clock_makes_a_notice_wait_longer_than_was_decided(
 
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True), st.none() | st.floats(0, 1e12))
 def test_waits_are_bounded(attempts: int, jitter: float, asked: float | None) -> None:
-    wait = wait_after(attempts, RULES, jitter, asked)
+    wait = seconds_after_attempt(attempts, RULES, jitter, asked)
     assert RULES.first_wait <= wait <= LONGEST_WAIT
     if asked is not None:
         assert wait >= min(asked, LONGEST_WAIT)
 
 
 def test_attempts_are_bounded_and_the_first_is_at_once() -> None:
-    assert due_in(delivery(None, attempts=0), Instant(wall=0.0, boottime=0.0, boot_id="x")) == 0.0
-    assert [n for n in range(20) if is_spent(delivery(None, attempts=n), RULES)] == list(range(8, 20))
+    assert seconds_until_due(delivery(None, attempts=0), Instant(wall=0.0, boottime=0.0, boot_id="x")) == 0.0
+    assert [n for n in range(20) if is_out_of_attempts(delivery(None, attempts=n), RULES)] == list(range(8, 20))
 
 
 def test_a_key_is_of_one_alert_one_transition_and_one_moment() -> None:
     """After a restore of an old backup the numbers begin again; the keys do not."""
-    keys = {key_of(number, how, at) for number in (1, 11) for how in Transition for at in (1e9, 1e9 + 0.5)}
+    keys = {delivery_key(number, how, at) for number in (1, 11) for how in Transition for at in (1e9, 1e9 + 0.5)}
     assert len(keys) == 12

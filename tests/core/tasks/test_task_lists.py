@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.base.errors import UsageError
-from holdfast.core.tasks.task_lists import Listed, checklist, file_of_folder, in_order, jsonl, key_of, unique
+from holdfast.core.tasks.task_lists import (
+    TaskList,
+    key_from_text,
+    order_by_needs,
+    parse_checklist,
+    parse_jsonl,
+    parse_prompt_file,
+    split_unique,
+)
 
 LIST = """\
 # Tasks
@@ -36,12 +44,12 @@ LIST = """\
 """
 
 
-def brief(listed: Listed) -> list[tuple[Any, ...]]:
+def brief(listed: TaskList) -> list[tuple[Any, ...]]:
     return [(item.where, item.prompt, item.key, item.after, dict(item.said)) for item in listed.items]
 
 
 def test_a_checklist_has_a_task_for_each_open_box_with_what_is_below_it() -> None:
-    listed = checklist(LIST)
+    listed = parse_checklist(LIST)
     lexer = (
         "Fix the lexer It reads too far. - [ ] also in strings ``` - [ ] not a task: within a fence of the lexer's ```"
     )
@@ -51,14 +59,14 @@ def test_a_checklist_has_a_task_for_each_open_box_with_what_is_below_it() -> Non
     assert found[0][2:] == ("lexer", (), {"priority": 5, "labels": {"area": "core"}})
     assert found[0][1].split() == lexer.split()
     assert found[0][1].startswith("Fix the lexer\n")
-    assert found[1] == ("line 12", "Fix the parser", key_of("Fix  the\nparser"), ("lexer",),
+    assert found[1] == ("line 12", "Fix the parser", key_from_text("Fix  the\nparser"), ("lexer",),
                         {"timeout": "30m", "model": "gpt 5"})  # fmt: skip
     assert found[2][1] == "Plain\n<!-- a remark of the author's -->"
     assert len(found) == 3
 
 
 def test_every_mistake_is_told_with_its_line() -> None:
-    told = [str(problem) for problem in checklist(
+    told = [str(problem) for problem in parse_checklist(
         "- [ ] a <!-- holdfast: agnet=claude priority=high rubbish -->\n- [ ]\n- [ ] b <!-- holdfast: key=x key=y -->\n"
     ).problems]  # fmt: skip
     assert told == [
@@ -66,7 +74,7 @@ def test_every_mistake_is_told_with_its_line() -> None:
         "line 2: the prompt is empty",
         "line 3: 'key' is given twice",
     ]
-    told = [str(problem) for problem in jsonl(
+    told = [str(problem) for problem in parse_jsonl(
         '{"prompt": "a", "agnet": "claude"}\n\n[1]\n{"prompt": 1}\n{"prompt": "b", "priority": "high", "after": []}\n'
         '{"prompt": "b", "prompt": "c"}\n{"prompt": "d", "labels": {"a": 1}, "key": "sha256:1"}\n{"prompt": "e"\n'
         '{"key": "k"}\n' + "[" * 100_000
@@ -81,19 +89,19 @@ def test_every_mistake_is_told_with_its_line() -> None:
         "not JSON",
     ):
         assert any(wanted in line for line in told), wanted
-    assert file_of_folder("fix-it.md", "Do it\n<!-- holdfast: agent=codex -->\n").items[0].key == "fix-it"
+    assert parse_prompt_file("fix-it.md", "Do it\n<!-- holdfast: agent=codex -->\n").items[0].key == "fix-it"
 
 
 def test_keys_are_unique_and_needs_come_first() -> None:
-    listed = jsonl('{"prompt": "c", "key": "c", "after": ["b"]}\n{"prompt": "a\\n a"}\n{"prompt": "a a"}\n'
+    listed = parse_jsonl('{"prompt": "c", "key": "c", "after": ["b"]}\n{"prompt": "a\\n a"}\n{"prompt": "a a"}\n'
                    '{"prompt": "b", "key": "b"}\n{"prompt": "x", "key": "b"}\n')  # fmt: skip
-    items, repeated, problems = unique(listed.items)
+    items, repeated, problems = split_unique(listed.items)
     assert [item.where for item in repeated] == ["line 3"]
     assert [str(problem) for problem in problems] == ["line 5: its key 'b' is that of line 4 too"]
-    ordered, circles = in_order(items)
+    ordered, circles = order_by_needs(items)
     assert ([item.where for item in ordered], circles) == (["line 2", "line 4", "line 1"], [])
-    ring, circles = in_order(
-        jsonl('{"prompt": "a", "key": "a", "after": "b"}\n{"prompt": "b", "key": "b", "after": "a"}').items
+    ring, circles = order_by_needs(
+        parse_jsonl('{"prompt": "a", "key": "a", "after": "b"}\n{"prompt": "b", "key": "b", "after": "a"}').items
     )
     assert (ring, len(circles)) == ([], 1)
     assert "line 1, line 2" in str(circles[0])
@@ -109,9 +117,9 @@ WORDS = st.sampled_from(
 @settings(max_examples=120, deadline=None)
 def test_no_list_whatsoever_raises(words: list[str], between: str) -> None:
     text = between.join(words)
-    for listed in (checklist(text), jsonl(text), file_of_folder("a.md", text)):
-        items, _repeated, _problems = unique(listed.items)
-        ordered, circles = in_order(items)
+    for listed in (parse_checklist(text), parse_jsonl(text), parse_prompt_file("a.md", text)):
+        items, _repeated, _problems = split_unique(listed.items)
+        ordered, circles = order_by_needs(items)
         assert circles or sorted(item.key for item in ordered) == sorted(item.key for item in items)
         assert all(item.prompt.strip() for item in items)
 
@@ -125,9 +133,9 @@ def test_a_hostile_list_is_read_in_no_time() -> None:
         " " * 10**6 + "- [ ] x",
         "{" * 10**6,
     ):
-        checklist(text)
-        jsonl(text)
-        file_of_folder("a.md", text)
+        parse_checklist(text)
+        parse_jsonl(text)
+        parse_prompt_file("a.md", text)
     assert time.process_time() - began < 20
 
 
@@ -135,7 +143,9 @@ def test_a_thousand_needs_that_nobody_has_are_told_in_no_time(tmp_path: Path) ->
     """A hint is a look at every key: there are a few. Nor are a million needs written in one transaction."""
     from holdfast.api.tasks.task_lists import _unmet, read_list
 
-    items = jsonl("".join(f'{{"prompt": "p{n}", "key": "key-{n}", "after": ["kex-{n}"]}}\n' for n in range(1000))).items
+    items = parse_jsonl(
+        "".join(f'{{"prompt": "p{n}", "key": "key-{n}", "after": ["kex-{n}"]}}\n' for n in range(1000))
+    ).items
     began = time.process_time()
     problems = _unmet(items, {})
     assert time.process_time() - began < 4  # it was forty seconds

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from holdfast.core.workflows.next_stage import (
     StageEnd,
-    Step,
-    approved,
-    follow,
-    is_over,
-    measure,
-    retried,
-    ruling_of,
-    sent_back,
+    StageStep,
+    decide_next_step,
+    is_workflow_over,
+    parse_ruling,
+    progress_after_approval,
+    progress_after_changes,
+    progress_after_retry,
+    remaining_steps,
 )
 from holdfast.core.workflows.result import GateResult
 from holdfast.core.workflows.workflow import (
@@ -28,10 +28,10 @@ from holdfast.core.workflows.workflow import (
     Ruling,
     Stage,
     Stages,
-    plain_progress,
-    plain_stage,
     progress_from,
+    progress_to_json,
     stage_from,
+    stage_to_json,
 )
 
 PLAN = Stage(name="plan", agent="a")
@@ -61,30 +61,30 @@ def _with(index: int, **changes: object) -> Stages:
 
 TABLE = [
     # stages, progress, end → step, stage, tries, failure, word of the reason
-    (STAGES, at(0), DONE, Step.NEXT, 1, 0, None, "stage 2 of 3 (build) follows"),
-    (STAGES, at(0), FAILED, Step.FAIL, 0, 0, "failed", "stage 1 of 3 (plan): exit code 1"),
-    (STAGES, at(1), RED, Step.AGAIN, 1, 1, "gate_failed", "try 2 of 2 follows"),
-    (STAGES, at(1), FAILED, Step.AGAIN, 1, 1, "failed", "try 2 of 2 follows"),
-    (STAGES, at(1, tries=1), RED, Step.FAIL, 1, 1, "gate_failed", "`make test` exited with 2"),
-    (STAGES, at(1, tries=1), GREEN, Step.NEXT, 2, 0, None, "stage 3 of 3 (review) follows"),
-    (STAGES, at(1), replace(FAILED, may_try=False, failure="retries_spent"), Step.FAIL, 1, 0, "retries_spent", ""),
-    (STAGES, at(1), replace(FAILED, runs_left=False), Step.FAIL, 1, 0, "runs_spent", "all its runs"),
-    (STAGES, at(1), replace(FAILED, is_final=True, failure="crash_loop"), Step.FAIL, 1, 0, "crash_loop", ""),
-    (STAGES, at(2), DONE, Step.FAIL, 2, 0, "no_verdict", "it gave no verdict"),
-    (_with(2, retry=1), at(2), DONE, Step.AGAIN, 2, 1, "no_verdict", "try 2 of 2"),
-    (STAGES, at(2), APPROVES, Step.COMPLETE, 2, 0, None, "it approves"),
-    (STAGES, at(2), CHANGES, Step.BACK, 1, 0, None, "back to stage 2 of 3 (build), turn 1 of 2"),
-    (STAGES, at(2, turns={"review": 2}), CHANGES, Step.FAIL, 2, 0, "turns_spent", "once more, after 2 turns"),
-    (_with(2, on_failure=CONTINUE), at(2, turns={"review": 2}), CHANGES, Step.COMPLETE, 2, 0, "turns_spent", ""),
-    (_with(2, on_failure=BACK), at(2, turns={"review": 2}), CHANGES, Step.FAIL, 2, 0, "turns_spent", ""),
-    (_with(2, on_failure=BACK), at(2, turns={"review": 1}), FAILED, Step.BACK, 1, 0, "failed", "turn 2 of 2"),
-    (_with(2, on_failure=BACK), at(2, turns={"review": 2}), FAILED, Step.FAIL, 2, 0, "turns_spent", "2 turns"),
-    (_with(2, back_to="gone"), at(2), CHANGES, Step.FAIL, 2, 0, "turns_spent", ""),
-    (_with(0, on_failure=CONTINUE), at(0), FAILED, Step.NEXT, 1, 0, "failed", "it may fail"),
-    (_with(0, on_failure=PAUSE), at(0), FAILED, Step.WAIT, 0, 0, "failed", "a person has to approve"),
-    (_with(0, approval=True), at(0), DONE, Step.WAIT, 0, 0, None, "completed; a person has to approve that"),
-    (_with(2, approval=True), at(2), APPROVES, Step.WAIT, 2, 0, None, "a person has to approve that"),
-    (_with(2, gate="x"), at(2), replace(CHANGES, gate=RED.gate), Step.FAIL, 2, 0, "gate_failed", "its gate"),
+    (STAGES, at(0), DONE, StageStep.NEXT, 1, 0, None, "stage 2 of 3 (build) follows"),
+    (STAGES, at(0), FAILED, StageStep.FAIL, 0, 0, "failed", "stage 1 of 3 (plan): exit code 1"),
+    (STAGES, at(1), RED, StageStep.AGAIN, 1, 1, "gate_failed", "try 2 of 2 follows"),
+    (STAGES, at(1), FAILED, StageStep.AGAIN, 1, 1, "failed", "try 2 of 2 follows"),
+    (STAGES, at(1, tries=1), RED, StageStep.FAIL, 1, 1, "gate_failed", "`make test` exited with 2"),
+    (STAGES, at(1, tries=1), GREEN, StageStep.NEXT, 2, 0, None, "stage 3 of 3 (review) follows"),
+    (STAGES, at(1), replace(FAILED, may_try=False, failure="retries_spent"), StageStep.FAIL, 1, 0, "retries_spent", ""),
+    (STAGES, at(1), replace(FAILED, runs_left=False), StageStep.FAIL, 1, 0, "runs_spent", "all its runs"),
+    (STAGES, at(1), replace(FAILED, is_final=True, failure="crash_loop"), StageStep.FAIL, 1, 0, "crash_loop", ""),
+    (STAGES, at(2), DONE, StageStep.FAIL, 2, 0, "no_verdict", "it gave no verdict"),
+    (_with(2, retry=1), at(2), DONE, StageStep.AGAIN, 2, 1, "no_verdict", "try 2 of 2"),
+    (STAGES, at(2), APPROVES, StageStep.COMPLETE, 2, 0, None, "it approves"),
+    (STAGES, at(2), CHANGES, StageStep.BACK, 1, 0, None, "back to stage 2 of 3 (build), turn 1 of 2"),
+    (STAGES, at(2, turns={"review": 2}), CHANGES, StageStep.FAIL, 2, 0, "turns_spent", "once more, after 2 turns"),
+    (_with(2, on_failure=CONTINUE), at(2, turns={"review": 2}), CHANGES, StageStep.COMPLETE, 2, 0, "turns_spent", ""),
+    (_with(2, on_failure=BACK), at(2, turns={"review": 2}), CHANGES, StageStep.FAIL, 2, 0, "turns_spent", ""),
+    (_with(2, on_failure=BACK), at(2, turns={"review": 1}), FAILED, StageStep.BACK, 1, 0, "failed", "turn 2 of 2"),
+    (_with(2, on_failure=BACK), at(2, turns={"review": 2}), FAILED, StageStep.FAIL, 2, 0, "turns_spent", "2 turns"),
+    (_with(2, back_to="gone"), at(2), CHANGES, StageStep.FAIL, 2, 0, "turns_spent", ""),
+    (_with(0, on_failure=CONTINUE), at(0), FAILED, StageStep.NEXT, 1, 0, "failed", "it may fail"),
+    (_with(0, on_failure=PAUSE), at(0), FAILED, StageStep.WAIT, 0, 0, "failed", "a person has to approve"),
+    (_with(0, approval=True), at(0), DONE, StageStep.WAIT, 0, 0, None, "completed; a person has to approve that"),
+    (_with(2, approval=True), at(2), APPROVES, StageStep.WAIT, 2, 0, None, "a person has to approve that"),
+    (_with(2, gate="x"), at(2), replace(CHANGES, gate=RED.gate), StageStep.FAIL, 2, 0, "gate_failed", "its gate"),
 ]  # fmt: skip
 
 
@@ -93,41 +93,41 @@ def test_what_follows(
     stages: Stages,
     progress: Progress,
     end: StageEnd,
-    step: Step,
+    step: StageStep,
     stage: int,
     tries: int,
     failure: str | None,
     words: str,
 ) -> None:
-    following = follow(stages, progress, end)
+    following = decide_next_step(stages, progress, end)
     assert (following.step, following.progress.stage, following.progress.tries) == (step, stage, tries)
     assert following.failure == failure
     assert words in following.reason
-    assert following.passed == (failure is None and step is not Step.BACK)
-    assert following.progress.awaits == (step is Step.WAIT)
-    assert following.keeps_session == (step not in (Step.NEXT, Step.BACK))
-    assert progress_from(plain_progress(following.progress)) == following.progress
+    assert following.passed == (failure is None and step is not StageStep.BACK)
+    assert following.progress.awaits == (step is StageStep.WAIT)
+    assert following.keeps_session == (step not in (StageStep.NEXT, StageStep.BACK))
+    assert progress_from(progress_to_json(following.progress)) == following.progress
 
 
 def test_the_next_run_is_told_what_was_wrong_and_the_next_stage_is_not() -> None:
-    assert "`make test` exited with 2" in follow(STAGES, at(1), RED).progress.feedback
-    assert "1 failed" in follow(STAGES, at(1), RED).progress.feedback
-    assert follow(STAGES, at(2), CHANGES).progress.feedback == "Name it better."
-    assert "VERDICT: approve" in follow(_with(2, retry=1), at(2), DONE).progress.feedback
-    assert follow(STAGES, at(1, tries=1, feedback="old"), GREEN).progress.feedback == ""
+    assert "`make test` exited with 2" in decide_next_step(STAGES, at(1), RED).progress.feedback
+    assert "1 failed" in decide_next_step(STAGES, at(1), RED).progress.feedback
+    assert decide_next_step(STAGES, at(2), CHANGES).progress.feedback == "Name it better."
+    assert "VERDICT: approve" in decide_next_step(_with(2, retry=1), at(2), DONE).progress.feedback
+    assert decide_next_step(STAGES, at(1, tries=1, feedback="old"), GREEN).progress.feedback == ""
     long = replace(RED, gate=GateResult(command="x", passed=False, how="failed", output="y" * 100_000 + "the end"))
-    assert follow(STAGES, at(1), long).progress.feedback.endswith("the end")
-    assert len(follow(STAGES, at(1), long).progress.feedback) < 17_000
+    assert decide_next_step(STAGES, at(1), long).progress.feedback.endswith("the end")
+    assert len(decide_next_step(STAGES, at(1), long).progress.feedback) < 17_000
 
 
 def test_a_person_lets_it_go_on_sends_it_back_or_retries() -> None:
     waiting = at(2, awaits=True, tries=1, turns={"review": 2}, feedback="bad", visit=5)
-    assert approved(STAGES, waiting).stage == 3
-    assert is_over(STAGES, approved(STAGES, waiting))
-    assert not approved(STAGES, waiting).awaits
-    again = sent_back(waiting, "Shorter, please.")
+    assert progress_after_approval(STAGES, waiting).stage == 3
+    assert is_workflow_over(STAGES, progress_after_approval(STAGES, waiting))
+    assert not progress_after_approval(STAGES, waiting).awaits
+    again = progress_after_changes(waiting, "Shorter, please.")
     assert (again.stage, again.tries, again.feedback, again.visit, again.awaits) == (2, 0, "Shorter, please.", 6, False)
-    anew = retried(waiting)
+    anew = progress_after_retry(waiting)
     assert (anew.stage, anew.tries, anew.turns, anew.feedback, anew.visit) == (2, 0, {}, "bad", 6)
 
 
@@ -146,7 +146,7 @@ def test_a_person_lets_it_go_on_sends_it_back_or_retries() -> None:
     ],
 )
 def test_a_ruling_is_the_last_line(text: str, ruling: Ruling | None) -> None:
-    assert ruling_of(text) is ruling
+    assert parse_ruling(text) is ruling
 
 
 stages_of = st.lists(
@@ -188,20 +188,20 @@ def test_every_step_that_nobody_was_asked_about_brings_it_nearer_to_its_end(
     progress, visits = START, [-1]
     most = (1 + sum(stage.max_turns for stage in stages)) * sum(stage.retry + 1 for stage in stages)
     for _ in range(most + 1):
-        following = follow(stages, progress, data.draw(ends))
-        if following.step in (Step.COMPLETE, Step.FAIL):
-            assert following.step is Step.COMPLETE or following.failure
+        following = decide_next_step(stages, progress, data.draw(ends))
+        if following.step in (StageStep.COMPLETE, StageStep.FAIL):
+            assert following.step is StageStep.COMPLETE or following.failure
             assert following.reason
             return
-        if following.step is Step.WAIT:
-            after = approved(stages, following.progress)
-            if is_over(stages, after):
+        if following.step is StageStep.WAIT:
+            after = progress_after_approval(stages, following.progress)
+            if is_workflow_over(stages, after):
                 return
         else:
             after = following.progress
-        assert measure(stages, after) < measure(stages, progress)
+        assert remaining_steps(stages, after) < remaining_steps(stages, progress)
         assert all(after.turns.get(stage.name, 0) <= stage.max_turns for stage in stages)
-        if following.step is not Step.AGAIN:
+        if following.step is not StageStep.AGAIN:
             assert after.visit > max(visits)
             visits.append(after.visit)
         progress = after
@@ -211,4 +211,4 @@ def test_every_step_that_nobody_was_asked_about_brings_it_nearer_to_its_end(
 @settings(max_examples=25, deadline=None)
 @given(stages_of)
 def test_stages_come_back_from_the_store_as_they_were(stages: Stages) -> None:
-    assert tuple(stage_from(plain_stage(stage)) for stage in stages) == stages
+    assert tuple(stage_from(stage_to_json(stage)) for stage in stages) == stages

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.workflows import template as templates
-from holdfast.core.workflows.template import Surroundings, parse, render
+from holdfast.core.workflows.template import TemplateScope, parse, render
 
-HERE = Surroundings(
+HERE = TemplateScope(
     stages=("plan", "swarm", "review", "later"),
     reachable=frozenset({"plan", "swarm", "review"}),
     parallel=frozenset({"swarm"}),
@@ -15,8 +15,8 @@ HERE = Surroundings(
 )
 
 
-def wrong(text: str, here: Surroundings = HERE) -> list[str]:
-    return [str(mistake) for mistake in templates.mistakes_of(text, here)]
+def wrong(text: str, here: TemplateScope = HERE) -> list[str]:
+    return [str(mistake) for mistake in templates.find_mistakes(text, here)]
 
 
 def test_values_are_put_in_as_they_are() -> None:
@@ -83,7 +83,7 @@ def test_all_mistakes_are_told_at_once_and_not_without_end() -> None:
 
 def test_every_variable_of_the_list_may_be_used_somewhere() -> None:
     """The reference page is made of the same list."""
-    here = Surroundings(
+    here = TemplateScope(
         stages=("NAME",),
         reachable=frozenset({"NAME"}),
         parallel=frozenset({"NAME"}),

@@ -28,7 +28,7 @@ from tests.harness.matrix.world import Stuck, World
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.home.backup import make_backup
 from holdfast.checker import violations
-from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, StageDraft, WorkflowDraft
 
 PROMPT = "tell it"
 HOOK = 'cat > "$WORLD/hook-got"; env > "$WORLD/hook-saw"; cat "$WORLD/told" >&2; exit 1'
@@ -102,7 +102,7 @@ class Canaries(Grounds):
             for disguise in DISGUISES
             if _makes_sense(source, life, disguise)
         ]
-        chance = random.Random(scope.seed)
+        chance = random.Random(scope.start_from_head)
         chance.shuffle(every)
         return every[: scope.amount(self.USUAL, len(every))]
 
@@ -236,7 +236,7 @@ def _add(world: World, life: str) -> None:
             stages = (StageDraft(name="build", chosen=work.chosen, gate="cat $WORLD/told; exit 1", retry=1),)
         else:
             stages = (work, StageDraft(name="review", chosen=work.chosen, reviews=True, back_to="build", max_turns=1))
-        new = NewTask(prompt=PROMPT, directory=where, workflow=Draft(name="canary", stages=stages))
+        new = NewTask(prompt=PROMPT, directory=where, workflow=WorkflowDraft(name="canary", stages=stages))
     if life in OF_CLAUDE:
         (world.root / life).touch()
         new = NewTask(prompt=PROMPT, directory=where, agent="claude", account="work", permission="edit")

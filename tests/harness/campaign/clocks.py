@@ -55,7 +55,7 @@ class Clocks(Grounds):
             for moment in life.moments
             for moves in life.moves or (*ONCE, *TWICE)
         ]
-        chance = random.Random(scope.seed)
+        chance = random.Random(scope.start_from_head)
         wanted = scope.amount(self.USUAL, len(every))
         piles = [chance.sample(pile, len(pile)) for pile in _by_life(every)]
         chance.shuffle(piles)

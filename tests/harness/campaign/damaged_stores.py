@@ -202,7 +202,7 @@ class CutLogs(Torn):
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         cuts = range(0, os.path.getsize(self._home / LOG) + SECTOR, SECTOR)
         wanted = scope.amount(len(cuts), len(cuts))
-        return [str(cut) for cut in sorted(random.Random(scope.seed).sample(cuts, wanted))]
+        return [str(cut) for cut in sorted(random.Random(scope.start_from_head).sample(cuts, wanted))]
 
     def damage(self, home: Path, case: str) -> None:
         size = os.path.getsize(home / LOG)
@@ -232,7 +232,7 @@ class TurnedBytes(Torn):
     may_miss = (NotFound,)  # an id is content too: under the one in the table it is not in the index
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
-        chance, size = random.Random(scope.seed), os.path.getsize(self._home / DATABASE)
+        chance, size = random.Random(scope.start_from_head), os.path.getsize(self._home / DATABASE)
         head = [f"{offset}^255" for offset in range(100)]  # the header: each of its bytes
         wanted = scope.amount(900, size)
         if wanted >= size:

@@ -31,7 +31,7 @@ class EngineFaults(Stepwise):
         return why_not()
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
-        chance = random.Random(scope.seed)
+        chance = random.Random(scope.start_from_head)
         every: list[Case] = []
         for played in run([str(Case(name, (COUNT,))) for name in self._counted(scope)]):
             scenario = played.case.partition("/")[0]

@@ -31,7 +31,7 @@ Run = Callable[[Sequence[str]], Iterable[Played]]
 class Scope:
     """How much of it. `long`: all that there is; else what a run of some minutes has room for."""
 
-    seed: int
+    start_from_head: int
     long: bool = False
     share: float = 1.0  # of the usual number of cases, for the sampled part in `make test`
 

@@ -74,7 +74,7 @@ class Fsyncs(Ordeal):
         return Synced().absent()
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
-        chance = random.Random(scope.seed)
+        chance = random.Random(scope.start_from_head)
         every = {
             (who, call): [f"{who}/{call}={error}@{n}" for n in range(1, most + 1) for error in dict.fromkeys(ERRORS)]
             for (who, call), most in PLACES.items()

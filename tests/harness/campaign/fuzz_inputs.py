@@ -54,7 +54,7 @@ class Fuzzed:
         for kind, (_make, usual, together) in KINDS.items():
             wanted = scope.amount(usual, LONG * usual)
             for first in range(0, wanted, together):
-                found.append(f"{kind}:{scope.seed}:{first}+{min(together, wanted - first)}")
+                found.append(f"{kind}:{scope.start_from_head}:{first}+{min(together, wanted - first)}")
         return found
 
     def play(self, case: str) -> Played:

@@ -55,7 +55,7 @@ class HostileRepo(Grounds):
         alone = [f"{place}/{trap}/{life}" for place in PLACES for trap in TRAPS for life in LIVES]
         if scope.long:
             return [*together, *alone]
-        chance = random.Random(scope.seed)
+        chance = random.Random(scope.start_from_head)
         places, lives = sorted(PLACES), sorted(LIVES)
         others = [*sorted(traps.ALONE), *chance.choices(TRAPS, k=self.USUAL - len(PLACES) - len(traps.ALONE))]
         some = [f"{place}/{TOGETHER}/{chance.choice(lives)}" for place in places]
@@ -81,7 +81,7 @@ def _play(world: World, place: str, which: str, life: str) -> list[str]:
     asks_promisor = which.startswith("promisor")
     witness = world.root / "sprung"
     ground = Ground(world.repo / ".git", traps.make_trap(world.root / "traps", witness), world.root / "beside")
-    ground.beside.mkdir()
+    ground.used_by_other_runs.mkdir()
     _remote(world)
     outside = _outside(world)
     script, workspace = PLACES[place](world, names, ground)

@@ -56,7 +56,7 @@ class HostileWords(Grounds):
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         every = [f"{life}/{kind}" for life in LIVES for kind in KINDS]
-        return random.Random(scope.seed).sample(every, min(scope.amount(self.USUAL, len(every)), len(every)))
+        return random.Random(scope.start_from_head).sample(every, min(scope.amount(self.USUAL, len(every)), len(every)))
 
     def play(self, case: str) -> Played:
         began = time.monotonic()

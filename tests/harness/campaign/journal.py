@@ -20,7 +20,7 @@ class OtherCampaign(Exception):
 
 class Journal:
     def __init__(self, path: Path, scope: Scope) -> None:
-        head = {"seed": scope.seed, "long": scope.long, "share": scope.share}
+        head = {"seed": scope.start_from_head, "long": scope.long, "share": scope.share}
         self._known: dict[tuple[str, str], Played] = {}
         lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
         if lines and lines[0] and json.loads(lines[0]) != head:

@@ -38,7 +38,7 @@ class Limits(Ordeal):
         self._bare = 0  # KiB of an interpreter that has loaded nothing
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
-        chance = random.Random(scope.seed)
+        chance = random.Random(scope.start_from_head)
         every = {
             f"{ADD}/{FILES}": range(3, 40),
             f"{UP}/{FILES}": range(3, 90),

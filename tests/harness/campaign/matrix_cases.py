@@ -65,7 +65,10 @@ class SingleFaults(Stepwise):
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
         every = [case for name in reached for case in single_faults(name, reached[name], (KILL, EXIT, "ENOSPC", "EIO"))]
-        return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
+        return [
+            str(case)
+            for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.start_from_head))
+        ]
 
 
 class Contained(Stepwise):
@@ -85,7 +88,10 @@ class Contained(Stepwise):
             faults = single_faults(played.case, played.found, (KILL, EXIT, "ENOSPC", "EIO"))
             every += faults if scope.long else [case for case in faults if _is_of_containers(case.faults[0].point)]
             every += usurpations(played.case, played.found) if scope.long else []
-        return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
+        return [
+            str(case)
+            for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.start_from_head))
+        ]
 
 
 class DoubleFaults(Stepwise):
@@ -98,11 +104,11 @@ class DoubleFaults(Stepwise):
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
         kills = [case for name in reached for case in single_faults(name, reached[name], (KILL,))]
-        first = pick(kills, scope.amount(self.FIRST, len(kills)), random.Random(scope.seed))
+        first = pick(kills, scope.amount(self.FIRST, len(kills)), random.Random(scope.start_from_head))
         found: list[str] = []
         for played in run([str(case) for case in first]):
             seconds = second_faults(parse(played.case), played.found) if not played.missed else []
-            chance = random.Random(f"{scope.seed} {played.case}")  # whichever comes to its end first
+            chance = random.Random(f"{scope.start_from_head} {played.case}")  # whichever comes to its end first
             kept = seconds if scope.long else chance.sample(seconds, min(self.SECOND, len(seconds)))
             found += [str(case) for case in kept]
         return sorted(found)
@@ -116,7 +122,10 @@ class Usurpations(Stepwise):
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
         every = [case for name in reached for case in usurpations(name, reached[name])]
-        return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
+        return [
+            str(case)
+            for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.start_from_head))
+        ]
 
 
 class GitFaults(Stepwise):
@@ -130,7 +139,10 @@ class GitFaults(Stepwise):
         for played in run([str(git_faults.counting(name, instants=False)) for name in self.NAMES]):
             scenario = parse(played.case).scenario
             every += git_faults.misbehaving(scenario, played.found[git_faults.ROLE], git_faults.BEHAVIOURS)
-        return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
+        return [
+            str(case)
+            for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.start_from_head))
+        ]
 
 
 def _is_inside(scenario: str) -> bool:

@@ -60,7 +60,9 @@ class Campaign:
         gc.freeze()
         with _pool([family], self._jobs) as pool:
             cases = list(family.cases(self._scope, lambda some: self._run(pool, some, tally)))
-            random.Random(self._scope.seed).shuffle(cases)  # a family that is cut short has seen some of everything
+            random.Random(self._scope.start_from_head).shuffle(
+                cases
+            )  # a family that is cut short has seen some of everything
             for _played in self._run(pool, cases, tally):
                 if self._stop_after and len(tally.violating) >= self._stop_after:
                     break
@@ -97,7 +99,7 @@ class Campaign:
             tally.missed.append(f"{played.case} ({played.missed})")
         if played.violations:
             tally.violating.append(played)
-            tell(tally, played, self._scope.seed)
+            tell(tally, played, self._scope.start_from_head)
 
     def _run(self, pool: ProcessPoolExecutor, cases: Sequence[str], tally: Tally) -> Iterator[Played]:
         shown = time.monotonic()

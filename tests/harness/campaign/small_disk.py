@@ -56,7 +56,7 @@ class SmallDisk(Ordeal):
         return f"no small disk can be mounted: {done.stderr.strip()}" if done.returncode else ""
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
-        chance = random.Random(scope.seed)
+        chance = random.Random(scope.start_from_head)
         every = [f"{size}/{step}:{left}" for size in SIZES for step in STEPS for left in range(0, MOST_LEFT, 4)]
         return chance.sample(every, scope.amount(self.USUAL, len(every)))
 

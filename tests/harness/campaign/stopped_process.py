@@ -50,7 +50,7 @@ THEN = {
 @dataclass(frozen=True, slots=True)
 class Word:
     victim: str
-    moment: str
+    wall_time_ago: str
     then: str
     seconds: float
     is_patient: bool = False
@@ -62,7 +62,7 @@ class Word:
     @property
     def agent_lives(self) -> bool:
         """Nobody has a reason to end it, or to start another."""
-        return self.victim == SUPERVISOR and (self.is_long or self.is_patient) and self.moment == "working"
+        return self.victim == SUPERVISOR and (self.is_long or self.is_patient) and self.wall_time_ago == "working"
 
 
 class Stopped(Grounds):
@@ -72,7 +72,7 @@ class Stopped(Grounds):
     LONG_CASES = ("supervisor/working/on/100", "supervisor/working/usurped/100")
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
-        chance = random.Random(scope.seed)
+        chance = random.Random(scope.start_from_head)
         at_work = [f"{who}/working/{then}/2" for who in (SUPERVISOR, KEEPER, AGENT) for then in THEN[who]]
         anywhen = [
             *(f"{SUPERVISOR}/@{chance.randrange(INSTANTS)}/{then}/1.5" for then in THEN[SUPERVISOR] for _ in range(20)),
@@ -161,11 +161,11 @@ def _is_still(pid: int) -> bool:
 
 
 def _victims(world: World, word: Word) -> list[int]:
-    if word.moment.startswith("@"):
-        time.sleep(float(word.moment[1:]) / 1000)  # an instant, not a fact: that is what is tried
+    if word.wall_time_ago.startswith("@"):
+        time.sleep(float(word.wall_time_ago[1:]) / 1000)  # an instant, not a fact: that is what is tried
         return [world.pid("up")] if world.is_running("up") else []
     if word.victim == GIT:
-        return _nth_git(world, int(word.moment))
+        return _nth_git(world, int(word.wall_time_ago))
     world.wait_until(lambda: living(world, AGENT), "the agent is recorded", while_running="up")
     world.wait_until((world.root / "working").exists, "the agent works", while_running="up")
     return [world.pid("up")] if word.victim == SUPERVISOR else living(world, word.victim)

@@ -55,7 +55,7 @@ class Storm(Grounds):
     USUAL = 10
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
-        chance = random.Random(scope.seed)
+        chance = random.Random(scope.start_from_head)
         seeds = [str(chance.randrange(10**6)) for _ in range(scope.amount(self.USUAL, 10 * self.USUAL))]
         return [*seeds, "/".join(map(str, (chance.randrange(10**6), *LARGE)))] if scope.long else seeds
 

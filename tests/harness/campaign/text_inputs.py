@@ -18,7 +18,7 @@ from tests.harness.matrix.steps import RAN
 from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands, NewTask
-from holdfast.base.text import misleads
+from holdfast.base.text import is_misleading
 
 _HOOK = 'cat >> "$WORLD/told"; printf "%s\n" "$HOLDFAST_ALERT_MESSAGE" >> "$WORLD/told-in-words"'
 
@@ -127,7 +127,7 @@ def _as_file(words: str) -> str:
 def _put_at_hostile_path(world: World, words: str) -> None:
     """The repository's own directory has such a name; one that is refused (it misleads) stands beside it."""
     place = world.root / (PLACE + _text(_as_file(words))[:60])
-    if misleads(str(place)):
+    if is_misleading(str(place)):
         shutil.copytree(world.repo, place)
         return
     os.rename(world.repo, place)

@@ -38,7 +38,7 @@ def _in_config_for_clones(world: World, names: Sequence[str], ground: Ground) ->
 
 
 def _included(world: World, names: Sequence[str], ground: Ground) -> tuple[str, str]:
-    traps.set_traps(names, Ground(ground.git_dir, ground.trap, ground.beside, "evil"))
+    traps.set_traps(names, Ground(ground.git_dir, ground.trap, ground.used_by_other_runs, "evil"))
     with open(ground.git_dir / "config", "a", encoding="utf-8") as file:
         file.write('[include]\n\tpath = evil\n[includeIf "gitdir:/**"]\n\tpath = evil\n')
     return "", "worktree"
@@ -81,7 +81,7 @@ def _submodule(world: World, names: Sequence[str], ground: Ground) -> tuple[str,
         world,
         "git -c protocol.file.allow=always submodule --quiet add --name sub ../origin.git sub && git commit -qm sub",
     )
-    traps.set_traps(names, Ground(ground.git_dir / "modules" / "sub", ground.trap, ground.beside))
+    traps.set_traps(names, Ground(ground.git_dir / "modules" / "sub", ground.trap, ground.used_by_other_runs))
     traps.set_traps(["submodules"], ground)
     lines = traps.shell_that_sets(names, ground, "$PWD/sub/.git")
     made = f'rmdir sub && git clone -q "{world.root}/origin.git" sub\n'

@@ -63,7 +63,7 @@ class Ground:
 
     git_dir: Path
     trap: Path
-    beside: Path
+    used_by_other_runs: Path
     config: str = "config"  # in the git directory
 
 
@@ -166,7 +166,9 @@ def settings_of(names: Sequence[str], ground: Ground) -> str:
     lines = []
     for name in names:
         for setting in SETTINGS.get(name, ()):
-            filled = setting.replace("@", str(ground.beside / f"spring-{name}")).replace("{beside}", str(ground.beside))
+            filled = setting.replace("@", str(ground.used_by_other_runs / f"spring-{name}")).replace(
+                "{beside}", str(ground.used_by_other_runs)
+            )
             key, _, value = filled.partition(" = ")
             section, _, rest = key.partition(".")
             middle, _, last = rest.rpartition(".")
@@ -177,19 +179,19 @@ def settings_of(names: Sequence[str], ground: Ground) -> str:
 
 def set_traps(names: Sequence[str], ground: Ground) -> None:
     """In the git directory itself. Nothing of it springs while it is set: files are written, git is not called."""
-    ground.beside.mkdir(exist_ok=True)
+    ground.used_by_other_runs.mkdir(exist_ok=True)
     folders = [ground.git_dir / "hooks"] if HOOKS_TRAP in names else []
-    folders += [ground.beside / "hooks"] if "hooks-path" in names else []
+    folders += [ground.used_by_other_runs / "hooks"] if "hooks-path" in names else []
     for folder in folders:
         folder.mkdir(exist_ok=True)
         for hook in HOOKS:
             (folder / hook).write_text(f"#!/bin/sh\n{ground.trap} {folder.name}-{hook}\n")
             (folder / hook).chmod(0o755)
     for name in names:
-        program = ground.beside / f"spring-{name}"
+        program = ground.used_by_other_runs / f"spring-{name}"
         program.write_text(f"#!/bin/sh\nexec {ground.trap} {name}\n")
         program.chmod(0o755)
-    other = ground.beside / "other.git"
+    other = ground.used_by_other_runs / "other.git"
     if not other.exists():
         subprocess.run(["git", "init", "-q", "--bare", str(other)], check=True)
     if ALTERNATES_TRAP in names:
@@ -201,9 +203,9 @@ def set_traps(names: Sequence[str], ground: Ground) -> None:
 
 def shell_that_sets(names: Sequence[str], ground: Ground, git_dir: str, config: str = "config") -> str:
     """The same as lines for an agent's shell, in which `git_dir` is an expression."""
-    stage = ground.beside / f"planted-{len(list(ground.beside.glob('planted-*')))}"
+    stage = ground.used_by_other_runs / f"planted-{len(list(ground.used_by_other_runs.glob('planted-*')))}"
     stage.mkdir()
-    set_traps(names, Ground(stage, ground.trap, ground.beside, "config"))
+    set_traps(names, Ground(stage, ground.trap, ground.used_by_other_runs, "config"))
     lines = [f'cat "{stage}/config" >> "{git_dir}/{config}"']
     if HOOKS_TRAP in names:
         lines += [f'mkdir -p "{git_dir}/hooks"', f'cp -p "{stage}/hooks/"* "{git_dir}/hooks/"']

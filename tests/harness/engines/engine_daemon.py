@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.containers.client import ask
+from holdfast.containers.client import send_request
 
 PATIENCE = 60.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -88,7 +88,7 @@ class Sitter:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, http.client.HTTPException):
-                if ask(str(self.folder / "sock"), "GET", "/_ping")[0] == 200:
+                if send_request(str(self.folder / "sock"), "GET", "/_ping")[0] == 200:
                     return "ok"
             if not self._lives():
                 last = (self.folder / "log").read_text(errors="replace").strip().splitlines()[-1:] or ["(nothing)"]

@@ -19,8 +19,8 @@ from typing import Any
 from tests.harness import ROOT
 from tests.harness.engines.image import IMAGE, image
 
-from holdfast.containers.client import Engine as Connection
-from holdfast.containers.client import ask
+from holdfast.containers.client import EngineConnection as Connection
+from holdfast.containers.client import send_request
 
 PATIENCE = 90.0
 LABEL = "dev.holdfast.home"
@@ -76,19 +76,19 @@ class PrivateEngine:
         """All of them, running or not; those that carry the label of a home."""
         wanted = {"label": [f"{LABEL}={home}"]} if home else {}
         target = f"/containers/json?all=1&filters={urllib.parse.quote(json.dumps(wanted))}"
-        status, answer = ask(self.socket, "GET", target)
+        status, answer = send_request(self.socket, "GET", target)
         if status != 200:
             raise EngineFailed(f"the engine answered {status}: {answer}")
         found: list[dict[str, Any]] = answer
         return found
 
     def remove(self, container: str) -> None:
-        ask(self.socket, "DELETE", f"/containers/{container}?force=1&v=1")
+        send_request(self.socket, "DELETE", f"/containers/{container}?force=1&v=1")
 
     def things(self) -> tuple[int, int]:
         """How many networks and volumes it has."""
-        _, networks = ask(self.socket, "GET", "/networks")
-        _, volumes = ask(self.socket, "GET", "/volumes")
+        _, networks = send_request(self.socket, "GET", "/networks")
+        _, volumes = send_request(self.socket, "GET", "/volumes")
         return len(networks), len(volumes.get("Volumes") or [])
 
     def shims(self) -> list[str]:

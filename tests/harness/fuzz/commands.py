@@ -68,9 +68,9 @@ def bound(*, cached: bool) -> None:
     rehearsal.rehearse = rehearse
     rehearsal.rehearse_agent = rehearse_agent
     if cached:
-        really_call, once = git.call, lru_cache(maxsize=4096)(git.call)
+        really_call, once = git.run_sync, lru_cache(maxsize=4096)(git.run_sync)
         # What is asked with an environment cannot be looked up.
-        git.call = lambda *words, **how: (really_call if "env" in how else once)(*words, **how)
+        git.run_sync = lambda *words, **how: (really_call if "env" in how else once)(*words, **how)
     for name in PARSED_ONLY:
         module = import_module(f"holdfast.cli.{main.COMMANDS[name][0]}")
         setattr(module, f"run_{name}", lambda _arguments: 0)
@@ -147,7 +147,7 @@ class Typist:
             self._opened = inode, apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         return self._opened[1]
 
-    def let_go(self) -> None:
+    def release_lost_task(self) -> None:
         """Of the database, which is about to be replaced."""
         if self._opened is not None:
             self._opened[1].close()

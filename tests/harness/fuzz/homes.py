@@ -65,7 +65,7 @@ class Columns:
         return ""
 
     def _reset(self) -> None:
-        self._typist.let_go()
+        self._typist.release_lost_task()
         for ending in ("-wal", "-shm", ""):  # another file: a connection that is still open keeps the old one
             (self._home / f"{DATABASE}{ending}").unlink(missing_ok=True)
         (self._home / DATABASE).write_bytes(self._pristine)
@@ -98,7 +98,7 @@ class Columns:
         )
 
     def end(self) -> list[str]:
-        self._typist.let_go()
+        self._typist.release_lost_task()
         return []
 
 

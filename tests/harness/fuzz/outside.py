@@ -20,17 +20,17 @@ from tests.harness.fuzz.streams import heard, shown, unfit
 from tests.harness.fuzz.words import mutated, noise
 from tests.harness.recordings import RECORDED_AT, lines_of
 
-from holdfast.agents.port import Ended, Stream
+from holdfast.agents.port import EndedRun, Stream
 from holdfast.agents.registry import AGENTS
 from holdfast.base.text import is_text
-from holdfast.core.health.signs import Talk
+from holdfast.core.health.signs import AgentActivity
 from holdfast.core.model import StopWhy
 from holdfast.core.runs.outcome import Cause, ProcessEnd, classify
-from holdfast.core.tasks.trackers import Issue, prompt_of, task_priority
-from holdfast.processes.agent_channel import parse
+from holdfast.core.tasks.trackers import Issue, issue_prompt, task_priority
+from holdfast.processes.agent_channel import parse_report
 from holdfast.processes.run_dir import RunDirectory
-from holdfast.trackers.beads import error_code, issues_in, overwritten
-from holdfast.trackers.port import Unknown
+from holdfast.trackers.beads import parse_error_code, parse_issues, parse_old_values
+from holdfast.trackers.port import UnknownAnswer
 
 
 class AgentLines:
@@ -77,7 +77,7 @@ class Reports:
     def play(self, draw: random.Random) -> str:
         report = {**self.REPORT, "report": draw.choice(("progress", "complete", "alive", "failed", "blocked"))}
         line = malformed_json.written(draw, malformed_json.bend(draw, report) if draw.random() < 0.8 else report)
-        found = parse(line, self.TOKEN)
+        found = parse_report(line, self.TOKEN)
         if isinstance(found, str):
             return "" if found else f"silent: refused without a word: {line!r:.300}"
         kept = json.dumps([found.kind, found.message, found.percent], allow_nan=False)
@@ -133,7 +133,7 @@ def _judged(end: ProcessEnd, draw: random.Random) -> str:
     if end.at is not None and not math.isfinite(end.at):
         end = replace(end, at=None)  # a store does that too
     agent = AGENTS[draw.choice(list(AGENTS))]
-    verdict = agent.judge(Ended(end=end, output=(), error_tail="", at=RECORDED_AT))
+    verdict = agent.judge(EndedRun(end=end, output=(), error_tail="", at=RECORDED_AT))
     return unfit(classify(end, draw.choice([None, *StopWhy]), verdict))
 
 
@@ -152,11 +152,13 @@ class TrackerAnswers:
         issues: Any = [dict(self.ISSUE) for _ in range(draw.randrange(3))]
         whole = draw.choice((issues, {"schema_version": 1, "data": issues}, {"issue": dict(self.ISSUE)}))
         said = malformed_json.written(draw, malformed_json.bend(draw, whole))
-        error_code(said)
-        overwritten(said)
-        overwritten(f"assignee: {noise(draw)} → (none)\nstatus: {noise(draw)} -> x".encode(errors="surrogateescape"))
-        found = issues_in(said)
-        if isinstance(found, Unknown):
+        parse_error_code(said)
+        parse_old_values(said)
+        parse_old_values(
+            f"assignee: {noise(draw)} → (none)\nstatus: {noise(draw)} -> x".encode(errors="surrogateescape")
+        )
+        found = parse_issues(said)
+        if isinstance(found, UnknownAnswer):
             wrong = "" if is_text(found.why) and found.why else f"why it is unknown cannot be told: {found.why!r}"
         else:
             wrong = "".join(_unfit_issue(issue) for issue in found)
@@ -168,7 +170,7 @@ class TrackerAnswers:
 
 def _unfit_issue(issue: Issue) -> str:
     priority = task_priority(issue)
-    if not -2 <= priority <= 2 or not is_text(prompt_of(issue)) or not issue.holder:
+    if not -2 <= priority <= 2 or not is_text(issue_prompt(issue)) or not issue.holder:
         return f"no task can be made of {issue!r:.300}"
     words = (issue.id, issue.status, issue.assignee or "", *issue.labels)
     return "" if all(is_text(word) for word in words) else f"{issue!r:.300} cannot be stored"
@@ -180,7 +182,7 @@ class Memories:
     def __init__(self, place: Path) -> None:
         self._kept: list[Any] = []
         for recording in usable()[::9]:
-            talk = Talk()
+            talk = AgentActivity()
             for line in lines_of(recording.out)[:40]:
                 for sign in AGENTS[recording.agent].signs(line, Stream.OUT):
                     talk.hear(sign, RECORDED_AT)
@@ -189,7 +191,7 @@ class Memories:
     def play(self, draw: random.Random) -> str:
         said = malformed_json.written(draw, malformed_json.bend(draw, draw.choice(self._kept)))
         try:
-            talk = Talk.load(json.loads(said))
+            talk = AgentActivity.load(json.loads(said))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return ""  # as its docstring says
         again = json.dumps(talk.dump()).encode()

@@ -14,7 +14,7 @@ from tests.harness.recordings import Recording, recordings
 
 from holdfast.agents.port import Stream
 from holdfast.agents.registry import AGENTS
-from holdfast.core.agents.events import Text, ToolFinished, ToolStarted
+from holdfast.core.agents.events import AgentText, ToolFinished, ToolStarted
 from holdfast.core.runs.outcome import Outcome, ProcessEnd
 
 # Whatever a provider or a CLI was ever seen to say of a failure or of a success. In a model's mouth it means nothing.
@@ -224,7 +224,7 @@ def lying(case: Case, draw: random.Random) -> Case:
 
 def _is_talk(agent: str, line: bytes) -> bool:
     events = AGENTS[agent].parse(line.decode(errors="replace"), Stream.OUT)
-    return bool(events) and all(isinstance(event, Text | ToolStarted | ToolFinished) for event in events)
+    return bool(events) and all(isinstance(event, AgentText | ToolStarted | ToolFinished) for event in events)
 
 
 def _say(case: Case, draw: random.Random, sayings: Sequence[str]) -> Case:

@@ -21,8 +21,8 @@ from holdfast.agents.port import AgentAdapter, Stream, sign_reader
 from holdfast.agents.registry import AGENTS
 from holdfast.api.tasks.transcript import Transcript, totals
 from holdfast.cli.output.agent_events import Teller
-from holdfast.core.agents.final_answer import answer_of
-from holdfast.core.health.signs import Talk
+from holdfast.core.agents.final_answer import read_final_answer
+from holdfast.core.health.signs import AgentActivity
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 NEVER_BY_WORDS = frozenset(Outcome) - {Outcome.COMPLETED, Outcome.FAILED, Outcome.CRASHED}
@@ -48,7 +48,7 @@ def broken(case: Case) -> str | None:
     verdict = judged(agent, out, case.err, case.end)
     wrong = wrong or unfit(verdict)
     if not wrong and agent.reads_events:
-        answer_of(lines[Stream.OUT], lambda line: agent.parse(line, Stream.OUT)).encode()
+        read_final_answer(lines[Stream.OUT], lambda line: agent.parse(line, Stream.OUT)).encode()
     if (took := time.thread_time() - started) > SLOW:
         wrong = f"took {took:.1f} s"
     elif verdict.outcome in case.never:
@@ -63,7 +63,7 @@ def heard(agent: AgentAdapter, lines: dict[Stream, list[str]]) -> str:
     reader = sign_reader(agent)
     if reader is None:
         return ""
-    talk = Talk()
+    talk = AgentActivity()
     for stream, said in lines.items():
         if stream is Stream.OUT or reader.reads_errors:
             for line in said:
@@ -71,7 +71,7 @@ def heard(agent: AgentAdapter, lines: dict[Stream, list[str]]) -> str:
                     talk.hear(sign, RECORDED_AT)
     kept = json.dumps(talk.dump(), allow_nan=False)
     kept.encode()
-    again = Talk.load(json.loads(kept)).dump()
+    again = AgentActivity.load(json.loads(kept)).dump()
     return "" if again == json.loads(kept) else f"the next supervisor would remember {again} instead of {kept}"
 
 

@@ -17,15 +17,15 @@ from tests.harness.fuzz.words import DURATIONS, Draw, either, noise
 from holdfast import config
 from holdfast.api.format import in_words
 from holdfast.base.errors import HoldfastError
-from holdfast.config.read_file import read_file
+from holdfast.config.read_file import read_settings_file
 from holdfast.config.tables.schedule_keys import KEYS
-from holdfast.config.tables.schedules import lines_to_show, plain, read_schedules, trust_lines
-from holdfast.config.tables.workflows import needing_trust
-from holdfast.core.schedules.due import due_at, upcoming
+from holdfast.config.tables.schedules import read_schedules, schedules_to_show, to_table, trust_lines
+from holdfast.config.tables.workflows import workflow_values_needing_trust
+from holdfast.core.schedules.due import due_at, upcoming_occurrences
 from holdfast.core.workflows import template as templates
-from holdfast.core.workflows.draft import flaws
+from holdfast.core.workflows.draft import find_flaws
 from holdfast.intake.new_task import NewTask
-from holdfast.intake.workflow import crew_of
+from holdfast.intake.workflow import resolve_agents
 
 HOSTILE = "$(touch PWNED) `x`; é 日本 %s {0} \x1b[2J"
 FIELDS = ("*", "0", "59", "*/5", "1-5", "1,2", "L", "LW", "5L", "1#2", "7", "JAN", "MON-FRI", "0/0", "5-1", "²", "99")
@@ -57,15 +57,15 @@ class Schedules:
             if not key.startswith("schedule") or len(text) > 600 or "\n" in text:
                 wrong = f"told as {key!r}: {text[:700]!r}"
         for schedule in found:
-            moments = upcoming(schedule, draw.choice((0.0, 1.79e9, 4e9, 2.5e11)), 3)
+            moments = upcoming_occurrences(schedule, draw.choice((0.0, 1.79e9, 4e9, 2.5e11)), 3)
             if moments != sorted(set(moments)) or any(due_at(schedule, moment) < moment for moment in moments):
                 wrong = f"it is due at {moments}"
             if not all(in_words(moment, schedule.zone) for moment in moments):
                 wrong = f"no words for {moments}"
-            lines_to_show((schedule,))
+            schedules_to_show((schedule,))
             trust_lines((schedule,))
             mistakes: list[str] = []
-            again = read_schedules([plain(schedule)], "f", {}, lambda _key, text, to=mistakes: to.append(text))  # type: ignore[misc]  # bound now
+            again = read_schedules([to_table(schedule)], "f", {}, lambda _key, text, to=mistakes: to.append(text))  # type: ignore[misc]  # bound now
             if mistakes or list(again) != [schedule]:
                 wrong = f"read back it is {again} ({mistakes})"
         return f"silent: {wrong}\n  the tables: {tables!r:.1500}" if wrong else ""
@@ -160,16 +160,16 @@ class Workflows:
     def play(self, draw: random.Random) -> str:
         text = self._text(draw)
         self._file.write_text(text, errors="surrogatepass")
-        layer = read_file(str(self._file), of_repository=draw.random() < 0.5)
+        layer = read_settings_file(str(self._file), of_repository=draw.random() < 0.5)
         wrong = "" if layer.workflows or layer.problems or "stage" not in text else "neither taken nor told"
         for problem in layer.problems:
             if "\n" in str(problem) or not problem.place:
                 wrong = f"told as {problem}"
         for draft in layer.workflows.values():
-            wrong = wrong or "; ".join(map(str, flaws(draft)))
-            needing_trust({draft.name: draft})
+            wrong = wrong or "; ".join(map(str, find_flaws(draft)))
+            workflow_values_needing_trust({draft.name: draft})
             try:
-                crew_of(NewTask(prompt=HOSTILE, directory="/", agent="claude", workflow=draft), self._settings)
+                resolve_agents(NewTask(prompt=HOSTILE, directory="/", agent="claude", workflow=draft), self._settings)
             except HoldfastError as error:
                 wrong = wrong or ("" if str(error).strip() and "\n" not in str(error) else f"refused with {error}")
         return f"silent: {wrong}\n  the file: {text[:1500]!r}" if wrong else ""

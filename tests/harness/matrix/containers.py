@@ -115,7 +115,7 @@ def _reachable(world: World) -> str:
         fault = troubles[0]
         trouble = Trouble(fault.point, fault.hit, fault.action) if fault.hit else None
         proxy = Proxy(path, engine, trouble, world.trace_file(ENGINE), away=world.root / "engine.away")
-        world.beside(proxy.serve, path)
+        world.used_by_other_runs(proxy.serve, path)
     return str(path)
 
 

@@ -21,7 +21,7 @@ from tests.harness.matrix.world import KEEPER, Stuck, World
 from tests.harness.preload_imports import import_everything
 
 from holdfast.checker import fingerprint, violations
-from holdfast.processes.cgroups import probe
+from holdfast.processes.cgroups import probe_cgroups
 
 ROOM = 256 * 1024 * 1024
 MANY_FILES = 100
@@ -154,7 +154,7 @@ def fast_directory() -> Path:
 @cache
 def has_cgroups() -> bool:
     """Whether a dead keeper's tree can be proven empty without the supervisor that spawned it."""
-    found = probe(tempfile.gettempdir())
+    found = probe_cgroups(tempfile.gettempdir())
     if isinstance(found, str):
         return False
     found.leave()

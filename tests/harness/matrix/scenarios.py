@@ -42,7 +42,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.home.backup import make_backup
 from holdfast.api.home.restore import carry_out, prepared
 from holdfast.api.work import workspaces
-from holdfast.supervisor.settings import Keeping
+from holdfast.supervisor.settings import RetentionTimes
 
 
 def success(world: World) -> None:
@@ -206,7 +206,7 @@ def retention(world: World) -> None:
     """Everything that may be forgotten is old at once: events and run directories go, endings and saved work stay."""
     add(world, "be forgotten", write("saved.txt", "saved") + "exit 1")
     up_to_the_end(world, "up")
-    old = Keeping(events=0.0, runs=0.0)
+    old = RetentionTimes(events=0.0, runs=0.0)
     if world.up("up2", keeping=old) != 0:
         world.up("up2-again", keeping=old)
 

@@ -10,7 +10,7 @@ from tests.harness.matrix.world import World
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.api.tasks.stages import approve
-from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, StageDraft, WorkflowDraft
 from holdfast.store.open import open_store
 
 PROMPT = "go through stages"
@@ -36,7 +36,7 @@ RULE = "if [ -e twice ]; then echo VERDICT: approve; else echo 'touch twice'; ec
 
 def add_staged(world: World) -> None:
     """Its agents do what they are told, and remember nothing: what they do again comes out the same."""
-    draft = Draft(
+    draft = WorkflowDraft(
         name="staged",
         stages=(
             StageDraft(name="plan", chosen=_shell(write("plan.txt", "plan"))),

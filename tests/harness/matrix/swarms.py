@@ -9,7 +9,7 @@ from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
-from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft, WorkflowDraft
 from holdfast.store.open import open_store
 
 PROMPT = "be a swarm"
@@ -18,7 +18,7 @@ OUTCOMES = {"good": "completed", "bad": "failed", "": "completed"}
 
 
 def swarm(world: World) -> None:
-    draft = Draft(
+    draft = WorkflowDraft(
         name="swarm",
         stages=(
             StageDraft(

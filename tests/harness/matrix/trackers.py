@@ -11,7 +11,7 @@ from tests.harness.matrix.steps import RAN, insist, up_to_the_end, write
 from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands
-from holdfast.core.tasks.trackers import Issue, prompt_of
+from holdfast.core.tasks.trackers import Issue, issue_prompt
 
 _ISSUES = {"m-crash": "crash once", "m-fail": "fail", "m-shut": "be closed meanwhile"}
 _SCRIPT = (
@@ -22,7 +22,7 @@ _SCRIPT = (
 
 
 def prompt(issue: str) -> str:
-    return prompt_of(Issue(id=issue, title=_ISSUES[issue], status="open", assignee=None))
+    return issue_prompt(Issue(id=issue, title=_ISSUES[issue], status="open", assignee=None))
 
 
 def issues(world: World) -> None:

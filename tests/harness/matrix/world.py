@@ -26,10 +26,10 @@ from tests.harness.mutations import Mutation
 from holdfast import config
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError
-from holdfast.config.retry_budgets import hold_rules_of, staff_of
+from holdfast.config.retry_budgets import hold_rules_from_settings, workers_from_settings
 from holdfast.core.dispatch.pressure import PressureLimits
-from holdfast.processes.cgroups import Bases
-from holdfast.supervisor.settings import Keeping, Settings
+from holdfast.processes.cgroups import CgroupRecord
+from holdfast.supervisor.settings import RetentionTimes, SupervisorSettings
 from holdfast.wiring import supervisor
 
 PATIENCE = 150.0  # a recovery that takes longer than this does not end
@@ -60,7 +60,7 @@ class World:
         # Seconds. Whoever is overtaken mostly hears it from its own beat: what else protects shows only without that.
         is_overtaken = any(fault.action == USURP for fault in case.faults)
         self.beat_every = 30.0 if broken == "fence" or (broken and is_overtaken) else 0.3
-        self.lease_ttl = Settings(agents=1).lease_ttl
+        self.lease_ttl = SupervisorSettings(agents=1).lease_ttl
         self.mutation = Mutation(broken, root / "mutant")  # applied in each of our processes
         self.is_maimed = bool(broken)
         self.patience = MAIMED_PATIENCE if broken else PATIENCE
@@ -82,7 +82,7 @@ class World:
         self._running[role] = self._fork(role, work)
         return self.wait(role) == 0
 
-    def start(self, role: str, *, agents: int = 2, keeping: Keeping | None = None) -> None:
+    def start(self, role: str, *, agents: int = 2, keeping: RetentionTimes | None = None) -> None:
         """A supervisor that ends by itself when nothing is left to do."""
         self._running[role] = self._fork(role, lambda: self._supervise(agents, keeping))
 
@@ -91,31 +91,33 @@ class World:
         self._running[role] = self._fork(role, lambda: self._supervise(2, pressure=PressureLimits(min_memory=2**62)))
         return self.wait(role)
 
-    def up(self, role: str, *, agents: int = 2, keeping: Keeping | None = None) -> int:
+    def up(self, role: str, *, agents: int = 2, keeping: RetentionTimes | None = None) -> int:
         self.start(role, agents=agents, keeping=keeping)
         if any(fault.role == role and fault.action == USURP for fault in self.case.faults):
             self._usurp(role)
         return self.wait(role)
 
-    def beside(self, work: Callable[[], object], until: Path) -> None:
+    def used_by_other_runs(self, work: Callable[[], object], until: Path) -> None:
         """A process that is there until the case ends; once `until` exists."""
         self._running[f"beside-{until.name}"] = self._fork("", work)
         for _moment in self.moments(f"{until.name} is there"):
             if until.exists():
                 return
 
-    def _supervise(self, agents: int, keeping: Keeping | None = None, pressure: PressureLimits = _NO_PRESSURE) -> None:
-        kept = keeping or Keeping()
+    def _supervise(
+        self, agents: int, keeping: RetentionTimes | None = None, pressure: PressureLimits = _NO_PRESSURE
+    ) -> None:
+        kept = keeping or RetentionTimes()
         settings = config.load(flags=_QUICK) if self.settings.exists() else self._config
-        how = Settings(
+        how = SupervisorSettings(
             agents=agents,
             idle_exit=0.0,
             beat_every=self.beat_every,
             lease_ttl=self.lease_ttl,
             keeping=kept,
             pressure=pressure,
-            staff=staff_of(settings),
-            holds=hold_rules_of(settings),
+            staff=workers_from_settings(settings),
+            holds=hold_rules_from_settings(settings),
         )
         supervisor.run_supervisor(str(self.home), settings, how, _QUICK)
 
@@ -316,7 +318,7 @@ class World:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.002)
-        Bases(str(self.home)).abandon()
+        CgroupRecord(str(self.home)).abandon()
         shutil.rmtree(self.root, ignore_errors=True)  # our own directory, and nothing mounts in it
 
 

@@ -11,11 +11,11 @@ from holdfast.api.commands import Commands, pause
 from holdfast.api.fleet.alerts import mend
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, Refused
-from holdfast.core.dispatch.accounts import Parking
+from holdfast.core.dispatch.accounts import AccountPause
 from holdfast.core.dispatch.holds import Hold, Scope
 from holdfast.core.runs.outcome import Outcome
 from holdfast.store.port.transaction import Transaction
-from holdfast.store.sqlite.accounts import Under
+from holdfast.store.sqlite.accounts import RunAccount
 
 
 def alert(key: str, task: str | None = None) -> dict[str, Any]:
@@ -60,11 +60,11 @@ def hold(fleet: Fleet, scope: Scope, name: str) -> None:
 
 def shut(fleet: Fleet, agent: str, account: str, task: str) -> None:
     """As a supervisor does it when a run ended because of its login."""
-    parking = Parking(until=None, outcome=Outcome.AUTH, reason="its login is no longer valid")
+    parking = AccountPause(until=None, outcome=Outcome.AUTH, reason="its login is no longer valid")
 
     def after_run(tx: Transaction) -> None:
-        under = Under(agent=agent, account=account, started_at=None)
-        tx.accounts.after_run(under, task, parking.outcome, parking, clock.now())  # type: ignore[attr-defined]
+        under = RunAccount(agent=agent, account=account, started_at=None)
+        tx.accounts.update_after_run(under, task, parking.outcome, parking, clock.now())  # type: ignore[attr-defined]
 
     Commands(str(fleet.home)).write(after_run)
 

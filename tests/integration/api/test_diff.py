@@ -16,21 +16,21 @@ from holdfast.workspaces.git import git
 def test_a_huge_diff_ends_where_a_screen_has_enough(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """R-CRASH-10: git is ended there: neither its output nor its time is spent on what nobody sees."""
     (fleet.repo / "README.md").write_text("a line that is new\n" * 200_000)
-    code, out, err = git.call("diff", "--no-ext-diff", cwd=str(fleet.repo), most=10_000)
+    code, out, err = git.run_sync("diff", "--no-ext-diff", cwd=str(fleet.repo), most=10_000)
     assert (code, len(out), err) == (0, 10_000, "")
     (fleet.repo / "README.md").write_text("# Test\nshort\n")
-    whole = git.call("diff", "--no-ext-diff", cwd=str(fleet.repo))
-    assert git.call("diff", "--no-ext-diff", cwd=str(fleet.repo), most=10_000) == whole
-    assert git.call("diff", "--no-ext-diff", cwd=str(fleet.repo), most=len(whole[1])) == whole
-    code, out, err = git.call("diff", "--no-ext-diff", "--no-such-option", cwd=str(fleet.repo), most=10_000)
+    whole = git.run_sync("diff", "--no-ext-diff", cwd=str(fleet.repo))
+    assert git.run_sync("diff", "--no-ext-diff", cwd=str(fleet.repo), most=10_000) == whole
+    assert git.run_sync("diff", "--no-ext-diff", cwd=str(fleet.repo), most=len(whole[1])) == whole
+    code, out, err = git.run_sync("diff", "--no-ext-diff", "--no-such-option", cwd=str(fleet.repo), most=10_000)
     assert code != 0
     assert "no-such-option" in err
     with pytest.raises(HoldfastError):
-        git.call("diff", "--no-ext-diff", cwd=str(fleet.root / "nowhere"), most=10_000)
+        git.run_sync("diff", "--no-ext-diff", cwd=str(fleet.root / "nowhere"), most=10_000)
     os.mkfifo(fleet.root / "pipe")
     monkeypatch.setenv("HOLDFAST_GIT_TIMEOUT", "0.2")
     with pytest.raises(HoldfastError, match="has not answered"):
-        git.call("hash-object", str(fleet.root / "pipe"), cwd=str(fleet.repo), most=10_000)
+        git.run_sync("hash-object", str(fleet.root / "pipe"), cwd=str(fleet.repo), most=10_000)
 
 
 def test_colours_say_what_a_line_is_not_how_it_begins() -> None:

@@ -35,4 +35,4 @@ def test_a_worker_of_before_can_be_stopped_while_the_file_has_a_mistake(
 def test_what_may_be_a_token_among_the_words_of_a_command_is_not_shown() -> None:
     """`config show` and the event of a reload: `curl -H 'Authorization: …'` is a usual `notify.command`."""
     for command, shown in ((["curl", "-H", "t0ken"], ["curl", "…"]), (["notify"], ["notify"]), ([], [])):
-        assert config.masked("notify.command", command) == shown
+        assert config.mask_secrets("notify.command", command) == shown

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import LaunchError, Unavailable
 from holdfast.containers import client as boxed
 from holdfast.containers.container_run import Enclosure
-from holdfast.containers.engine import Engine, Engines, Order
+from holdfast.containers.engine import ContainerSpec, Engine, Engines
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.task_settings import ContainerRules, RunLimits
 
@@ -159,7 +159,7 @@ def test_an_end_that_the_engine_brought_about_is_not_the_agents_word(engine_path
 def test_an_agent_that_outlives_its_engine_is_listened_to_again(engine_path: Path) -> None:
     """An engine with live-restore is replaced under its containers: what they say afterwards is heard, what is missing
     is said, and the exit code is the agent's."""
-    again = [("json", CUT), *[("json", RUNNING)] * (boxed.LOOKS_AT_THE_END + 1), ("attach", frame(b"later\n"))]
+    again = [("json", CUT), *[("json", RUNNING)] * (boxed.CHECKS_AFTER_STREAM + 1), ("attach", frame(b"later\n"))]
     engine = PlayedEngine(engine_path, attached_and_started(*again, ("json", exited(4))))
     done = client(engine)
     assert (done.returncode, done.stdout) == (4, b"later\n"), engine.asked
@@ -187,7 +187,7 @@ def test_only_a_refusal_for_good_fails_a_task(engine_path: Path, status: int, ex
         ("create", (status, {"message": "what it says"})),
     ]
     engine = PlayedEngine(engine_path, script)
-    order = Order(
+    order = ContainerSpec(
         name="n", argv=["true"], env={}, workspace="/w", channel="/c", labels={"dev.holdfast.workspace": "w"},
         rules=ContainerRules(image="i"), limits=RunLimits(),
     )  # fmt: skip
@@ -227,7 +227,7 @@ def test_an_engine_that_hangs_holds_up_nobody_else(engine_path: Path, tmp_path: 
         waiting = [asyncio.create_task(enclosure.check(spec)) for _ in range(2)]
         await asyncio.sleep(0)  # each has its thread by now
         async with asyncio.timeout(20):
-            done = await in_thread(lambda: "done")
+            done = await run_in_thread(lambda: "done")
             engines.note(str(engine_path))
             silent = await enclosure.silent([spec], [])
         listener.close()  # what waits is refused now

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import UsageError
-from holdfast.config.layers import merge
+from holdfast.config.layers import merge_layers
 from holdfast.core.task_settings import BudgetRules
-from holdfast.intake.new_task import NewTask, agent_of, budget_of
+from holdfast.intake.new_task import NewTask, resolve_agent, resolve_budget
 
-WITH_CLAUDE = merge([]).but({"agent": "claude"})
+WITH_CLAUDE = merge_layers([]).with_values({"agent": "claude"})
 
 
 @pytest.mark.parametrize("amount", [math.nan, math.inf, -1.0, 0.0])
 def test_a_budget_that_is_no_amount_is_refused(amount: float) -> None:
     with pytest.raises(UsageError, match="--budget-usd"):
-        budget_of(NewTask(prompt="x", directory="/", budget_usd=amount), "claude", WITH_CLAUDE)
+        resolve_budget(NewTask(prompt="x", directory="/", budget_usd=amount), "claude", WITH_CLAUDE)
 
 
 @pytest.mark.parametrize(
@@ -32,28 +32,28 @@ def test_a_budget_that_is_no_amount_is_refused(amount: float) -> None:
 )
 def test_a_budget_that_nothing_would_hold_is_refused(agent: str, limit: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="cannot be given"):
-        budget_of(NewTask(prompt="x", directory="/", **limit), agent, merge([]))
+        resolve_budget(NewTask(prompt="x", directory="/", **limit), agent, merge_layers([]))
 
 
 def test_a_command_cannot_be_given_a_number_of_turns() -> None:
     with pytest.raises(UsageError, match="cannot be given"):
-        agent_of(NewTask(prompt="x", directory="/", command=("true",), max_turns=3), merge([]))
+        resolve_agent(NewTask(prompt="x", directory="/", command=("true",), max_turns=3), merge_layers([]))
 
 
 def test_a_setting_that_cannot_hold_is_told_and_the_task_accepted() -> None:
-    set_for_all = merge([]).but({"budget.task_usd": 2.0, "budget.task_tokens": 5000})
+    set_for_all = merge_layers([]).with_values({"budget.task_usd": 2.0, "budget.task_tokens": 5000})
     new = NewTask(prompt="x", directory="/")
-    assert budget_of(new, "claude", set_for_all) == (BudgetRules(usd=2.0, tokens=5000), [])
-    rules, notes = budget_of(new, "codex", set_for_all)
+    assert resolve_budget(new, "claude", set_for_all) == (BudgetRules(usd=2.0, tokens=5000), [])
+    rules, notes = resolve_budget(new, "codex", set_for_all)
     assert rules == BudgetRules(tokens=5000)
     assert [note for note in notes if "budget.task_usd" in note] == notes
     assert len(notes) == 1
-    assert len(budget_of(new, "command", set_for_all)[1]) == 2
+    assert len(resolve_budget(new, "command", set_for_all)[1]) == 2
     mine = NewTask(prompt="x", directory="/", budget_usd=0.5, budget_tokens=7)
-    assert budget_of(mine, "claude", set_for_all) == (BudgetRules(usd=0.5, tokens=7), [])
+    assert resolve_budget(mine, "claude", set_for_all) == (BudgetRules(usd=0.5, tokens=7), [])
 
 
 def test_a_good_one_is_taken() -> None:
     new = NewTask(prompt="x", directory="/", max_turns=3, permission="edit")
-    name, options = agent_of(new, WITH_CLAUDE)
+    name, options = resolve_agent(new, WITH_CLAUDE)
     assert (name, options["max_turns"]) == ("claude", 3)

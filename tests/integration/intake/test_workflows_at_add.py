@@ -11,7 +11,7 @@ from tests.fleet import Fleet
 from holdfast.api.commands import Commands, NewTask
 from holdfast.base.errors import UsageError
 from holdfast.core.model import Task
-from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft, WorkflowDraft
 from holdfast.core.workflows.workflow import OnFailure
 
 STEPS = ({"do": "print", "with": "hello", "run": None},)
@@ -23,7 +23,7 @@ def commands(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Commands:
     return Commands(str(fleet.home))
 
 
-def add(commands: Commands, fleet: Fleet, workflow: Draft, **more: object) -> Task:
+def add(commands: Commands, fleet: Fleet, workflow: WorkflowDraft, **more: object) -> Task:
     task = commands.add(NewTask(prompt="mend it", directory=str(fleet.repo), workflow=workflow, **more))  # type: ignore[arg-type]
     return commands._store.write(lambda tx: tx.tasks.get(task.id))
 
@@ -33,7 +33,7 @@ def test_every_stage_is_resolved_and_the_first_is_the_tasks_own(commands: Comman
         '[health]\nmax_runtime = "20m"\n[claude]\nmodel = "opus"\n[accounts.codex.work]\nconfig_dir = "/tmp/x"\n'
     )
     scripted = AgentChoice(scenario=STEPS)
-    workflow = Draft(
+    workflow = WorkflowDraft(
         name="mine",
         stages=(
             StageDraft(name="plan", chosen=AgentChoice(permission="read")),
@@ -86,7 +86,7 @@ def test_a_range_is_what_it_looks_at(commands: Commands, fleet: Fleet) -> None:
     fleet.git("checkout", "--quiet", "main")
     look = StageDraft(name="look", chosen=AgentChoice(scenario=STEPS), prompt="Review {{ task.range }}.")
     plain = StageDraft(name="do", chosen=AgentChoice(scenario=STEPS))
-    ranged, other = Draft(name="ranged", stages=(look,)), Draft(name="other", stages=(plain,))
+    ranged, other = WorkflowDraft(name="ranged", stages=(look,)), WorkflowDraft(name="other", stages=(plain,))
 
     both = add(commands, fleet, ranged, ref="feature", base="main").spec
     assert (both.base_ref, both.range_base) == ("feature", first)
@@ -108,7 +108,7 @@ def test_a_range_is_what_it_looks_at(commands: Commands, fleet: Fleet) -> None:
 def test_a_workflow_that_cannot_be_is_refused_with_its_stage(commands: Commands, fleet: Fleet) -> None:
     def refused(*stages: StageDraft) -> str:
         with pytest.raises(UsageError) as error:
-            add(commands, fleet, Draft(name="w", stages=stages))
+            add(commands, fleet, WorkflowDraft(name="w", stages=stages))
         return str(error.value)
 
     scripted = AgentChoice(scenario=STEPS)
@@ -138,4 +138,4 @@ def test_what_a_workspace_cannot_give_is_refused_before_anything_is_done(
     first = StageDraft(name="plan", chosen=AgentChoice(scenario=STEPS))
     second = replace(stage, chosen=AgentChoice(scenario=STEPS))
     with pytest.raises(UsageError, match=words):
-        add(commands, fleet, Draft(name="mine", stages=(first, second)), workspace=strategy)
+        add(commands, fleet, WorkflowDraft(name="mine", stages=(first, second)), workspace=strategy)

@@ -15,8 +15,16 @@ from hypothesis import strategies as st
 
 from holdfast.api.agent_reports import Reporter
 from holdfast.core.model import Report, ReportKind
-from holdfast.processes.agent_channel import BLOCK, MOST_LINE, MOST_MESSAGE, MOST_READ, MOST_REFUSALS, Channel, parse
-from holdfast.processes.port import Batch
+from holdfast.processes.agent_channel import (
+    BLOCK,
+    MOST_LINE,
+    MOST_MESSAGE,
+    MOST_READ,
+    MOST_REFUSALS,
+    ReportFile,
+    parse_report,
+)
+from holdfast.processes.port import ReportBatch
 from holdfast.processes.run_dir import RunDirectory
 
 TOKEN = "the-token"
@@ -27,7 +35,7 @@ def line(kind: str = "progress", message: object = "m", token: object = TOKEN, *
     return json.dumps({"token": token, "report": kind, "message": message, **more}).encode() + b"\n"
 
 
-def all_of(reader: Channel) -> tuple[list[Report], int]:
+def all_of(reader: ReportFile) -> tuple[list[Report], int]:
     """To the end, as after an agent's death."""
     found: list[Report] = []
     refused = 0
@@ -40,7 +48,7 @@ def all_of(reader: Channel) -> tuple[list[Report], int]:
     pytest.fail("it never came to an end")
 
 
-def quick(reader: Channel, *, last: bool = True) -> Batch:
+def quick(reader: ReportFile, *, last: bool = True) -> ReportBatch:
     began = time.thread_time()  # CPU: on a busy machine the clock goes on without us
     batch = reader.read(last=last)
     assert time.thread_time() - began < QUICK
@@ -49,7 +57,7 @@ def quick(reader: Channel, *, last: bool = True) -> Batch:
 
 class TestReading:
     def test_it_goes_on_from_where_it_was(self, tmp_path: Path) -> None:
-        reader = Channel(str(tmp_path), TOKEN)
+        reader = ReportFile(str(tmp_path), TOKEN)
         assert not reader.changed()
         assert quick(reader).reports == ()
         file = tmp_path / "reports"
@@ -62,26 +70,26 @@ class TestReading:
             more.write(line("complete", "two"))
         assert reader.changed()
         assert [report.kind for report in reader.read().reports] == ["complete"]
-        later = Channel(str(tmp_path), TOKEN, first.offset)
+        later = ReportFile(str(tmp_path), TOKEN, first.offset)
         assert [report.message for report in later.read().reports] == ["two"]
 
     def test_a_torn_line_waits_for_its_rest(self, tmp_path: Path) -> None:
-        reader, whole = Channel(str(tmp_path), TOKEN), line("complete")
+        reader, whole = ReportFile(str(tmp_path), TOKEN), line("complete")
         for cut in range(1, len(whole)):
             (tmp_path / "reports").write_bytes(whole[:cut])
-            assert reader.read() == Batch(offset=0, reports=[])
+            assert reader.read() == ReportBatch(offset=0, reports=[])
         (tmp_path / "reports").write_bytes(whole)
         assert len(reader.read().reports) == 1
 
     def test_at_the_end_a_whole_report_without_its_newline_counts_and_a_torn_one_does_not(self, tmp_path: Path) -> None:
         (tmp_path / "reports").write_bytes(line("complete")[:-1])
-        assert len(quick(Channel(str(tmp_path), TOKEN)).reports) == 1
+        assert len(quick(ReportFile(str(tmp_path), TOKEN)).reports) == 1
         (tmp_path / "reports").write_bytes(line("complete")[:-3])
-        assert quick(Channel(str(tmp_path), TOKEN)).refused == 1
+        assert quick(ReportFile(str(tmp_path), TOKEN)).refused == 1
 
     def test_a_file_that_is_written_anew_is_read_anew(self, tmp_path: Path) -> None:
         """`>` in the place of `>>`."""
-        reader = Channel(str(tmp_path), TOKEN)
+        reader = ReportFile(str(tmp_path), TOKEN)
         (tmp_path / "reports").write_bytes(line() * 3)
         assert len(reader.read().reports) == 3
         (tmp_path / "reports").write_bytes(line("complete"))
@@ -93,14 +101,14 @@ class TestReading:
     def test_a_line_that_is_too_long_is_skipped_and_the_next_one_counts(self, tmp_path: Path) -> None:
         for length in (MOST_LINE + 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK):
             (tmp_path / "reports").write_bytes(b"x" * length + b"\n" + line("complete"))
-            found, refused = all_of(Channel(str(tmp_path), TOKEN))
+            found, refused = all_of(ReportFile(str(tmp_path), TOKEN))
             assert ([report.kind for report in found], refused) == (["complete"], 1), length
 
     def test_the_largest_report_of_the_command_fits(self, tmp_path: Path) -> None:
         reporter = Reporter({"HOLDFAST_CHANNEL": str(tmp_path), "HOLDFAST_RUN_TOKEN": "t" * 32})
         for message in ("🦀" * 5000, '"\\' * 5000, "\udcff" * 5000, "\x00\x1b[31m" * 3000 + "end", "a\nb"):
             reporter.report("progress", message, 33.3)
-        found, refused = all_of(Channel(str(tmp_path), "t" * 32))
+        found, refused = all_of(ReportFile(str(tmp_path), "t" * 32))
         assert (len(found), refused) == (5, 0)
         assert max(len(report.message) for report in found) == MOST_MESSAGE
         assert [report.message for report in found[-2:]] == ["end", "a b"]
@@ -127,7 +135,7 @@ class TestHostility:
         else:
             places = {"symlink": str(secret / "reports"), "dangling": "nowhere", "device": "/dev/zero"}
             target.symlink_to(places[what])
-        reader = Channel(str(folder), TOKEN)
+        reader = ReportFile(str(folder), TOKEN)
         batch = quick(reader)
         assert (list(batch.reports), batch.refused) == ([], 1)
         assert "plain file" in batch.refused_why
@@ -137,7 +145,7 @@ class TestHostility:
         with (tmp_path / "reports").open("wb") as file:
             file.write(line("progress", "first"))
             file.truncate(100 * 1024 * 1024)  # sparse: a single line of NULs
-        reader = Channel(str(tmp_path), TOKEN)
+        reader = ReportFile(str(tmp_path), TOKEN)
         found, refused = all_of(reader)
         assert ([report.message for report in found], refused) == (["first"], 2)
         assert reader.read().offset <= MOST_READ
@@ -145,7 +153,7 @@ class TestHostility:
     def test_a_flood_of_lines_does_not_hold_the_loop_up(self, tmp_path: Path) -> None:
         with (tmp_path / "reports").open("wb") as file:
             file.write(b"\n" * BLOCK + b"[]\n" * BLOCK + line() * 1000)
-        found, refused = all_of(Channel(str(tmp_path), TOKEN))
+        found, refused = all_of(ReportFile(str(tmp_path), TOKEN))
         assert (len(found), refused) == (1000, BLOCK)
 
     def test_a_block_of_nonsense_is_not_parsed_to_its_end(
@@ -156,16 +164,16 @@ class TestHostility:
 
         def counting(line: bytes, token: str) -> Report | str:
             parsed.append(line)
-            return parse(line, token)
+            return parse_report(line, token)
 
-        monkeypatch.setattr("holdfast.processes.agent_channel.parse", counting)
+        monkeypatch.setattr("holdfast.processes.agent_channel.parse_report", counting)
         (tmp_path / "reports").write_bytes(b"x\n" * 60_000 + line("complete") + b"x\n" * 100)
-        batch = quick(Channel(str(tmp_path), TOKEN))
+        batch = quick(ReportFile(str(tmp_path), TOKEN))
         assert ([report.kind for report in batch.reports], batch.refused) == (["complete"], 60_100)
         assert len(parsed) <= MOST_REFUSALS + 1
 
     def test_writing_anew_does_not_begin_the_measure_anew(self, tmp_path: Path) -> None:
-        reader, whole = Channel(str(tmp_path), TOKEN), b"\n" * BLOCK
+        reader, whole = ReportFile(str(tmp_path), TOKEN), b"\n" * BLOCK
         read = 0
         for number in range(2 * MOST_READ // BLOCK):
             (tmp_path / "new").write_bytes(whole + b"\n" * (number % 2))
@@ -174,7 +182,7 @@ class TestHostility:
             batch = reader.read()
             read += reader._total - before
         assert read <= MOST_READ
-        assert batch == Batch(offset=batch.offset), "told once, not at every look"
+        assert batch == ReportBatch(offset=batch.offset), "told once, not at every look"
 
     @settings(max_examples=150, deadline=None)
     @given(pieces=st.lists(st.one_of(st.binary(max_size=300), st.sampled_from([b"\n", line()[:20], line()]))))
@@ -182,7 +190,7 @@ class TestHostility:
         """Whatever is written and however it is torn: no exception, no report that nobody made, an end in sight."""
         folder = tmp_path_factory.mktemp("channel")
         content = b"".join(pieces)
-        reader = Channel(str(folder), TOKEN)
+        reader = ReportFile(str(folder), TOKEN)
         found: list[Report] = []
         for cut in sorted(random.Random(len(content)).choices(range(len(content) + 1), k=4)):
             with (folder / "reports").open("ab") as file:
@@ -191,7 +199,7 @@ class TestHostility:
         with (folder / "reports").open("ab") as file:
             file.write(content[file.tell() :])
         found += all_of(reader)[0]
-        at_once = all_of(Channel(str(folder), TOKEN))[0]
+        at_once = all_of(ReportFile(str(folder), TOKEN))[0]
         assert found == at_once
         assert len(found) <= content.count(TOKEN.encode())
 
@@ -209,14 +217,14 @@ class TestHostility:
         ids=lambda bad: repr(bad[:30]),
     )  # fmt: skip
     def test_what_is_no_report(self, bad: bytes) -> None:
-        assert isinstance(parse(bad.rstrip(b"\n"), TOKEN), str)
+        assert isinstance(parse_report(bad.rstrip(b"\n"), TOKEN), str)
 
     def test_without_a_token_of_ours_nothing_is_believed(self) -> None:
         """A run of an earlier version, or a spoilt intent: an empty token is nobody's."""
-        assert parse(line(token=""), "") == "a wrong token"
+        assert parse_report(line(token=""), "") == "a wrong token"
 
     def test_messages_are_cleaned(self) -> None:
-        report = parse(line("fail", "a\x1b[2J\x07\nb\ud800c\u0000" + "x" * 3000), TOKEN)
+        report = parse_report(line("fail", "a\x1b[2J\x07\nb\ud800c\u0000" + "x" * 3000), TOKEN)
         assert isinstance(report, Report)
         assert report.message.startswith("a b?cxxx")
         assert len(report.message) == MOST_MESSAGE
@@ -248,7 +256,7 @@ def test_trouble_of_the_machine_is_not_taken_for_silence(tmp_path: Path, monkeyp
     def no_descriptors(*_: object, **__: object) -> int:
         raise OSError(24, "Too many open files")
 
-    reader = Channel(str(tmp_path), TOKEN)
+    reader = ReportFile(str(tmp_path), TOKEN)
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", no_descriptors)
         with pytest.raises(OSError, match="Too many"):

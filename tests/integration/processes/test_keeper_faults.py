@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.processes import keeper_fork_client
 from holdfast.processes.children import Children
-from holdfast.processes.launcher import KeptProcesses
+from holdfast.processes.launcher import KeeperProcesses
 from holdfast.processes.port import LaunchSpec
 from holdfast.wiring.supervisor import agent_environment
 
@@ -22,7 +22,7 @@ POINT = "keeper.forked:1:kill"
 def processes(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The root of the run directories. Spawned: there is no fork server, so each keeper is a process of its own."""
     if request.param == "spawned":
-        monkeypatch.setattr(keeper_fork_client, "CRADLE", str(tmp_path / "missing.py"))
+        monkeypatch.setattr(keeper_fork_client, "SERVER", str(tmp_path / "missing.py"))
     (tmp_path / "runs").mkdir()
     return tmp_path / "runs"
 
@@ -31,7 +31,7 @@ def run_agent(root: Path, script: str, **env: str) -> ProcessEnd:
     """Launch an agent with this environment; its end."""
 
     async def launch() -> ProcessEnd:
-        kept = KeptProcesses(str(root), Children())
+        kept = KeeperProcesses(str(root), Children())
         spec = LaunchSpec(
             run_id="run1",
             argv=("sh", "-c", script),
@@ -46,7 +46,7 @@ def run_agent(root: Path, script: str, **env: str) -> ProcessEnd:
         run = kept.launch(spec)
         try:
             await run.wait_started()
-            return await run.wait_over()
+            return await run.wait_ended()
         finally:
             run.close()
             kept.close()

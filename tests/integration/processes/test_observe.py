@@ -24,13 +24,13 @@ from holdfast.agents.scripted import ScriptedAgent
 from holdfast.base import clock
 from holdfast.base.files import data_lines
 from holdfast.core.health.signs import Sign, SignKind, SignReader
-from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.processes.identity import identify
 from holdfast.processes.observe import observer
-from holdfast.processes.observe.observer import Changes, Inotify
+from holdfast.processes.observe.observer import Inotify, RunChanges
 from holdfast.processes.observe.output_reader import BLOCK, LONGEST_LINE, MOST_LINES, OutputReader
-from holdfast.processes.observe.process_tree import trees
-from holdfast.processes.observe.run_view import STATE, RunView, started_moment
+from holdfast.processes.observe.process_tree import read_trees
+from holdfast.processes.observe.run_view import STATE, RunView, start_time_of
 from holdfast.processes.run_dir import RunDirectory
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
@@ -252,7 +252,7 @@ def test_the_machines_sleep_is_no_silence_of_an_agent(run: Path, monkeypatch: py
     monkeypatch.setattr(clock, "boottime", lambda: boottime)
     now = clock.monotonic()
     started = int((boottime - 3700) * os.sysconf("SC_CLK_TCK"))
-    view = RunView(str(run), None, started_moment(Identity(boot_id="b", pid=1, start_ticks=started), now))
+    view = RunView(str(run), None, start_time_of(ProcessIdentity(boot_id="b", pid=1, start_ticks=started), now))
     assert view.started_at == pytest.approx(now - 100, abs=1)
     view.take_over(now)
     view.look(now)
@@ -405,7 +405,7 @@ def test_changes_are_heard_of(run: Path, monkeypatch: pytest.MonkeyPatch, how: s
         return first
 
     async def listen() -> None:
-        watching = Changes(lambda run_id, is_output: heard.append((run_id, is_output)))
+        watching = RunChanges(lambda run_id, is_output: heard.append((run_id, is_output)))
         try:
             watching.watch("run", str(run))
             is_log = how == "inotify"
@@ -430,7 +430,7 @@ def test_many_writes_are_one_change(run: Path) -> None:
     heard: list[str] = []
 
     async def listen() -> None:
-        watching = Changes(lambda run_id, _is_output: heard.append(run_id))
+        watching = RunChanges(lambda run_id, _is_output: heard.append(run_id))
         try:
             watching.watch("run", str(run))
             until = time.monotonic() + 0.4
@@ -476,7 +476,7 @@ def test_a_snapshot_counts_the_living_and_the_dead(keeper: subprocess.Popen[str]
     root = identify(keeper.pid)
     assert root is not None
     stranger = type(root)(boot_id=root.boot_id, pid=root.pid, start_ticks=root.start_ticks + 1)
-    found = trees({"run": root, "stranger": stranger})
+    found = read_trees({"run": root, "stranger": stranger})
     assert set(found) == {"run"}
     tree = found["run"]
     assert sleeper in tree.pids
@@ -485,8 +485,8 @@ def test_a_snapshot_counts_the_living_and_the_dead(keeper: subprocess.Popen[str]
     assert clock.boottime() - 60 < tree.newest_start <= clock.boottime()
     assert tree.resident > 0
     os.kill(sleeper, signal.SIGKILL)
-    wait_until(lambda: not trees({"run": root})["run"].pids, "the tree is empty")
-    assert trees({"run": root})["run"].cpu >= tree.cpu
+    wait_until(lambda: not read_trees({"run": root})["run"].pids, "the tree is empty")
+    assert read_trees({"run": root})["run"].cpu >= tree.cpu
 
 
 # -- signs of the agents that there are

@@ -14,18 +14,18 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.agents.common.environment import allowed
+from holdfast.agents.common.environment import filter_environment
 from holdfast.agents.port import Stream
 from holdfast.api.tasks.log_window import LogWindow
 from holdfast.api.tasks.models import OpenRun
 from holdfast.api.tasks.transcript import Transcript
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.config.known_secrets import without_secrets
+from holdfast.config.known_secrets import redact_agent_text
 from holdfast.core.workflows.workflow import Progress, progress_from
 from holdfast.secrets import redact
-from holdfast.secrets.redact import Flow, Redactor, is_secret_name, secrets_in
-from holdfast.store.sqlite.rows import written_progress
-from holdfast.supervisor.log import say_trouble
+from holdfast.secrets.redact import RedactedStream, Redactor, is_secret_name, secrets_in
+from holdfast.store.sqlite.rows import encode_progress
+from holdfast.supervisor.log import log_error
 
 SECRET = 'Zk9x"7\\qLmN0pQr+stu/vwx=='
 KEY_BLOCK = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAAAB3NzaC1yc2E\n-----END OPENSSH PRIVATE KEY-----"
@@ -72,7 +72,7 @@ DISGUISES = {
 @pytest.mark.parametrize("disguise", DISGUISES)
 def test_a_known_value_is_found_however_it_is_written(disguise: str) -> None:
     text = f"before {DISGUISES[disguise]} after" if "cut" not in disguise else DISGUISES[disguise]
-    clean = taught(MY_TOKEN=SECRET).redacted(text)
+    clean = taught(MY_TOKEN=SECRET).redact(text)
     assert "[redacted: MY_TOKEN]" in clean
     letters = [text[at : at + 10] for at in range(len(text) - 10) if text[at : at + 10] in DISGUISES[disguise]]
     kept = [piece for piece in letters if piece in clean and piece.isalnum()]
@@ -85,7 +85,7 @@ def test_a_known_value_is_found_however_it_is_written(disguise: str) -> None:
     ["{}", '{{"key": "{}"}}', "key={}, more", "https://x:{}@host/", "'{}'\n", "made-{}", "a_{}.x", '"a\\\\n{}"'],
 )
 def test_a_known_shape_is_found_whoever_holds_it(kind: str, around: str) -> None:
-    clean = Redactor().redacted(around.format(SHAPES[kind]))
+    clean = Redactor().redact(around.format(SHAPES[kind]))
     assert SHAPES[kind] not in clean
     assert "[redacted: " in clean
     if around.startswith("{{"):
@@ -95,15 +95,15 @@ def test_a_known_shape_is_found_whoever_holds_it(kind: str, around: str) -> None
 def test_blocks_logins_and_headers_are_found() -> None:
     redactor = Redactor()
     for text in (KEY_BLOCK, json.dumps({"key": KEY_BLOCK}), KEY_BLOCK[:-20]):
-        clean = redactor.redacted(f"x {text} y")
+        clean = redactor.redact(f"x {text} y")
         assert "b3BlbnNzaC1rZXk" not in clean
         assert "AAAAB3NzaC1yc2E" not in clean
-    assert json.loads(redactor.redacted(json.dumps({"key": KEY_BLOCK, "other": 1})))["other"] == 1
-    assert redactor.redacted("git clone https://tess:hunter2@host/x") == (
+    assert json.loads(redactor.redact(json.dumps({"key": KEY_BLOCK, "other": 1})))["other"] == 1
+    assert redactor.redact("git clone https://tess:hunter2@host/x") == (
         "git clone https://tess:[redacted: a password]@host/x"
     )
-    assert "c2VjcmV0OnNlY3JldA" not in redactor.redacted("authorization: Basic c2VjcmV0OnNlY3JldA==")
-    assert "0123456789abcdef" not in redactor.redacted('"x-api-key": "0123456789abcdef"')
+    assert "c2VjcmV0OnNlY3JldA" not in redactor.redact("authorization: Basic c2VjcmV0OnNlY3JldA==")
+    assert "0123456789abcdef" not in redactor.redact('"x-api-key": "0123456789abcdef"')
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_blocks_logins_and_headers_are_found() -> None:
     ],
 )
 def test_what_is_no_secret_stays_as_it_is(text: str) -> None:
-    assert taught(SHORT="abc", NOT_FOUND="1234567890abcdefghijk").redacted(text) == text
+    assert taught(SHORT="abc", NOT_FOUND="1234567890abcdefghijk").redact(text) == text
 
 
 def test_which_variables_are_taken_for_secrets() -> None:
@@ -148,8 +148,8 @@ def test_our_own_patterns_let_no_login_of_a_tool_through() -> None:
         "PIP_INDEX_URL": "https://x",
         "PATH": "/bin",
     }
-    assert set(allowed(environment)) == {"UV_CACHE_DIR", "PIP_INDEX_URL", "PATH"}
-    assert "UV_PUBLISH_TOKEN" in allowed(environment, ("UV_PUBLISH_TOKEN",)), "what the user names is given"
+    assert set(filter_environment(environment)) == {"UV_CACHE_DIR", "PIP_INDEX_URL", "PATH"}
+    assert "UV_PUBLISH_TOKEN" in filter_environment(environment, ("UV_PUBLISH_TOKEN",)), "what the user names is given"
 
 
 def test_a_text_in_pieces_hides_what_lies_across_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_a_text_in_pieces_hides_what_lies_across_them(monkeypatch: pytest.Monkey
     chance = random.Random(7)
     text = f"a word {SECRET} another, {KEY_BLOCK} and the end"
     for _case in range(200):
-        flow, shown, at = Flow(), "", 0
+        flow, shown, at = RedactedStream(), "", 0
         while at < len(text):
             length = chance.randrange(1, 9)
             shown += flow.add(text[at : at + length])
@@ -167,7 +167,7 @@ def test_a_text_in_pieces_hides_what_lies_across_them(monkeypatch: pytest.Monkey
         assert shown.startswith("a word [redacted: MY_TOKEN] another, ")
         assert "b3BlbnNzaC1rZXk" not in shown
         assert shown.endswith(" and the end")
-    lines = Flow()
+    lines = RedactedStream()
     assert "b3BlbnNzaC1rZXk" not in "".join(lines.line(line) for line in KEY_BLOCK.splitlines())
     assert lines.line("an ordinary line") == "an ordinary line"
 
@@ -203,7 +203,7 @@ OTHER_BLOCK = KEY_BLOCK.replace("AAAAB3NzaC1yc2E", "QQQQother0key1yc2E")
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_a_key_that_is_known_does_not_hide_that_another_one_is_a_key(line_end: str) -> None:
     """The lines around a block are the same for all: as parts of a known value they were no shape any more."""
-    clean = taught(DEPLOY_PRIVATE_KEY=KEY_BLOCK).redacted(OTHER_BLOCK.replace("\n", line_end))
+    clean = taught(DEPLOY_PRIVATE_KEY=KEY_BLOCK).redact(OTHER_BLOCK.replace("\n", line_end))
     assert "QQQQother0key1yc2E" not in clean
 
 
@@ -215,7 +215,7 @@ def test_who_shows_output_learns_from_every_supervisor_that_comes(
     home = str(tmp_path)
     for number in (1, 2):
         secret = f"of-supervisor-{number}-0123456789"
-        assert without_secrets(f"it is {secret}", home) == f"it is {secret}"
+        assert redact_agent_text(f"it is {secret}", home) == f"it is {secret}"
         with subprocess.Popen(
             ["sh", "-c", "echo; read x"],
             env={"MY_TOKEN": secret, "HOLDFAST_HOME": home, "PATH": os.environ["PATH"]},
@@ -226,42 +226,42 @@ def test_who_shows_output_learns_from_every_supervisor_that_comes(
             supervisor.stdout.readline()  # it has its environment
             (tmp_path / "new").write_text(str(supervisor.pid))
             (tmp_path / "new").rename(tmp_path / "supervisor.lock")
-            assert without_secrets(f"it is {secret}", home) == "it is [redacted: MY_TOKEN]"
+            assert redact_agent_text(f"it is {secret}", home) == "it is [redacted: MY_TOKEN]"
             supervisor.communicate(b"\n", timeout=60)
     redact._short.cache_clear()
 
 
 def test_what_the_supervisor_says_drives_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """`up` says it on the user's terminal: a checkpoint that failed names the agent's file."""
-    say_trouble("no checkpoint was saved: ", WorkspaceProblem("'\x1b]0;evil\x07\x1b[2Ja\u202eb' cannot be read"))
+    log_error("no checkpoint was saved: ", WorkspaceProblem("'\x1b]0;evil\x07\x1b[2Ja\u202eb' cannot be read"))
     assert capsys.readouterr().err == "holdfast: no checkpoint was saved: 'ab' cannot be read\n"
 
 
 def test_a_block_is_redacted_once_and_leaves_json_what_it_is() -> None:
-    clean = Redactor().redacted(KEY_BLOCK)
-    assert Redactor().redacted(clean) == clean
+    clean = Redactor().redact(KEY_BLOCK)
+    assert Redactor().redact(clean) == clean
     quoted = json.dumps({"said": f'the key "{KEY_BLOCK[:-40]}" and "more"'})
-    assert "more" in json.loads(Redactor().redacted(quoted))["said"]
+    assert "more" in json.loads(Redactor().redact(quoted))["said"]
 
 
 def test_one_long_value_does_not_push_the_others_out() -> None:
     redactor = taught(MY_TOKEN=SECRET)
     redactor.learn({"BUNDLE_SECRET": "\n".join(f"line {number} of a long file" for number in range(1000))})
-    assert redactor.redacted(f"it is {SECRET}.") == "it is [redacted: MY_TOKEN]."
+    assert redactor.redact(f"it is {SECRET}.") == "it is [redacted: MY_TOKEN]."
 
 
 def test_a_word_that_a_secret_begins_or_ends_with_stays() -> None:
     redactor = taught(DB_PASSWORD="password123", MY_DSN="postgres://tess:pw@host/database")
     text = "database first; then enter the password\nof postgres"
-    assert redactor.redacted(text) == text
-    assert redactor.redacted("it is password12…") == "it is [redacted: DB_PASSWORD]…"
+    assert redactor.redact(text) == text
+    assert redactor.redact("it is password12…") == "it is [redacted: DB_PASSWORD]…"
 
 
 def test_by_what_a_task_finds_its_way_is_not_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often a stage sent back is kept by its name: under another one nobody would count, and it would loop."""
     monkeypatch.setattr(redact, "_redactor", taught(SORT_KEY="review-42", OTHER_KEY="feedback_of_42"))
     redact._short.cache_clear()
-    kept = written_progress(Progress(turns={"review-42": 2}, checks="review-42", feedback="it said review-42"))
+    kept = encode_progress(Progress(turns={"review-42": 2}, checks="review-42", feedback="it said review-42"))
     redact._short.cache_clear()
     assert kept is not None
     assert progress_from(json.loads(kept)) == Progress(
@@ -283,7 +283,7 @@ def test_an_agent_cannot_make_redaction_slow(wall: str) -> None:
     """Half a megabyte of what is nearly a secret. It took a minute; the supervisor redacts, too."""
     redactor = taught(MY_TOKEN=SECRET, LONG_TOKEN=f"1{'a' * 2000}2")
     began = time.process_time()
-    redactor.redacted(WALLS[wall])
+    redactor.redact(WALLS[wall])
     assert time.process_time() - began < 5.0
 
 
@@ -293,9 +293,9 @@ def test_redaction_is_cheap() -> None:
     redactor = taught(**{f"N{n}": "".join(chance.choices(string.ascii_letters, k=40)) for n in range(20)})
     line = "Task 8xk2p completed: the agent exited with code 0 and said nothing else that matters.\n"
     began = time.process_time()
-    redactor.redacted(line * 11_000)
+    redactor.redact(line * 11_000)
     assert time.process_time() - began < 1.0, "a megabyte"
     began = time.process_time()
     for _again in range(1000):
-        redactor.redacted(line)
+        redactor.redact(line)
     assert time.process_time() - began < 0.3, "a thousand lines"

@@ -31,7 +31,7 @@ def test_who_keeps_it_open_knows_when_it_is_another_one(fleet: Fleet) -> None:
         set_schema(fleet, str(opening.newest_version()))
         assert kept.is_current()
 
-        copies.switch_file(home, copy, str(fleet.root / "aside.db"))
+        copies.replace_file(home, copy, str(fleet.root / "aside.db"))
         assert sum(kept.counts().values()) == 2  # it cannot tell by itself
         assert not kept.is_current()
     with contextlib.closing(Queries(home)) as kept:

@@ -17,9 +17,9 @@ from tests.fleet import Fleet
 from tests.refusals import small_disk
 
 from holdfast.base import clock
-from holdfast.base.errors import DiskFull, Unavailable, WorkspaceProblem, is_passing
+from holdfast.base.errors import DiskFull, Unavailable, WorkspaceProblem, is_transient
 from holdfast.base.ids import new_id
-from holdfast.base.low_memory import is_starved
+from holdfast.base.low_memory import is_out_of_memory
 from holdfast.core.model import Task, TaskSpec
 from holdfast.store.sqlite.engine.disk_reserve import free_bytes
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
@@ -49,13 +49,13 @@ def stored(store: SqliteStore) -> set[str]:
 def test_what_the_system_refuses_for_a_while_never_fails_a_task(refused: Exception) -> None:
     """Promise 1. Found by `limits:up/as=…`, `limits:up/nproc=…` and `fsync:every/rename=EIO@1`: it was taken for
     a fault of the task."""
-    assert is_passing(refused)
+    assert is_transient(refused)
 
 
 def test_a_fault_of_ours_is_not_taken_for_a_refusal() -> None:
-    assert not is_starved(ImportError("No module named 'nonsense'"))
-    assert not is_starved(RuntimeError("dictionary changed size during iteration"))
-    assert not is_passing(RuntimeError("dictionary changed size during iteration"))
+    assert not is_out_of_memory(ImportError("No module named 'nonsense'"))
+    assert not is_out_of_memory(RuntimeError("dictionary changed size during iteration"))
+    assert not is_transient(RuntimeError("dictionary changed size during iteration"))
 
 
 def test_a_library_that_cannot_be_loaded_for_want_of_memory_is_told_in_one_line(fleet: Fleet) -> None:
@@ -85,7 +85,7 @@ def _peak_of_a_bare_interpreter() -> int:
     ],
 )
 def test_what_loader_and_interpreter_say_is_understood(error: Exception) -> None:
-    assert is_starved(error)
+    assert is_out_of_memory(error)
 
 
 def test_a_batch_without_memory_is_refused_as_a_whole_and_the_next_is_written(tmp_path: Path) -> None:

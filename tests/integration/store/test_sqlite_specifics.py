@@ -39,13 +39,13 @@ from holdfast.base.errors import NotFound, NotOwner, Unavailable
 from holdfast.base.ids import new_id
 from holdfast.core.model import Event, RequestKind, Task, TaskSpec
 from holdfast.store import doorbell
-from holdfast.store.port.transaction import Grip, Host
+from holdfast.store.port.transaction import Host, Ownership
 from holdfast.store.sqlite.engine import connection as opening
 from holdfast.store.sqlite.engine import store as store_module
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.statements import migrations, statements
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.store.sqlite.engine.write_queue import Turnstile
+from holdfast.store.sqlite.engine.write_queue import WriteQueue
 from holdfast.store.sqlite.transaction import SqliteTransaction
 
 T = TypeVar("T")
@@ -319,7 +319,7 @@ class TestSchema:
         columns = "id, state, boot_id, pid, start_ticks, version, agents, lease_until, started_at"
         row = f"INSERT INTO hosts ({columns}) VALUES ('old', 'active', ?, ?, ?, '0.1.0', 1, 0, 0)"
         connection = opening.open_connection(str(home / DATABASE))
-        connection.execute(row, (clock.boot_id(), os.getpid(), opening.started_at(os.getpid())))
+        connection.execute(row, (clock.boot_id(), os.getpid(), opening.process_start_ticks(os.getpid())))
         with pytest.raises(Unavailable, match=f"`kill -9 {os.getpid()}`"):
             SqliteStore(str(home))
         assert opening.schema_version(connection) == len(migrations()) - 1
@@ -1039,7 +1039,7 @@ class TestManyWriters:
     def test_failing_operations_hurt_nobody_in_their_batch(self, store: SqliteStore, home: Path) -> None:
         """Undone alone. The gate holds the writer until all wait, so that they do share batches."""
         gate = threading.Event()
-        stale = Grip(task_id="nosuch", fence=1, owner="nobody")
+        stale = Ownership(task_id="nosuch", fence=1, owner="nobody")
 
         def bug(tx: SqliteTransaction) -> None:
             tx.events.emit(Event(kind="attempt.trouble", message="never"), clock.now())
@@ -1133,7 +1133,7 @@ class TestManyWriters:
     def test_a_turnstile_lets_one_through_at_a_time(self, tmp_path: Path) -> None:
         """A courtesy between our own processes; a thread waits its turn without end."""
         path = str(tmp_path / "turnstile.lock")
-        one, other = Turnstile(path, PATIENCE), Turnstile(path, PATIENCE)
+        one, other = WriteQueue(path, PATIENCE), WriteQueue(path, PATIENCE)
         order: list[str] = []
         inside = threading.Event()
 
@@ -1259,24 +1259,24 @@ class TestDoorbell:
         assert list(home.iterdir()) == [], "ringing makes nothing"
 
     def test_nobody_listens_any_more(self, home: Path) -> None:
-        os.close(doorbell.hang_up(str(home)))
+        os.close(doorbell.open_listener(str(home)))
         assert doorbell.ring(str(home)) is False
 
     def test_a_ring_is_heard_until_drained(self, home: Path) -> None:
-        fd = doorbell.hang_up(str(home))
+        fd = doorbell.open_listener(str(home))
         assert not rung(fd)
         assert doorbell.ring(str(home)) is True
         assert doorbell.ring(str(home)) is True
         assert rung(fd)
-        doorbell.drain(fd)
+        doorbell.discard_rings(fd)
         assert not rung(fd)
-        doorbell.drain(fd)
+        doorbell.discard_rings(fd)
         assert doorbell.ring(str(home)) is True
         assert rung(fd)
         os.close(fd)
 
     def test_another_process_rings(self, home: Path, start: Start) -> None:
-        fd = doorbell.hang_up(str(home))
+        fd = doorbell.open_listener(str(home))
         ringer = start("from holdfast.store import doorbell; print(doorbell.ring(home))", home)
         readable, _, _ = select.select([fd], [], [], PATIENCE)
         assert readable == [fd]
@@ -1285,20 +1285,20 @@ class TestDoorbell:
 
     def test_a_bell_rung_too_often_blocks_nobody(self, home: Path) -> None:
         """A supervisor that is stopped does not stop its commands."""
-        fd = doorbell.hang_up(str(home))
+        fd = doorbell.open_listener(str(home))
         writer = os.open(home / doorbell.NAME, os.O_WRONLY | os.O_NONBLOCK)
         with suppress(BlockingIOError):  # it is full
             while True:
                 os.write(writer, bytes(4096))
         os.close(writer)
         assert doorbell.ring(str(home)) is True
-        doorbell.drain(fd)
+        doorbell.discard_rings(fd)
         assert not rung(fd)
         os.close(fd)
 
     def test_hanging_up_again_is_the_same_bell(self, home: Path) -> None:
-        first = doorbell.hang_up(str(home))
-        second = doorbell.hang_up(str(home))
+        first = doorbell.open_listener(str(home))
+        second = doorbell.open_listener(str(home))
         doorbell.ring(str(home))
         assert rung(first)
         assert rung(second)
@@ -1308,7 +1308,7 @@ class TestDoorbell:
 
     def test_a_stray_file_in_its_place_is_replaced(self, home: Path) -> None:
         (home / doorbell.NAME).write_text("not a pipe")
-        fd = doorbell.hang_up(str(home))
+        fd = doorbell.open_listener(str(home))
         assert doorbell.ring(str(home)) is True
         assert rung(fd)
         os.close(fd)

@@ -24,9 +24,9 @@ from holdfast.base.ids import new_id
 from holdfast.base.instant import Instant
 from holdfast.core.model import PauseReason, StopWhy, Strategy, TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.runs.retry_budgets import Budget
-from holdfast.store.port.transaction import Grip, Host, Transaction
+from holdfast.store.port.transaction import Host, Ownership, Transaction
 from holdfast.store.sqlite.engine.store import SqliteStore
 
 TTL = 30.0
@@ -34,11 +34,11 @@ NOBODY = "no-such-run"
 TERMINAL = {"completed", "failed", "cancelled"}
 WAITING = {"queued", "paused"}
 STATE_AFTER = {
-    Action.COMPLETE: "completed",
-    Action.FAIL: "failed",
-    Action.REQUEUE: "queued",
-    Action.PAUSE: "paused",
-    Action.CANCEL: "cancelled",
+    PolicyAction.COMPLETE: "completed",
+    PolicyAction.FAIL: "failed",
+    PolicyAction.REQUEUE: "queued",
+    PolicyAction.PAUSE: "paused",
+    PolicyAction.CANCEL: "cancelled",
 }
 
 STEPS = ["base", "intend", "started", "stopping", "ended"]
@@ -122,7 +122,7 @@ class ModelTask:
 class Held:
     """A grip that somebody was given at some time, and the store through which that somebody writes."""
 
-    grip: Grip
+    grip: Ownership
     store: SqliteStore
 
 
@@ -181,7 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
         tasks = list(self.tasks.values())
         return tasks[number % len(tasks)]
 
-    def is_current(self, grip: Grip) -> bool:
+    def is_current(self, grip: Ownership) -> bool:
         task = self.tasks[grip.task_id]
         return (task.state, task.fence, task.owner) == ("running", grip.fence, grip.owner)
 
@@ -206,7 +206,7 @@ class StoreMachine(RuleBasedStateMachine):
         task.state, task.owner = "running", owner
         task.fence += 1
         task.fences.append(task.fence)
-        self.held.append(Held(Grip(task_id=task.id, fence=task.fence, owner=owner), self.store))
+        self.held.append(Held(Ownership(task_id=task.id, fence=task.fence, owner=owner), self.store))
 
     def cancel_dependents(self, task_id: str) -> None:
         for dependent in self.tasks.values():
@@ -388,20 +388,20 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             self.expect(NotOwner, self.operation(grip, step, run), held.store)
 
-    def operation(self, grip: Grip, step: str, run: ModelRun | None) -> Callable[[Transaction], object]:
+    def operation(self, grip: Ownership, step: str, run: ModelRun | None) -> Callable[[Transaction], object]:
         run_id = run.id if run is not None else NOBODY
         self.next_run = new_id()
         verdict = Verdict(outcome=Outcome.FAILED, reason="exit 1")
         steps: dict[str, Callable[[Transaction], object]] = {
             "base": lambda tx: tx.tasks.set_base(grip, f"base-{grip.fence}", None, self.now),
             "intend": lambda tx: tx.runs.intend(grip, self.next_run, self.now),
-            "started": lambda tx: tx.runs.started(grip, run_id, 7, self.now),
-            "stopping": lambda tx: tx.runs.stopping(grip, run_id, StopWhy.DOWN, self.now),
+            "started": lambda tx: tx.runs.record_start(grip, run_id, 7, self.now),
+            "stopping": lambda tx: tx.runs.record_stop_request(grip, run_id, StopWhy.DOWN, self.now),
             "ended": lambda tx: tx.runs.ended(grip, run_id, verdict, self.now),
         }
         return steps[step]
 
-    def settling(self, grip: Grip, run: ModelRun | None, decision: Decision) -> Callable[[Transaction], object]:
+    def settling(self, grip: Ownership, run: ModelRun | None, decision: Decision) -> Callable[[Transaction], object]:
         verdict = Verdict(outcome=Outcome.FAILED, reason="exit 1")
         return lambda tx: tx.tasks.settle(grip, run.id if run else None, verdict, decision, None, self.now)
 

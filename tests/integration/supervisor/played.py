@@ -18,33 +18,33 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.agents.port import Account, Capabilities, Command, Ended, Surroundings, WorkOrder
+from holdfast.agents.port import Account, AgentCommand, Capabilities, EndedRun, HostFacts, WorkOrder
 from holdfast.base.ids import new_id
 from holdfast.base.instant import Instant
 from holdfast.core.agents.events import AgentEvent, Stream
-from holdfast.core.dispatch.holds import Sight
-from holdfast.core.dispatch.workers import Staff
+from holdfast.core.dispatch.holds import ProbeSight
+from holdfast.core.dispatch.workers import WorkerList
 from holdfast.core.health.signs import Sign
 from holdfast.core.model import StopWhy, Strategy, TaskSpec
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.core.workflows.result import GateResult
-from holdfast.processes.port import Batch, LaunchSpec
+from holdfast.processes.port import LaunchSpec, ReportBatch
 from holdfast.store.port.transaction import Host, Transaction
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.context import Context, Ports
 from holdfast.supervisor.daemon import Supervisor
-from holdfast.supervisor.ports import NoHealthWatch, Patient, Timetables
+from holdfast.supervisor.ports import NoHealthWatch, ScheduleSource, WatchedRun
 from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.runs.attempts import recover
 from holdfast.supervisor.runs.run import RunDriver
-from holdfast.supervisor.settings import Keeping, Settings
+from holdfast.supervisor.settings import RetentionTimes, SupervisorSettings
 from holdfast.workspaces.strategies.none import NoneStrategy
 
 PATIENCE = 60.0  # real seconds for what takes milliseconds
 START = Instant(wall=1_800_000_000.0, boottime=1_000.0, boot_id="boot-0")
-FOR_EVER = Keeping(events=float("inf"), runs=float("inf"), tasks=float("inf"), salvages=float("inf"))
+FOR_EVER = RetentionTimes(events=float("inf"), runs=float("inf"), tasks=float("inf"), salvages=float("inf"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +84,7 @@ class PlayedRun:
     async def wait_started(self) -> int | None:
         return 4711
 
-    async def wait_over(self) -> ProcessEnd:
+    async def wait_ended(self) -> ProcessEnd:
         return await asyncio.shield(self._over)
 
     def stop(self, *, fast: bool) -> None:
@@ -121,8 +121,8 @@ class NoReports:
     def changed(self) -> bool:
         return False
 
-    def read(self, *, last: bool = False) -> Batch:
-        return Batch(offset=self._offset)
+    def read(self, *, last: bool = False) -> ReportBatch:
+        return ReportBatch(offset=self._offset)
 
 
 class PlayedProcesses:
@@ -171,20 +171,20 @@ class PlayedAgent:
     name = "played"
     reads_events = False
     reads_errors = False
-    leaves: Sequence[str] = ()
-    passes: Sequence[str] = ()
+    result_files: Sequence[str] = ()
+    login_variables: Sequence[str] = ()
     litter: Sequence[str] = ()
-    quiet_answers = 0.0
+    longest_quiet_answer = 0.0
     capabilities = Capabilities(tokens=False)
 
     def provider(self, options: Mapping[str, object]) -> str:
         return ""
 
-    def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
+    def problem(self, options: Mapping[str, object], surroundings: HostFacts) -> str | None:
         return None
 
-    def build(self, order: WorkOrder) -> Command:
-        return Command(argv=["played"])
+    def build(self, order: WorkOrder) -> AgentCommand:
+        return AgentCommand(argv=["played"])
 
     def parse(self, line: str, stream: Stream) -> Sequence[AgentEvent]:
         return ()
@@ -192,7 +192,7 @@ class PlayedAgent:
     def signs(self, line: str, stream: Stream) -> Sequence[Sign]:
         return ()
 
-    def judge(self, ended: Ended) -> Verdict:
+    def judge(self, ended: EndedRun) -> Verdict:
         outcome, resets_at = json.loads(next(iter(ended.output)))
         return Verdict(
             outcome=Outcome(outcome), reason=f"it said {outcome}", resets_at=resets_at, session_id="its-session"
@@ -206,7 +206,7 @@ class PlayedWatch:
         self._world = world
         self._since: dict[str, Instant] = {}
 
-    def began(self, patient: Patient) -> None:
+    def began(self, patient: WatchedRun) -> None:
         self._since[patient.run_id] = self._world.now
 
     def ending(self, run_id: str, grace: float) -> None:
@@ -215,9 +215,9 @@ class PlayedWatch:
     def over(self, run_id: str) -> None:
         self._since.pop(run_id, None)
 
-    def sight(self, run_id: str) -> Sight:
+    def probe_sight(self, run_id: str) -> ProbeSight:
         since = self._since.get(run_id)
-        return Sight() if since is None else Sight(lived=self._world.now.since(since))
+        return ProbeSight() if since is None else ProbeSight(lived=self._world.now.since(since))
 
 
 class TwoAccounts:
@@ -235,19 +235,21 @@ class TwoAccounts:
 class World:
     """A home, a clock and one supervisor after the other. Use within one event loop."""
 
-    def __init__(self, limits: Limits, *, watched: bool = False, agents: int = 4, staff: Staff | None = None) -> None:
+    def __init__(
+        self, limits: RetryLimits, *, watched: bool = False, agents: int = 4, staff: WorkerList | None = None
+    ) -> None:
         shm = "/dev/shm"
         self.home = tempfile.mkdtemp(prefix="holdfast-played-", dir=shm if os.path.isdir(shm) else None)
         self.now = START
         self.limits = limits
         self._watched = watched  # the agents are seen to live; otherwise nothing is seen of them
         self.agents = agents
-        self.staff = staff or Staff()
+        self.staff = staff or WorkerList()
         self.processes = PlayedProcesses()
         self.gates = PlayedGates()
         self.store = SqliteStore(self.home)
         self.repo = self.store.write(lambda tx: tx.workspaces.register_repo(self.home, self.home, self.now))
-        self.timetables: Timetables | None = None  # what a supervisor that starts will go by
+        self.schedule_files: ScheduleSource | None = None  # what a supervisor that starts will go by
         self.supervisor: Supervisor | None = None
         self._closing = contextlib.ExitStack()
 
@@ -268,15 +270,15 @@ class World:
             store=self.store,
             writer=writer,
             limits=self.limits,
-            settings=Settings(agents=self.agents, keeping=FOR_EVER, staff=self.staff),
+            settings=SupervisorSettings(agents=self.agents, keeping=FOR_EVER, staff=self.staff),
             ports=Ports(
                 processes=self.processes,  # type: ignore[arg-type]  # as far as attempts use it
                 strategy_of=lambda _spec: NoneStrategy(),
                 agents={"played": PlayedAgent()},
                 environment=lambda _wanted: {},
                 accounts=TwoAccounts(),
-                timetables=self.timetables,
-                furnishing=self.gates,  # type: ignore[arg-type]  # as far as stages use it
+                schedule_files=self.schedule_files,
+                workspace_setup=self.gates,  # type: ignore[arg-type]  # as far as stages use it
             ),
         )
         self.supervisor = Supervisor(context)
@@ -329,7 +331,7 @@ class World:
         return attempt is not None and bool(attempt.runs) and all(map(self._is_at_work, attempt.runs))
 
     def _is_at_work(self, driver: RunDriver) -> bool:
-        if driver.run is None or driver.listener is None:
+        if driver.run is None or driver.report_reader is None:
             return False
         run = self.processes.runs.get(driver.run.id)
         return run is not None and run.lives
@@ -337,7 +339,7 @@ class World:
     # -- what happens --------------------------------------------------------------------------------------------------
 
     @property
-    def living(self) -> list[str]:
+    def unfrozen(self) -> list[str]:
         """The runs whose agents live."""
         return [run_id for run_id, run in self.processes.runs.items() if run.lives]
 
@@ -345,7 +347,7 @@ class World:
         run = self.processes.runs[run_id]
         if ending.judged is not None:
             assert self.supervisor is not None
-            for attempt in self.supervisor._attempts.living:
+            for attempt in self.supervisor._attempts.unfrozen:
                 if any(driver.run is not None and driver.run.id == run_id for driver in attempt.runs):
                     await attempt.stop(ending.judged, fast=False, reason="judged")
         if run.lives:

@@ -15,7 +15,7 @@ from holdfast.supervisor.runs import agent_reports
 from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.runs.attempts import Attempts
 from holdfast.supervisor.services import agent_reports as reports
-from holdfast.supervisor.services.agent_reports import Reports
+from holdfast.supervisor.services.agent_reports import ReportService
 
 SAY = (
     """printf '{"token":"%s","report":"REPORT","message":"%s"}\\n' """
@@ -30,7 +30,7 @@ def stage(fleet: Fleet) -> Stage:
 
 
 @contextlib.asynccontextmanager
-async def attempt_at_work(stage: Stage, script: str) -> AsyncIterator[tuple[Attempt, Reports]]:
+async def attempt_at_work(stage: Stage, script: str) -> AsyncIterator[tuple[Attempt, ReportService]]:
     """One task, driven as the supervisor would, while reports are listened to."""
     task_id = stage.add(script)
     with contextlib.ExitStack() as closing:
@@ -39,11 +39,13 @@ async def attempt_at_work(stage: Stage, script: str) -> AsyncIterator[tuple[Atte
         task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
         assert task is not None
         attempts.start(task)
-        listening_to = Reports(attempts, context.clock)
+        listening_to = ReportService(attempts, context.clock)
         running = asyncio.create_task(listening_to.run())
         try:
             await until(
-                lambda: attempts.get(task_id) is not None and _attempt(attempts, task_id).runs[0].listener is not None
+                lambda: (
+                    attempts.get(task_id) is not None and _attempt(attempts, task_id).runs[0].report_reader is not None
+                )
             )
             yield _attempt(attempts, task_id), listening_to
             async with asyncio.timeout(PATIENCE):
@@ -74,7 +76,7 @@ def test_a_hint_is_followed_at_once_and_only_for_its_run(stage: Stage, monkeypat
     async def work() -> None:
         async with attempt_at_work(stage, script) as (attempt, listening_to):
             await until(said.exists)
-            listener = attempt.runs[0].listener
+            listener = attempt.runs[0].report_reader
             assert listener is not None
             await listening_to.look({"another run"})
             assert listener.claim is None
@@ -114,7 +116,7 @@ def test_an_idle_agent_costs_one_stat(stage: Stage, tmp_path: Path, monkeypatch:
 
     async def work() -> None:
         async with attempt_at_work(stage, script) as (attempt, listening_to):
-            listener = attempt.runs[0].listener
+            listener = attempt.runs[0].report_reader
             assert listener is not None
             await until(lambda: stage.events(attempt.task.id).count("agent.progress"))
             await until(lambda: not listener.has_news())  # its event is there before the listener knows that it is

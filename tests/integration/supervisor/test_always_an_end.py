@@ -21,15 +21,15 @@ from tests.integration.supervisor.played import Ending, World
 
 from holdfast.api.fleet import dispatch
 from holdfast.base.errors import HoldfastError
-from holdfast.core.dispatch.holds import MOST_STORMS, Scope
+from holdfast.core.dispatch.holds import MAX_MASS_DEATHS, Scope
 from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.runs.outcome import Cause, Outcome
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.core.workflows.workflow import Member, OnFailure, Stage, Stages
 from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 
 YEAR = 365.25 * 86400
-LIMITS = Limits(runs=6, crash=3, retry=2, lost=2, outage=1800.0, session=1)
+LIMITS = RetryLimits(runs=6, crash=3, retry=2, lost=2, outage=1800.0, session=1)
 MOST_RESUMES = 2
 MOST_SET_CLOCKS = 15  # a clock that is set back by a second every second for ever does not go at all
 TERMINAL = {"completed", "failed", "cancelled"}
@@ -147,8 +147,8 @@ class Play:
 
     async def step(self, kind: str, what: Any) -> None:
         world = self.world
-        if kind == "end" and world.living:
-            await world.end(world.living[0], BY_NAME[what])
+        if kind == "end" and world.unfrozen:
+            await world.end(world.unfrozen[0], BY_NAME[what])
         elif kind == "wait":
             world.pass_time(what)
             await world.look()
@@ -180,7 +180,7 @@ class Play:
                 world.write(lambda tx: tx.tasks.retry(task_id, "ann", False, world.now))
             elif what.startswith("approve"):
                 changes = None if what == "approve" else "otherwise"
-                world.write(lambda tx: tx.staging.approve(task_id, "ann", world.now, changes))
+                world.write(lambda tx: tx.stages.approve(task_id, "ann", world.now, changes))
             elif world.row(task_id)["state"] == "running":
                 world.write(lambda tx: tx.requests.ask(RequestKind.CANCEL, task_id, "ann", "", {}, world.now))
             else:
@@ -212,7 +212,7 @@ class Play:
         return row["bound"] in stopped or stopped == {"default", "work"}
 
     def _shut(self) -> Any:
-        return self.world.write(lambda tx: tx.accounts.shut(self.world.now))
+        return self.world.write(lambda tx: tx.accounts.unavailable(self.world.now))
 
     def _is_frozen(self, task_id: str) -> bool:
         assert self.world.supervisor is not None
@@ -231,7 +231,7 @@ class Play:
                 kind, what = happens
                 set_clocks += bool(what)
                 await self.step(kind, what if set_clocks <= MOST_SET_CLOCKS else 0.0)
-            if self.world.living:
+            if self.world.unfrozen:
                 await self.step("end", next(ends))
             else:
                 await self.step("wait", self._until_due())
@@ -240,7 +240,7 @@ class Play:
         pytest.fail(f"never at rest: {self._story()}")
 
     def _until_due(self) -> float:
-        due = self.world.write(lambda tx: tx.tasks.next_due(self.world.now))
+        due = self.world.write(lambda tx: tx.tasks.next_due_time(self.world.now))
         return 1800.0 if due is None else min(8 * 3600.0, max(1.0, due - self.world.now.wall))
 
     def _story(self) -> str:
@@ -395,12 +395,12 @@ def test_a_fleet_that_its_machine_kills_again_and_again_waits_for_an_operator() 
                 world.pass_time(100.0)  # for one that goes first: long enough to let the others follow
                 await world.look()
                 await world.look()
-                for run_id in world.living if len(world.living) > 1 else []:
+                for run_id in world.unfrozen if len(world.unfrozen) > 1 else []:
                     await world.end(run_id, BY_NAME["killed"])
-                if not world.living:
+                if not world.unfrozen:
                     world.pass_time(1800.0)
                     await world.look()
-            assert world.living == []
+            assert world.unfrozen == []
             assert {world.row(task_id)["state"] for task_id in tasks} == {"queued"}
             assert all(not world.store.view("spends", id=task_id, generation=0) for task_id in tasks)
             [alert] = world.store.view("alerts", all=False)
@@ -408,7 +408,7 @@ def test_a_fleet_that_its_machine_kills_again_and_again_waits_for_an_operator() 
             runs = sum(len(world.store.view("runs", id=task_id)) for task_id in tasks)
             world.write(lambda tx: tx.holds.release(Scope.FLEET, "all", "released by ann", world.now, forget=True))
             await world.look()
-            assert len(world.living) == 7, "an operator vouches for the machine"
+            assert len(world.unfrozen) == 7, "an operator vouches for the machine"
             return runs
         finally:
             await world.close()
@@ -417,4 +417,4 @@ def test_a_fleet_that_its_machine_kills_again_and_again_waits_for_an_operator() 
 
 
 def test_readers_know_when_only_an_operator_helps() -> None:
-    assert dispatch._MOST_STORMS == MOST_STORMS
+    assert dispatch._MOST_STORMS == MAX_MASS_DEATHS

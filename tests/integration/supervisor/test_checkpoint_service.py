@@ -20,15 +20,15 @@ from holdfast.base import clock
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import Action, Decision
-from holdfast.processes.observe.process_tree import activity
-from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.core.runs.policy import Decision, PolicyAction
+from holdfast.processes.observe.process_tree import read_activity
+from holdfast.store.port.transaction import Ownership, Transaction
 from holdfast.store.port.workspaces import Checkpoint
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.dispatch.holds import Holding
+from holdfast.supervisor.dispatch.holds import HoldUpkeep
 from holdfast.supervisor.dispatch.resume import Resumes
 from holdfast.supervisor.runs.attempts import Attempts
-from holdfast.supervisor.services.checkpoints import Checkpoints
+from holdfast.supervisor.services.checkpoints import CheckpointService
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
 
 
@@ -40,7 +40,7 @@ def stage(fleet: Fleet) -> Stage:
 class Desk:
     """One agent that writes when it is told to, and the service that watches it."""
 
-    def __init__(self, context: Context, service: Checkpoints, task_id: str, root: Path) -> None:
+    def __init__(self, context: Context, service: CheckpointService, task_id: str, root: Path) -> None:
         self.context, self.service, self.task_id, self._root = context, service, task_id, root
         self.ahead = 0.0
         self.taken = 0
@@ -74,9 +74,9 @@ async def at_work(stage: Stage, root: Path) -> AsyncIterator[Desk]:
         context = stage.context(closing)
         base = clock.monotonic()
         desks: list[Desk] = []
-        service = Checkpoints(context, lambda: base + (desks[0].ahead if desks else 0.0))
+        service = CheckpointService(context, lambda: base + (desks[0].ahead if desks else 0.0))
         context.services.checkpoints = service
-        context.ports = replace(context.ports, activity=activity)
+        context.ports = replace(context.ports, activity=read_activity)
         counted(context, desks)
         attempts = Attempts(context)
         task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
@@ -185,9 +185,9 @@ def test_nobody_who_cancels_a_task_waits_for_a_checkpoint(stage: Stage, tmp_path
             strategy.checkpoint = stuck
             (run_id,) = desk.service._watches
             subject = desk.service._watches[run_id].subject
-            ending = asyncio.create_task(desk.service.at_end(subject.task, subject.grip, run_id, None, "requeued"))
+            ending = asyncio.create_task(desk.service.save_at_end(subject.task, subject.grip, run_id, None, "requeued"))
             await entered.wait()
-            desk.service.hasten(run_id)
+            desk.service.skip_wait_for_run(run_id)
             async with asyncio.timeout(60):
                 await ending
             strategy.checkpoint = take
@@ -229,7 +229,7 @@ def test_what_is_due_does_not_spend_a_resume_on_a_checkpoint_that_is_gone(stage:
                 task = tx.tasks.claim(context.host_id, now)
                 assert task is not None
                 assert task.owner is not None
-                grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+                grip = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
                 kept = Checkpoint(
                     task_id=task.id, number=1, repo_id=task.spec.repo_id, workspace_id="ws", ref="refs/checkpoint/x/1",
                     commit="0" * 40, base=None, key="k", files=1, why="a test",
@@ -238,12 +238,12 @@ def test_what_is_due_does_not_spend_a_resume_on_a_checkpoint_that_is_gone(stage:
                 tx.checkpoints.choose(task.id, 1, "ann", now)
                 verdict = Verdict(outcome=Outcome.PAUSED, reason="a test")
                 past = Decision(
-                    action=Action.PAUSE, reason="a test", pause=PauseReason.RATE_LIMIT, resume_after=now.wall - 1
+                    action=PolicyAction.PAUSE, reason="a test", pause=PauseReason.RATE_LIMIT, resume_after=now.wall - 1
                 )
                 tx.tasks.settle(grip, None, verdict, past, None, now)
 
             await context.writer.write(pause)
-            await Resumes(context, Holding(context)).tick()
+            await Resumes(context, HoldUpkeep(context)).tick()
 
     asyncio.run(work())
     task = stage.task(task_id)
@@ -252,7 +252,7 @@ def test_what_is_due_does_not_spend_a_resume_on_a_checkpoint_that_is_gone(stage:
 
 
 @asynccontextmanager
-async def with_checkpoint(stage: Stage) -> AsyncIterator[tuple[Context, Task, Grip, Path]]:
+async def with_checkpoint(stage: Stage) -> AsyncIterator[tuple[Context, Task, Ownership, Path]]:
     """A claimed task with a workspace, of which a checkpoint is kept."""
     stage.add("true")
     with contextlib.ExitStack() as closing:
@@ -260,9 +260,9 @@ async def with_checkpoint(stage: Stage) -> AsyncIterator[tuple[Context, Task, Gr
         task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
         assert task is not None
         assert task.owner is not None
-        grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+        grip = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
         workspace = await ensure_workspace(context, task, grip)
-        await Checkpoints(context).at_end(task, grip, None, None, "a test")
+        await CheckpointService(context).save_at_end(task, grip, None, None, "a test")
         assert await context.writer.write(lambda tx: tx.checkpoints.last(task.id)) is not None
         yield context, task, grip, Path(workspace.path)
 

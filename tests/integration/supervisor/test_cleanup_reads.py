@@ -12,8 +12,8 @@ from holdfast.core.dispatch.pressure import Pressure
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.supervisor.context import Context, SharedState
-from holdfast.supervisor.settings import Settings
-from holdfast.supervisor.workspaces.cleanup import Cleanup
+from holdfast.supervisor.settings import SupervisorSettings
+from holdfast.supervisor.workspaces.cleanup import CleanupService
 
 
 def test_many_are_deleted_with_few_looks() -> None:
@@ -48,7 +48,7 @@ def test_many_are_deleted_with_few_looks() -> None:
         writer=SimpleNamespace(write=write),
         clock=clock.now,
         bell=SimpleNamespace(ring=lambda: None),
-        settings=Settings(agents=1),
+        settings=SupervisorSettings(agents=1),
         ports=SimpleNamespace(
             strategy_of=lambda _spec: SimpleNamespace(delete_trash=delete_trash),
             pressure=lambda: Pressure(memory=None, load=None, stall=None, disk=None),
@@ -56,7 +56,7 @@ def test_many_are_deleted_with_few_looks() -> None:
     )
 
     async def all_of_them() -> None:
-        cleanup = Cleanup(cast(Context, context))
+        cleanup = CleanupService(cast(Context, context))
         await cleanup.tick()
         await cleanup.wait_idle(30)
 

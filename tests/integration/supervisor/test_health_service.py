@@ -23,13 +23,13 @@ from holdfast.core.model import StopWhy, Strategy, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.core.task_settings import HealthRules
 from holdfast.processes.identity import identify
-from holdfast.processes.port import Seen
-from holdfast.store.port.transaction import Grip
-from holdfast.supervisor.health.alerts import NO_FILE, NOT_ALL_FILES
-from holdfast.supervisor.health.monitor import ABSENT, BREATH, SAVE_EVERY, Health
-from holdfast.supervisor.health.run_facts import Watch
-from holdfast.supervisor.ports import Patient
-from holdfast.workspaces.snapshots.change_detection import Change
+from holdfast.processes.port import ViewChanges
+from holdfast.store.port.transaction import Ownership
+from holdfast.supervisor.health.alerts import NO_FILE_CHANGED, NOT_ALL_FILES
+from holdfast.supervisor.health.monitor import OVERSLEPT_BY, READ_ON_AFTER, SAVE_EVERY, HealthService
+from holdfast.supervisor.health.run_facts import RunObservation
+from holdfast.supervisor.ports import WatchedRun
+from holdfast.workspaces.snapshots.change_detection import FoundChange
 
 
 class Ward:
@@ -40,7 +40,7 @@ class Ward:
         base = clock.monotonic()
         self.stops: list[tuple[StopWhy, str]] = []
         self.context = stage.context(closing)
-        self.health = Health(self.context, lambda: base + self.ahead)
+        self.health = HealthService(self.context, lambda: base + self.ahead)
         self.run = Path(stage.home) / "runs" / "run1"
         (self.run / "channel").mkdir(parents=True)
         for name in ("out.log", "err.log"):
@@ -61,7 +61,7 @@ class Ward:
 
         me = identify(os.getpid())
         self.health.began(
-            Patient(
+            WatchedRun(
                 run_id="run1",
                 task_id=self.task_id,
                 rules=rules,
@@ -70,9 +70,9 @@ class Ward:
                 grace=5.0,
                 keeper=me,
                 agent=me,
-                adopted=adopted,
+                is_adopted=adopted,
                 stop=stop,
-                claimed=claimed,
+                has_claimed_result=claimed,
             )
         )
 
@@ -96,7 +96,7 @@ class Ward:
             state=WorkspaceState.INTENDED,
             disposition=None,
         )
-        grip = Grip(task_id=task.id, fence=task.fence, owner=self.context.host_id)
+        grip = Ownership(task_id=task.id, fence=task.fence, owner=self.context.host_id)
         await self.context.writer.write(lambda tx: tx.workspaces.intend(grip, workspace, clock.now()))
 
     async def pass_time(self, seconds: float) -> None:
@@ -150,7 +150,7 @@ def test_a_supervisor_that_stood_still_looks_twice(stage: Stage) -> None:
         made.write("hello\n")
         made.begin(HealthRules(stuck_after=60.0))
         await made.pass_time(50)
-        made.ahead += 3600 + ABSENT
+        made.ahead += 3600 + OVERSLEPT_BY
         made.health._bell.ring()
         await made.settle()
         await made.pass_time(8)
@@ -252,7 +252,7 @@ def test_a_flood_has_one_reader_and_leaves_the_loop_to_others(stage: Stage) -> N
         watch, lags, looks = made.health._watches["run1"], [0.0], [0]
         look = watch.view.look
 
-        def counted(now: float) -> Seen:
+        def counted(now: float) -> ViewChanges:
             looks[0] += 1
             return look(now)
 
@@ -265,7 +265,7 @@ def test_a_flood_has_one_reader_and_leaves_the_loop_to_others(stage: Stage) -> N
             before = clock.monotonic()
             await asyncio.sleep(0.005)
             lags.append(clock.monotonic() - before)
-        assert looks[0] <= (clock.monotonic() - began) / BREATH + 2
+        assert looks[0] <= (clock.monotonic() - began) / READ_ON_AFTER + 2
         assert sorted(lags)[len(lags) // 2] < 0.5  # to read all of it takes longer
 
     play(stage, act)
@@ -295,7 +295,7 @@ def test_files_count_also_for_an_agent_that_never_said_anything_new(stage: Stage
         await made.until(lambda: watch.view.told)
         (told,) = [event for event in stage.told(made.task_id) if event["kind"] == "agent.stuck"]
         assert told["reason"] == "looping"
-        assert told["data"]["evidence"][-1] == (NO_FILE if when == "unchanged" else NOT_ALL_FILES)
+        assert told["data"]["evidence"][-1] == (NO_FILE_CHANGED if when == "unchanged" else NOT_ALL_FILES)
 
     play(stage, act)
 
@@ -325,9 +325,9 @@ def test_nothing_is_told_of_a_run_that_needs_no_verdict_any_more(stage: Stage, h
     async def act(made: Ward) -> None:
         made.begin(HealthRules(), claimed=lambda: how == "claimed")
         watch = made.health._watches["run1"]
-        looked = made.health._change_of_files
+        looked = made.health._find_file_change
 
-        async def meanwhile(asked: Watch) -> Change:
+        async def meanwhile(asked: RunObservation) -> FoundChange:
             change = await looked(asked)
             if how == "ended":
                 (made.run / "exit.json").touch()
@@ -340,8 +340,8 @@ def test_nothing_is_told_of_a_run_that_needs_no_verdict_any_more(stage: Stage, h
             seen.append(change)
             return change
 
-        seen: list[Change] = []
-        made.health._change_of_files = meanwhile  # type: ignore[method-assign, assignment]
+        seen: list[FoundChange] = []
+        made.health._find_file_change = meanwhile  # type: ignore[method-assign, assignment]
         made.write('{"holdfast": "event", "name": "tick"}\n' * 50)
         await made.until(lambda: seen)
         await made.until(lambda: not made.health.tasks)

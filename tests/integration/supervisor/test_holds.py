@@ -14,7 +14,7 @@ from holdfast.core.dispatch.holds import Hold, Scope
 from holdfast.core.health.signs import NearLimit
 from holdfast.core.model import RequestKind
 from holdfast.core.runs.outcome import Outcome
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.core.workflows.workflow import Member, Stage
 from holdfast.store.port.transaction import Transaction
 
@@ -24,10 +24,10 @@ DOWN = Ending(name="down", said=Outcome.OVERLOADED)
 KILLED = Ending(name="killed", signal=9)
 LIMIT = Ending(name="limited", said=Outcome.USAGE_LIMITED, resets_in=60.0)
 
-DEFAULTS = Limits()
+DEFAULTS = RetryLimits()
 
 
-def live(play: Callable[[World], Awaitable[None]], *, limits: Limits = DEFAULTS, agents: int = 4) -> None:
+def live(play: Callable[[World], Awaitable[None]], *, limits: RetryLimits = DEFAULTS, agents: int = 4) -> None:
     async def go() -> None:
         world = World(limits, agents=agents)
         try:
@@ -71,8 +71,8 @@ class TestAnAccountAfterItsReset:
         async def play(world: World) -> None:
             tasks = [world.add(agent_options={"account": "work"}) for _ in range(3)]
             await world.look()
-            assert len(world.living) == 3
-            for run in world.living:
+            assert len(world.unfrozen) == 3
+            for run in world.unfrozen:
                 await world.end(run, LIMIT)
             assert states(world, tasks) == ["paused"] * 3
             for number in (1, 2):
@@ -81,15 +81,15 @@ class TestAnAccountAfterItsReset:
                 assert sorted(states(world, tasks)) == ["paused", "paused", "running"]
                 assert sum(world.row(task)["resume_attempts"] for task in tasks) == number
                 await world.start()  # the supervisor dies with the probe at work, which is adopted
-                assert len(world.living) == 1
+                assert len(world.unfrozen) == 1
                 if number == 1:
-                    await world.end(world.living[0], LIMIT)
+                    await world.end(world.unfrozen[0], LIMIT)
                     assert states(world, tasks) == ["paused"] * 3
                     assert holds(world) == {}, "parked anew: that holds them back now"
             late = world.add(agent_options={"account": "work"}, priority=9)
             await world.look()
             assert world.row(late)["state"] == "queued", "whoever comes waits for the probe too"
-            await world.end(world.living[0], DONE)
+            await world.end(world.unfrozen[0], DONE)
             assert sorted(states(world, [*tasks, late])) == ["completed", "running", "running", "running"]
             assert max(world.row(task)["resume_attempts"] for task in tasks) <= 2
 
@@ -99,7 +99,7 @@ class TestAnAccountAfterItsReset:
         async def play(world: World) -> None:
             tasks = [world.add(agent_options={"account": "work"}) for _ in range(2)]
             await world.look()
-            for run in world.living:
+            for run in world.unfrozen:
                 await world.end(run, LIMIT)
             world.pass_time(61)
             await world.look()
@@ -114,7 +114,7 @@ class TestAnAccountAfterItsReset:
         async def play(world: World) -> None:
             limited = world.add(agent_options={"account": "work"})
             await world.look()
-            await world.end(world.living[0], LIMIT)
+            await world.end(world.unfrozen[0], LIMIT)
             world.write(lambda tx: tx.tasks.cancel_waiting(limited, "ann", "", world.now))
             world.pass_time(61)
             members = tuple(
@@ -137,7 +137,7 @@ class TestAnAccountAfterItsReset:
         async def play(world: World) -> None:
             tasks = [world.add() for _ in range(2)]
             await world.look()
-            for run in world.living:
+            for run in world.unfrozen:
                 await world.end(run, LIMIT)
             world.pass_time(61)
             await world.look()
@@ -145,7 +145,7 @@ class TestAnAccountAfterItsReset:
             await world.look()
             assert sorted(states(world, tasks)) == ["paused", "running"]
             assert world.row(free)["state"] == "running"
-            under = world.write(lambda tx: [tx.runs.under(run) for run in world.living])
+            under = world.write(lambda tx: [tx.runs.account_of_run(run) for run in world.unfrozen])
             assert sorted(under) == [("played", "default"), ("played", "work")]
 
         live(play)
@@ -161,30 +161,30 @@ class TestAProvider:
                 world.add(provider="acme")
             other = world.add(provider="other")
             await world.look()
-            while concerned := [run for run in world.living if task_of(world, run) != other]:
+            while concerned := [run for run in world.unfrozen if task_of(world, run) != other]:
                 await world.end(concerned[0], DOWN)
             assert states(world, [other]) == ["running"], "another provider is not concerned"
-            await world.end(world.living[0], DONE)
+            await world.end(world.unfrozen[0], DONE)
             for round_ in range(1, 4):
                 assert holds(world)["provider:acme"].rounds == round_
                 world.pass_time(5)
                 await world.look()
-                assert world.living == [], "its time has not come"
+                assert world.unfrozen == [], "its time has not come"
                 until = holds(world)["provider:acme"].until
                 assert until is not None
                 world.pass_time(until - world.now.wall + 0.1)
                 world.set_clock(jump if round_ == 1 else 0.0)
                 await world.look()
-                assert len(world.living) == 1
+                assert len(world.unfrozen) == 1
                 await world.start()
-                assert len(world.living) == 1
-                await world.end(world.living[0], DOWN)
+                assert len(world.unfrozen) == 1
+                await world.end(world.unfrozen[0], DOWN)
             first, second, third = [event["task"] for event in kinds(world, "dispatch.probing")]
             assert first != second != third, "they take turns"
             world.pass_time(400)
             await world.look()
-            await world.end(world.living[0], DONE)
-            assert len(world.living) == 4, "the others follow"
+            await world.end(world.unfrozen[0], DONE)
+            assert len(world.unfrozen) == 4, "the others follow"
             assert holds(world) == {}
             assert kinds(world, "task.failed") == []
 
@@ -195,14 +195,14 @@ class TestAProvider:
             tasks = [world.add(provider="acme") for _ in range(6)]
             needing = world.add(provider="acme", needs=(tasks[0],))
             await world.look()
-            for run in list(world.living):
+            for run in list(world.unfrozen):
                 await world.end(run, DOWN)
             for _ in range(300):
-                if "queued" not in states(world, tasks) and not world.living:
+                if "queued" not in states(world, tasks) and not world.unfrozen:
                     break
                 world.pass_time(300)
                 await world.look()
-                for run in world.living:
+                for run in world.unfrozen:
                     await world.end(run, DOWN)
             assert states(world, tasks) == ["paused"] * 6
             assert {world.row(task)["pause_reason"] for task in tasks} == {"outage"}
@@ -213,40 +213,40 @@ class TestAProvider:
             assert (released, sorted(resumed)) == (["provider:acme"], sorted(tasks))
             assert alerts(world) == []
             await world.look()
-            assert len(world.living) == 4
+            assert len(world.unfrozen) == 4
 
-        live(play, limits=Limits(outage=2 * 3600.0))
+        live(play, limits=RetryLimits(outage=2 * 3600.0))
 
     def test_a_probe_that_outlasts_the_budget_raises_the_providers_alert(self) -> None:
         async def play(world: World) -> None:
             task = world.add(provider="acme")
             await world.look()
             for _ in range(2):
-                await world.end(world.living[0], DOWN)
+                await world.end(world.unfrozen[0], DOWN)
                 world.pass_time(60)
                 await world.look()
-            assert holds(world)["provider:acme"].is_probed()
+            assert holds(world)["provider:acme"].has_running_probe()
             world.pass_time(3 * 3600)
             await world.look()
             assert world.row(task)["state"] == "running", "nobody is given up while somebody tries"
-            await world.end(world.living[0], DOWN)
+            await world.end(world.unfrozen[0], DOWN)
             assert world.row(task)["pause_reason"] == "outage"
             assert alerts(world) == ["provider:acme"]
 
-        live(play, limits=Limits(outage=2 * 3600.0))
+        live(play, limits=RetryLimits(outage=2 * 3600.0))
 
     def test_a_task_that_always_breaks_it_does_not_hold_up_the_others(self) -> None:
         async def play(world: World) -> None:
             poison = world.add(provider="acme", priority=9)
             await world.look()
             for _ in range(2):
-                await world.end(world.living[0], DOWN)
+                await world.end(world.unfrozen[0], DOWN)
                 world.pass_time(40)
                 await world.look()
             assert holds(world)["provider:acme"].is_held
             good = [world.add(provider="acme") for _ in range(3)]
             while world.row(good[0])["state"] == "queued":
-                for run in world.living:
+                for run in world.unfrozen:
                     await world.end(run, DOWN if task_of(world, run) == poison else DONE)
                 world.pass_time(10)
                 await world.look()
@@ -261,10 +261,10 @@ class TestNearALimit:
             first = world.add(agent_options={"account": "work"})
             await world.look()
             assert world.supervisor is not None
-            (run,) = world.living
+            (run,) = world.unfrozen
             for used in (0.9, 0.93):
                 warning = NearLimit(used=used, scope="five_hour", reset=world.now.wall + 600)
-                world.supervisor._resumes._holding.warned(run, warning)
+                world.supervisor._resumes._holding.note_near_limit(run, warning)
                 await world.look()
             assert len(kinds(world, "dispatch.held")) == 1, "once per episode"
             world.pass_time(1)
@@ -289,15 +289,15 @@ class TestNearALimit:
             for account in ("work", "home"):
                 world.add(agent_options={"account": account})
             await world.look()
-            first, second = world.living
+            first, second = world.unfrozen
             assert world.supervisor is not None
             holding = world.supervisor._resumes._holding
             warning = NearLimit(used=0.9, scope="five_hour", reset=world.now.wall + 600)
-            holding.warned(first, warning)
+            holding.note_near_limit(first, warning)
 
             def look(tx: Transaction) -> None:
                 holding.look(tx)
-                holding.warned(second, warning)
+                holding.note_near_limit(second, warning)
 
             world.write(look)
             holding.written()
@@ -318,7 +318,7 @@ class TestMassDeath:
         async def play(world: World) -> None:
             tasks = [world.add() for _ in range(8)]
             await world.look()
-            victims = world.living[:6]
+            victims = world.unfrozen[:6]
             world.processes.runs[victims[0]].end(KILLED, world.now.wall)
             while not kinds(world, "run.ended"):  # noqa: ASYNC110 - a fact in the store
                 await asyncio.sleep(0.01)
@@ -333,27 +333,27 @@ class TestMassDeath:
             await world.start()
             world.pass_time(200)
             await world.look()
-            assert len(world.living) == 2, "held, also by the next supervisor"
+            assert len(world.unfrozen) == 2, "held, also by the next supervisor"
             world.pass_time(200)
             await world.look()
-            assert len(world.living) == 3, "one goes first"
-            probe = world.living[-1]
+            assert len(world.unfrozen) == 3, "one goes first"
+            probe = world.unfrozen[-1]
             await world.end(probe, KILLED)
             died = task_of(world, probe)
             if crashes == 3:
                 assert spends(world, died) == ["crash", "runs"], "its own death is an ordinary crash: this ends"
             world.pass_time(500)
             await world.look()
-            assert len(world.living) == 2
+            assert len(world.unfrozen) == 2
             world.pass_time(500)
             await world.look()
-            assert len(world.living) == 3
-            await world.end(world.living[-1], DONE)
-            assert len(world.living) == (7 if crashes == 3 else 6), "all follow"
+            assert len(world.unfrozen) == 3
+            await world.end(world.unfrozen[-1], DONE)
+            assert len(world.unfrozen) == (7 if crashes == 3 else 6), "all follow"
             assert alerts(world) == ([] if crashes == 3 else [f"crash:task:{died}"])
             assert not holds(world)["fleet:all"].is_held, "remembered, but nothing waits for it"
 
-        live(play, agents=8, limits=Limits(crash=crashes))
+        live(play, agents=8, limits=RetryLimits(crash=crashes))
 
     def test_members_that_died_with_many_others_fail_nothing(self) -> None:
         """R-CRASH-07: a swarm of which all members died is one of those tasks, not one that failed; they go again."""
@@ -364,10 +364,10 @@ class TestMassDeath:
             swarm = world.add(stages=(stage,), workflow="swarm")
             tasks = [swarm, *(world.add() for _ in range(5))]
             await world.look()
-            assert len(world.living) == 8
+            assert len(world.unfrozen) == 8
             mine = [row["id"] for row in world.store.view("runs", id=swarm)]
             await world.end(mine[0], DONE)
-            for run in [*mine[1:], *world.living]:
+            for run in [*mine[1:], *world.unfrozen]:
                 if world.processes.runs[run].lives:
                     world.processes.runs[run].end(KILLED, world.now.wall)
             await world.look()
@@ -377,7 +377,7 @@ class TestMassDeath:
             await world.look()
             names = [row["member"] for row in world.store.view("runs", id=swarm)]
             assert sorted(names) == ["one", "three", "three", "two", "two"]
-            for run in world.living:
+            for run in world.unfrozen:
                 await world.end(run, DONE)
             assert states(world, tasks) == ["completed"] * 6
 
@@ -409,7 +409,7 @@ class TestMassDeath:
             members = tuple(Member(name=f"m{number}", agent="played") for number in range(6))
             swarm = world.add(stages=(Stage(name="swarm", agent="played", members=members),), workflow="swarm")
             await world.look()
-            for run in world.living:
+            for run in world.unfrozen:
                 world.processes.runs[run].end(KILLED, world.now.wall)
             await world.look()
             assert states(world, [swarm]) == ["failed"]
@@ -421,7 +421,7 @@ class TestMassDeath:
         async def play(world: World) -> None:
             tasks = [world.add() for _ in range(8)]
             await world.look()
-            for number, run in enumerate(world.living[:5], start=1):
+            for number, run in enumerate(world.unfrozen[:5], start=1):
                 await world.end(run, KILLED)
                 world.pass_time(5)
                 paid = [spends(world, task) for task in tasks]
@@ -429,7 +429,7 @@ class TestMassDeath:
             released, _ = release(world.home, None)
             assert released == ["fleet:all"]
             await world.look()
-            assert len(world.living) == 8
+            assert len(world.unfrozen) == 8
             assert alerts(world) == []
 
         live(play, agents=8)
@@ -439,7 +439,7 @@ class TestMassDeath:
             for _ in range(8):
                 world.add()
             await world.look()
-            for run in world.living[:6]:
+            for run in world.unfrozen[:6]:
                 await world.end(run, KILLED)
                 world.pass_time(8)
             assert holds(world) == {}

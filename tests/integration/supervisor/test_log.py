@@ -14,7 +14,7 @@ from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor import log
-from holdfast.supervisor.context import Bell
+from holdfast.supervisor.context import WakeUp
 
 
 def _happen(words: str, tx: Transaction) -> None:
@@ -29,9 +29,9 @@ def test_an_event_is_told_when_the_writer_has_committed_it(
     store = SqliteStore(str(tmp_path))
 
     async def scene() -> str:
-        news = Bell()
+        news = WakeUp()
         writer = GroupWriter(str(tmp_path), on_batch=news.ring)
-        telling = asyncio.create_task(log.Narrator(store, news).run())
+        telling = asyncio.create_task(log.EventLogWriter(store, news).run())
         said = ""
         try:
             for words in ("The first thing happened.", "The second thing happened."):

@@ -21,13 +21,13 @@ from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotOwner
 from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.workflows import parallel_stage
-from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft, WorkflowDraft
 from holdfast.rehearsal.scenario import check
-from holdfast.store.port.transaction import Grip, Host, Role
+from holdfast.store.port.transaction import Host, Ownership, RunRole
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.dispatch.slots import Places
+from holdfast.supervisor.dispatch.slots import Slots
 from holdfast.supervisor.runs.attempt import Attempt
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
@@ -50,9 +50,11 @@ def shell(script: str) -> AgentChoice:
     return AgentChoice(command=("sh", "-c", script))
 
 
-def mixed(timeout: float = 60.0, least: int = 1, **members: AgentChoice) -> Draft:
+def mixed(timeout: float = 60.0, least: int = 1, **members: AgentChoice) -> WorkflowDraft:
     drafts = tuple(MemberDraft(name=name, chosen=chosen) for name, chosen in members.items())
-    return Draft(name="mixed", stages=(StageDraft(name="review", members=drafts, timeout=timeout, least=least),))
+    return WorkflowDraft(
+        name="mixed", stages=(StageDraft(name="review", members=drafts, timeout=timeout, least=least),)
+    )
 
 
 def test_at_the_deadline_what_is_left_is_killed_and_what_it_said_is_kept(
@@ -246,20 +248,20 @@ def test_a_cancelled_member_with_a_tree_of_its_own_leaves_nothing(stage: Stage) 
 
 def test_places_are_never_more_than_there_are() -> None:
     """Groups take what is free, go before claims, and take nothing while a claim is under way."""
-    places, rung = Places(), []
+    places, rung = Slots(), []
     places.room = lambda: 2
     assert [places.take(), places.take(), places.take()] == [True, True, False]
-    places.want(1)
-    assert places.for_groups == 3
-    with places.watched(lambda: rung.append(1)):
+    places.change_wanted(1)
+    assert places.reserved_for_members == 3
+    with places.notify_on_change(lambda: rung.append(1)):
         places.give_back()
-        with places.claiming():
+        with places.block_during_claim():
             assert not places.take()
     assert len(rung) == 2
     assert places.take()
-    places.want(-1)
+    places.change_wanted(-1)
     places.give_back(2)
-    assert places.for_groups == 0
+    assert places.reserved_for_members == 0
 
 
 def test_the_store_settles_a_member_once_and_only_under_its_fence(stage: Stage) -> None:
@@ -267,16 +269,16 @@ def test_the_store_settles_a_member_once_and_only_under_its_fence(stage: Stage) 
     task_id = queue_swarm(stage.fleet, draft({"one": "true", "two": "true"}))
     store, now = SqliteStore(stage.home), clock.now()
     host = Host(id="host", boot_id=now.boot_id, pid=1, start_ticks=1, version="test", agents=1)
-    done, over = Verdict(outcome=Outcome.COMPLETED, reason="ok"), Decision(action=Action.COMPLETE, reason="ok")
+    done, over = Verdict(outcome=Outcome.COMPLETED, reason="ok"), Decision(action=PolicyAction.COMPLETE, reason="ok")
     try:
         store.write(lambda tx: tx.hosts.open(host, 30.0, now))
         task = store.write(lambda tx: tx.tasks.claim("host", now))
         assert task is not None
-        grip = Grip(task_id=task_id, fence=task.fence, owner="host")
+        grip = Ownership(task_id=task_id, fence=task.fence, owner="host")
         for run_id, name in (("r1", "one"), ("r2", "two")):
-            store.write(lambda tx, run=run_id, name=name: tx.runs.intend(grip, run, now, role=Role(member=name)))  # type: ignore[misc]
+            store.write(lambda tx, run=run_id, name=name: tx.runs.intend(grip, run, now, role=RunRole(member=name)))  # type: ignore[misc]
         with pytest.raises(Conflict):
-            store.write(lambda tx: tx.runs.intend(grip, "r3", now, role=Role(member="one")))
+            store.write(lambda tx: tx.runs.intend(grip, "r3", now, role=RunRole(member="one")))
         store.write(lambda tx: tx.runs.ended(grip, "r1", done, now))
         with pytest.raises(NotOwner):
             store.write(lambda tx: tx.tasks.settle_member(replace(grip, fence=9), "r1", done, over, now))

@@ -15,9 +15,9 @@ from tests.swarm import draft, queue_swarm, results
 
 from holdfast.api.queries import Queries
 from holdfast.base import clock
-from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft, WorkflowDraft
 from holdfast.core.workflows.workflow import OnFailure
-from holdfast.processes.launcher import KeptRun
+from holdfast.processes.launcher import KeeperRun
 from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.runs.run import RunDriver
 
@@ -79,7 +79,7 @@ def test_who_comes_back_to_a_stage_begins_at_what_the_task_has_committed_since(s
         on_failure=OnFailure.BACK,
         back_to="build",
     )
-    task_id = queue_swarm(stage.fleet, Draft(name="turns", stages=(build, review, rule)))
+    task_id = queue_swarm(stage.fleet, WorkflowDraft(name="turns", stages=(build, review, rule)))
     for _ in range(6):
         asyncio.run(stage.drive([]))
     assert stage.task(task_id)["state"] == "completed", stage.task(task_id)["reason"]
@@ -145,18 +145,18 @@ def test_keepers_are_told_of_life_while_their_group_rests_after_trouble(
     beaten: set[str] = set()
 
     async def fails(driver: RunDriver, _run: object) -> None:
-        if len(attempts[0].runs) == 2 and all(one.listener is not None for one in attempts[0].runs):
+        if len(attempts[0].runs) == 2 and all(one.report_reader is not None for one in attempts[0].runs):
             raise OSError(28, "no space left")
 
-    def told(run: KeptRun, _incarnation: str) -> None:
+    def told(run: KeeperRun, _incarnation: str) -> None:
         beaten.add(os.path.basename(run._directory.path))
 
     with monkeypatch.context() as broken:
-        broken.setattr(RunDriver, "_be_watched", fails)
+        broken.setattr(RunDriver, "_start_watching", fails)
         with pytest.raises(OSError, match="no space left"):
             asyncio.run(stage.drive(attempts))
     with monkeypatch.context() as listening:
-        listening.setattr(KeptRun, "beat", told)
+        listening.setattr(KeeperRun, "beat", told)
         attempts[0].beat()
     assert beaten == {str(run["id"]) for run in stage.task(task_id)["runs"]}
     stage.go.touch()

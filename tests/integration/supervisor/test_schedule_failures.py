@@ -29,7 +29,7 @@ from holdfast.core.schedules import due
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host
-from holdfast.supervisor.ports import Timetable
+from holdfast.supervisor.ports import ReadSchedules
 from holdfast.supervisor.services import schedules
 
 __all__ = ["at_once"]
@@ -69,7 +69,7 @@ class TestNoOtherWorkIsHeldUp:
         then fires when it is prepared, though more has come meanwhile."""
 
         async def play(world: Clockwork) -> None:
-            monkeypatch.setattr(schedules, "HASTE", 0.0)
+            monkeypatch.setattr(schedules, "PREPARE_WAIT", 0.0)
             answers, prepare = asyncio.Event(), world.board.resolve_task
 
             async def resolve_task(schedule: Schedule, fire_time: float, by: str) -> Any:
@@ -124,8 +124,8 @@ class TestNoOtherWorkIsHeldUp:
 
             return count
 
-        monkeypatch.setattr(due, "first_from", counting(occurrences.first_from))
-        monkeypatch.setattr(due, "last_until", counting(occurrences.last_until))
+        monkeypatch.setattr(due, "first_occurrence", counting(occurrences.first_occurrence))
+        monkeypatch.setattr(due, "last_occurrence", counting(occurrences.last_occurrence))
 
         async def play(world: Clockwork) -> None:
             await world.at(hour(1))
@@ -175,10 +175,10 @@ class TestWhoFires:
 
         async def play(world: Clockwork) -> None:
             await world.at(hour(1))
-            [first] = world.living
+            [first] = world.unfrozen
             by_hand(world)
             await world.look()
-            [second] = set(world.living) - {first}
+            [second] = set(world.unfrozen) - {first}
             await world.end(second, DONE)
             await world.at(hour(2))
             assert world.fires[0] == hour(1)
@@ -265,8 +265,8 @@ class TestNothingIsLost:
         async def play(world: Clockwork) -> None:
             known = world.board.read
 
-            def absent(_repos: list[Repo]) -> Timetable:
-                return Timetable(schedules={}, absent=["/config.toml"])
+            def absent(_repos: list[Repo]) -> ReadSchedules:
+                return ReadSchedules(schedules={}, absent=["/config.toml"])
 
             world.board.read = absent  # type: ignore[method-assign,assignment]
             world.board.refuses = "There is no directory /repo."
@@ -307,7 +307,7 @@ def test_policies_together_neither_loop_nor_grow(overlap: Overlap) -> None:
             await world.look()
             left = await world.supervisor._scheduling.next_wake()
             assert 0.01 < left < math.inf, "nothing is left to do at this moment"
-        assert len(world.living) == 1
+        assert len(world.unfrozen) == 1
         assert len(set(world.fires)) == len(world.fires)
 
     live(play, a(EVERY_SECOND, overlap=overlap, misfire=Misfire.ALL, most=3))

@@ -39,9 +39,9 @@ from holdfast.core.states import TaskState
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host, Operation, T
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.context import Bell, Context
+from holdfast.supervisor.context import Context, WakeUp
 from holdfast.supervisor.services import reload
-from holdfast.supervisor.services.schedules import Scheduling
+from holdfast.supervisor.services.schedules import ScheduleService
 
 WALKS = int(os.environ.get("HOLDFAST_TEST_SCHEDULES", amount(6, in_all=40)))
 STEPS = 50
@@ -276,24 +276,24 @@ class Walk(RuleBasedStateMachine):
         host = Host(id="host", boot_id="boot", pid=1, start_ticks=1, version="0", agents=1)
         self.stores[0].write(lambda tx: tx.hosts.open(host, 30.0, self.now))
         self.board = Board(repo, lambda: self.now)
-        self.hosts: list[Scheduling] = []
+        self.hosts: list[ScheduleService] = []
         self.seen = 0
-        self.steps = self.looks = self.skips = 0
+        self.steps = self.reads_ready_issues = self.skips = 0
         self.fires: list[float] = []
         self.of_task: dict[str, float] = {}
         self.start()
 
     def start(self) -> None:
         self.hosts = [
-            Scheduling(
+            ScheduleService(
                 cast(
                     "Context",
                     SimpleNamespace(
                         host_id="host",
-                        ports=SimpleNamespace(timetables=self.board),
+                        ports=SimpleNamespace(schedule_files=self.board),
                         writer=StoreWriter(store),
                         clock=lambda: self.now,
-                        bell=Bell(),
+                        bell=WakeUp(),
                     ),
                 )
             )
@@ -301,7 +301,7 @@ class Walk(RuleBasedStateMachine):
         ]
 
     def teardown(self) -> None:
-        TALLY.update(walks=1, steps=self.steps, looks=self.looks, fires=len(self.fires), skips=self.skips)
+        TALLY.update(walks=1, steps=self.steps, looks=self.reads_ready_issues, fires=len(self.fires), skips=self.skips)
         reload.SETTLE = self.settle
         self.runner.close()
         for store in self.stores:
@@ -325,7 +325,7 @@ class Walk(RuleBasedStateMachine):
     def look(self, host: int = 0) -> None:
         for _ in range(3):
             self.run(self.hosts[host].tick())
-        self.looks += 1
+        self.reads_ready_issues += 1
         self.model.look(self.now.wall, refused=self.board.refuses is not None)
         self.compare()
 
@@ -437,7 +437,7 @@ class Walk(RuleBasedStateMachine):
             self.end_last_task()
         self.set_clock(self.now.wall + seconds, passed=seconds)
 
-        async def late(host: Scheduling, turns: int) -> None:
+        async def late(host: ScheduleService, turns: int) -> None:
             for _ in range(turns):
                 await asyncio.sleep(0)
             await host.tick()
@@ -520,7 +520,7 @@ class Walk(RuleBasedStateMachine):
     @rule(keep=st.integers(0, 3))
     def old_occurrences_are_forgotten(self, keep: int) -> None:
         key = self.model.schedule.key
-        self.stores[0].write(lambda tx: tx.schedules.prune(key, keep))
+        self.stores[0].write(lambda tx: tx.schedules.merge_old_occurrences(key, keep))
         # rows of fires by hand count among those that are kept; so look at what is left
         left = {float(moment) for moment in self.rows_left()}
         self.model.old |= self.model.decided - left

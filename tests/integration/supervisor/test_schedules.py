@@ -15,7 +15,7 @@ from tests.integration.supervisor.timetable import Board
 
 from holdfast.core.model import Event
 from holdfast.core.runs.outcome import Outcome
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 from holdfast.store.sqlite.engine import copies
 from holdfast.supervisor.services import reload
@@ -38,8 +38,8 @@ class Clockwork(World):
     """A world whose supervisors go by a board."""
 
     def __init__(self, agents: int = 4) -> None:
-        super().__init__(Limits(), agents=agents)
-        self.board = self.timetables = Board(self.repo, lambda: self.now)
+        super().__init__(RetryLimits(), agents=agents)
+        self.board = self.schedule_files = Board(self.repo, lambda: self.now)
 
     def wall(self) -> float:
         return self.now.wall
@@ -81,7 +81,7 @@ class Clockwork(World):
         return record  # type: ignore[no-any-return]  # what a write returns
 
     async def end_all(self) -> None:
-        for run in self.living:
+        for run in self.unfrozen:
             await self.end(run, DONE)
 
 
@@ -195,7 +195,7 @@ class TestTheLastOneHasNotEnded:
                 await world.at(hour(number))
             await world.down_for(60)
             assert world.fires == [hour(1)]
-            await world.end(world.living[0], Ending(name="fails", said=Outcome.FAILED))
+            await world.end(world.unfrozen[0], Ending(name="fails", said=Outcome.FAILED))
             waited = [2, 3] if misfire is Misfire.ALL else [3]
             assert world.fires[1:] == [hour(waited[0])]
             assert world.told("schedule.skipped") == []
@@ -210,7 +210,7 @@ class TestTheLastOneHasNotEnded:
 
         async def play(world: Clockwork) -> None:
             await world.at(hour(1))
-            [first] = world.living
+            [first] = world.unfrozen
             world.pass_time(hour(2) - world.wall())
             assert world.supervisor is not None
             await world.supervisor._scheduling.tick()
@@ -219,7 +219,7 @@ class TestTheLastOneHasNotEnded:
             assert len(world.write(lambda tx: tx.requests.pending())) == 1, "asked once"
             await world.look()
             assert world.states == ["cancelled", "running"]
-            assert first not in world.living
+            assert first not in world.unfrozen
             assert world.fires == [hour(1), hour(2)]
 
         live(play, a(HOURLY, overlap=Overlap.REPLACE))
@@ -232,7 +232,7 @@ class TestTheLastOneHasNotEnded:
             await world.at(hour(1) + 1)
             assert world.states == ["queued"]
             await world.at(hour(1) + 100)
-            await world.end(world.living[0], DONE)
+            await world.end(world.unfrozen[0], DONE)
             assert world.states == ["running"]
             await world.end_all()
             await world.down_for(60)
@@ -380,8 +380,10 @@ class TestTrouble:
             assert world.fires == [hour(1)]
             await world._leave()
             world.pass_time(60)
-            copies.raise_marks(copy, copies.marks_of(world.home), Event(kind="store.restored", message=""), world.now)
-            copies.switch_content(world.home, copy)
+            copies.raise_numbers(
+                copy, copies.highest_numbers_of(world.home), Event(kind="store.restored", message=""), world.now
+            )
+            copies.replace_content(world.home, copy)
             await world.start()
             assert world.fires == []
             await world.at(hour(2))

@@ -11,19 +11,19 @@ from tests.integration.supervisor.played import PlayedWatch, World
 from tests.integration.supervisor.test_holds import DONE, KILLED, YEARS, alerts, holds, live, states, task_of
 
 from holdfast.api.fleet.dispatch import release
-from holdfast.core.dispatch.spending_caps import Cap, Caps, LabelCap, Used
+from holdfast.core.dispatch.spending_caps import LabelCap, SharedCaps, SpendingCap, UsedSpending
 from holdfast.core.dispatch.terms import Lane
-from holdfast.core.dispatch.workers import Staff, Worker
+from holdfast.core.dispatch.workers import Worker, WorkerList
 from holdfast.core.model import RequestKind
-from holdfast.core.runs.retry_budgets import Limits
-from holdfast.supervisor.dispatch.mass_death import fails_in
+from holdfast.core.runs.retry_budgets import RetryLimits
+from holdfast.supervisor.dispatch.mass_death import seconds_until_failure_decided
 
 
 def unfinished(world: World) -> int:
     """What keeps `--idle-exit` here."""
-    from holdfast.supervisor.dispatch.terms import for_operators
+    from holdfast.supervisor.dispatch.terms import find_operator_blocks
 
-    return int(world.write(lambda tx: tx.tasks.unfinished_count(for_operators(world.context, tx))))
+    return int(world.write(lambda tx: tx.tasks.unfinished_count(find_operator_blocks(world.context, tx))))
 
 
 def ask_to_pause(world: World, task: str, seconds: float) -> None:
@@ -38,7 +38,7 @@ def test_a_pause_that_is_shorter_than_the_grace_of_its_agent_ends(restarted: boo
     async def play(world: World) -> None:
         task = world.add()
         await world.look()
-        [run] = world.living
+        [run] = world.unfrozen
         world.processes.runs[run].stop = lambda *, fast: None  # type: ignore[method-assign]  # it takes its time
         ask_to_pause(world, task, 2.0)
         await world.look()
@@ -62,7 +62,7 @@ def test_a_cancel_that_comes_too_late_for_the_run_leaves_subtasks_alone_all_the_
         parent = world.add()
         await world.look()
         child = world.add(parent_id=parent)
-        [run] = world.living
+        [run] = world.unfrozen
         await world.end(run, KILLED)
         assert states(world, [parent]) == ["queued"]
         data = {"assume_dead": False, "subtasks": False}
@@ -80,17 +80,17 @@ def test_a_death_before_a_reboot_is_not_waited_with_though_the_clock_was_set_bac
         for _ in range(8):
             world.add()
         await world.look()
-        victim = world.living[0]
+        victim = world.unfrozen[0]
         task = world.write(lambda tx: tx.tasks.get(task_of(world, victim)))
         world.processes.runs[victim].end(KILLED, world.now.wall)
         while not world.write(lambda tx: tx.holds.death(victim)):  # noqa: ASYNC110 - a fact in the store
             await asyncio.sleep(0.01)
-        assert world.write(lambda tx: fails_in(world.context, tx, task, victim)) == 30.0
+        assert world.write(lambda tx: seconds_until_failure_decided(world.context, tx, task, victim)) == 30.0
         world.set_clock(-YEARS)
         world.now = replace(world.now, boot_id="another")
-        assert world.write(lambda tx: fails_in(world.context, tx, task, victim)) == 0.0
+        assert world.write(lambda tx: seconds_until_failure_decided(world.context, tx, task, victim)) == 0.0
 
-    live(play, agents=8, limits=Limits(crash=1))
+    live(play, agents=8, limits=RetryLimits(crash=1))
 
 
 def test_a_probe_that_is_paused_says_nothing_about_a_mass_death() -> None:
@@ -100,18 +100,18 @@ def test_a_probe_that_is_paused_says_nothing_about_a_mass_death() -> None:
         for _ in range(6):
             world.add()
         await world.look()
-        for run in world.living:
+        for run in world.unfrozen:
             world.processes.runs[run].end(KILLED, world.now.wall)
         await world.look()
         world.pass_time(400)
         await world.look()
-        assert len(world.living) == 1
+        assert len(world.unfrozen) == 1
         probe = holds(world)["fleet:all"].probe
         assert probe is not None
         ask_to_pause(world, probe.task_id, 3600.0)
         await world.look()
         assert states(world, [probe.task_id]) == ["paused"]
-        assert len(world.living) == 1, "another one goes first"
+        assert len(world.unfrozen) == 1, "another one goes first"
 
     live(play, agents=6)
 
@@ -125,21 +125,21 @@ def test_a_third_mass_death_keeps_no_supervisor() -> None:
             world.add()
         await world.look()
         for storm in range(3):
-            for run in world.living:
+            for run in world.unfrozen:
                 world.processes.runs[run].end(KILLED, world.now.wall)
             await world.look()
-            assert world.living == []
+            assert world.unfrozen == []
             assert unfinished(world) == (6 if storm < 2 else 0)
             if storm < 2:
                 world.pass_time(4000)
                 await world.look()
                 world.pass_time(61)
                 await world.look()
-                assert len(world.living) == 6
+                assert len(world.unfrozen) == 6
         release(world.home, None)
         await world.look()
-        assert len(world.living) == 6
-        for run in world.living:
+        assert len(world.unfrozen) == 6
+        for run in world.unfrozen:
             await world.end(run, DONE)
         assert unfinished(world) == 0
 
@@ -148,10 +148,10 @@ def test_a_third_mass_death_keeps_no_supervisor() -> None:
 
 def test_a_spent_label_keeps_no_supervisor_nor_does_what_needs_its_task() -> None:
     async def play(world: World) -> None:
-        cap = Caps(labels={"team=web": LabelCap(total=Cap(tokens=1))})
+        cap = SharedCaps(labels={"team=web": LabelCap(total=SpendingCap(tokens=1))})
         world.context.limits = replace(world.limits, caps=cap)
         one = world.add(labels={"team": "web"})
-        world.write(lambda tx: tx.spending.begin(cap.all()[0], Used(tokens=5), None, world.now))
+        world.write(lambda tx: tx.spending.begin(cap.all()[0], UsedSpending(tokens=5), None, world.now))
         two = world.add(needs=(one,))
         other = world.add()
         assert unfinished(world) == 1
@@ -167,8 +167,8 @@ def test_a_spent_label_keeps_no_supervisor_nor_does_what_needs_its_task() -> Non
 
 def test_without_anonymous_agents_a_stopped_worker_keeps_no_supervisor() -> None:
     async def go() -> None:
-        staff = Staff(workers=(Worker(lane=Lane(name="web", labels={"team": "web"}), restart=True),))
-        world = World(Limits(), agents=0, staff=staff)
+        staff = WorkerList(workers=(Worker(lane=Lane(name="web", labels={"team": "web"}), restart=True),))
+        world = World(RetryLimits(), agents=0, staff=staff)
         try:
             await world.start()
             world.write(lambda tx: tx.workers.stop("web", "ann", world.now))
@@ -190,7 +190,7 @@ def test_a_wait_from_the_future_stays_over_whatever_is_done_with_the_task() -> N
         kept, paused, limited = (world.add(not_before=world.now.wall + 3600) for _ in range(3))
         world.write(lambda tx: tx.tasks.pause_waiting(limited, "ann", "", world.now.wall + 3600, world.now))
         world.set_clock(-YEARS)
-        world.write(lambda tx: [tx.keeps.keep(task, 3600.0, "ann", world.now) for task in (kept, limited)])
+        world.write(lambda tx: [tx.preserved.keep(task, 3600.0, "ann", world.now) for task in (kept, limited)])
         world.write(lambda tx: tx.tasks.pause_waiting(paused, "ann", "", None, world.now))
         world.write(lambda tx: tx.tasks.resume(paused, "ann", world.now))
         await world.look()

@@ -10,7 +10,7 @@ from tests.integration.supervisor.played import PATIENCE, Ending, PlayedGates, W
 from holdfast.core.dispatch.holds import Hold, Scope
 from holdfast.core.model import StopWhy
 from holdfast.core.runs.outcome import Outcome
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.core.workflows.result import GateResult
 from holdfast.core.workflows.workflow import Stage
 
@@ -33,19 +33,19 @@ def test_a_gate_that_is_asked_again_is_no_probe_of_its_provider() -> None:
     the place of the one that goes first is free."""
 
     async def play() -> None:
-        world = World(Limits())
+        world = World(RetryLimits())
         try:
             world.gates = held = HeldGate()
             stage = Stage(name="one", agent="played", provider="acme", gate="check")
             task = world.add(stages=(stage,), workflow="played", provider="acme")
             await world.start()
             assert world.supervisor is not None
-            [run] = world.living
+            [run] = world.unfrozen
             world.processes.runs[run].end(Ending(name="done", said=Outcome.COMPLETED), world.now.wall)
             async with asyncio.timeout(PATIENCE):
                 await held.asked.wait()
             attempts = world.supervisor._attempts
-            [attempt] = attempts.living
+            [attempt] = attempts.unfrozen
             await attempt.stop(StopWhy.WORKER, fast=False, reason="a test")
             async with asyncio.timeout(PATIENCE):
                 await attempts.wait_all()
@@ -54,7 +54,7 @@ def test_a_gate_that_is_asked_again_is_no_probe_of_its_provider() -> None:
             hold = Hold(scope=Scope.PROVIDER, name="acme", since=now, until=now.wall, decided=now.wall,
                         reason="it does not answer", failures=2, rounds=1)  # fmt: skip
             world.write(lambda tx: tx.holds.keep(hold, now))
-            world.context.ports = replace(world.context.ports, furnishing=PlayedGates())  # type: ignore[arg-type]
+            world.context.ports = replace(world.context.ports, workspace_setup=PlayedGates())  # type: ignore[arg-type]
             await world.look()
             assert world.row(task)["state"] == "completed"
             [still] = world.write(lambda tx: tx.holds.all())

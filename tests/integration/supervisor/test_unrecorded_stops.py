@@ -11,10 +11,10 @@ import pytest
 from holdfast.base.errors import Unavailable
 from holdfast.core.health.diagnosis import STOP_WHY
 from holdfast.core.model import StopWhy, TaskSpec
-from holdfast.store.port.values import Grip
-from holdfast.store.sqlite.rows import added_task
+from holdfast.store.port.values import Ownership
+from holdfast.store.sqlite.rows import new_task
 from holdfast.supervisor.runs.run import RunDriver
-from holdfast.supervisor.runs.stop_request import Wish
+from holdfast.supervisor.runs.stop_request import StopRequest
 
 
 class WithoutStore(RunDriver):
@@ -31,8 +31,8 @@ def test_a_verdict_on_its_health_is_taken_back_and_an_operators_word_stands(why:
     """R-TERM-07: until we can say so it may be at work again; the next try to drive it must not end it then."""
     context: Any = None  # nothing of it is asked
     spec = TaskSpec(id="t", repo_id="r", prompt="do it", agent="scripted")
-    grip = Grip(task_id="t", fence=1, owner="host")
-    attempt = WithoutStore(context, replace(added_task(spec), owner="host"), grip, Wish())
+    grip = Ownership(task_id="t", fence=1, owner="host")
+    attempt = WithoutStore(context, replace(new_task(spec), owner="host"), grip, StopRequest())
     with pytest.raises(Unavailable):
         asyncio.run(attempt.stop(why, fast=False, reason="because"))
-    assert attempt.stop_wanted is (why if stands else None)
+    assert attempt.requested_stop is (why if stands else None)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.integration.supervisor.played import PATIENCE, Ending, World
 
 from holdfast.core.dispatch.terms import Lane
-from holdfast.core.dispatch.workers import Staff, Worker
+from holdfast.core.dispatch.workers import Worker, WorkerList
 from holdfast.core.runs.outcome import Cause, Outcome
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 
 YEAR = 365.25 * 86400
 EXAMPLES = int(os.environ.get("HOLDFAST_TEST_WORKER_EXAMPLES", "12"))
@@ -24,13 +24,13 @@ DONE = Ending(name="completed", said=Outcome.COMPLETED)
 LIMITED = Ending(name="limited", said=Outcome.USAGE_LIMITED, resets_in=3600.0)
 
 
-def staff(*, restart: bool = True, release_claims: bool = True, **lane: Any) -> Staff:
-    return Staff(workers=(Worker(lane=Lane(name="web", **lane), restart=restart),), release_claims=release_claims)
+def staff(*, restart: bool = True, release_claims: bool = True, **lane: Any) -> WorkerList:
+    return WorkerList(workers=(Worker(lane=Lane(name="web", **lane), restart=restart),), release_claims=release_claims)
 
 
-def play(scene: Callable[[World], Awaitable[None]], crew: Staff, *, agents: int = 0, **limits: Any) -> None:
+def play(scene: Callable[[World], Awaitable[None]], crew: WorkerList, *, agents: int = 0, **limits: Any) -> None:
     async def whole() -> None:
-        world = World(Limits(**limits), agents=agents, staff=crew)
+        world = World(RetryLimits(**limits), agents=agents, staff=crew)
         try:
             await world.start()
             await scene(world)
@@ -51,7 +51,7 @@ def kinds(world: World, prefix: str) -> list[str]:
 
 
 async def crash(world: World) -> None:
-    [run] = world.living
+    [run] = world.unfrozen
     await world.end(run, KILLED)
 
 
@@ -67,7 +67,7 @@ def test_a_bench_lasts_for_a_quiet_window(clock: float) -> None:
             await crash(world)
             world.pass_time(100.0)
         await world.start()
-        assert (worker(world)["state"], world.living) == ("benched", [])
+        assert (worker(world)["state"], world.unfrozen) == ("benched", [])
         world.set_clock(clock)
         world.pass_time(499.0)  # 599 s since the last crash
         await world.look()
@@ -114,10 +114,10 @@ def test_what_is_no_crash_leaves_its_worker_alone() -> None:
         for ending in endings:
             world.add()
             await world.look()
-            [run] = world.living
+            [run] = world.unfrozen
             await world.end(run, ending)
             assert worker(world)["state"] == "ready"
-            for left in world.living:
+            for left in world.unfrozen:
                 await world.end(left, DONE)
             world.pass_time(4000.0)
         assert world.store.view("worker_crashes", worker="web") == []
@@ -131,7 +131,7 @@ def test_a_worker_rests_while_its_account_is_shut() -> None:
     async def scene(world: World) -> None:
         first, second = world.add(), world.add()
         await world.look()
-        [run] = world.living
+        [run] = world.unfrozen
         assert [row["account"] for row in world.store.view("runs", id=first)] == ["work"]
         await world.end(run, LIMITED)
         for _ in range(3):
@@ -140,8 +140,8 @@ def test_a_worker_rests_while_its_account_is_shut() -> None:
         assert world.row(second)["state"] == "queued"
         world.pass_time(3700.0)
         await world.look()
-        while world.living:
-            await world.end(world.living[0], DONE)
+        while world.unfrozen:
+            await world.end(world.unfrozen[0], DONE)
         assert {world.row(task)["state"] for task in (first, second)} == {"completed"}
         assert [row["account"] for row in world.store.view("runs", id=second)] == ["work"]
 
@@ -150,13 +150,13 @@ def test_a_worker_rests_while_its_account_is_shut() -> None:
 
 def test_a_mass_death_stops_no_worker() -> None:
     """R-CRASH-07: five of five die at once. The first were taken for crashes of their workers; that is taken back."""
-    crew = Staff(workers=tuple(Worker(lane=Lane(name=f"w{n}"), restart=n % 2 == 0) for n in range(5)))
+    crew = WorkerList(workers=tuple(Worker(lane=Lane(name=f"w{n}"), restart=n % 2 == 0) for n in range(5)))
 
     async def scene(world: World) -> None:
         for _ in range(5):
             world.add()
         await world.look()
-        for run in world.living:
+        for run in world.unfrozen:
             await world.end(run, KILLED)
         rows = world.store.view("workers")
         assert [row["state"] for row in rows] == ["ready"] * 5
@@ -170,20 +170,20 @@ def test_a_mass_death_stops_no_worker() -> None:
 def test_after_a_limit_a_worker_waits_for_the_one_that_goes_first() -> None:
     """R-RES-08: two workers of one account; while one probes it, the other claims nothing, and does not loop."""
     lanes = [Lane(name=name, agent="played", account="work") for name in ("a", "b")]
-    crew = Staff(workers=tuple(Worker(lane=lane, restart=False) for lane in lanes))
+    crew = WorkerList(workers=tuple(Worker(lane=lane, restart=False) for lane in lanes))
 
     async def scene(world: World) -> None:
         tasks = [world.add() for _ in range(3)]
         await world.look()
-        for run in world.living:
+        for run in world.unfrozen:
             await world.end(run, LIMITED)
         world.pass_time(3700.0)
         for _ in range(4):
             await world.look()
-        assert len(world.living) == 1
+        assert len(world.unfrozen) == 1
         assert len(kinds(world, "task.claimed")) == 3, "two at first, then the one that goes first"
-        while world.living:
-            await world.end(world.living[0], DONE)
+        while world.unfrozen:
+            await world.end(world.unfrozen[0], DONE)
             await world.look()
         assert {world.row(task)["state"] for task in tasks} == {"completed"}
 
@@ -212,8 +212,8 @@ def test_whatever_happens_no_worker_has_two_tasks_and_all_comes_to_rest(
             world.add()
         for step in steps:
             await world.look()
-            if step in ("killed", "done") and world.living:
-                run = world.living[0]
+            if step in ("killed", "done") and world.unfrozen:
+                run = world.unfrozen[0]
                 crashes += step == "killed" and _of_a_worker(world, run)
                 await world.end(run, KILLED if step == "killed" else DONE)
             elif step == "wait":
@@ -237,8 +237,8 @@ def test_whatever_happens_no_worker_has_two_tasks_and_all_comes_to_rest(
         for _ in range(20):
             world.pass_time(700.0)
             await world.look()
-            while world.living:
-                await world.end(world.living[0], DONE)
+            while world.unfrozen:
+                await world.end(world.unfrozen[0], DONE)
         assert {row["state"] for row in world.store.view("tasks", all=True, recent=0.0)} <= {"completed", "failed"}
         assert not [row for row in world.store.view("tasks", all=True, recent=0.0) if row["worker"]]
 
@@ -269,12 +269,12 @@ def test_a_keeper_that_waits_for_less_than_a_beat_is_told_in_time() -> None:
 
     async def scene(world: World) -> None:
         assert world.supervisor is not None
-        beat = asyncio.create_task(world.supervisor._attempts.until_beat(3600.0))
+        beat = asyncio.create_task(world.supervisor._attempts.wait_for_next_heartbeat(3600.0))
         await asyncio.sleep(0)
         world.add(orphan_grace=0.3)
         await world.look()
         await asyncio.wait_for(beat, PATIENCE)
-        await asyncio.wait_for(world.supervisor._attempts.until_beat(3600.0), PATIENCE)
+        await asyncio.wait_for(world.supervisor._attempts.wait_for_next_heartbeat(3600.0), PATIENCE)
 
     play(scene, staff(), agents=1)
 

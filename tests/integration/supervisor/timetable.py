@@ -10,7 +10,7 @@ from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Strategy, Task, TaskSpec
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.store.port.transaction import Transaction
-from holdfast.supervisor.ports import Timetable
+from holdfast.supervisor.ports import ReadSchedules
 
 FILE = "/config.toml"
 
@@ -35,10 +35,10 @@ class Board:
     def stamp(self, _repos: Sequence[Repo]) -> object:
         return self._changes
 
-    def read(self, _repos: Sequence[Repo]) -> Timetable:
+    def read(self, _repos: Sequence[Repo]) -> ReadSchedules:
         if self._problem is not None:
-            return Timetable(schedules={}, problems={FILE: self._problem})
-        return Timetable(schedules={FILE: self._schedules})
+            return ReadSchedules(schedules={}, problems={FILE: self._problem})
+        return ReadSchedules(schedules={FILE: self._schedules})
 
     async def resolve_task(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         self.asked += 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.workspaces.snapshots import change_detection
-from holdfast.workspaces.snapshots.change_detection import Change, changed_since
+from holdfast.workspaces.snapshots.change_detection import FoundChange, find_change_since
 
 BEFORE, SINCE, AFTER = 1e9, 1.1e9, 1.2e9
 
@@ -28,14 +28,14 @@ def work(tmp_path: Path) -> Path:
 
 def test_nothing_changed(work: Path) -> None:
     os.utime(work / ".git" / "index", (AFTER, AFTER))
-    assert changed_since(str(work), SINCE) == Change()
+    assert find_change_since(str(work), SINCE) == FoundChange()
 
 
 @pytest.mark.parametrize("name", ["a", "deep", "deep/c", "deep/er/d", "."])
 def test_one_thing_changed(work: Path, name: str) -> None:
     """A removed file is seen by the time of its directory, the root's as well."""
     os.utime(work / name, (AFTER, AFTER))
-    assert changed_since(str(work), SINCE).name == name
+    assert find_change_since(str(work), SINCE).name == name
 
 
 def test_a_file_that_vanishes_meanwhile_hides_no_other(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,10 +58,10 @@ def test_a_file_that_vanishes_meanwhile_hides_no_other(work: Path, monkeypatch: 
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "scandir", Sorted)
-        assert changed_since(str(work), SINCE).name == "b"
+        assert find_change_since(str(work), SINCE).name == "b"
 
 
 def test_what_could_not_be_looked_at_is_not_called_unchanged(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert changed_since(str(work / "nowhere"), SINCE) == Change(saw_all=False)
+    assert find_change_since(str(work / "nowhere"), SINCE) == FoundChange(saw_all=False)
     monkeypatch.setattr(change_detection, "MOST_FILES", 3)
-    assert changed_since(str(work), SINCE) == Change(saw_all=False)
+    assert find_change_since(str(work), SINCE) == FoundChange(saw_all=False)

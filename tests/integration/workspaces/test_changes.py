@@ -14,8 +14,8 @@ from tests.harness.await_walker import Ended, walk
 from tests.integration.conftest import Workshop
 
 from holdfast.core.model import Strategy
-from holdfast.core.workflows.handover import Changes, hand_over
-from holdfast.workspaces.git.changes import MOST_SHOWN_FILES, SoFar
+from holdfast.core.workflows.handover import ChangesSoFar, write_handover
+from holdfast.workspaces.git.changes import MOST_SHOWN_FILES, ChangesReader
 
 
 def test_everything_that_a_tree_can_hold_and_nothing_of_it_runs(
@@ -44,7 +44,7 @@ def test_everything_that_a_tree_can_hold_and_nothing_of_it_runs(
     index = Path(git("rev-parse", "--path-format=absolute", "--git-path", "index", cwd=tree))
     before = (index.read_bytes(), git("count-objects", "-v"))
 
-    found = workshop.run(SoFar(workshop.home, workshop.git).read(workspace))
+    found = workshop.run(ChangesReader(workshop.home, workshop.git).read(workspace))
     assert len(found.commits) == 1
     assert {line.split("  ")[0] for line in found.files} == {
         "committed.txt", "staged.txt", "README.md", "src/app.py", "a [b] *.txt", "bad-�.txt", "large.txt", "image.bin",
@@ -55,13 +55,13 @@ def test_everything_that_a_tree_can_hold_and_nothing_of_it_runs(
         assert wanted in found.diff
     assert "+large" not in found.diff
     assert found.left_out == 2, "the large one and the binary"
-    text = hand_over("task", [], found, "mark")
+    text = write_handover("task", [], found, "mark")
     assert "\x1b" not in text.encode().decode()
     assert not ran.exists()
     assert before == (index.read_bytes(), git("count-objects", "-v")), "nothing was written to the repository"
     assert list((Path(workshop.home) / "scratch").iterdir()) == []
 
-    brought = workshop.run(SoFar(workshop.home, workshop.git).read(workspace, ("/staged.txt", "**/app.py")))
+    brought = workshop.run(ChangesReader(workshop.home, workshop.git).read(workspace, ("/staged.txt", "**/app.py")))
     assert "staged" not in brought.diff
     assert "hello" not in brought.diff
     assert not {"staged.txt", "src/app.py"} & {line.split("  ")[0] for line in brought.files}, "what we brought"
@@ -69,20 +69,20 @@ def test_everything_that_a_tree_can_hold_and_nothing_of_it_runs(
     (tree / "many").mkdir()
     for number in range(MOST_SHOWN_FILES + 50):
         (tree / "many" / f"{number}").write_text("x\n")
-    crowded = workshop.run(SoFar(workshop.home, workshop.git).read(workspace))
+    crowded = workshop.run(ChangesReader(workshop.home, workshop.git).read(workspace))
     assert crowded.files[-1] == "and 59 more file(s)"
     assert crowded.left_out > 50
 
     (tree / ".gitignore").unlink(missing_ok=True)
     os.mkfifo(tree / "src" / ".gitignore")
     monkeypatch.setenv("HOLDFAST_GIT_TIMEOUT", "0.5")
-    piped = workshop.run(SoFar(workshop.home, workshop.git).read(workspace))
+    piped = workshop.run(ChangesReader(workshop.home, workshop.git).read(workspace))
     assert piped.note or piped.files, "an answer, soon"
     assert_no_process(workshop.fleet)
 
 
 def test_places_without_a_base(workshop: Workshop) -> None:
-    so_far = SoFar(workshop.home, workshop.git)
+    so_far = ChangesReader(workshop.home, workshop.git)
     (workshop.fleet.repo / "new.txt").write_text("new\n")
     own = replace(workshop.workspace("task1", Strategy.NONE), path=str(workshop.fleet.repo))
     found = workshop.run(so_far.read(own))
@@ -101,10 +101,10 @@ def test_cancelled_at_every_await(workshop: Workshop) -> None:
     workspace, tree = workshop.made()
     (tree / "new.txt").write_text("new\n")
 
-    def make() -> Coroutine[Any, Any, Changes]:
-        return SoFar(workshop.home, workshop.git).read(workspace)
+    def make() -> Coroutine[Any, Any, ChangesSoFar]:
+        return ChangesReader(workshop.home, workshop.git).read(workspace)
 
-    def check(_ended: Ended[Changes]) -> None:
+    def check(_ended: Ended[ChangesSoFar]) -> None:
         assert_no_process(workshop.fleet)
         assert list((Path(workshop.home) / "scratch").iterdir()) == []
 

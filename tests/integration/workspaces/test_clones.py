@@ -113,7 +113,7 @@ def test_a_clone_that_points_to_another_repository_is_preserved(workshop: Worksh
     else:
         os.rename(git_dir / "objects", path / "moved")
         (git_dir / "objects").symlink_to(other / "objects")
-    workshop.run(strategy.tidy(workshop.repo, workspace))
+    workshop.run(strategy.drop_stale_locks(workshop.repo, workspace))
     with pytest.raises(WorkspaceProblem, match="not trusted"):
         workshop.run(strategy.salvage(workshop.repo, workspace, "test"))
     assert workshop.fleet.branches() == []

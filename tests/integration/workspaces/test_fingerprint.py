@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.integration.conftest import Workshop
 
-from holdfast.processes.open_files import may_be_held
-from holdfast.workspaces.git.fingerprint import PACKED, RECORD, Fingerprints, shared_locks
+from holdfast.processes.open_files import is_git_lock_in_use
+from holdfast.workspaces.git.fingerprint import PACKED, RECORD, Fingerprints, list_shared_locks
 
 
 def test_only_what_is_outside_our_prefix_counts(workshop: Workshop) -> None:
@@ -77,12 +77,12 @@ def test_locks_that_lie_around_and_who_may_hold_them(workshop: Workshop) -> None
     for lock in [*locks, common / "holdfast.lock", common / "refs/heads/holdfast/x.lock"]:
         lock.parent.mkdir(exist_ok=True)
         lock.touch()
-    assert shared_locks(str(common)) == [str(lock) for lock in locks]
+    assert list_shared_locks(str(common)) == [str(lock) for lock in locks]
     folders = [workshop.repo.path]
-    assert not may_be_held(str(locks[0]), folders)
+    assert not is_git_lock_in_use(str(locks[0]), folders)
     with workshop.holding(str(locks[0])):
-        assert may_be_held(str(locks[0]), folders)
+        assert is_git_lock_in_use(str(locks[0]), folders)
     with workshop.git_at_work():
-        assert may_be_held(str(locks[0]), folders)
-        assert not may_be_held(str(locks[0]), [workshop.home])
-    assert not may_be_held(str(common / "none.lock"), folders)
+        assert is_git_lock_in_use(str(locks[0]), folders)
+        assert not is_git_lock_in_use(str(locks[0]), [workshop.home])
+    assert not is_git_lock_in_use(str(common / "none.lock"), folders)

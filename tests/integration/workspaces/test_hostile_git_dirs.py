@@ -14,9 +14,9 @@ from holdfast.api.work import diff
 from holdfast.base.errors import Refused
 from holdfast.core.model import Strategy, Workspace
 from holdfast.workspaces.git import git, refs
-from holdfast.workspaces.git.worktree_entries import entry_of, is_checked_out
+from holdfast.workspaces.git.worktree_entries import find_entry, is_checked_out
 from holdfast.workspaces.removal import owner_marker
-from holdfast.workspaces.snapshots.salvage import salvage
+from holdfast.workspaces.snapshots.salvage import salvage_workspace
 from holdfast.workspaces.strategies.clone import CloneStrategy
 
 
@@ -49,22 +49,22 @@ def test_a_pipe_is_not_waited_for(workshop: Workshop, name: str) -> None:
             workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m"))
             return
         workspace, path = workshop.made()
-        entry = entry_of(workshop.repo.common_dir, workspace.path)
+        entry = find_entry(workshop.repo.common_dir, workspace.path)
         assert entry is not None
         if name == ".git":
             pipe(path / ".git")
             assert workshop.run(workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "m")) is None
         elif name == "entry":
             pipe(Path(entry) / "gitdir")
-            assert entry_of(workshop.repo.common_dir, workspace.path) is None
+            assert find_entry(workshop.repo.common_dir, workspace.path) is None
         elif name == "common":
             pipe(Path(entry) / "HEAD")
             assert is_checked_out(workshop.repo.common_dir, "main")
             assert not is_checked_out(workshop.repo.common_dir, "other")
-            assert refs.symbolic(entry) is None
+            assert refs.read_head_ref(entry) is None
         else:
             pipe(Path(workspace.path + ".owner.json"))
-            assert owner_marker.owner(workspace.path) is None
+            assert owner_marker.read_owner(workspace.path) is None
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -73,12 +73,12 @@ def test_a_pipe_is_not_waited_for(workshop: Workshop, name: str) -> None:
 def test_an_index_that_is_a_link_is_not_copied(workshop: Workshop) -> None:
     """It leads to a file that is not the agent's. What lies in the tree is saved all the same."""
     workspace, path = workshop.made()
-    entry = Path(str(entry_of(workshop.repo.common_dir, workspace.path)))
+    entry = Path(str(find_entry(workshop.repo.common_dir, workspace.path)))
     (workshop.fleet.root / "secret").write_text("of the user")
     (path / "new").write_text("x")
     (entry / "index").unlink()
     (entry / "index").symlink_to(workshop.fleet.root / "secret")
-    saved = workshop.run(salvage(workshop.git, workshop.home, workshop.repo, workspace, "test"))
+    saved = workshop.run(salvage_workspace(workshop.git, workshop.home, workshop.repo, workspace, "test"))
     assert saved is not None
     assert (saved.files, saved.partial) == (1, False)
 
@@ -137,5 +137,5 @@ def test_no_missing_object_is_fetched_by_a_command_of_an_agent(workshop: Worksho
         fleet.git("config", key, value)
     blob = fleet.git("rev-parse", "HEAD:README.md")
     (Path(workshop.repo.common_dir) / "objects" / blob[:2] / blob[2:]).unlink()
-    assert git.call("cat-file", "-p", blob, cwd=workshop.repo.path)[0] != 0
+    assert git.run_sync("cat-file", "-p", blob, cwd=workshop.repo.path)[0] != 0
     assert not canary.exists()

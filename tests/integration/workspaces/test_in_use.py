@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from holdfast.workspaces.removal.in_use import Users
+from holdfast.workspaces.removal.in_use import WorkspaceUsers
 
 
 def test_users_are_seen_where_the_home_is_reached_through_a_link(tmp_path: Path) -> None:
@@ -17,13 +17,13 @@ def test_users_are_seen_where_the_home_is_reached_through_a_link(tmp_path: Path)
         with subprocess.Popen(["cat"], cwd=where, stdin=subprocess.PIPE, stdout=output) as process:
             if not isinstance(output, int):
                 output.close()
-            assert Users().of(str(path)) == [f"cat (pid {process.pid})"]
+            assert WorkspaceUsers().of(str(path)) == [f"cat (pid {process.pid})"]
             process.communicate()
 
 
 def test_who_left_since_the_last_look_is_no_user(tmp_path: Path) -> None:
     """R-CLEAN-08: what processes have open is looked at once a second; the answer is of now."""
-    users, path = Users(), tmp_path / "file"
+    users, path = WorkspaceUsers(), tmp_path / "file"
     path.write_text("x")
     with (
         open(path, encoding="utf-8") as file,

@@ -13,13 +13,13 @@ from holdfast.api.work.git_runner import run_here
 from holdfast.base.errors import Refused
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.merge import (
-    Merge,
-    checkout_of,
-    move,
-    real_name,
+    MergeRequest,
+    find_checkout,
+    move_target,
     refuse_dirty,
-    refuse_filtered,
-    refuse_rebased,
+    refuse_foreign_filters,
+    refuse_rebase_under_way,
+    resolve_branch_name,
 )
 
 
@@ -51,15 +51,15 @@ def test_a_merge_overwrites_no_ignored_file(tmp_path: Path, monkeypatch: pytest.
     tip = run(repo, "rev-parse", "HEAD")
     run(repo, "checkout", "-q", "main")
     (repo / ".env").write_text("the user's only copy\n")
-    plan = Merge(repo=str(repo), source="agent", source_tip=tip, target="main", target_tip=start)
+    plan = MergeRequest(repo=str(repo), source="agent", source_tip=tip, target="main", target_tip=start)
     with pytest.raises(Refused, match=r"\.env"):
-        move(plan, tip, str(repo))
+        move_target(plan, tip, str(repo))
     assert (repo / ".env").read_text() == "the user's only copy\n"
     assert run(repo, "rev-parse", "main") == start
 
-    monkeypatch.setattr(git, "call", lambda *_words, **_options: (-9, "", ""))
+    monkeypatch.setattr(git, "run_sync", lambda *_words, **_options: (-9, "", ""))
     with pytest.raises(Refused):
-        checkout_of(str(repo), "main")
+        find_checkout(str(repo), "main")
 
 
 def test_a_merge_runs_no_command_of_the_repositorys_config(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_merge_runs_no_command_of_the_repositorys_config(tmp_path: Path) -> No
     run(repo, "commit", "-q", "--allow-empty", "-m", "base")
     start = run(repo, "rev-parse", "HEAD")
     run(repo, "symbolic-ref", "refs/heads/master", "refs/heads/main")
-    assert (real_name(str(repo), "master"), real_name(str(repo), "main")) == ("main", "main")
+    assert (resolve_branch_name(str(repo), "master"), resolve_branch_name(str(repo), "main")) == ("main", "main")
     run(repo, "checkout", "-qb", "agent")
     (repo / ".gitattributes").write_text("*.py filter=evil\n")
     (repo / " x.py").write_text("x\n")
@@ -85,10 +85,10 @@ def test_a_merge_runs_no_command_of_the_repositorys_config(tmp_path: Path) -> No
     (tmp_path / "evil").chmod(0o755)
     for key in ("filter.evil.smudge", "filter.evil.clean", "gpg.program"):
         run(repo, "config", key, str(tmp_path / "evil"))
-    plan = Merge(repo=str(repo), source="agent", source_tip=tip, target="main", target_tip=start)
+    plan = MergeRequest(repo=str(repo), source="agent", source_tip=tip, target="main", target_tip=start)
     with pytest.raises(Refused, match=r"filter 'evil'"):
-        refuse_filtered(plan, tip, str(tmp_path))
-    move(plan, tip, str(repo))
+        refuse_foreign_filters(plan, tip, str(tmp_path))
+    move_target(plan, tip, str(repo))
     (repo / " x.py").touch()
     refuse_dirty(str(repo), "main")
     assert not canary.exists()
@@ -96,7 +96,7 @@ def test_a_merge_runs_no_command_of_the_repositorys_config(tmp_path: Path) -> No
     canary.unlink(missing_ok=True)
     run(repo, "config", "merge.verifySignatures", "true")
     with pytest.raises(Refused):
-        move(plan, tip, str(repo))
+        move_target(plan, tip, str(repo))
     assert not canary.exists()
 
 
@@ -105,9 +105,9 @@ def test_a_branch_that_is_being_rebased_is_not_moved(tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     subprocess.run(["git", "init", "--quiet", "-b", "main", str(repo)], check=True)
     run(repo, "commit", "-q", "--allow-empty", "-m", "base")
-    refuse_rebased(str(repo), "main")
+    refuse_rebase_under_way(str(repo), "main")
     line = ["git", "-c", "user.name=T", "-c", "user.email=t@localhost", "-C", str(repo)]
     subprocess.run([*line, "rebase", "-q", "--root", "--exec", "false"], check=False, capture_output=True)
     with pytest.raises(Refused, match="being rebased"):
-        refuse_rebased(str(repo), "main")
-    refuse_rebased(str(repo), "other")
+        refuse_rebase_under_way(str(repo), "main")
+    refuse_rebase_under_way(str(repo), "other")

@@ -11,7 +11,7 @@ from tests.integration.conftest import Workshop
 
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces.git.git import Git
-from holdfast.workspaces.snapshots.nothing_to_save import is_pristine
+from holdfast.workspaces.snapshots.nothing_to_save import has_nothing_to_save
 
 
 def touch_like(path: Path, text: str) -> None:
@@ -61,7 +61,7 @@ def test_whatever_is_unsaved_is_seen(workshop: Workshop) -> None:
             subprocess.run(["sh", "-ec", state], cwd=path, env=workshop.fleet.env, check=True, capture_output=True)
         else:
             state(path)
-        if workshop.run(is_pristine(workshop.git, workshop.repo, workspace, DEFAULT_SALVAGE)):
+        if workshop.run(has_nothing_to_save(workshop.git, workshop.repo, workspace, DEFAULT_SALVAGE)):
             missed.append(name)
         config.write_text(usual)  # worktrees share it
     assert missed == []
@@ -79,12 +79,12 @@ def test_a_clean_tree_costs_two_processes(workshop: Workshop) -> None:
 
     git = Git(count)
     (path / "README.md").touch()  # the time alone is no change
-    assert workshop.run(is_pristine(git, workshop.repo, workspace, DEFAULT_SALVAGE))
+    assert workshop.run(has_nothing_to_save(git, workshop.repo, workspace, DEFAULT_SALVAGE))
     assert len(calls) == 2
-    assert not workshop.run(is_pristine(git, workshop.repo, workspace, SalvageRules(ignored=("*.env",))))
+    assert not workshop.run(has_nothing_to_save(git, workshop.repo, workspace, SalvageRules(ignored=("*.env",))))
     commit = "echo x > x; git add x; git commit -qm x"
     subprocess.run(["sh", "-c", commit], cwd=path, env=workshop.fleet.env, check=True)
-    assert workshop.run(is_pristine(git, workshop.repo, workspace, DEFAULT_SALVAGE))
+    assert workshop.run(has_nothing_to_save(git, workshop.repo, workspace, DEFAULT_SALVAGE))
     assert len(calls) == 5
     assert workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "x")) is None
     assert not (Path(workshop.home) / "shadows").exists()

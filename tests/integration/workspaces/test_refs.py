@@ -23,14 +23,14 @@ def test_what_we_read_is_what_git_says(workshop: Workshop) -> None:
     other = workshop.fleet.root / "other"
     git("worktree", "add", "--quiet", "-b", "aside", str(other), "packed")
     for name in ("main", "packed", "both", "loose/deep", "alias", "aside"):
-        assert refs.branch_tip(workshop.repo.path, common, name) == git("rev-parse", name), name
-        assert workshop.run(refs.tip(workshop.git, common, f"refs/heads/{name}")) == git("rev-parse", name)
+        assert refs.read_branch_tip(workshop.repo.path, common, name) == git("rev-parse", name), name
+        assert workshop.run(refs.resolve_ref(workshop.git, common, f"refs/heads/{name}")) == git("rev-parse", name)
     for checkout in (workshop.fleet.repo, other):
-        assert refs.branch_tip(str(checkout), common, "HEAD") == git("rev-parse", "HEAD", cwd=checkout)
-    assert refs.git_dir_at(str(other)) == git("rev-parse", "--absolute-git-dir", cwd=other)
-    assert refs.symbolic(str(refs.git_dir_at(str(other)))) == "refs/heads/aside"
+        assert refs.read_branch_tip(str(checkout), common, "HEAD") == git("rev-parse", "HEAD", cwd=checkout)
+    assert refs.find_git_dir(str(other)) == git("rev-parse", "--absolute-git-dir", cwd=other)
+    assert refs.read_head_ref(str(refs.find_git_dir(str(other)))) == "refs/heads/aside"
     for missing in ("refs/heads/loose", "refs/heads/pack", "refs/heads/none", "refs/heads/main/below"):
-        assert workshop.run(refs.tip(workshop.git, common, missing)) is None
+        assert workshop.run(refs.resolve_ref(workshop.git, common, missing)) is None
 
 
 def test_what_could_mean_something_else_is_asked_of_git(workshop: Workshop) -> None:
@@ -39,13 +39,15 @@ def test_what_could_mean_something_else_is_asked_of_git(workshop: Workshop) -> N
     git("tag", "-a", "-m", "t", "main")
     Path(common, "refs", "heads", "broken").write_text("no commit\n")
     for name in ("main", git("rev-parse", "HEAD"), "HEAD~0", "main@{0}", "config", "broken", "-x", "a..b", ""):
-        assert refs.branch_tip(workshop.repo.path, common, name) is None, name
+        assert refs.read_branch_tip(workshop.repo.path, common, name) is None, name
     Path(common, "refs", "heads", "broken").unlink()
     Path(common, "reftable").mkdir()
-    assert refs.branch_tip(workshop.repo.path, common, "HEAD") is None
-    assert workshop.run(refs.tip(workshop.git, common, "refs/heads/main")) == git("rev-parse", "refs/heads/main")
-    with pytest.raises(refs.Unusual):
-        refs.stored(common, common, "HEAD")
+    assert refs.read_branch_tip(workshop.repo.path, common, "HEAD") is None
+    assert workshop.run(refs.resolve_ref(workshop.git, common, "refs/heads/main")) == git(
+        "rev-parse", "refs/heads/main"
+    )
+    with pytest.raises(refs.UnusualRef):
+        refs.read_ref(common, common, "HEAD")
 
 
 def test_a_merge_under_way_is_not_concluded_for_the_agent(workshop: Workshop) -> None:

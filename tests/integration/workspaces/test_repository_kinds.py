@@ -15,7 +15,7 @@ from tests.integration.conftest import Workshop
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo
 from holdfast.workspaces.git.git import GitFailed
-from holdfast.workspaces.port import Saved
+from holdfast.workspaces.port import SalvageResult
 
 
 def use(workshop: Workshop, path: Path) -> None:
@@ -25,7 +25,7 @@ def use(workshop: Workshop, path: Path) -> None:
     workshop.fleet.repo = path
 
 
-def dirty(workshop: Workshop) -> tuple[Saved, Path]:
+def dirty(workshop: Workshop) -> tuple[SalvageResult, Path]:
     """A workspace with work of every common kind, saved; the user's objects are gone afterwards."""
     workspace, tree = workshop.made()
     assert not (workshop.fleet.root / "canary").exists()
@@ -42,7 +42,7 @@ def dirty(workshop: Workshop) -> tuple[Saved, Path]:
     return saved, tree
 
 
-def assert_whole(workshop: Workshop, saved: Saved) -> None:
+def assert_whole(workshop: Workshop, saved: SalvageResult) -> None:
     show = workshop.shadow
     assert show("show", f"{saved.commit}:README.md") == "changed"
     assert show("show", f"{saved.commit}:staged.txt") == "and changed"
@@ -161,7 +161,7 @@ def test_submodules_are_left_alone_until_they_hold_work(workshop: Workshop) -> N
     tree = with_submodule(workshop)
     workspace, git = workshop.workspace(), workshop.fleet.git
 
-    def save() -> Saved | None:
+    def save() -> SalvageResult | None:
         return workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "a test"))
 
     assert save() is None

@@ -13,7 +13,7 @@ from holdfast.core.model import Strategy, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state
 from holdfast.workspaces.names import checkpoint_ref
-from holdfast.workspaces.port import Unsaved
+from holdfast.workspaces.port import UnsavedWork
 from holdfast.workspaces.strategies.clone import CloneStrategy
 
 RULES = SalvageRules()
@@ -77,7 +77,7 @@ def test_what_came_after_the_salvage_is_not_written_over(workshop: Workshop) -> 
     workshop.run(save())
     (tree / "notes.txt").write_text("then")  # half done
     (tree / "new.txt").write_text("by somebody in a shell")
-    with pytest.raises(Unsaved, match=r"new\.txt"):
+    with pytest.raises(UnsavedWork, match=r"new\.txt"):
         workshop.run(workshop.worktrees.go_back(workshop.repo, workspace, commit, RULES))
     assert (tree / "new.txt").read_text() == "by somebody in a shell"
     assert (tree / "README.md").read_text() == "later"
@@ -148,7 +148,7 @@ def test_a_lock_that_goes_while_a_git_directory_is_read(tmp_path: Path) -> None:
     """R-RES-11: an agent's git is at work while its tree is kept."""
     for name in ("HEAD", "HEAD.lock"):
         (tmp_path / name).write_text("ref: refs/heads/main\n")
-    names = git_state.state_files(str(tmp_path))
+    names = git_state.list_state_files(str(tmp_path))
     assert next(names) == "HEAD"
     (tmp_path / "HEAD.lock").unlink()
     assert list(names) == []

@@ -261,7 +261,7 @@ def test_a_pipe_that_git_would_read_is_told_at_once(workshop: Workshop, where: s
 
     with pytest.raises(WorkspaceProblem, match="not a plain file"):
         workshop.run(save())
-    workshop.run(workshop.worktrees.tidy(workshop.repo, workspace))
+    workshop.run(workshop.worktrees.drop_stale_locks(workshop.repo, workspace))
     assert pipe.exists() == (kind == "tree")  # in our entry it would stop the user's own git
 
 

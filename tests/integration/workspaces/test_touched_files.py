@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.integration.conftest import Workshop
 
-from holdfast.core.workflows.result import MOST_FILES, NOTHING_TOUCHED
+from holdfast.core.workflows.result import MOST_FILES, NO_CHANGED_FILES
 from holdfast.workspaces.git.changes import touched_by
 
 
@@ -57,8 +57,8 @@ def test_committed_and_uncommitted_files_are_named_and_nothing_of_them_runs(work
 
     # What cannot be read is not told, and fails nothing.
     lost = replace(workspace, base_commit="0" * 40)
-    assert workshop.run(look(lost, (), is_committed=True)) == NOTHING_TOUCHED
+    assert workshop.run(look(lost, (), is_committed=True)) == NO_CHANGED_FILES
     (tree / ".git").write_text("gitdir: /nowhere\n")
-    assert workshop.run(look(workspace, (), is_committed=False)) == NOTHING_TOUCHED
+    assert workshop.run(look(workspace, (), is_committed=False)) == NO_CHANGED_FILES
     (tree / ".git").unlink()
-    assert workshop.run(look(workspace, (), is_committed=False)) == NOTHING_TOUCHED
+    assert workshop.run(look(workspace, (), is_committed=False)) == NO_CHANGED_FILES

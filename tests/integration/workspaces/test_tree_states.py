@@ -16,12 +16,12 @@ from tests.integration.conftest import Workshop
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Workspace
 from holdfast.core.task_settings import SalvageRules
-from holdfast.workspaces.port import Saved
+from holdfast.workspaces.port import SalvageResult
 
 CLOSED = "root may read everything; run it by: setpriv --bounding-set=-dac_override,-dac_read_search pytest …"
 
 
-def save(workshop: Workshop, workspace: Workspace, rules: SalvageRules | None = None) -> Saved | None:
+def save(workshop: Workshop, workspace: Workspace, rules: SalvageRules | None = None) -> SalvageResult | None:
     return workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "a test", rules or SalvageRules()))
 
 

@@ -16,15 +16,15 @@ import pytest
 from tests.integration.conftest import Workshop
 
 from holdfast.base.errors import LaunchError, WorkspaceProblem
-from holdfast.core.cleanup.compare import Action, Finding
+from holdfast.core.cleanup.compare import Finding, SweepAction
 from holdfast.core.model import Strategy
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
-from holdfast.processes.open_files import may_be_held
+from holdfast.processes.open_files import is_git_lock_in_use
 from holdfast.workspaces.git import worktree_entries
-from holdfast.workspaces.git.delete_branch import delete_branch, heal
+from holdfast.workspaces.git.delete_branch import delete_branch, drop_deletion_locks
 from holdfast.workspaces.git.git import Git
-from holdfast.workspaces.git.worktree_entries import entry_of
+from holdfast.workspaces.git.worktree_entries import find_entry
 from holdfast.workspaces.names import DELETING_NOTE
 from holdfast.workspaces.removal import owner_marker, trash
 from holdfast.workspaces.removal.sweeper import DiskSweeper
@@ -50,7 +50,7 @@ def test_a_lock_stays_while_somebody_elses_git_is_at_work(workshop: Workshop, mo
     """R-TREE-15: the user's gc may hold it and wait for the processor. Without its lock it would delete a branch file
     that was written meanwhile, and the branch would be back at its packed, older commit."""
     monkeypatch.setattr(worktree_entries, "HELD_PATIENCE", 0.2)
-    git = Git(HelperRunner(Children()), may_be_held)
+    git = Git(HelperRunner(Children()), is_git_lock_in_use)
     common = workshop.repo.common_dir
     lock = Path(common) / "refs" / "heads" / "holdfast" / "task1.lock"
     lock.parent.mkdir()
@@ -72,7 +72,7 @@ def test_a_branch_lock_that_a_killed_git_left_does_not_stop_anything(workshop: W
     workshop.run(workshop.worktrees.prepare(workshop.repo, workspace, None))
     (Path(workspace.path) / "work").write_text("precious")
     lock.touch()
-    workshop.run(workshop.worktrees.tidy(workshop.repo, workspace))
+    workshop.run(workshop.worktrees.drop_stale_locks(workshop.repo, workspace))
     assert workshop.run(workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "Leftovers"))
     workshop.fleet.git("update-ref", "refs/heads/holdfast/task1", "main")
     lock.touch()
@@ -94,7 +94,7 @@ def test_a_branch_lock_that_is_held_for_a_moment_is_left_to_its_holder(workshop:
 
     timer = threading.Timer(0.2, let_go)
     timer.start()
-    workshop.run(workshop.worktrees.tidy(workshop.repo, workspace))
+    workshop.run(workshop.worktrees.drop_stale_locks(workshop.repo, workspace))
     timer.join()
     assert was_there == [True]
 
@@ -136,10 +136,10 @@ def test_an_entry_that_leads_nowhere_yet_heals(workshop: Workshop, link: str | N
 def test_an_entry_that_names_its_tree_by_a_relative_path_is_ours(workshop: Workshop) -> None:
     """As a newer git writes it with worktree.useRelativePaths, relative to the entry."""
     workspace, path = workshop.made()
-    entry = entry_of(workshop.repo.common_dir, workspace.path)
+    entry = find_entry(workshop.repo.common_dir, workspace.path)
     assert entry is not None
     Path(entry, "gitdir").write_text(f"{os.path.relpath(path / '.git', entry)}\n")
-    assert entry_of(workshop.repo.common_dir, workspace.path) == entry
+    assert find_entry(workshop.repo.common_dir, workspace.path) == entry
     assert workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
     assert not os.path.exists(entry)
 
@@ -190,7 +190,7 @@ def test_a_refused_deletion_claims_no_lock_of_the_users(workshop: Workshop) -> N
     lock = common / "packed-refs.lock"
     lock.touch()
     os.utime(lock, (1, 1))
-    workshop.run(heal(workshop.git, str(common)))
+    workshop.run(drop_deletion_locks(workshop.git, str(common)))
     assert lock.exists()
 
 
@@ -208,7 +208,7 @@ def test_the_sweep_deletes_a_branch_so_that_a_kill_stands_in_nobodys_way(worksho
 
     for name in ("loose", "packed"):
         where = f"holdfast/{name} {git('rev-parse', 'HEAD')}"
-        finding = Finding(action=Action.DROP_BRANCH, what="branch", where=where, why="test")
+        finding = Finding(action=SweepAction.DROP_BRANCH, what="branch", where=where, why="test")
         assert workshop.run(DiskSweeper(workshop.home, Git(watched)).carry_out(finding, workshop.repo))
     assert notes == [True]
     assert git("branch", "--list", "holdfast/*") == ""
@@ -237,7 +237,7 @@ def test_a_branch_with_a_commit_stays(workshop: Workshop) -> None:
 def test_a_directory_without_our_record_is_left_alone(workshop: Workshop) -> None:
     """R-TREE-07: no marker of this workspace, no removal."""
     workspace, path = workshop.made()
-    owner_marker.remove(workspace)
+    owner_marker.remove_marker(workspace)
     with pytest.raises(WorkspaceProblem, match="no record of ours"):
         workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
     assert (path / "README.md").exists()

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.agents.port import Account, Command, Ended, Permission, Stream, Surroundings, WorkOrder
+from holdfast.agents.port import Account, AgentCommand, EndedRun, HostFacts, Permission, Stream, WorkOrder
 from holdfast.agents.port import Capabilities as Capabilities  # adapters import it from here
-from holdfast.core.agents.digest import Digest
-from holdfast.core.agents.events import AgentEvent, Raw
-from holdfast.core.health.signs import Sign, SignKind, signs_of
+from holdfast.core.agents.digest import RunDigest
+from holdfast.core.agents.events import AgentEvent, RawLine
+from holdfast.core.health.signs import Sign, SignKind, signs_from_events
 from holdfast.core.runs.outcome import Verdict
 
 LONGEST = 16 * 1024 * 1024  # characters of one line that are still read as JSON
@@ -50,34 +50,34 @@ class CliAgent:
     parse_line: Callable[[str, Stream], Sequence[AgentEvent]]
     environment: Callable[[WorkOrder], Mapping[str, str]] = lambda _order: {}
     files: Callable[[WorkOrder], Mapping[str, str]] = lambda _order: {}
-    standard_input: Callable[[WorkOrder], str] = lambda order: instructions(order)
-    refusal: Callable[[Mapping[str, object], Surroundings], str | None] = lambda _options, _surroundings: None
-    passes: Sequence[str] = ()
+    standard_input: Callable[[WorkOrder], str] = lambda order: full_prompt(order)
+    refusal: Callable[[Mapping[str, object], HostFacts], str | None] = lambda _options, _surroundings: None
+    login_variables: Sequence[str] = ()
     capabilities: Capabilities = field(default_factory=Capabilities)
     login: Login = field(default_factory=Login)
     by_hand: Sequence[str] = ()  # arguments with which a person continues `{session}`; empty: impossible
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
     litter: Sequence[str] = ()  # patterns of files that the CLI leaves in the workspace and that must not be committed
-    rejoin: Callable[[Iterable[str]], Iterable[str]] = lambda lines: lines  # joins lines that the CLI wrapped
+    join_lines: Callable[[Iterable[str]], Iterable[str]] = lambda lines: lines  # joins lines that the CLI wrapped
     is_banner: Callable[[str], bool] = lambda _line: (
         False
     )  # a line about the CLI itself, printed before the model's first answer
     plain_text: bool = False  # errors look like a model's text: none of them ends a run at once
     reads_errors: bool = False  # some events appear only on standard error
-    leaves: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → its parser
-    quiet_answers: float = 0.0  # seconds of silence in a normal answer: the CLI prints it only when complete
-    quiet_retries: float = 0.0  # seconds for which the CLI retries in silence, which cannot be configured
+    result_files: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → its parser
+    longest_quiet_answer: float = 0.0  # seconds of silence in a normal answer: the CLI prints it only when complete
+    longest_quiet_retry: float = 0.0  # seconds for which the CLI retries in silence, which cannot be configured
     version_arguments: Sequence[str] = ("--version",)
     fresh_config: Mapping[str, str] = field(default_factory=dict)  # files (path → text) of a configuration
     # directory with which the CLI accepts a `base_url` without a login: for rehearsals and tests, which create one
     reads_events: bool = True
-    served_by: str = ""  # the provider of its models; empty: from the model's name (`openai/gpt-5`), else the agent
+    provider_name: str = ""  # the provider of its models; empty: from the model's name (`openai/gpt-5`), else the agent
 
     def provider(self, options: Mapping[str, object]) -> str:
         model = str(options.get("model") or "")
-        return self.served_by or (model.partition("/")[0] if "/" in model else self.name)
+        return self.provider_name or (model.partition("/")[0] if "/" in model else self.name)
 
-    def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
+    def problem(self, options: Mapping[str, object], surroundings: HostFacts) -> str | None:
         if options.get("max_turns") is not None and not self.capabilities.turns:
             return f"{self.title} cannot be given a number of turns (--max-turns)"
         return self.refusal(options, surroundings)
@@ -88,52 +88,52 @@ class CliAgent:
         words = (word.replace("{session}", session) for word in self.by_hand)
         return (*(("env", f"{variable}={place}") if variable and place else ()), self.binary, *words)
 
-    def build(self, order: WorkOrder) -> Command:
+    def build(self, order: WorkOrder) -> AgentCommand:
         program = str(order.options.get("binary") or self.binary)
-        return Command(
+        return AgentCommand(
             argv=[program, *self.arguments(order)],
             stdin=self.standard_input(order),
             env={**self.environment(order), **order.account.env},
             files=self.files(order),
-            told=told(order),
+            told=changed_prompt(order),
         )
 
     def parse(self, line: str, stream: Stream) -> Sequence[AgentEvent]:
         try:
             return self.parse_line(line, stream)
         except Exception:  # noqa: BLE001 - foreign output met a bug of ours: the line counts as not understood
-            return (Raw(text=line),)
+            return (RawLine(text=line),)
 
     def signs(self, line: str, stream: Stream) -> Sequence[Sign]:
-        found = signs_of(self.parse(line, stream))
-        return [_in_doubt(sign) for sign in found] if self.plain_text else found
+        found = signs_from_events(self.parse(line, stream))
+        return [_soften_fatal_sign(sign) for sign in found] if self.plain_text else found
 
-    def judge(self, ended: Ended) -> Verdict:
-        digest = Digest()
-        for line in self.rejoin(ended.output):
+    def judge(self, ended: EndedRun) -> Verdict:
+        digest = RunDigest()
+        for line in self.join_lines(ended.output):
             for event in self.parse(line, Stream.OUT):
                 digest.add(event)
         for line in ended.errors if self.reads_errors else ():
             for event in self.parse(line, Stream.ERR):
-                digest.add_aside(event)
-        for name, read in self.leaves.items():
-            for event in _said(read, ended.left.get(name, "")):
-                digest.add_aside(event)
+                digest.add_from_stderr(event)
+        for name, read in self.result_files.items():
+            for event in _read_left_file(read, ended.left.get(name, "")):
+                digest.add_from_stderr(event)
         verdict = digest.verdict(ended.end, ended.error_tail, ended.at, ended.zone)
-        if verdict.session_id is None and self.capabilities.preassigned_session and digest.said_something:
+        if verdict.session_id is None and self.capabilities.preassigned_session and digest.has_events:
             # The session had the id that we chose. The run ended before the CLI printed the id.
             return replace(verdict, session_id=ended.session_id or ended.new_session or None)
         return verdict
 
 
-def _said(read: Callable[[str], Sequence[AgentEvent]], text: str) -> Sequence[AgentEvent]:
+def _read_left_file(read: Callable[[str], Sequence[AgentEvent]], text: str) -> Sequence[AgentEvent]:
     try:
         return read(text) if text else ()
     except Exception:  # noqa: BLE001 - a foreign file met a bug of ours: the file counts as empty
         return ()
 
 
-def _in_doubt(sign: Sign) -> Sign:
+def _soften_fatal_sign(sign: Sign) -> Sign:
     """Treat a fatal error as a retry, because it may be text of the model.
 
     The next output of the CLI decides. Without more output, the run counts as retrying.
@@ -141,19 +141,19 @@ def _in_doubt(sign: Sign) -> Sign:
     return replace(sign, kind=SignKind.RETRY, is_hopeless=False) if sign.kind is SignKind.DOOMED else sign
 
 
-def instructions(order: WorkOrder) -> str:
+def full_prompt(order: WorkOrder) -> str:
     """Return the full prompt: the task, a request to continue, or the hand-over from another agent."""
-    return told(order) or order.prompt
+    return changed_prompt(order) or order.prompt
 
 
-def told(order: WorkOrder) -> str:
+def changed_prompt(order: WorkOrder) -> str:
     """Return the full prompt if it differs from the task's own prompt, else an empty text."""
     if order.session_id is not None:
         return f"{SENT_BACK if order.is_sent_back else CONTINUE}\n\nThe task was:\n\n{order.prompt}"
     return order.hand_over or ""
 
 
-def permission(order: WorkOrder) -> Permission:
+def order_permission(order: WorkOrder) -> Permission:
     return permission_of(order.options)
 
 
@@ -161,7 +161,7 @@ def permission_of(options: Mapping[str, object]) -> Permission:
     return Permission(str(options.get("permission") or Permission.EDIT))
 
 
-def option(order: WorkOrder, name: str) -> str | None:
+def format_option(order: WorkOrder, name: str) -> str | None:
     """Return an option of the task as a command-line argument, or None if it is not given."""
     value = order.options.get(name)
     return None if value is None or value == "" else f"{value:g}" if isinstance(value, float) else str(value)
@@ -170,7 +170,7 @@ def option(order: WorkOrder, name: str) -> str | None:
 # -- reading lines of JSON ---------------------------------------------------------------------------------------------
 
 
-def json_object(line: str) -> dict[str, Any] | None:
+def parse_object(line: str) -> dict[str, Any] | None:
     """Return the JSON object on this line, or None if the line is other text, cut off, too deep or too long."""
     if len(line) > LONGEST or line[:64].lstrip()[:1] != "{":
         return None
@@ -181,12 +181,12 @@ def json_object(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def table(value: object) -> dict[str, Any]:
+def as_object(value: object) -> dict[str, Any]:
     """Return a field that should be an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def tables(value: object) -> Iterator[dict[str, Any]]:
+def as_objects(value: object) -> Iterator[dict[str, Any]]:
     """Yield the objects of a field that should be a list of objects."""
     for item in value if isinstance(value, list) else ():
         if isinstance(item, dict):
@@ -198,19 +198,19 @@ def words(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def whole(value: object) -> int:
+def as_count(value: object) -> int:
     """Return a field that should be a count, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
-def amount(value: object) -> float | None:
+def as_number(value: object) -> float | None:
     """Return a field that should be a number of seconds or dollars, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < 2**53 else None
 
 
-def status_of(value: object) -> int | None:
+def as_http_status(value: object) -> int | None:
     """Return a field that should be an HTTP status, else None."""
     if isinstance(value, str) and value.isdigit() and len(value) == 3:
         value = int(value)
@@ -220,13 +220,13 @@ def status_of(value: object) -> int | None:
 _TELLING = ("command", "file_path", "absolute_path", "path", "dir_path", "notebook_path", "pattern", "query", "url")
 
 
-def tool_input(value: object) -> str:
+def format_tool_input(value: object) -> str:
     """Return a tool's input for people: its command, its file or its search pattern, else all of it."""
-    found = next((words(table(value).get(key)) for key in _TELLING if words(table(value).get(key))), "")
-    return found or compact(value)
+    found = next((words(as_object(value).get(key)) for key in _TELLING if words(as_object(value).get(key))), "")
+    return found or format_one_line(value)
 
 
-def compact(value: object) -> str:
+def format_one_line(value: object) -> str:
     """Return a tool's input for people, on one line."""
     if isinstance(value, str):
         return value

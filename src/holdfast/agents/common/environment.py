@@ -53,7 +53,7 @@ ALLOWED = (
 )
 
 
-def allowed(environment: Mapping[str, str], also: tuple[str, ...] = ()) -> dict[str, str]:
+def filter_environment(environment: Mapping[str, str], also: tuple[str, ...] = ()) -> dict[str, str]:
     """Return the part of `environment` that an agent gets: our list and the names in `env.pass`.
 
     Variables of Holdfast itself are left out, whatever a pattern matches: they are for the supervisor. Our patterns are

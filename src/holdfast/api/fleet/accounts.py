@@ -11,7 +11,7 @@ from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import NotFound, UsageError
 from holdfast.config.settings import CLI_AGENTS
-from holdfast.core.dispatch.accounts import ShutAccount, full_name
+from holdfast.core.dispatch.accounts import ClosedAccount, full_name
 from holdfast.core.runs.outcome import Outcome
 from holdfast.intake.accounts import UserAccounts
 
@@ -25,7 +25,7 @@ SHORT_PAUSE = 10.0  # seconds, before and after the moment at which a task is du
 
 def accounts(home: str) -> list[AccountRow]:
     """Return every account that the settings name, or that is parked, stopped or held."""
-    settings = config.best_effort()
+    settings = config.load_valid_values()
     queries = Queries(home)
     known, shut = UserAccounts(lambda: settings), {account.full_name: account for account in _shut(queries)}
     held = {row["name"]: row for row in holds(queries) if row["scope"] in ("account", "near")}
@@ -74,35 +74,35 @@ def resumes_within_seconds(queries: Queries, task: TaskStateRow) -> bool:
     return at is not None and abs(at - clock.now().wall) < SHORT_PAUSE and queries.supervisor() is not None
 
 
-def find_missing_accounts(queries: Queries) -> Callable[[str, str | None], list[ShutAccount]]:
+def find_missing_accounts(queries: Queries) -> Callable[[str, str | None], list[ClosedAccount]]:
     """Return (agent, account that a task is bound to) → the shut accounts, if the task may have no other. The settings
     are read once."""
     shut, known = _shut(queries), UserAccounts(_settings_once())
     return lambda agent, bound: _without_another(agent, bound, shut, known)
 
 
-def find_shut_account(queries: Queries, agent: str, name: str | None) -> ShutAccount | None:
+def find_shut_account(queries: Queries, agent: str, name: str | None) -> ClosedAccount | None:
     """Return the account if it is parked or stopped."""
     wanted = full_name(agent, str(name))
     return next((account for account in _shut(queries) if account.full_name == wanted), None)
 
 
 def _without_another(
-    agent: str, bound: str | None, shut: Sequence[ShutAccount], known: UserAccounts
-) -> list[ShutAccount]:
+    agent: str, bound: str | None, shut: Sequence[ClosedAccount], known: UserAccounts
+) -> list[ClosedAccount]:
     wanted = [bound] if bound is not None and bound in known.names(agent) else known.choosable(agent)
     found = [account for account in shut if account.agent == agent and account.name in wanted]
     return found if len(found) == len(wanted) else []
 
 
 def _settings_once() -> Callable[[], config.Config]:
-    settings = config.best_effort()
+    settings = config.load_valid_values()
     return lambda: settings
 
 
-def _shut(queries: Queries) -> list[ShutAccount]:
+def _shut(queries: Queries) -> list[ClosedAccount]:
     rows = [
-        ShutAccount(
+        ClosedAccount(
             agent=row["agent"],
             name=row["name"],
             until=row["until"],
@@ -119,7 +119,7 @@ def _shut(queries: Queries) -> list[ShutAccount]:
 _HELD = {"account": "probing", "near": "slowed"}
 
 
-def _row(agent: str, name: str, known: UserAccounts, shut: ShutAccount | None, held: HoldRow | None) -> AccountRow:
+def _row(agent: str, name: str, known: UserAccounts, shut: ClosedAccount | None, held: HoldRow | None) -> AccountRow:
     if shut is None and held is not None:
         first = f"; task {held['probe']} goes first" if held["probe"] else ""
         return {

@@ -14,10 +14,10 @@ from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries, alert_row
 from holdfast.base.errors import NotFound, Refused
 from holdfast.base.ids import new_id
-from holdfast.base.stored_json import recorded
+from holdfast.base.stored_json import load_stored_json
 from holdfast.base.text import one_line
 from holdfast.core.model import Level
-from holdfast.core.tasks.alerts import Notice, Transition, body_of
+from holdfast.core.tasks.alerts import AlertChange, Transition, delivery_body
 from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def deaths(queries: Queries, after: int) -> tuple[int, list[DeathRow]]:
 
     found: list[DeathRow] = []
     for row in reversed(queries.view("deaths", after=after, last=last)):
-        data = recorded(row.pop("data"), shape=dict)
+        data = load_stored_json(row.pop("data"), shape=dict)
         if data.get("outcome") in CRASHES:
             row["decided"] = row["kind"] == "crash.recorded"
             found.append(cast("DeathRow", row))
@@ -137,7 +137,7 @@ def send_test(by: str) -> list[DeliveryTest]:
     return asyncio.run(ask())
 
 
-def _test_notice(by: str) -> Notice:
+def _test_notice(by: str) -> AlertChange:
     now = time.time()
     alert = {
         "id": 0,
@@ -150,8 +150,8 @@ def _test_notice(by: str) -> Notice:
         "details": {"test": True},
     }
     key = f"test-{new_id()}"
-    body = json.dumps(body_of(key, Transition.RAISED, alert, now, by))
-    return Notice(id=0, key=key, alert_key="test", transition=Transition.RAISED, level=Level.INFO, body=body)
+    body = json.dumps(delivery_body(key, Transition.RAISED, alert, now, by))
+    return AlertChange(id=0, key=key, alert_key="test", transition=Transition.RAISED, level=Level.INFO, body=body)
 
 
 def undelivered(queries: Queries) -> list[UndeliveredRow]:

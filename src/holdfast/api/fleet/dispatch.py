@@ -10,7 +10,7 @@ from holdfast.api.format import moment
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import NotFound
-from holdfast.base.stored_json import recorded, understood
+from holdfast.base.stored_json import load_stored_json, stored_data_errors
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import HoldRow
@@ -103,9 +103,9 @@ def describe_release(released: list[str], resumed: list[str]) -> str:
     return f"Released: {', '.join(released)}." + (f" Resumed: {', '.join(resumed[:5])}{more}." if resumed else "")
 
 
-@understood
+@stored_data_errors
 def _row(row: JsonObject, now: float) -> HoldRow:
-    since = recorded(row["since"])[0]
+    since = load_stored_json(row["since"])[0]
     for_operator = row["scope"] == "fleet" and row["failures"] >= _MOST_STORMS
     return {
         "hold": f"{row['scope']}:{row['name']}",

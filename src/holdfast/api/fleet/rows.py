@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from holdfast.api.tasks.stages import standing
-from holdfast.base.stored_json import understood
+from holdfast.base.stored_json import stored_data_errors
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
@@ -34,7 +34,7 @@ def rows_of(queries: Queries, ids: Iterable[str]) -> list[FleetRow]:
     return [_row(row) for row in queries.view("slim_of", ids=json.dumps(sorted(ids)))]
 
 
-@understood
+@stored_data_errors
 def _row(row: JsonObject) -> FleetRow:
     """Decode a raw row. `last_run`: (state, started at, why it is stopped, progress); `needs`: id → state."""
     labels, stages, last = row["labels"], row.pop("stages"), row["last_run"]

@@ -10,8 +10,8 @@ from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.base.stored_json import recorded, understood
-from holdfast.config.schedule_files import read_timetable
+from holdfast.base.stored_json import load_stored_json, stored_data_errors
+from holdfast.config.schedule_files import read_schedule_files
 from holdfast.core.schedules.schedule import Schedule
 
 if TYPE_CHECKING:  # those who only look have to start fast
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # those who only look have to start fast
 import time
 
 from holdfast.api.format import in_words
-from holdfast.base.text import clean, one_line
+from holdfast.base.text import clean_text, one_line
 from holdfast.base.units import show_duration
 
 NEW = "no supervisor has seen it yet"
@@ -39,7 +39,7 @@ def schedule_rows(home: str) -> tuple[list[ScheduleRow], dict[str, str]]:
     are the earlier ones."""
     queries = _queries(home)
     known = queries.view("schedules") if queries is not None else []
-    files = read_timetable(home, [] if queries is None else [str(row["path"]) for row in queries.repos()])
+    files = read_schedule_files(home, [] if queries is None else [str(row["path"]) for row in queries.repos()])
     written = {(each.repo, each.name): (file, each) for file, found in files.schedules.items() for each in found}
     rows: list[ScheduleRow] = []
     for row in known:
@@ -79,7 +79,7 @@ def fires_of(queries: Queries, row: ScheduleRow, most: int) -> list[FireRow]:
 
 def upcoming(row: ScheduleRow, count: int) -> list[float]:
     """Return the next times of a schedule, as if it is enabled."""
-    from holdfast.core.schedules.due import upcoming as following
+    from holdfast.core.schedules.due import upcoming_occurrences as following
 
     return following(_schedule(row), clock.now().wall, count)
 
@@ -170,15 +170,15 @@ def _enrol(tx: Transaction, row: Mapping[str, Any], schedule: Schedule) -> None:
         tx.schedules.enrol(row["file"], [*others, schedule], clock.now())
 
 
-@understood
+@stored_data_errors
 def _of_store(row: JsonObject, file: str, written: Schedule | None) -> ScheduleRow:
-    before = schedule_of(recorded(row["definition"]))
+    before = schedule_of(load_stored_json(row["definition"]))
     schedule = before if written is None else written
     found = _row(schedule, file)
     found["last_fire"], found["last_fired_at"] = row["last_fire"], row["last_fired_at"]
     found["last_task"], found["last_task_state"] = row["last_task"], row["last_task_state"]
     found["trouble"], found["next_try"] = row["trouble"], row["next_try"]
-    found["seen"], found["waiting"] = True, sorted(recorded(row["waiting"]))
+    found["seen"], found["waiting"] = True, sorted(load_stored_json(row["waiting"]))
     if row["word"] is not None and before.enabled == schedule.enabled:  # else the file's word is the newer one
         found["enabled"], found["enabled_by"] = bool(row["word"]), row["word_by"]
     is_new = (before.cron, before.zone) != (schedule.cron, schedule.zone)  # then it begins now
@@ -233,7 +233,7 @@ def _schedule(row: Mapping[str, Any]) -> Schedule:
 
 def _next(schedule: Schedule, after: float) -> float | None:
     from holdfast.core.schedules.due import due_at
-    from holdfast.core.schedules.due import upcoming as following
+    from holdfast.core.schedules.due import upcoming_occurrences as following
 
     found = following(schedule, after, 1)
     return due_at(schedule, found[0]) if found else None
@@ -301,9 +301,9 @@ def fired(one: FireRow, zone: str) -> str:
     """Return what became of one occurrence, in words."""
     when = in_words(one["fire_time"], zone)
     if one["task"] is not None:
-        how = f" {clean(one['why'])}" if one["by_hand"] else ""
+        how = f" {clean_text(one['why'])}" if one["by_hand"] else ""
         return f"{when}{how}: task {one['task']} {one['task_state'] or '(forgotten)'}"
-    return f"{when}: left out, {clean(one['why'])}"
+    return f"{when}: left out, {clean_text(one['why'])}"
 
 
 def facts(row: ScheduleRow) -> dict[str, str]:

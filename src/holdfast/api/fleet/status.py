@@ -15,7 +15,7 @@ from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.units import show_duration, show_size
-from holdfast.processes.cgroups import Bases
+from holdfast.processes.cgroups import CgroupRecord
 from holdfast.processes.observe.machine import Machine
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Vitals:
         now = time.monotonic()
         if self._machine_row is None or now >= self._machine_at + MACHINE_EVERY:
             seen = self._machine.pressure()
-            floor = int(config.best_effort()["disk.floor"])
+            floor = int(config.load_valid_values()["disk.floor"])
             self._machine_row = {
                 "disk_free": seen.disk,
                 "disk_floor": floor,
@@ -169,7 +169,7 @@ class Vitals:
                 "load": seen.load,
                 "memory": seen.memory,
                 "stall": seen.stall,
-                "cgroups": any(os.path.isdir(base) for base in Bases(self._home).all()),
+                "cgroups": any(os.path.isdir(base) for base in CgroupRecord(self._home).all()),
             }
             self._machine_at = now
         return self._machine_row

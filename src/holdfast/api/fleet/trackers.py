@@ -29,5 +29,5 @@ def sync(home: str) -> bool:
     """Ask the supervisor to read every tracker now. Return False if no supervisor is running."""
     from holdfast.api.commands import change_store
 
-    change_store(home, lambda tx: tx.links.ask_at_once())
+    change_store(home, lambda tx: tx.issue_links.end_backoffs())
     return Queries(home).supervisor() is not None

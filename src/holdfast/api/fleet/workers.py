@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
     from holdfast.api.fleet.models import CrashRow, WorkerRow, WorkerStateRow
     from holdfast.base.instant import Instant
     from holdfast.core.dispatch.workers import Worker, WorkerRecord
-    from holdfast.core.runs.retry_budgets import Limits
+    from holdfast.core.runs.retry_budgets import RetryLimits
     from holdfast.store.port.transaction import Transaction
 
 NEW = "it starts with the next look of a supervisor"
@@ -29,11 +29,11 @@ def workers_of(queries: Queries) -> list[WorkerRow]:
     """Return every worker of the settings, and others that still work or that a supervisor still has from earlier
     settings."""
     from holdfast.base.instant import Instant
-    from holdfast.config.retry_budgets import limits_of, staff_of
+    from holdfast.config.retry_budgets import retry_limits_from_settings, workers_from_settings
 
-    settings = config.best_effort()
+    settings = config.load_valid_values()
     known = {str(row["name"]): row for row in queries.worker_states()}
-    staff, limits = staff_of(settings), limits_of(settings)
+    staff, limits = workers_from_settings(settings), retry_limits_from_settings(settings)
     crashes: dict[str, list[Instant]] = {}
     for row in queries.view("crashes_of_staff"):
         crashes.setdefault(row.pop("worker"), []).append(Instant(**row))
@@ -60,7 +60,7 @@ def steer_worker(home: str, action: str, name: str, *, at_once: bool = False) ->
 
     The data of the outcome is the worker's row afterwards, and `supervisor`: true if one is running.
     """
-    settings = config.best_effort()
+    settings = config.load_valid_values()
     names = [worker.name for worker in settings.workers]
     if name not in names and not _is_known(home, name):
         raise NotFound(_unknown(name, names))
@@ -117,15 +117,15 @@ def _is_known(home: str, name: str) -> bool:
 def _one(home: str, name: str) -> WorkerRow:
     row = next((row for row in workers(home) if row["name"] == name), None)
     if row is None:
-        raise NotFound(f"Worker '{name}' is not in {config.user_file()} any more.")
+        raise NotFound(f"Worker '{name}' is not in {config.user_file_path()} any more.")
     return row
 
 
 def _row(
-    name: str, worker: Worker | None, known: WorkerStateRow | None, crashes: list[Instant], limits: Limits
+    name: str, worker: Worker | None, known: WorkerStateRow | None, crashes: list[Instant], limits: RetryLimits
 ) -> WorkerRow:
     from holdfast.core.dispatch.terms import Lane
-    from holdfast.core.dispatch.workers import recent
+    from holdfast.core.dispatch.workers import count_crashes_in_window
 
     lane, now = worker.lane if worker else Lane(name=name), clock.now()
     return {
@@ -136,7 +136,7 @@ def _row(
         "account": lane.account,
         "labels": dict(lane.labels),
         "restart": worker.restart if worker else None,
-        "recent_crashes": recent(crashes, limits.crash_window, now),
+        "recent_crashes": count_crashes_in_window(crashes, limits.crash_window, now),
         "crash_limit": limits.crash,
         "crash_window": limits.crash_window,
         "goes_on_at": _goes_on_at(known, crashes, limits.crash_window, now),
@@ -148,11 +148,11 @@ def _row(
 
 def _goes_on_at(known: WorkerStateRow | None, crashes: list[Instant], window: float, now: Instant) -> float | None:
     """Return the wall time at which a benched worker goes on by itself. None: the worker is not benched."""
-    from holdfast.core.dispatch.workers import bench_is_over
+    from holdfast.core.dispatch.workers import is_bench_over
 
     if known is None or known["state"] != "benched":
         return None
-    left = 0.0 if bench_is_over(crashes, window, now) else window - now.since(crashes[-1])
+    left = 0.0 if is_bench_over(crashes, window, now) else window - now.since(crashes[-1])
     return float(round(now.wall + max(0.0, left)))  # whole seconds: clocks drift
 
 
@@ -170,7 +170,7 @@ def _unknown(name: str, known: list[str]) -> str:
     import difflib
 
     if not known:
-        return f"There is no worker '{name}': none is in {config.user_file()}. More: docs/howto/workers.md."
+        return f"There is no worker '{name}': none is in {config.user_file_path()}. More: docs/howto/workers.md."
     close = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     return f"There is no worker '{name}'.{hint} Known: {', '.join(known)}."

@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 
 from holdfast import config
 from holdfast.base.errors import NotFound, UsageError
-from holdfast.config.report import survey
+from holdfast.config.report import report_settings
 from holdfast.intake.new_task import NewTask
-from holdfast.intake.workflow import known_workflows, no_such_workflow, stages_of
+from holdfast.intake.workflow import known_workflows, no_such_workflow, resolve_stages
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import AgentChoiceRow, WorkflowRow
     from holdfast.api.tasks.models import JsonObject
-    from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
+    from holdfast.core.workflows.draft import AgentChoice, StageDraft, WorkflowDraft
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workflows:
     rows: tuple[WorkflowRow, ...]  # the built-in ones first
-    problems: tuple[config.Problem, ...]
+    problems: tuple[config.SettingProblem, ...]
     warnings: tuple[str, ...]
 
 
 def workflows(home: str, repo: str | None) -> Workflows:
     """All of them, as a task in `repo` would have them; None: as the user's own file has them. Mistakes are part of
     the answer."""
-    found = survey(repo, home)
+    found = report_settings(repo, home)
     known = known_workflows(found.config)
     misfits = {name: _misfits(draft, found.config, repo or "/") for name, draft in known.items()}
     return Workflows(
@@ -44,18 +44,18 @@ def one_workflow(found: Workflows, name: str) -> WorkflowRow:
     return row
 
 
-def _misfits(draft: Draft, settings: config.Config, repo: str) -> list[config.Problem]:
+def _misfits(draft: WorkflowDraft, settings: config.Config, repo: str) -> list[config.SettingProblem]:
     """Return mistakes that exist only together with the settings that hold here: an unknown account, say."""
     problems = []
     for number, stage in enumerate(draft.stages):
         if not _is_whole(stage, settings):
             continue  # the task has to say who does it
         try:
-            stages_of(draft, NewTask(prompt="-", directory=repo), settings, only=number)
+            resolve_stages(draft, NewTask(prompt="-", directory=repo), settings, only=number)
         except UsageError as error:
             place, _, line = draft.place.rpartition(":")
             text = str(error).removesuffix(" Nothing was queued.")
-            problems.append(config.Problem(place or draft.origin, int(line) if line.isdigit() else None, text))
+            problems.append(config.SettingProblem(place or draft.origin, int(line) if line.isdigit() else None, text))
     return problems
 
 
@@ -69,7 +69,7 @@ def _is_whole(stage: StageDraft, settings: config.Config) -> bool:
     )
 
 
-def _row(draft: Draft, problems: list[config.Problem]) -> WorkflowRow:
+def _row(draft: WorkflowDraft, problems: list[config.SettingProblem]) -> WorkflowRow:
     return {
         "name": draft.name,
         "origin": draft.origin,

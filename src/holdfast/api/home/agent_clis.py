@@ -16,12 +16,12 @@ from typing import Any
 from holdfast import config
 from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.common.versions import PATIENCE, ask_versions
-from holdfast.agents.port import DEFAULT_ACCOUNT, Account, Command, Permission, WorkOrder
+from holdfast.agents.port import DEFAULT_ACCOUNT, Account, AgentCommand, Permission, WorkOrder
 from holdfast.base import faults
 from holdfast.base.errors import LaunchError
 from holdfast.config.tables.accounts import AccountTable
-from holdfast.intake.accounts import account_of, names_of
-from holdfast.intake.agent_host import surroundings
+from holdfast.intake.accounts import account_names, load_account
+from holdfast.intake.agent_host import describe_host
 
 REMEMBERED = "clis.json"  # in the home: what was asked is not asked again before the file changes
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
@@ -150,9 +150,9 @@ def logins(cli: Cli, settings: config.Config, environment: Mapping[str, str] = o
     """Of every account, as far as files and variables tell. No server is asked."""
     tables = settings.accounts.get(cli.name, {})
     found = []
-    for name in names_of(settings, cli.name):
+    for name in account_names(settings, cli.name):
         try:
-            account = account_of(cli.name, name, tables.get(name, AccountTable()), environment)
+            account = load_account(cli.name, name, tables.get(name, AccountTable()), environment)
         except LaunchError as error:
             found.append(LoginState(account=name, is_seen=False, text=str(error)))
             continue
@@ -199,7 +199,7 @@ def permission_words(cli: Cli) -> dict[str, str]:
     }
 
 
-def _command(agent: CliAgent, mode: Permission) -> Command:
+def _command(agent: CliAgent, mode: Permission) -> AgentCommand:
     options = {"permission": str(mode)}
     return agent.build(WorkOrder(prompt="", run_number=1, session_id=None, options=options, new_session="ID"))
 
@@ -212,7 +212,7 @@ def _own_words(argv: Sequence[str], common: set[str]) -> Iterator[str]:
             yield word
 
 
-def _own_variables(env: Mapping[str, str], made: Mapping[str, Command]) -> Iterator[str]:
+def _own_variables(env: Mapping[str, str], made: Mapping[str, AgentCommand]) -> Iterator[str]:
     for name, value in env.items():
         values = [command.env.get(name, "") for command in made.values()]
         if len(set(values)) > 1:
@@ -223,4 +223,4 @@ def _own_variables(env: Mapping[str, str], made: Mapping[str, Command]) -> Itera
 def refusal(cli: Cli, settings: config.Config, mode: str) -> str | None:
     """Why this CLI cannot be started here in this mode, or None."""
     options: dict[str, Any] = {"permission": mode, "sandbox": settings["permissions.sandbox"] or None}
-    return cli.agent.problem(options, surroundings(str(settings["workspace.strategy"]), options))
+    return cli.agent.problem(options, describe_host(str(settings["workspace.strategy"]), options))

@@ -53,8 +53,8 @@ def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool)
             os.mkdir(staging, 0o700)
             store = os.path.join(staging, backup_file.STORE)
             copies.copy_out(home, store)  # before the saved work: whatever a row names is in the shadows by then
-            schema = copies.check(store)
-            counts = copies.counts_of(store)
+            schema = copies.check_copy(store)
+            counts = copies.count_records(store)
             faults.effect("backup.copied")
             salvages = 0
             if store_only:

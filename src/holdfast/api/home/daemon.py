@@ -11,7 +11,7 @@ import time
 from holdfast.api.queries import Queries
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, Unavailable
-from holdfast.base.files import privately
+from holdfast.base.files import open_private
 from holdfast.base.home import ensure_home
 from holdfast.store.open import open_store
 
@@ -21,8 +21,12 @@ START_PATIENCE = 30.0
 def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     """Blocks until the supervisor has stopped."""
     from holdfast import config
-    from holdfast.config.retry_budgets import checkpoint_rules_of, hold_rules_of, staff_of
-    from holdfast.supervisor.settings import Settings
+    from holdfast.config.retry_budgets import (
+        checkpoint_rules_from_settings,
+        hold_rules_from_settings,
+        workers_from_settings,
+    )
+    from holdfast.supervisor.settings import SupervisorSettings
     from holdfast.wiring import reload, supervisor
 
     ensure_home(home)
@@ -31,14 +35,14 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     supervisor.run_supervisor(
         home,
         settings,
-        Settings(
+        SupervisorSettings(
             agents=settings["agents"],
             idle_exit=idle_exit,
-            keeping=reload.keeping_of(settings),
+            keeping=reload.retention_of(settings),
             pressure=reload.pressure_of(settings),
-            checkpoint=checkpoint_rules_of(settings),
-            holds=hold_rules_of(settings),
-            staff=staff_of(settings),
+            checkpoint=checkpoint_rules_from_settings(settings),
+            holds=hold_rules_from_settings(settings),
+            staff=workers_from_settings(settings),
         ),
         flags,
     )
@@ -76,7 +80,7 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
 
 def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[bytes]:
     faults.effect("daemon.spawn")
-    with open(log_path, "ab", opener=privately) as log:
+    with open(log_path, "ab", opener=open_private) as log:
         os.fchmod(log.fileno(), 0o600)  # of an earlier version
         return subprocess.Popen(
             arguments,
@@ -91,9 +95,9 @@ def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[b
 
 def _settings_place() -> dict[str, str]:
     """A relative HOLDFAST_CONFIG means the same file to a supervisor that works in `/`."""
-    from holdfast.config import user_file
+    from holdfast.config import user_file_path
 
-    return {"HOLDFAST_CONFIG": user_file()} if os.environ.get("HOLDFAST_CONFIG") else {}
+    return {"HOLDFAST_CONFIG": user_file_path()} if os.environ.get("HOLDFAST_CONFIG") else {}
 
 
 def log_file(home: str) -> str:

@@ -23,11 +23,11 @@ from holdfast.base.errors import HoldfastError, Unavailable, UsageError
 from holdfast.base.files import listed
 from holdfast.base.platform import LINUX_ONLY, missing, refuse_unsupported
 from holdfast.checker import Violation, violations
-from holdfast.checker.rules import Limits
+from holdfast.checker.rules import CheckedLimits
 from holdfast.checker.witness import read_witness
-from holdfast.core.cleanup.compare import LEAVES_ALONE, Action
+from holdfast.core.cleanup.compare import PASSIVE_ACTIONS, SweepAction
 from holdfast.processes.strays import marked_processes
-from holdfast.secrets.references import NotThere, look_up
+from holdfast.secrets.references import SecretMissing, look_up_secret
 from holdfast.store.open import open_store
 from holdfast.workspaces.git import git
 
@@ -57,7 +57,7 @@ def _program(name: str) -> Iterator[Finding]:
 
 
 def _targets() -> Iterator[Finding]:
-    settings = config.best_effort()
+    settings = config.load_valid_values()
     command, webhook = settings["notify.command"], settings["notify.webhook"]
     if not command and not webhook:
         yield Finding(
@@ -68,8 +68,8 @@ def _targets() -> Iterator[Finding]:
         yield from _program(os.path.expanduser(command[0]))
     for key in ("notify.webhook", "notify.secret"):
         try:
-            look_up(settings[key])
-        except NotThere as missing:
+            look_up_secret(settings[key])
+        except SecretMissing as missing:
             yield Finding("problem", "notices", f"{key} {missing}")
     if webhook and not settings["notify.secret"]:
         yield Finding("note", "notices", "notices to notify.webhook are not signed: `notify.secret` is not set")
@@ -131,7 +131,7 @@ def _machine(home: str) -> Iterator[Finding]:
     else:
         yield Finding("problem", "sqlite", f"{shown} can corrupt the store; install a newer apsw")
     try:
-        git.refuse_unusable()
+        git.refuse_old_git()
         yield Finding("ok", "git", ".".join(str(part) for part in git.version()))
     except HoldfastError as error:
         yield Finding("problem", "git", str(error))
@@ -147,9 +147,9 @@ def _machine(home: str) -> Iterator[Finding]:
 
 def _cgroup_tier(home: str) -> Finding:
     """Probed by doing, as the supervisor does."""
-    from holdfast.processes.cgroups import probe
+    from holdfast.processes.cgroups import probe_cgroups
 
-    found = probe(home)
+    found = probe_cgroups(home)
     if isinstance(found, str):
         return Finding(
             "note",
@@ -163,9 +163,9 @@ def _cgroup_tier(home: str) -> Finding:
 
 
 def _settings(home: str) -> Iterator[Finding]:
-    from holdfast.config.report import survey
+    from holdfast.config.report import report_settings
 
-    seen = survey(None, home)
+    seen = report_settings(None, home)
     for problem in seen.problems:
         yield Finding("problem", "settings", str(problem))
     for warning in seen.warnings:
@@ -219,10 +219,10 @@ def _leftovers(queries: Queries) -> Iterator[Finding]:
     comparison."""
     scene, found = leftovers(queries)
     waiting = [finding for finding in found if finding.in_backlog]
-    wrong = [finding for finding in found if finding not in waiting and finding.action is not Action.KEEP]
+    wrong = [finding for finding in found if finding not in waiting and finding.action is not SweepAction.KEEP]
     for finding in wrong:
         level = "note" if finding.foreign else "problem"
-        yield Finding(level, finding.what, str(finding) + ("" if finding.action in LEAVES_ALONE else _REMEDY))
+        yield Finding(level, finding.what, str(finding) + ("" if finding.action in PASSIVE_ACTIONS else _REMEDY))
     for path in scene.odd:
         yield Finding("note", "workspaces", f"{path} is no name that we give; it is left alone")
     for where, why in scene.unseen:
@@ -269,7 +269,7 @@ def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Vi
         raise Unavailable(f"There is no Holdfast store in {home} yet, so there is nothing to check.")
     refuse_unsupported("The checker of the promises")
     settings = config.load()
-    limits = Limits(
+    limits = CheckedLimits(
         runs=settings["runs.max"],
         crash=settings["crash.max_in_window"],
         retry=settings["retry.max"],

@@ -25,7 +25,7 @@ class Finding:
 
 def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[Finding]:
     """`needed`: agents of unfinished tasks, and how many. What they lack is a problem; the rest is worth a note."""
-    settings = config.best_effort()
+    settings = config.load_valid_values()
     clis = all_clis(settings, home, PATIENCE)
     missing = [cli for cli in clis if cli.path is None]
     for cli in clis:

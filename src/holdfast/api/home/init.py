@@ -12,11 +12,11 @@ from holdfast.api.commands import who
 from holdfast.api.home.agent_clis import Cli
 from holdfast.base import clock, faults
 from holdfast.base.errors import Refused, UsageError
-from holdfast.config import SETTINGS, ConfigError, repo_file, shown, trust, user_file, variable_of
-from holdfast.config.edit_file import record, template
-from holdfast.config.read_file import read_file
+from holdfast.config import SETTINGS, ConfigError, format_value, repo_file_path, trust, user_file_path, variable_name
+from holdfast.config.edit_file import render_repo_file, write_setting
+from holdfast.config.read_file import read_settings_file
 from holdfast.config.tables.schedules import trust_lines, trust_values
-from holdfast.config.values import toml
+from holdfast.config.values import format_toml
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake import repository
 
@@ -40,19 +40,20 @@ class TrustQuestion:
     @property
     def lines(self) -> list[str]:
         values = (
-            f"{key} = {shown(key, value) if key in SETTINGS else toml(value)}" for key, value in self.values.items()
+            f"{key} = {format_value(key, value) if key in SETTINGS else format_toml(value)}"
+            for key, value in self.values.items()
         )
         return [*values, *trust_lines(self.schedules)]
 
 
 def question(home: str, directory: str) -> TrustQuestion:
     """Read the repository's file; ConfigError when it has mistakes."""
-    top, _common = repository.locate(directory)
-    layer = read_file(repo_file(top), of_repository=True)
+    top, _common = repository.locate_repository(directory)
+    layer = read_settings_file(repo_file_path(top), of_repository=True)
     if layer.problems:
         raise ConfigError(layer.problems)
     values = layer.needs_trust
-    is_trusted = (not values or trust.is_trusted(home, top, values)) and trust.is_trusted_with(
+    is_trusted = (not values or trust.is_trusted(home, top, values)) and trust.are_schedules_trusted(
         home, top, trust_values(layer.schedules)
     )
     return TrustQuestion(top, layer.place, layer.exists, values, is_trusted, layer.schedules)
@@ -60,25 +61,25 @@ def question(home: str, directory: str) -> TrustQuestion:
 
 def give_trust(home: str, asked: TrustQuestion) -> None:
     schedules = trust_values(asked.schedules)
-    trust.give(home, asked.repo, asked.values, by=who(), at=clock.now().wall, schedules=schedules)
+    trust.record_trust(home, asked.repo, asked.values, by=who(), at=clock.now().wall, schedules=schedules)
 
 
 def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
     """Take trust back, of a checkout that is gone as well; its path, and whether there was any."""
     path = os.path.realpath(directory)
     with contextlib.suppress(UsageError):
-        path = repository.locate(directory)[0]
-    return path, trust.revoke(home, path)
+        path = repository.locate_repository(directory)[0]
+    return path, trust.revoke_trust(home, path)
 
 
 def trusted(home: str) -> list[TrustRow]:
     """Return every record of trust, and whether the file still has the values that were trusted."""
     rows: list[TrustRow] = []
-    for path, given in sorted(trust.trusted(home).items()):
-        layer = read_file(repo_file(path), of_repository=True)
+    for path, given in sorted(trust.read_trust_records(home).items()):
+        layer = read_settings_file(repo_file_path(path), of_repository=True)
         values, schedules = layer.needs_trust, trust_values(layer.schedules)
-        is_same = given.get("sha256") == trust.digest(values) and (
-            not schedules or given.get("schedules") == trust.digest(schedules)
+        is_same = given.get("sha256") == trust.digest_values(values) and (
+            not schedules or given.get("schedules") == trust.digest_values(schedules)
         )
         state = "trusted" if is_same else "changed since" if values or schedules else "unused"
         rows.append(
@@ -89,7 +90,7 @@ def trusted(home: str) -> list[TrustRow]:
 
 def write_file(repo: str, found: Sequence[Cli]) -> tuple[str, bool]:
     """A commented holdfast.toml, unless there is one; its path, and whether it was written."""
-    path = repo_file(repo)
+    path = repo_file_path(repo)
     try:
         faults.effect("init.file")
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -99,7 +100,7 @@ def write_file(repo: str, found: Sequence[Cli]) -> tuple[str, bool]:
         raise _unwritable(path, error) from error
     try:
         with open(fd, "w", encoding="utf-8") as file:
-            file.write(template(_about(found)))
+            file.write(render_repo_file(_about(found)))
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -131,13 +132,13 @@ def _about(found: Sequence[Cli]) -> list[str]:
 
 def chosen(key: str) -> str | None:
     """Return the user's choice, from the file or a variable. None: there is none."""
-    if variable_of(key) in os.environ:
-        return os.environ[variable_of(key)]
-    value = read_file(user_file(), of_repository=False).values.get(key)
+    if variable_name(key) in os.environ:
+        return os.environ[variable_name(key)]
+    value = read_settings_file(user_file_path(), of_repository=False).values.get(key)
     return None if value in (None, "") else str(value)
 
 
 def choose(key: str, value: str) -> str:
     """Record it; the file that has it now."""
-    record(user_file(), key, value)
-    return user_file()
+    write_setting(user_file_path(), key, value)
+    return user_file_path()

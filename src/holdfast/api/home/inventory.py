@@ -65,14 +65,14 @@ def take_stock(home: str, store: SqliteStore, repos: list[Repo], *, whole: bool)
     wanted = {repo.id for repo in repos}
     folders = listed(os.path.join(home, "workspaces")) if whole else sorted(wanted)
     recorded = [
-        workspace for workspace in store.write(lambda tx: tx.workspaces.open_ones()) if workspace.repo_id in wanted
+        workspace for workspace in store.write(lambda tx: tx.workspaces.not_gone()) if workspace.repo_id in wanted
     ]
     by_path = {workspace.path: workspace for workspace in recorded if workspace.state is not WorkspaceState.TRASHED}
     known: list[Workspace] = []
     unknown: list[str] = []
     foreign: list[str] = []
     for path in _workspace_directories(home, folders):
-        owner = owner_marker.owner(path)
+        owner = owner_marker.read_owner(path)
         if path in by_path and owner == by_path[path].id:
             known.append(by_path[path])
         else:
@@ -106,10 +106,10 @@ def _in_repo(home: str, repo: Repo, tasks: list[JsonObject], foreign: set[str]) 
         return RepoThings(repo=repo, entries=(), branches=(), has_lock=False)
     root = os.path.realpath(os.path.join(home, "workspaces", repo.id)) + "/"
     folder = os.path.join(repo.common_dir, "worktrees")
-    trees = [worktree_entries.worktree_of(os.path.join(folder, name)) for name in listed(folder)]
+    trees = [worktree_entries.read_worktree_path(os.path.join(folder, name)) for name in listed(folder)]
     entries = [tree for tree in trees if tree is not None and tree.startswith(root) and tree not in foreign]
     made = {f"refs/heads/{row['branch']}" for row in tasks if row["repo"] == repo.path and row["branch"]}
-    _code, out, _err = git.call("for-each-ref", "--format=%(refname)", "refs/heads/holdfast/", cwd=repo.common_dir)
+    _code, out, _err = git.run_sync("for-each-ref", "--format=%(refname)", "refs/heads/holdfast/", cwd=repo.common_dir)
     return RepoThings(
         repo=repo,
         entries=tuple(entries),
@@ -131,7 +131,7 @@ def _only_ours(home: str, store: SqliteStore, repos: list[Repo]) -> Iterator[Sav
 def _kept_in(shadow: str) -> dict[str, str]:
     """ref → commit of what a shadow really holds; nothing if an earlier purge has begun to delete it."""
     try:
-        found = bundles.everything_saved_in(shadow) if os.path.isdir(shadow) else {}
+        found = bundles.list_saved_work(shadow) if os.path.isdir(shadow) else {}
     except WorkspaceProblem:
         return {}
     return {ref: commit for commit, ref in {commit: ref for ref, commit in sorted(found.items(), reverse=True)}.items()}
@@ -140,7 +140,9 @@ def _kept_in(shadow: str) -> dict[str, str]:
 def _is_on_a_branch(repo: Repo, commit: str) -> bool:
     if not os.path.isdir(repo.common_dir):
         return False
-    code, out, _err = git.call("for-each-ref", f"--contains={commit}", "--count=1", "refs/heads", cwd=repo.common_dir)
+    code, out, _err = git.run_sync(
+        "for-each-ref", f"--contains={commit}", "--count=1", "refs/heads", cwd=repo.common_dir
+    )
     return code == 0 and bool(out.strip())
 
 

@@ -22,10 +22,10 @@ from holdfast.base.files import listed
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.processes.cgroups import Bases
+from holdfast.processes.cgroups import CgroupRecord
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperLock, HelperRunner
-from holdfast.processes.open_files import may_be_held, processes_with_open
+from holdfast.processes.open_files import is_git_lock_in_use, processes_with_open
 from holdfast.store.open import open_store
 from holdfast.store.port.transaction import Salvaged
 from holdfast.store.sqlite.engine.copies import sync_file
@@ -34,16 +34,16 @@ from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.home_lock import NAME as SUPERVISOR_LOCK
 from holdfast.supervisor.home_lock import HomeLock
 from holdfast.workspaces.git import git
-from holdfast.workspaces.git.delete_branch import heal
+from holdfast.workspaces.git.delete_branch import drop_deletion_locks
 from holdfast.workspaces.git.git import Git
-from holdfast.workspaces.git.repo_lock import repo_lock
+from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import drop_entry
 from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, setup_logs, shadow_path
 from holdfast.workspaces.removal import owner_marker
-from holdfast.workspaces.removal.in_use import Users, sole_use
+from holdfast.workspaces.removal.in_use import WorkspaceUsers, lock_exclusive
 from holdfast.workspaces.removal.trash import delete_tree
 from holdfast.workspaces.snapshots import bundles
-from holdfast.workspaces.snapshots.salvage import salvage
+from holdfast.workspaces.snapshots.salvage import salvage_workspace
 
 INTENT = "purge.json"
 
@@ -115,10 +115,10 @@ def refuse_unfinished(plan: Plan) -> None:
 @contextmanager
 def undisturbed(plan: Plan) -> Iterator[None]:
     """R-CLEAN-08: refuses while somebody works in what would go. As long as this lasts no `holdfast shell` enters."""
-    users = Users()
+    users = WorkspaceUsers()
     with ExitStack() as held:
         for workspace in plan.found.workspaces:
-            alone = held.enter_context(sole_use(plan.home, workspace.id))
+            alone = held.enter_context(lock_exclusive(plan.home, workspace.id))
             found = ["a `holdfast shell`"] if not alone else users.of(workspace.path)
             if found:
                 raise Conflict(
@@ -158,7 +158,7 @@ async def _salvage_all(plan: Plan) -> list[str]:
 
 
 async def _salvage_one(plan: Plan, tool: Git, repo: Repo, workspace: Workspace) -> None:
-    saved = await salvage(tool, plan.home, repo, workspace, "purge")
+    saved = await salvage_workspace(tool, plan.home, repo, workspace, "purge")
     if saved is None or plan.store is None:
         return
     record = Salvaged(
@@ -173,7 +173,7 @@ async def _salvage_one(plan: Plan, tool: Git, repo: Repo, workspace: Workspace) 
     )
     plan.store.write(lambda tx: tx.workspaces.record_salvage(workspace, record, clock.now()))
     if saved.partial:
-        raise WorkspaceProblem(saved.missing)
+        raise WorkspaceProblem(saved.describe_missing)
 
 
 def refuse_loss(saved: tuple[SavedWork, ...], problems: list[str]) -> None:
@@ -243,15 +243,15 @@ async def _clean_repository(things: RepoThings, *, branches: bool, kept: list[st
     common = things.repo.common_dir
     if not os.path.isdir(common):
         return
-    async with repo_lock(common):
+    async with hold_repo_lock(common):
         for path in things.entries:
             drop_entry(common, path)
         for branch in things.branches if branches else ():
             faults.effect("purge.branch")
-            code, _out, err = git.call("branch", "--quiet", "-D", "--", branch, cwd=common)
+            code, _out, err = git.run_sync("branch", "--quiet", "-D", "--", branch, cwd=common)
             if code != 0:
                 kept.append(f"branch {branch} of {things.repo.path}: {err.strip()}")
-        await heal(Git(run_here, may_be_held), common)
+        await drop_deletion_locks(Git(run_here, is_git_lock_in_use), common)
         lock = os.path.join(common, REPO_LOCK)
         if not processes_with_open(os.stat(lock)):  # another home may be waiting for it
             os.unlink(lock)
@@ -261,16 +261,16 @@ def _remove_containers(plan: Plan, kept: list[str]) -> None:
     """Of the whole home, or of the workspaces that go."""
     if not os.path.exists(os.path.join(plan.home, "engines")):
         return  # it never had one
-    from holdfast.containers.sweeper import remove_all
+    from holdfast.containers.sweeper import remove_containers
 
     ids = None if plan.only is None else [workspace.id for workspace in plan.found.workspaces]
     faults.effect("purge.containers")
-    kept += remove_all(plan.home, ids)
+    kept += remove_containers(plan.home, ids)
 
 
 def _delete_workspaces(plan: Plan) -> None:
     for path in [*(workspace.path for workspace in plan.found.workspaces), *plan.found.unknown]:
-        if owner_marker.owner(path) is not None:  # looked at again: the proof comes right before the harm
+        if owner_marker.read_owner(path) is not None:  # looked at again: the proof comes right before the harm
             delete_tree(path)
             faults.effect("purge.workspace")
             delete_tree(path + OWNER_SUFFIX)
@@ -284,7 +284,7 @@ def _delete_workspaces(plan: Plan) -> None:
 
 def _forget_repository(plan: Plan, repo: Repo) -> None:
     assert plan.store is not None  # a repository was found in it
-    ids = plan.store.write(lambda tx: tx.history.things_of(repo.id))
+    ids = plan.store.write(lambda tx: tx.history.records_of_repo(repo.id))
     for workspace_id in ids.workspaces:
         for name in listed(trash := os.path.join(plan.home, "workspaces", TRASH)):
             if name == workspace_id or name.startswith((f"{workspace_id}-", f"{workspace_id}.")):
@@ -309,7 +309,7 @@ def _delete_home(plan: Plan, kept: list[str]) -> None:
         delete_tree(root)
     if plan.store is not None:
         plan.store.close()  # its last connection: the -wal goes into the file
-    Bases(plan.home).leave()
+    CgroupRecord(plan.home).leave()
     names = [name for name in listed(plan.home) if OF_THE_HOME.fullmatch(name) and name != "workspaces"]
     for name in sorted(names, key=lambda name: (name == SUPERVISOR_LOCK, name.startswith(DATABASE), name)):
         delete_tree(os.path.join(plan.home, name))

@@ -89,15 +89,15 @@ def _unpack(home: str, source: str, folder: str) -> Prepared:
         manifest = backup_file.read(source, folder)
         made_at, members = manifest.made_at, list(manifest.members)
     faults.effect("restore.unpacked")
-    copies.check(store)
+    copies.check_copy(store)
     live = os.path.join(home, DATABASE)
     return Prepared(
         home=home,
         source=source,
         folder=folder,
         made_at=made_at,
-        counts=copies.counts_of(store),
-        present=None if copies.marks_of(home) is None else copies.counts_of(live),
+        counts=copies.count_records(store),
+        present=None if copies.highest_numbers_of(home) is None else copies.count_records(live),
         members=tuple(members),
     )
 
@@ -105,7 +105,7 @@ def _unpack(home: str, source: str, folder: str) -> Prepared:
 def carry_out(plan: Prepared) -> Restored:
     """Saved work first (only added), then the old store aside, then the switch."""
     from holdfast.supervisor.services.clock import NAME as CLOCK
-    from holdfast.supervisor.services.clock import note_restored
+    from holdfast.supervisor.services.clock import record_restore
 
     left_alone = []
     for name in plan.members:
@@ -115,7 +115,7 @@ def carry_out(plan: Prepared) -> Restored:
         elif kind == "home" and not _put_if_missing(os.path.join(plan.folder, name), os.path.join(plan.home, file)):
             left_alone.append(file)
     if plan.made_at is not None:
-        note_restored(plan.home, plan.made_at, clock.now(), from_backup=CLOCK not in left_alone)
+        record_restore(plan.home, plan.made_at, clock.now(), from_backup=CLOCK not in left_alone)
     faults.effect("restore.added")
     store = os.path.join(plan.folder, backup_file.STORE)
     turnstile = copies.turn(plan.home)
@@ -129,7 +129,7 @@ def carry_out(plan: Prepared) -> Restored:
 
 
 def _switch(plan: Prepared, store: str) -> str | None:
-    present = copies.marks_of(plan.home)
+    present = copies.highest_numbers_of(plan.home)
     now = clock.now()
     when = "" if plan.made_at is None else f" of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(plan.made_at))}"
     event = Event(
@@ -138,7 +138,7 @@ def _switch(plan: Prepared, store: str) -> str | None:
         message=f"The store was brought back from the backup {plan.source}{when}.",
         data={"source": plan.source, "made_at": plan.made_at},
     )
-    open_runs = copies.raise_marks(store, present, event, now)
+    open_runs = copies.raise_numbers(store, present, event, now)
     copies.sync_file(store)
     for run_id in open_runs:
         _prove_dead(plan.home, run_id, now.wall)
@@ -151,10 +151,10 @@ def _switch(plan: Prepared, store: str) -> str | None:
         os.rename(f"{aside}.part", aside)
         copies.sync_folder(folder)
         faults.effect("restore.kept")
-        copies.switch_content(plan.home, store)
+        copies.replace_content(plan.home, store)
         return aside
     was_there = os.path.exists(os.path.join(plan.home, DATABASE))
-    copies.switch_file(plan.home, store, aside)
+    copies.replace_file(plan.home, store, aside)
     return aside if was_there else None
 
 

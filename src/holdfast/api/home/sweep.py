@@ -15,13 +15,13 @@ from holdfast.api.requests import wait_for_result
 from holdfast.base import clock
 from holdfast.base.platform import missing
 from holdfast.containers.engine import Engines
-from holdfast.containers.sweeper import Sweeper as ContainerSweeper
-from holdfast.core.cleanup.compare import Action, Finding, compare
-from holdfast.core.cleanup.observed import Scene
+from holdfast.containers.sweeper import EngineContainerSweeper as ContainerSweeper
+from holdfast.core.cleanup.compare import Finding, SweepAction, compare_with_ledger
+from holdfast.core.cleanup.observed import ObservedState
 from holdfast.core.model import Repo, RequestKind
 from holdfast.processes.strays import find_strays
 from holdfast.store.port.workspaces import read_ledger
-from holdfast.workspaces.removal.sweeper import look_now
+from holdfast.workspaces.removal.sweeper import observe_now
 
 if TYPE_CHECKING:
     from holdfast.api.home.models import SweepFinding
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 PATIENCE = 3600.0  # for a supervisor that has thousands of trees to save and delete
 
 
-def leftovers(queries: Queries) -> tuple[Scene, list[Finding]]:
+def leftovers(queries: Queries) -> tuple[ObservedState, list[Finding]]:
     """Find leftovers as the sweep does. Nothing is changed."""
     repos = [Repo(id=row["id"], path=row["path"], common_dir=row["common_dir"]) for row in queries.repos()]
-    scene = look_now(queries.home, repos)
+    scene = observe_now(queries.home, repos)
     if missing() is None:
         running = queries.supervisor()
         helpers_of = frozenset({os.getpid(), *([int(running["pid"])] if running else [])})
         scene = dataclasses.replace(scene, strays=find_strays(queries.home, helpers_of))
     containers = asyncio.run(ContainerSweeper(queries.home, Engines(queries.home)).find())
     scene = dataclasses.replace(scene, containers=containers)
-    return scene, compare(scene, read_ledger(queries.view, scene))
+    return scene, compare_with_ledger(scene, read_ledger(queries.view, scene))
 
 
 def plan(home: str) -> list[SweepFinding]:
@@ -58,7 +58,7 @@ def plan(home: str) -> list[SweepFinding]:
         for finding in findings
     ]
     why = "is no name that we give; it is left alone"
-    action = str(Action.REPORT)
+    action = str(SweepAction.REPORT)
     for path in scene.odd:
         text = f"{path} {why}"
         rows.append({"action": action, "what": "odd", "where": path, "why": why, "foreign": True, "text": text})
@@ -75,7 +75,7 @@ def sweep(home: str) -> JsonObject:
         from holdfast import config
         from holdfast.wiring import supervisor
 
-        return supervisor.sweep_here(home, config.load()).data()
+        return supervisor.run_sweep(home, config.load()).data()
     request = change_store(home, lambda tx: tx.requests.ask(RequestKind.SWEEP, None, who(), "", {}, clock.now()))
     answer = wait_for_result(
         queries,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from holdfast.agents.port import sign_reader
 from holdfast.api.queries import Queries
 from holdfast.base import clock
-from holdfast.core.health.diagnosis import Condition, Facts, TreeFacts, judge, window_of
+from holdfast.core.health.diagnosis import Condition, RunFacts, TreeFacts, cpu_window, diagnose
 from holdfast.core.health.stalled import CpuTrail
-from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.task_settings import HealthRules, rules_from
-from holdfast.processes.observe.process_tree import trees
-from holdfast.processes.observe.run_view import RunView, started_moment
+from holdfast.processes.observe.process_tree import read_trees
+from holdfast.processes.observe.run_view import RunView, start_time_of
 from holdfast.processes.run_dir import RunDirectory
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ def _now(queries: Queries, task: TaskDetails, run: RunRow) -> list[str]:
     keeper, agent = identities
     adapter, rules = AGENTS[task["agent"]], rules_from(HealthRules, queries.health_rules(task["id"]))
     now = clock.monotonic()
-    view = RunView(path, sign_reader(adapter), started_moment(agent, now))
+    view = RunView(path, sign_reader(adapter), start_time_of(agent, now))
     view.take_over(now)
     until = time.monotonic() + CATCH_UP
     while view.look(now).behind:
         if time.monotonic() >= until:
             return ["Health: not judged here, its agent writes faster than its words are read."]
-    tree = _glance(keeper, window_of(rules, seen=True))
-    facts = Facts(
+    tree = _glance(keeper, cpu_window(rules, seen=True))
+    facts = RunFacts(
         now=clock.monotonic(),
         started_at=view.started_at,
         watched_since=view.started_at,
@@ -80,14 +80,14 @@ def _now(queries: Queries, task: TaskDetails, run: RunRow) -> list[str]:
         plight=view.talk.plight,
         tree=tree,
     )
-    condition = view.told or judge(facts, rules).condition
-    return [f"Health: {condition}; {'; '.join(judge(facts, rules).evidence)}."]
+    condition = view.told or diagnose(facts, rules).condition
+    return [f"Health: {condition}; {'; '.join(diagnose(facts, rules).evidence)}."]
 
 
-def _glance(keeper: Identity, window: float) -> TreeFacts | None:
+def _glance(keeper: ProcessIdentity, window: float) -> TreeFacts | None:
     trail, found = CpuTrail(window), {}
     for pause in (GLANCE, 0.0):
-        found = trees({"": keeper})
+        found = read_trees({"": keeper})
         if "" not in found:
             return None
         trail.add(clock.monotonic(), found[""].cpu)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.agents.port import Stream
 from holdfast.api.tasks.transcript import GrowingLines, Spoken, Transcript, adapter_of, speaks_events
-from holdfast.base.files import extents, open_plain
-from holdfast.secrets.redact import Flow, redacted
+from holdfast.base.files import extents, open_log_file
+from holdfast.secrets.redact import RedactedStream, redact_text
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import AgentEventRow, OpenRun, RunRow
@@ -76,7 +76,7 @@ class LogWindow:
         self._errors = None
         self._anew()
         try:
-            fd = open_plain(self._path)
+            fd = open_log_file(self._path)
         except OSError:
             self._file, self.start, self.end = None, 0, 0
             self._lines = GrowingLines(self._path)
@@ -118,7 +118,7 @@ class LogWindow:
         if end == 0:
             return None
         try:
-            fd = open_plain(self._path)
+            fd = open_log_file(self._path)
         except OSError:
             return None
         try:
@@ -132,7 +132,7 @@ class LogWindow:
             start = _line_start(fd, first, end)
         finally:
             os.close(fd)
-        lines, flow, spoken = GrowingLines(self._path, start).go_on(final=True, until=end), Flow(), Spoken()
+        lines, flow, spoken = GrowingLines(self._path, start).go_on(final=True, until=end), RedactedStream(), Spoken()
         before_gap = [row for line in lines for row in self._told(line, flow, spoken)]
         rows = [*before_gap, *self._transcript.rest(spoken), *rows]
         piece = Piece(rows, start, self.start)
@@ -160,13 +160,13 @@ class LogWindow:
             rows += self._transcript.rest(self._spoken)
         self.end = self._lines.line_at
         rows += self._from_errors(final=final)
-        return Piece(rows, start, self.end, redacted(self._lines.begun) if self.is_plain else "")
+        return Piece(rows, start, self.end, redact_text(self._lines.begun) if self.is_plain else "")
 
     def _until(self) -> int:
         """A piece further: what is not kept is not counted."""
         at = self._lines.at
         try:
-            fd = open_plain(self._path)
+            fd = open_log_file(self._path)
         except OSError:
             return at
         try:
@@ -176,9 +176,11 @@ class LogWindow:
 
     def _anew(self) -> None:
         """Not behind what was read before."""
-        self._flow, self._spoken, self._spoken_aside = Flow(), Spoken(), Spoken()
+        self._flow, self._spoken, self._spoken_aside = RedactedStream(), Spoken(), Spoken()
 
-    def _told(self, line: str | int, flow: Flow | None = None, spoken: Spoken | None = None) -> Iterator[AgentEventRow]:
+    def _told(
+        self, line: str | int, flow: RedactedStream | None = None, spoken: Spoken | None = None
+    ) -> Iterator[AgentEventRow]:
         if not self.is_plain:
             yield from self._transcript.rows_of(line, Stream.OUT, spoken or self._spoken)
         elif isinstance(line, int):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import NotFound, UsageError
-from holdfast.base.files import open_plain
+from holdfast.base.files import open_log_file
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import PromptRow
@@ -40,7 +40,7 @@ def refuse_without_prompt(number: int | None) -> None:
 
 def _kept(path: str) -> str | None:
     try:
-        fd = open_plain(path)
+        fd = open_log_file(path)
     except OSError:
         return None
     with open(fd, "rb") as file:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, took
 from holdfast.api.tasks.results import headings, in_words, results, why_not
-from holdfast.base.text import clean, one_line
+from holdfast.base.text import clean_text, one_line
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
@@ -140,7 +140,7 @@ def _more(found: ReportRow) -> str:
 
 def fenced(text: str, language: str = "") -> str:
     """Return text in a fence that is longer than any fence within, so that nothing in the text can close it."""
-    text = clean(text).strip("\n")
+    text = clean_text(text).strip("\n")
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
@@ -157,7 +157,7 @@ def code(text: str) -> str:
 
 def _words(text: str) -> str:
     """An answer is Markdown itself: quoted, so that it stays within; where it holds tags, fenced."""
-    text = clean(text).strip("\n")
+    text = clean_text(text).strip("\n")
     if _TAG.search(text):
         return fenced(text)
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from holdfast.base.stored_json import recorded, understood
+from holdfast.base.stored_json import load_stored_json, stored_data_errors
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
     from holdfast.api.tasks.models import JsonObject, MemberCounts, ResultsRow, StageResult
 
 
-@understood
+@stored_data_errors
 def results(queries: Queries, task_id: str) -> ResultsRow:
     """Return the results of the present generation in order. A task without a workflow has one stage, "work"."""
     task = queries.state(task_id)
@@ -19,21 +19,21 @@ def results(queries: Queries, task_id: str) -> ResultsRow:
     return {
         "task": task_id,
         "state": task["state"],
-        "workflow": recorded(task["settings"]).get("workflow") or None,
+        "workflow": load_stored_json(task["settings"]).get("workflow") or None,
         "stages": stages,
         "members": _counted(stages),
     }
 
 
-@understood
+@stored_data_errors
 def _stage(row: JsonObject) -> StageResult:
-    gate = recorded(row["gate"]) if row["gate"] else None
+    gate = load_stored_json(row["gate"]) if row["gate"] else None
     made = {
         **row,
         "ruling": row["ruling"] or None,
         "member": row["member"] or None,
         "passed": bool(row["passed"]),
-        "files": recorded(row["files"]),
+        "files": load_stored_json(row["files"]),
         "gate": None if gate is None else {key: gate[key] for key in ("command", "passed", "how", "output")},
     }
     return cast("StageResult", made)

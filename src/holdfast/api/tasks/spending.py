@@ -6,31 +6,31 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, moment, money
-from holdfast.base.stored_json import recorded, understood
+from holdfast.base.stored_json import load_stored_json, stored_data_errors
 
 if TYPE_CHECKING:  # `ps` must start fast
     from holdfast.api.fleet.models import SpentBudgetRow
     from holdfast.api.queries import Queries
     from holdfast.api.tasks.models import BudgetRow, SpentInAll, TaskDetails, TaskStateRow
     from holdfast.base.instant import Instant
-    from holdfast.core.dispatch.spending_caps import Cap, Caps, Entry, Used
-    from holdfast.core.runs.retry_budgets import Limits, Spend
+    from holdfast.core.dispatch.spending_caps import SharedCaps, SpendingCap, UsageEntry, UsedSpending
+    from holdfast.core.runs.retry_budgets import RetryLimits, Spend
 
 _IN_TIME = ("outage", "wait")
 
 
-@understood
+@stored_data_errors
 def budgets(queries: Queries, task: TaskDetails) -> dict[str, BudgetRow]:
     """Return the budgets of the present generation by name. The limits are those of this machine's settings."""
     from holdfast import config
     from holdfast.base import clock
-    from holdfast.config.retry_budgets import limits_of
+    from holdfast.config.retry_budgets import retry_limits_from_settings
 
-    now, limits = clock.now(), limits_of(config.best_effort())
+    now, limits = clock.now(), retry_limits_from_settings(config.load_valid_values())
     return {**_tries(task, limits, now), **_allowances(queries, task, limits.caps, now)}
 
 
-@understood
+@stored_data_errors
 def spent_in_all(queries: Queries, task: TaskDetails) -> SpentInAll:
     """Return what every generation took. An operator's retry starts budgets afresh, and takes nothing back."""
     rows = queries.view("usage_by_generation", id=task["id"])
@@ -46,17 +46,17 @@ def spent_in_all(queries: Queries, task: TaskDetails) -> SpentInAll:
 # -- tries and time ----------------------------------------------------------------------------------------------------
 
 
-def _tries(task: TaskDetails, limits: Limits, now: Instant) -> dict[str, BudgetRow]:
+def _tries(task: TaskDetails, limits: RetryLimits, now: Instant) -> dict[str, BudgetRow]:
     from holdfast.base.instant import Instant
     from holdfast.core.runs.retry_budgets import (
         Budget,
         Spend,
-        crash_leaves_in,
-        lost_without_progress,
+        count_losses_in_a_row,
+        count_recent_crashes,
         outage_seconds,
-        recent_crashes,
+        seconds_until_crash_expires,
+        seconds_waited_for_limits,
         spent,
-        waited_for_limits,
     )
 
     ledger = [
@@ -66,20 +66,20 @@ def _tries(task: TaskDetails, limits: Limits, now: Instant) -> dict[str, BudgetR
         )
         for row in task["spends"]
     ]
-    leaves_in = crash_leaves_in(ledger, limits, now)
+    leaves_in = seconds_until_crash_expires(ledger, limits, now)
     return {
         "runs": _of(spent(ledger, Budget.RUNS), limits.runs),
         "crash": {
-            **_of(recent_crashes(ledger, limits, now), limits.crash),
+            **_of(count_recent_crashes(ledger, limits, now), limits.crash),
             "window": limits.crash_window,
             "oldest_leaves_at": None if leaves_in is None else now.wall + leaves_in,
         },
         "retry": _of(spent(ledger, Budget.RETRY), limits.retry),
-        "lost": {**_of(lost_without_progress(ledger), limits.lost), "in_all": spent(ledger, Budget.LOST)},
+        "lost": {**_of(count_losses_in_a_row(ledger), limits.lost), "in_all": spent(ledger, Budget.LOST)},
         "outage": _of(min(limits.outage, outage_seconds(ledger, now)) if _waits(ledger) else 0.0, limits.outage),
         "session": _of(spent(ledger, Budget.SESSION), limits.session),
         "resume": _of(task["resume_attempts"], task["max_resumes"]),
-        "wait": _of(waited_for_limits(ledger, now), limits.max_wait),
+        "wait": _of(seconds_waited_for_limits(ledger, now), limits.max_wait),
     }
 
 
@@ -98,32 +98,36 @@ def _of(spent: float, limit: float) -> BudgetRow:
 # -- money and tokens --------------------------------------------------------------------------------------------------
 
 
-def _allowances(queries: Queries, task: TaskDetails, caps: Caps, now: Instant) -> dict[str, BudgetRow]:
-    from holdfast.core.dispatch.spending_caps import Cap, in_window, labels_of, sum_of
+def _allowances(queries: Queries, task: TaskDetails, caps: SharedCaps, now: Instant) -> dict[str, BudgetRow]:
+    from holdfast.core.dispatch.spending_caps import SpendingCap, entries_in_window, format_labels, sum_entries
 
-    found = _parts("task", Cap(**task["budget"]), _of_task(queries, task))
+    found = _parts("task", SpendingCap(**task["budget"]), _of_task(queries, task))
     if task["parent_id"] is not None:
         [first] = queries.view("first_of_family", id=task["id"])
         root = queries.state(first["id"])
-        cap = Cap(**{"usd": None, "tokens": None, **recorded(root["settings"]).get("budget", {})})
+        cap = SpendingCap(**{"usd": None, "tokens": None, **load_stored_json(root["settings"]).get("budget", {})})
         found |= _parts("family", cap, _of_task(queries, root))
-    shared = [one for one in caps.all() if one.concerns(labels_of(task["labels"]))]
+    shared = [one for one in caps.all() if one.applies_to(format_labels(task["labels"]))]
     lately = _lately(queries, now) if any(one.is_sliding for one in shared) else []
     for one in shared:
-        total = sum_of(in_window(lately, now, one.label)) if one.is_sliding else _total(queries, str(one.label))
+        total = (
+            sum_entries(entries_in_window(lately, now, one.label))
+            if one.is_sliding
+            else _total(queries, str(one.label))
+        )
         found |= _parts(one.key, one.cap, total)
     return found
 
 
-def _of_task(queries: Queries, task: TaskDetails | TaskStateRow) -> Used:
+def _of_task(queries: Queries, task: TaskDetails | TaskStateRow) -> UsedSpending:
     """Return the usage of a task. The first task of a family counts all of its subtasks."""
-    from holdfast.core.dispatch.spending_caps import Used
+    from holdfast.core.dispatch.spending_caps import UsedSpending
 
     [row] = queries.view("usage_of_task", id=task["id"], generation=task["generation"])
-    return Used(**row)
+    return UsedSpending(**row)
 
 
-def _parts(name: str, cap: Cap, used: Used) -> dict[str, BudgetRow]:
+def _parts(name: str, cap: SpendingCap, used: UsedSpending) -> dict[str, BudgetRow]:
     found: dict[str, BudgetRow] = {}
     if cap.usd is not None:
         found[f"{name}_usd"] = {**_of(round(used.usd, 6), cap.usd), "unpriced_runs": used.unpriced}
@@ -132,9 +136,9 @@ def _parts(name: str, cap: Cap, used: Used) -> dict[str, BudgetRow]:
     return found
 
 
-def _lately(queries: Queries, now: Instant) -> list[Entry]:
+def _lately(queries: Queries, now: Instant) -> list[UsageEntry]:
     from holdfast.base.instant import Instant
-    from holdfast.core.dispatch.spending_caps import CLOCK_WAS_SET_BACK, DAY, Entry, Used
+    from holdfast.core.dispatch.spending_caps import CLOCK_WAS_SET_BACK, DAY, UsageEntry, UsedSpending
 
     rows = queries.view(
         "usage_lately",
@@ -145,20 +149,20 @@ def _lately(queries: Queries, now: Instant) -> list[Entry]:
         tolerance=CLOCK_WAS_SET_BACK,
     )
     return [
-        Entry(
+        UsageEntry(
             at=Instant(wall=row["wall"], boottime=row["boottime"], boot_id=row["boot_id"]),
-            used=Used(usd=row["cost_usd"] or 0.0, tokens=row["tokens"], unpriced=int(row["cost_usd"] is None)),
-            labels=frozenset(recorded(row["labels"])),
+            used=UsedSpending(usd=row["cost_usd"] or 0.0, tokens=row["tokens"], unpriced=int(row["cost_usd"] is None)),
+            labels=frozenset(load_stored_json(row["labels"])),
         )
         for row in rows
     ]
 
 
-def _total(queries: Queries, label: str) -> Used:
-    from holdfast.core.dispatch.spending_caps import Used
+def _total(queries: Queries, label: str) -> UsedSpending:
+    from holdfast.core.dispatch.spending_caps import UsedSpending
 
     rows = queries.view("label_total", label=label)
-    return Used(**rows[0]) if rows else Used()
+    return UsedSpending(**rows[0]) if rows else UsedSpending()
 
 
 def concerns(row: SpentBudgetRow, labels: Mapping[str, str]) -> bool:

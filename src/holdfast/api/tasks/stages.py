@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from holdfast.base.stored_json import recorded, understood
+from holdfast.base.stored_json import load_stored_json, stored_data_errors
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import JsonObject, StageRow, TaskDetails
 
 
-@understood
+@stored_data_errors
 def standing(settings: JsonObject, progress: str | None) -> StageRow | None:
     """Return the stage of a task, from its settings and progress. None: the task has no workflow."""
     stages = settings.get("stages")
     if not stages:
         return None
-    kept = recorded(progress) if progress else {}
+    kept = load_stored_json(progress) if progress else {}
     index = min(kept.get("stage", 0), len(stages) - 1)
     name = stages[index]["name"]
     turns = kept.get("turns", {})
@@ -92,4 +92,4 @@ def approve(home: str, task_id: str, changes: str | None = None) -> str:
 
     if changes is not None:
         check_prompt(changes)
-    return change_store(home, lambda tx: tx.staging.approve(task_id, who(), clock.now(), changes))
+    return change_store(home, lambda tx: tx.stages.approve(task_id, who(), clock.now(), changes))

@@ -19,16 +19,16 @@ from holdfast.base.text import is_text
 from holdfast.core.tasks.task_lists import (
     MOST_ITEMS,
     MOST_WAITS,
-    Item,
-    Known,
-    checklist,
-    file_of_folder,
-    in_order,
-    jsonl,
-    unique,
+    KnownTaskKey,
+    ListItem,
+    order_by_needs,
+    parse_checklist,
+    parse_jsonl,
+    parse_prompt_file,
+    split_unique,
 )
-from holdfast.core.tasks.task_lists import Listed as Listed  # interfaces see it from here
-from holdfast.core.tasks.task_lists import Problem as Problem
+from holdfast.core.tasks.task_lists import ListProblem as ListProblem
+from holdfast.core.tasks.task_lists import TaskList as TaskList  # interfaces see it from here
 from holdfast.intake.repository import current_base
 from holdfast.intake.resolve import BIGGEST_PROMPT, ResolvedTask, resolve_task
 
@@ -42,10 +42,10 @@ _PROMPTS = (".md", ".txt")  # files of a folder
 class Taken:
     """What became of a list."""
 
-    queued: Sequence[tuple[Item, str]] = ()  # with the task's id; empty in a rehearsal
-    known: Sequence[tuple[Item, Known]] = ()
-    repeated: Sequence[Item] = ()  # the same words stand twice in the list
-    problems: Sequence[Problem] = ()  # then nothing was queued
+    queued: Sequence[tuple[ListItem, str]] = ()  # with the task's id; empty in a rehearsal
+    known: Sequence[tuple[ListItem, KnownTaskKey]] = ()
+    repeated: Sequence[ListItem] = ()  # the same words stand twice in the list
+    problems: Sequence[ListProblem] = ()  # then nothing was queued
     notes: Sequence[str] = field(default_factory=list)
 
 
@@ -66,7 +66,7 @@ def format_of(source: str, chosen: str | None) -> str:
         return "jsonl"
     if ending not in (".md", ".markdown"):
         return "prompt"
-    listed = checklist(_read(source, BIGGEST_LIST))
+    listed = parse_checklist(_read(source, BIGGEST_LIST))
     boxes = len(listed.items) + len({problem.where for problem in listed.problems}) + listed.skipped
     if not boxes:
         return "prompt"
@@ -78,12 +78,12 @@ def format_of(source: str, chosen: str | None) -> str:
     return "checklist"
 
 
-def read_list(source: str, how: str) -> Listed:
+def read_list(source: str, how: str) -> TaskList:
     if how == "folder":
         listed = _folder(source)
     else:
         text = _read(source, BIGGEST_LIST)
-        listed = checklist(text) if how == "checklist" else jsonl(text)
+        listed = parse_checklist(text) if how == "checklist" else parse_jsonl(text)
     if len(listed.items) > MOST_ITEMS:
         raise UsageError(
             f"{source} asks for {len(listed.items)} tasks; at most {MOST_ITEMS} are taken at once. Split it. "
@@ -100,8 +100,8 @@ def read_list(source: str, how: str) -> Listed:
     return listed
 
 
-def _folder(source: str) -> Listed:
-    listed = Listed()
+def _folder(source: str) -> TaskList:
+    listed = TaskList()
     try:
         names = sorted(name for name in os.listdir(source) if not name.startswith("."))
     except OSError as error:
@@ -113,12 +113,12 @@ def _folder(source: str) -> Listed:
     for name in names:
         path = os.path.join(source, name)
         if not os.path.realpath(path).startswith(inside):  # a stranger's folder must not have our files sent away
-            listed.problems.append(Problem(where=name, text=f"{path} is a link that leads out of the folder."))
+            listed.problems.append(ListProblem(where=name, text=f"{path} is a link that leads out of the folder."))
             continue
         try:
-            one = file_of_folder(name, _read(path, BIGGEST_PROMPT))
+            one = parse_prompt_file(name, _read(path, BIGGEST_PROMPT))
         except UsageError as error:
-            listed.problems.append(Problem(where=name, text=str(error)))
+            listed.problems.append(ListProblem(where=name, text=str(error)))
             continue
         listed.items += one.items
         listed.problems += one.problems
@@ -157,13 +157,13 @@ class Intake:
         with contextlib.suppress(UsageError):
             self._head = current_base(self._place[0])
 
-    def take(self, listed: Listed, *, rehearse: bool = False) -> Taken:
-        items, repeated, problems = unique(listed.items)
+    def take(self, listed: TaskList, *, rehearse: bool = False) -> Taken:
+        items, repeated, problems = split_unique(listed.items)
         problems = [*listed.problems, *problems]
         wanted = sorted({item.key for item in items} | {key for item in items for key in item.after})
         known = self._known(wanted)
         problems += _unmet(items, known)
-        items, circles = in_order(items)
+        items, circles = order_by_needs(items)
         problems += circles
         resolved: dict[str, ResolvedTask] = {}
         notes: list[str] = []
@@ -173,7 +173,7 @@ class Intake:
             try:
                 task = resolve_task(self._commands.home, _new(self._template, item), self._place, self._head)
             except HoldfastError as error:
-                problems.append(Problem(where=item.where, text=str(error)))
+                problems.append(ListProblem(where=item.where, text=str(error)))
                 continue
             resolved[item.key] = task
             notes += [note for note in task.notes if note not in notes]
@@ -190,11 +190,11 @@ class Intake:
         return Taken(queued=queued, known=before, repeated=repeated, notes=notes)
 
     def _add(
-        self, tx: Any, items: Sequence[Item], resolved: Mapping[str, ResolvedTask], wanted: Sequence[str]
-    ) -> tuple[list[tuple[Item, str]], list[tuple[Item, Known]]]:
+        self, tx: Any, items: Sequence[ListItem], resolved: Mapping[str, ResolvedTask], wanted: Sequence[str]
+    ) -> tuple[list[tuple[ListItem, str]], list[tuple[ListItem, KnownTaskKey]]]:
         """In one transaction: another process may have taken in the same list since we looked."""
         repo = tx.workspaces.register_repo(*self._place, clock.now()).id
-        known = tx.intake.known(repo, wanted)
+        known = tx.task_lists.known(repo, wanted)
         ids = {key: each.task_id for key, each in known.items() if each.state is not None}
         queued, before = [], []
         for item in items:
@@ -206,17 +206,17 @@ class Intake:
             needs = [*self._template.after, *(ids[key] for key in item.after if key in ids)]
             task = resolved[item.key].add(tx, needs)
             ids[item.key] = task.id
-            tx.intake.take(repo, item.key, task.id, clock.now())
+            tx.task_lists.take(repo, item.key, task.id, clock.now())
             queued.append((item, task.id))
         return queued, before
 
-    def _known(self, keys: Sequence[str]) -> dict[str, Known]:
+    def _known(self, keys: Sequence[str]) -> dict[str, KnownTaskKey]:
         """A look ahead, that writes nothing: what is known needs no agent any more."""
         rows = Queries(self._commands.home).view("intake", path=self._place[0], keys=json.dumps(keys))
-        return {str(row["key"]): Known(task_id=str(row["task"]), state=row["state"]) for row in rows}
+        return {str(row["key"]): KnownTaskKey(task_id=str(row["task"]), state=row["state"]) for row in rows}
 
 
-def _unmet(items: Sequence[Item], known: Mapping[str, Known]) -> list[Problem]:
+def _unmet(items: Sequence[ListItem], known: Mapping[str, KnownTaskKey]) -> list[ListProblem]:
     """Keys that it waits for and that nobody has, or that have come to a bad end."""
     import difflib
 
@@ -231,16 +231,18 @@ def _unmet(items: Sequence[Item], known: Mapping[str, Known]) -> list[Problem]:
             if key in known and known[key].is_over:
                 ended = known[key]
                 text = f"it is to come after '{key}', whose task {ended.task_id} is {ended.state}"
-                problems.append(Problem(where=item.where, text=f"{text}: `holdfast retry {ended.task_id}` first."))
+                problems.append(ListProblem(where=item.where, text=f"{text}: `holdfast retry {ended.task_id}` first."))
             elif key not in keys and key not in known:
                 if key not in hints and len(hints) < MOST_HINTS:
                     hints[key] = difflib.get_close_matches(key, own, n=1)
                 hint = "".join(f" Did you mean '{close}'?" for close in hints.get(key, ()))
-                problems.append(Problem(where=item.where, text=f"it is to come after '{key}', a key of no task.{hint}"))
+                problems.append(
+                    ListProblem(where=item.where, text=f"it is to come after '{key}', a key of no task.{hint}")
+                )
     return problems
 
 
-def _new(template: NewTask, item: Item) -> NewTask:
+def _new(template: NewTask, item: ListItem) -> NewTask:
     """What the list says of a task comes before what the command line says of all."""
     said = dict(item.said)
     if "agent" in said and (template.command or template.scenario is not None):

@@ -13,25 +13,25 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from holdfast.agents.port import AgentAdapter, Stream
-from holdfast.base.files import data_blocks, open_plain
-from holdfast.config.known_secrets import learn_for_showing
-from holdfast.core.agents.digest import Digest
+from holdfast.base.files import data_blocks, open_log_file
+from holdfast.config.known_secrets import register_supervisor_secrets
+from holdfast.core.agents.digest import RunDigest
 from holdfast.core.agents.events import (
     AgentEvent,
-    Failure,
+    AgentFailure,
+    AgentResult,
+    AgentText,
     LimitNotice,
-    Raw,
-    Result,
+    RawLine,
     Retry,
     SessionStarted,
     StepStarted,
-    Text,
     ToolFinished,
     ToolStarted,
     Usage,
 )
-from holdfast.core.agents.limit_reset import reset_time
-from holdfast.secrets.redact import Flow, redacted_in
+from holdfast.core.agents.limit_reset import parse_reset_time
+from holdfast.secrets.redact import RedactedStream, redact_values
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import AgentEventRow, OpenRun, RunRow, TotalsRow
@@ -43,15 +43,15 @@ _RETURN = ord("\r")
 NAMES: dict[type, str] = {
     SessionStarted: "session",
     StepStarted: "step",
-    Text: "text",
+    AgentText: "text",
     ToolStarted: "tool_started",
     ToolFinished: "tool_finished",
     Usage: "usage",
     Retry: "retry",
     LimitNotice: "limit",
-    Failure: "error",
-    Result: "result",
-    Raw: "raw",
+    AgentFailure: "error",
+    AgentResult: "result",
+    RawLine: "raw",
 }
 
 
@@ -73,7 +73,7 @@ class Transcript:
 
     def __init__(self, directory: str, agent: str, run: RunRow | OpenRun, zone: str | None = None) -> None:
         self.run_id = str(run["id"])
-        self.digest = Digest()
+        self.digest = RunDigest()
         self._number = run["number"]
         self._zone = zone
         self._ended_at = run.get("ended_at")
@@ -84,7 +84,7 @@ class Transcript:
             self._streams.append((Stream.ERR, GrowingLines(os.path.join(directory, "err.log"))))
         self._is_over = False
         self._spoken = Spoken()
-        learn_for_showing(os.path.dirname(os.path.dirname(directory)))
+        register_supervisor_secrets(os.path.dirname(os.path.dirname(directory)))
 
     def go_on(self, *, final: bool) -> Iterator[AgentEventRow]:
         """`final`: nothing more will be written; a last line without an end counts, and a total closes the run."""
@@ -104,7 +104,7 @@ class Transcript:
             for line in lines.go_on(final=False):
                 if isinstance(line, str):
                     for event in self._parse(line, stream):
-                        self.digest.add(event) if stream is Stream.OUT else self.digest.add_aside(event)
+                        self.digest.add(event) if stream is Stream.OUT else self.digest.add_from_stderr(event)
                 yield True
 
     def rows_of(self, line: str | int, stream: Stream, spoken: Spoken | None = None) -> Iterator[AgentEventRow]:
@@ -114,7 +114,7 @@ class Transcript:
             yield self._row("gap", stream, bytes=line)
             return
         for event in self._parse(line, stream):
-            self.digest.add(event) if stream is Stream.OUT else self.digest.add_aside(event)
+            self.digest.add(event) if stream is Stream.OUT else self.digest.add_from_stderr(event)
             for said in (spoken or self._spoken).without_secrets(event):
                 yield self._told(said, stream)
 
@@ -124,11 +124,11 @@ class Transcript:
             yield self._told(said, Stream.OUT)
 
     def _told(self, event: AgentEvent, stream: Stream) -> AgentEventRow:
-        found = redacted_in({field.name: getattr(event, field.name) for field in fields(event)})
+        found = redact_values({field.name: getattr(event, field.name) for field in fields(event)})
         if "reset" in found:
             hint, now = found.pop("reset"), self._ended_at or time.time()
             if not isinstance(event, Retry):  # "in 2 s" from when? A retry has its own delay
-                found["resets_at"] = None if hint is None else reset_time(hint, now, self._zone)
+                found["resets_at"] = None if hint is None else parse_reset_time(hint, now, self._zone)
         clipped = {name: value[:MOST_WORDS] for name, value in found.items() if _is_long(value)}
         if clipped:
             found |= clipped
@@ -143,11 +143,11 @@ class Spoken:
     """Events in the order in which they were said. A secret may lie across pieces of one text, or lines of another."""
 
     def __init__(self) -> None:
-        self._flow = Flow()
-        self._open: Text | None = None  # the last piece: of what is kept back
+        self._flow = RedactedStream()
+        self._open: AgentText | None = None  # the last piece: of what is kept back
 
     def without_secrets(self, event: AgentEvent) -> Iterator[AgentEvent]:
-        if isinstance(event, Text) and event.is_delta:
+        if isinstance(event, AgentText) and event.is_delta:
             if self._open is not None and self._open.is_thought != event.is_thought:
                 yield from self.end()
             self._open = event
@@ -156,7 +156,7 @@ class Spoken:
                 yield replace(event, text=text)
             return
         yield from self.end()
-        yield replace(event, text=self._flow.line(event.text)) if isinstance(event, Raw) else event
+        yield replace(event, text=self._flow.line(event.text)) if isinstance(event, RawLine) else event
 
     def end(self) -> Iterator[AgentEvent]:
         piece, self._open = self._open, None
@@ -165,7 +165,7 @@ class Spoken:
             yield replace(piece, text=text)
 
 
-def totals(digest: Digest) -> TotalsRow | None:
+def totals(digest: RunDigest) -> TotalsRow | None:
     """Return the usage that a run's agent reported. None: it reported none."""
     usage = digest.usage
     if usage is None:
@@ -183,7 +183,7 @@ def totals(digest: Digest) -> TotalsRow | None:
 
 
 def _raw(line: str, _stream: Stream) -> Sequence[AgentEvent]:
-    return (Raw(text=line),)
+    return (RawLine(text=line),)
 
 
 def _is_long(value: object) -> bool:
@@ -222,7 +222,7 @@ class GrowingLines:
     def go_on(self, *, final: bool, until: int | None = None) -> Iterator[str | int]:
         """Not beyond the byte `until`, if it is given."""
         try:
-            fd = open_plain(self._path)
+            fd = open_log_file(self._path)
         except OSError:
             return  # not there yet, or gone: the agent can remove it
         try:

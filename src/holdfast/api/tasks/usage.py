@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from holdfast.api.format import took
-from holdfast.base.stored_json import understood
+from holdfast.base.stored_json import stored_data_errors
 
 if TYPE_CHECKING:  # `show` and `why` of other agents have to start fast
     from holdfast.agents.common.cli_agent import CliAgent
@@ -66,7 +66,7 @@ def _cli(agent: str) -> CliAgent | None:
     return adapter if isinstance(adapter, CliAgent) else None
 
 
-@understood
+@stored_data_errors
 def sum_of(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
     """Return the usage of all runs. None: no run reported any. A sum of a session counts once, the newest."""
     by_session = any(run["usage"] is not None for run in runs) and tells_of_sessions(agent)
@@ -128,13 +128,13 @@ def _warning(task: TaskDetails, session: str, is_there: bool, also: str | None) 
 def _account(agent: str, name: str | None) -> tuple[Account, str | None]:
     """Return an account without its secrets, and what a person's shell has to set too."""
     from holdfast import config
-    from holdfast.agents.port import DEFAULT_ACCOUNT, USERS_OWN, Account
+    from holdfast.agents.port import DEFAULT_ACCOUNT, OWN_LOGIN, Account
 
     if name is None:
-        return USERS_OWN, None
-    table = config.best_effort().accounts.get(agent, {}).get(name)
+        return OWN_LOGIN, None
+    table = config.load_valid_values().accounts.get(agent, {}).get(name)
     if table is None:
-        return USERS_OWN, None if name == DEFAULT_ACCOUNT else f"its account '{name}' is not in your config any more"
+        return OWN_LOGIN, None if name == DEFAULT_ACCOUNT else f"its account '{name}' is not in your config any more"
     more = [*table.env, *(["base_url"] if table.base_url else [])]
     also = f"its account '{name}' also sets {', '.join(more)}, which your shell has to do too" if more else None
     return Account(name=name, config_dir=table.config_dir, base_url=table.base_url), also

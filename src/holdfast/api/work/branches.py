@@ -24,10 +24,10 @@ from holdfast.store.open import open_store
 from holdfast.store.port.transaction import Salvaged
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.workspaces.git import git
-from holdfast.workspaces.git.merge import checkout_of
-from holdfast.workspaces.git.repo_lock import repo_lock
+from holdfast.workspaces.git.merge import find_checkout
+from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.names import BRANCH_PREFIX, salvage_ref
-from holdfast.workspaces.snapshots.shadow_repo import Shadow
+from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskRow
@@ -72,7 +72,7 @@ def branches(queries: Queries) -> list[Branch]:
 def _in_repo(
     repo: Repo, tasks: Mapping[str, TaskRow], open_ones: Mapping[str, str], wanted: Container[str]
 ) -> Iterator[Branch]:
-    listed = git.call(
+    listed = git.run_sync(
         "for-each-ref", "--format=%(objectname) %(refname)", f"refs/heads/{BRANCH_PREFIX}", cwd=repo.common_dir
     )
     for line in listed[1].splitlines():
@@ -94,7 +94,7 @@ def _in_repo(
 
 def _holder(repo: Repo, tip: str) -> str | None:
     """A branch, ours not counted, or a remote's, that reaches `tip`."""
-    code, out, _err = git.call(
+    code, out, _err = git.run_sync(
         "for-each-ref", "--format=%(refname)", f"--contains={tip}", "refs/heads", "refs/remotes", cwd=repo.common_dir
     )
     others = [ref for ref in out.split() if not ref.startswith(f"refs/heads/{BRANCH_PREFIX}")]
@@ -115,7 +115,7 @@ def _why_it_stays(
     if task["id"] in wanted:
         return "a subtask is to start from it"
     try:
-        checkout = checkout_of(repo.common_dir, name)
+        checkout = find_checkout(repo.common_dir, name)
     except Refused as error:
         return str(error)
     return f"it is checked out in {checkout}" if checkout is not None else ""
@@ -132,7 +132,7 @@ def remove(home: str, branch: Branch) -> bool:
 
 
 async def _remove(home: str, store: SqliteStore, branch: Branch, task_id: str) -> bool:
-    async with repo_lock(branch.repo.common_dir):  # no worktree is added meanwhile
+    async with hold_repo_lock(branch.repo.common_dir):  # no worktree is added meanwhile
         task = store.write(lambda tx: tx.tasks.get(task_id))
         workspaces = store.write(lambda tx: tx.workspaces.all_current(task_id))
         if task.state not in TASK_TERMINAL or workspaces:
@@ -141,20 +141,20 @@ async def _remove(home: str, store: SqliteStore, branch: Branch, task_id: str) -
             await _save(home, store, branch, task)
         ref = f"refs/heads/{branch.name}"
         faults.effect("branches.delete")
-        if git.call("update-ref", "-d", ref, branch.tip, cwd=branch.repo.common_dir)[0] != 0:
+        if git.run_sync("update-ref", "-d", ref, branch.tip, cwd=branch.repo.common_dir)[0] != 0:
             return False
         faults.passed("branches.deleted")
-    git.call(
+    git.run_sync(
         "config", "--remove-section", f"branch.{branch.name}", cwd=branch.repo.common_dir
     )  # as `git branch -d` does
     if task.branch == branch.name:
-        store.write(lambda tx: tx.tasks.forget_branch(task_id, clock.now()))
+        store.write(lambda tx: tx.tasks.clear_branch(task_id, clock.now()))
     return True
 
 
 async def _save(home: str, store: SqliteStore, branch: Branch, task: Task) -> None:
     """Its commits go to the shadow, unless a salvage of the task has them; `salvage restore` brings them back."""
-    shadow = Shadow(home, branch.repo, git.Git(run_here))
+    shadow = ShadowRepo(home, branch.repo, git.Git(run_here))
     async with shadow.held():
         rows = store.view("salvages", task=task.id)
         for row in rows:
@@ -177,7 +177,7 @@ async def _save(home: str, store: SqliteStore, branch: Branch, task: Task) -> No
     store.write(lambda tx: tx.workspaces.record_salvage(workspace, saved, clock.now()))
 
 
-async def _reaches(shadow: Shadow, commit: str, tip: str) -> bool:
+async def _reaches(shadow: ShadowRepo, commit: str, tip: str) -> bool:
     try:
         await shadow.run("merge-base", "--is-ancestor", tip, commit)
     except WorkspaceProblem:

@@ -17,7 +17,7 @@ from holdfast.base import faults
 from holdfast.base.errors import NotFound, Refused
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git
-from holdfast.workspaces.git.git_state import LOOKING
+from holdfast.workspaces.git.git_state import READ_ONLY_ENV
 from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.removal import in_use
 
@@ -60,7 +60,7 @@ def _compared(queries: Queries, task_id: str, form: Form, checkpoint: int | None
         workspace, path = task["workspace"], task["workspace"]["path"]
         if workspace["state"] not in ("ready", "preserved") or path is None or not os.path.isdir(path):
             return _ended(queries.home, task, form)
-        held = in_use.enter(queries.home, workspace["id"])  # so that it does not go while we look
+        held = in_use.lock_shared(queries.home, workspace["id"])  # so that it does not go while we look
         if held is not None:
             try:
                 if queries.task(task_id)["workspace"] == workspace:
@@ -106,23 +106,23 @@ def _living(folder: str, path: str, base: str, form: Form) -> str:
     with contextlib.suppress(FileNotFoundError):
         shutil.copyfile(theirs, index)
     env = {
-        **asyncio.run(git.Git(run_here).filters_off(path, all_of_them=True)),
+        **asyncio.run(git.Git(run_here).disable_filters(path, all_of_them=True)),
         "GIT_INDEX_FILE": index,
         "GIT_OBJECT_DIRECTORY": os.path.join(folder, "objects"),
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects,
         # A clone is its agent's own: git would run what its settings name to fetch an object that is missing.
-        **(LOOKING if os.path.isdir(os.path.join(path, ".git")) else {}),
+        **(READ_ONLY_ENV if os.path.isdir(os.path.join(path, ".git")) else {}),
     }
-    git.call("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
+    git.run_sync("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
     return _diff(path, form, ["--ignore-submodules=dirty", base], env)
 
 
 def _plain(folder: str, path: str, form: Form) -> str:
     """A directory without git: all of it is new."""
     bare = os.path.join(folder, "bare.git")
-    git.call("init", "--quiet", "--bare", bare, cwd="/")
+    git.run_sync("init", "--quiet", "--bare", bare, cwd="/")
     env = {"GIT_DIR": bare, "GIT_WORK_TREE": path, "GIT_INDEX_FILE": os.path.join(folder, "index")}
-    git.call("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
+    git.run_sync("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
     return _diff(path, form, [], env)
 
 
@@ -141,34 +141,34 @@ def _saved(task: TaskDetails) -> SalvageRow | None:
 def _since(home: str, saved: SalvageRow | CheckpointRow, base: str | None) -> str:
     """Return the task's base if the shadow has it, else the base of the salvage, else the empty tree."""
     shadow = shadow_path(home, saved["repo_id"])
-    if base is not None and git.call("cat-file", "-e", f"{base}^{{commit}}", cwd=shadow)[0] == 0:
+    if base is not None and git.run_sync("cat-file", "-e", f"{base}^{{commit}}", cwd=shadow)[0] == 0:
         return base
     return str(saved["base"] or _answer("/", "hash-object", "-t", "tree", "/dev/null"))
 
 
 @contextlib.contextmanager
 def _scratch(home: str) -> Iterator[str]:
-    folder = scratch.make(home, "diff")
+    folder = scratch.make_scratch(home, "diff")
     try:
         yield folder
     finally:
-        scratch.drop(folder)
+        scratch.drop_scratch(folder)
 
 
 def _diff(directory: str, form: Form, arguments: list[str], env: dict[str, str] | None = None) -> str:
     words = ("--no-ext-diff", "--no-textconv", "--color=never", *form.options, *arguments)
-    code, out, err = git.call("diff", *words, cwd=directory, env=env, most=form.most)
+    code, out, err = git.run_sync("diff", *words, cwd=directory, env=env, most=form.most)
     if code != 0:
         raise Refused(f"git could not compare: {err.strip()}")
     return out
 
 
 def _answer(directory: str, *arguments: str) -> str:
-    code, out, err = git.call(*arguments, cwd=directory)
+    code, out, err = git.run_sync(*arguments, cwd=directory)
     if code != 0:
         raise Refused(f"git could not compare: {err.strip()}")
     return out.removesuffix("\n")
 
 
 def _exists(repo: str, ref: str) -> bool:
-    return os.path.isdir(repo) and git.call("show-ref", "--verify", "--quiet", ref, cwd=repo)[0] == 0
+    return os.path.isdir(repo) and git.run_sync("show-ref", "--verify", "--quiet", ref, cwd=repo)[0] == 0

@@ -15,16 +15,16 @@ from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL
 from holdfast.store.open import open_store
 from holdfast.workspaces.git.merge import (
-    Merge,
-    ahead_of,
-    checkout_of,
-    compute,
-    contains,
-    move,
-    real_name,
+    MergeRequest,
+    compute_merge,
+    count_commits_ahead,
+    find_checkout,
+    has_commit,
+    move_target,
     refuse_dirty,
-    refuse_filtered,
-    refuse_rebased,
+    refuse_foreign_filters,
+    refuse_rebase_under_way,
+    resolve_branch_name,
     tip_of,
 )
 
@@ -61,7 +61,7 @@ def target_of(task: TaskDetails, into: str | None) -> str:
     if tip_of(task["repo"], target) is None:
         wrong = f"There is no branch '{target}' in {task['repo']}"
         raise UsageError(f"{wrong}: say which one with --into BRANCH." if into is None else f"{wrong}.")
-    return real_name(task["repo"], target)
+    return resolve_branch_name(task["repo"], target)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,9 +76,9 @@ def preview(task: TaskDetails, into: str | None) -> Preview:
     """Return what `merge` would do. Raises what `merge` raises before it computes anything."""
     source, target = branch_of(task), target_of(task, into)
     repo = str(task["repo"])
-    refuse_rebased(repo, target)
-    checkout = checkout_of(repo, target)
-    commits = ahead_of(repo, target, source)
+    refuse_rebase_under_way(repo, target)
+    checkout = find_checkout(repo, target)
+    commits = count_commits_ahead(repo, target, source)
     if checkout is not None and commits:
         refuse_dirty(checkout, target)
     return Preview(source=source, target=target, commits=commits, checkout=checkout)
@@ -92,21 +92,21 @@ def merge(home: str, task: TaskDetails, into: str | None, *, no_ff: bool) -> Mer
         raise UsageError(f"{source} cannot be merged into itself.")
     if source_tip is None or target_tip is None:
         raise Conflict(f"{source} or {target} was deleted meanwhile. Nothing was changed.")
-    plan = Merge(repo=repo, source=source, source_tip=source_tip, target=target, target_tip=target_tip)
-    if contains(repo, target_tip, source_tip):
+    plan = MergeRequest(repo=repo, source=source, source_tip=source_tip, target=target, target_tip=target_tip)
+    if has_commit(repo, target_tip, source_tip):
         there = Merged(source=source, target=target, commit=target_tip, how="already there", checkout=None)
         if not _is_told(home, task, target):  # whoever merged it was killed before it could say so, or was not us
             _tell(home, task, there)
         return there
-    refuse_rebased(repo, target)
-    checkout = checkout_of(repo, target)
+    refuse_rebase_under_way(repo, target)
+    checkout = find_checkout(repo, target)
     if checkout is not None:
         refuse_dirty(checkout, target)
     title = one_line(task["prompt"], 60)
-    commit = compute(plan, home, f"Merge {source}: {title}\n\nHoldfast task {task['id']}.\n", always_commit=no_ff)
+    commit = compute_merge(plan, home, f"Merge {source}: {title}\n\nHoldfast task {task['id']}.\n", always_commit=no_ff)
     if checkout is not None:
-        refuse_filtered(plan, commit, home)
-    move(plan, commit, checkout)
+        refuse_foreign_filters(plan, commit, home)
+    move_target(plan, commit, checkout)
     how = "fast-forward" if commit == source_tip else "merge commit"
     merged = Merged(source=source, target=target, commit=commit, how=how, checkout=checkout)
     _tell(home, task, merged)

@@ -13,7 +13,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Refused
 from holdfast.base.text import one_line
 from holdfast.workspaces.git import git
-from holdfast.workspaces.git.hardening import of_the_users, search_path
+from holdfast.workspaces.git.hardening import search_path, user_environment
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskDetails
@@ -37,7 +37,7 @@ class Proposal:
 
 def propose(task: TaskDetails, *, remote: str | None, base: str | None) -> Proposal:
     branch, repo = branch_of(task), str(task["repo"])
-    known = git.call("remote", cwd=repo)[1].split()
+    known = git.run_sync("remote", cwd=repo)[1].split()
     chosen = remote or ("origin" if "origin" in known or not known else known[0])
     if chosen not in known:
         raise Refused(
@@ -63,7 +63,7 @@ def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
         _push(proposal)
     words = ["pr", "create", "--head", proposal.branch, "--base", proposal.base]
     words += ["--title", proposal.title, "--body", proposal.body, *(["--draft"] if draft else [])]
-    env = of_the_users(git.submodules_of(proposal.repo), git.replaced_for_looking(proposal.repo))
+    env = user_environment(git.list_submodules(proposal.repo), git.read_only_settings(proposal.repo))
     faults.effect("gh.create")
     if subprocess.run([gh, *words], cwd=proposal.repo, env=env, check=False).returncode != 0:
         raise Refused(
@@ -75,12 +75,12 @@ def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
 def _is_pushed(proposal: Proposal) -> bool:
     """True if the last push has what the branch has now: then a person pushed it by hand."""
     names = (f"refs/heads/{proposal.branch}", f"refs/remotes/{proposal.remote}/{proposal.branch}")
-    tips = [git.call("rev-parse", "--verify", "--quiet", name, cwd=proposal.repo)[1].strip() for name in names]
+    tips = [git.run_sync("rev-parse", "--verify", "--quiet", name, cwd=proposal.repo)[1].strip() for name in names]
     return tips[0] != "" and tips[0] == tips[1]
 
 
 def _push(proposal: Proposal) -> None:
-    if named := git.commands_of_a_push(proposal.repo):
+    if named := git.list_push_commands(proposal.repo):
         raise Refused(
             f"The repository's own config names a command that a push would run: {', '.join(named)}. An agent could "
             f"have written it, so nothing was pushed. If it is yours, push by hand, then again: {proposal.push_line}"

@@ -17,7 +17,7 @@ from holdfast.api.work.git_runner import run_here
 from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
 from holdfast.store.open import open_store
-from holdfast.store.port.workspaces import Dropped
+from holdfast.store.port.workspaces import DroppedSalvage
 from holdfast.workspaces.git import git
 from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.removal.trash import delete_tree
@@ -91,7 +91,7 @@ def _shadow(home: str, row: SalvageRow, *arguments: str) -> str:
     shadow = shadow_path(home, row["repo_id"])
     if not os.path.isdir(shadow):
         raise Refused(f"The saved work is not where it should be ({shadow}); `holdfast doctor --invariants` says more.")
-    code, out, err = git.call(*arguments, cwd=shadow, env=PRIVATE)
+    code, out, err = git.run_sync(*arguments, cwd=shadow, env=PRIVATE)
     if code != 0:
         raise Refused(f"git could not read the saved work: {err.strip()}")
     return out
@@ -107,15 +107,15 @@ def restore_branch(home: str, row: SalvageRow, branch: str, *, staged: bool) -> 
         raise Refused(
             f"The repository {repo} is gone. Write the files out: `holdfast salvage restore {row['id']} --to DIR`."
         )
-    if git.call("check-ref-format", "--branch", branch, cwd="/")[0] != 0:
+    if git.run_sync("check-ref-format", "--branch", branch, cwd="/")[0] != 0:
         raise Refused(f"'{branch}' is not a good name for a branch.")
-    if git.call("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", cwd=repo)[0] == 0:
+    if git.run_sync("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", cwd=repo)[0] == 0:
         raise Conflict(f"The branch '{branch}' exists in {repo}; choose another name.")
     what = _commit(home, row, staged=staged)
     options = ["--quiet", "--no-tags", "--no-write-fetch-head"]
     source = shadow_path(home, row["repo_id"])
     by_id = ["-c", "protocol.version=2", "-c", "protocol.file.allow=always"]
-    code, _out, err = git.call(*by_id, "fetch", *options, source, f"{what}:refs/heads/{branch}", cwd=repo)
+    code, _out, err = git.run_sync(*by_id, "fetch", *options, source, f"{what}:refs/heads/{branch}", cwd=repo)
     if code != 0:
         raise Refused(f"git could not bring the saved work in: {err.strip()}")
 
@@ -141,7 +141,7 @@ def restore_to(home: str, row: SalvageRow, target: str, *, staged: bool) -> str:
         env["GIT_INDEX_FILE"] = os.path.join(aside, "index")
         for arguments in (["read-tree", commit], ["checkout-index", "--all", "--force"]):
             settings = ["-c", "core.protectNTFS=false", "-c", "core.protectHFS=false"]
-            code, _out, err = git.call(*settings, *arguments, cwd=tree, env=env, timeout=3600)
+            code, _out, err = git.run_sync(*settings, *arguments, cwd=tree, env=env, timeout=3600)
             if code != 0:
                 raise Refused(f"The files could not be written: {err.strip()}")
         try:
@@ -172,14 +172,14 @@ def drop(home: str, rows: Sequence[SalvageRow]) -> bool:
     """All of them or none. True: their room is given back already; otherwise a supervisor sees to it."""
     store = open_store(home, create=False)
     store.write(lambda tx: tx.salvages.drop([row["id"] for row in rows], who(), clock.now()))
-    gone: dict[str, list[Dropped]] = {}
+    gone: dict[str, list[DroppedSalvage]] = {}
     for one in store.write(lambda tx: tx.salvages.dropped()):
         gone.setdefault(one.repo_id, []).append(one)
     done = [_reclaim(home, store, repo_id, dropped) for repo_id, dropped in gone.items()]
     return all(done)
 
 
-def _reclaim(home: str, store: Any, repo_id: str, dropped: list[Dropped]) -> bool:
+def _reclaim(home: str, store: Any, repo_id: str, dropped: list[DroppedSalvage]) -> bool:
     repo = store.write(lambda tx: tx.workspaces.repo(repo_id))
     reclaimer = Reclaimer(home, git.Git(run_here))
     with contextlib.suppress(HoldfastError, OSError):  # it is dropped; the next pass of a supervisor finishes it

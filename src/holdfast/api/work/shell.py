@@ -36,7 +36,7 @@ def open_shell(queries: Queries, task: TaskDetails, command: str | None) -> int:
     """Run a shell until it ends and return its exit code. Its children keep the workspace, even if we are killed."""
     home, workspace = queries.home, task["workspace"]
     refuse_missing(task, workspace)
-    held = in_use.enter(home, workspace["id"])
+    held = in_use.lock_shared(home, workspace["id"])
     if held is None:
         raise Conflict(f"The workspace of task {task['id']} is just being put away; its work is saved.")
     try:
@@ -86,4 +86,4 @@ def _left(home: str, task_id: str) -> None:
     """Record that the shell left the workspace, so that a clean-up need not wait for it."""
     from holdfast.api.commands import change_store
 
-    change_store(home, lambda tx: tx.keeps.freed(task_id))
+    change_store(home, lambda tx: tx.preserved.freed(task_id))

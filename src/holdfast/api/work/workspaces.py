@@ -234,7 +234,7 @@ def clean(home: str, task_ids: Sequence[str]) -> None:
 
 def keep(home: str, task_id: str, ttl: float) -> KeptRow:
     """Keep a workspace for `ttl` seconds (`inf`: until it is dropped), from now or from its task's end on."""
-    kept = change_store(home, lambda tx: tx.keeps.keep(task_id, ttl, who(), clock.now()))
+    kept = change_store(home, lambda tx: tx.preserved.keep(task_id, ttl, who(), clock.now()))
     return {
         "task": task_id,
         "path": None if kept is None else kept.path,
@@ -263,6 +263,6 @@ def disk_of(home: str) -> Disk:
     found = os.statvfs(home)
     return Disk(
         free=found.f_bavail * found.f_frsize,
-        floor=int(config.best_effort()["disk.floor"]),
+        floor=int(config.load_valid_values()["disk.floor"]),
         trash=size_of(os.path.join(home, "workspaces", TRASH)),
     )

@@ -10,7 +10,7 @@ from holdfast.api.format import moment
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean, one_line, print_json, table
+from holdfast.cli.output.render import clean_text, one_line, print_json, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AccountRow
@@ -50,7 +50,7 @@ def _cells(row: AccountRow) -> list[str]:
         str(row["account"]),
         str(row["state"]),
         moment(until) or "",
-        one_line(clean(why), 70),
+        one_line(clean_text(why), 70),
     ]
 
 

@@ -18,8 +18,8 @@ from holdfast.base.text import is_text
 from holdfast.cli.commands import task_lists
 from holdfast.cli.output.live import AgentWords, BottomLine
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean, number, one_line, paint, paint_level, print_json, quoted
-from holdfast.intake.repository import absolute
+from holdfast.cli.output.render import clean_text, indent_text, number, one_line, paint, paint_level, print_json
+from holdfast.intake.repository import absolute_path
 
 if TYPE_CHECKING:
     from holdfast.api.home.models import EventRow
@@ -106,7 +106,7 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         ids[wanted] = queries.resolve(wanted)
     return NewTask(
         prompt=_prompt(arguments),
-        directory=absolute(arguments.repo),
+        directory=absolute_path(arguments.repo),
         agent=arguments.agent,
         command=arguments.command,
         scenario=load_scenario(arguments.scenario) if arguments.scenario else None,
@@ -260,7 +260,7 @@ def _refuse_waiting(home: str, parent: str | None) -> None:
 
 def _say_notes(commands: Commands) -> None:
     for note in commands.notes:
-        print(clean(note), file=sys.stderr)
+        print(clean_text(note), file=sys.stderr)
 
 
 def _print_waits(home: str, task_id: str) -> None:
@@ -271,7 +271,7 @@ def _print_waits(home: str, task_id: str) -> None:
     for reason in waits_of(Queries(home), task_id, in_line=False):
         if is_announced(reason):
             for line in sentences(reason, task_id):
-                print(clean(line), file=sys.stderr)
+                print(clean_text(line), file=sys.stderr)
 
 
 def _ensure_supervisor(queries: Queries) -> None:
@@ -330,7 +330,7 @@ def _after_cleanup(queries: Queries, task_id: str) -> TaskDetails:
 def _tell(event: EventRow) -> None:
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
     kind = paint_level(event["kind"], event["level"], sys.stderr)
-    print(f"  {paint(at, 'dim', sys.stderr)} {kind} {clean(event['message'])}", file=sys.stderr)
+    print(f"  {paint(at, 'dim', sys.stderr)} {kind} {clean_text(event['message'])}", file=sys.stderr)
 
 
 def _tell_end(queries: Queries, task: TaskDetails) -> None:
@@ -343,4 +343,4 @@ def _tell_end(queries: Queries, task: TaskDetails) -> None:
     colour = {"completed": "green", "paused": "yellow"}.get(task["state"], "red")
     print(f"{paint(task['state'], colour)} {task['id']}")
     for line in explain_state(task, waits):
-        print(quoted(line))
+        print(indent_text(line))

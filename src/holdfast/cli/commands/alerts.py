@@ -12,7 +12,7 @@ from holdfast.base.home import home_directory
 from holdfast.base.platform import refuse_unsupported
 from holdfast.base.text import is_text
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import ago, clean, number, paint, paint_level, print_json
+from holdfast.cli.output.render import ago, clean_text, number, paint, paint_level, print_json
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AlertRow
@@ -57,15 +57,15 @@ def _rank(level: str) -> int:
 def _print_alert(alert: AlertRow) -> None:
     again = f" ({alert['count']} times)" if alert["count"] > 1 else ""
     level = paint_level(alert["level"], alert["level"])
-    print(f"{alert['id']}  {level}  {ago(alert['at'])} ago{again}  {clean(alert['message'])}")
+    print(f"{alert['id']}  {level}  {ago(alert['at'])} ago{again}  {clean_text(alert['message'])}")
     said = str(alert["details"].get("error_text") or "")
     for line in said.splitlines()[-5:]:
-        print(f"      {paint(clean(line), 'dim')}")
+        print(f"      {paint(clean_text(line), 'dim')}")
     if alert["acked_at"] is None:
-        print(f"    {clean(alert['remedy'])} Then: `holdfast alerts ack {alert['id']}`.")
+        print(f"    {clean_text(alert['remedy'])} Then: `holdfast alerts ack {alert['id']}`.")
     else:
         why = f": {alert['acked_why']}" if alert["acked_why"] else ""
-        print(f"    Over since {ago(alert['acked_at'])}, by {clean(alert['acked_by'] or '')}{clean(why)}.")
+        print(f"    Over since {ago(alert['acked_at'])}, by {clean_text(alert['acked_by'] or '')}{clean_text(why)}.")
 
 
 def _ack(arguments: argparse.Namespace) -> int:
@@ -103,7 +103,7 @@ def _test(*, as_json: bool) -> int:
         else:
             print(
                 f"{answer['target']}: {paint('taken', 'green') if answer['ok'] else paint('not taken', 'red')}"
-                f" ({clean(answer['told'])})"
+                f" ({clean_text(answer['told'])})"
             )
     if not answers and not as_json:
         print("Alerts are sent nowhere: set `notify.command` or `notify.webhook` in your own config file.")
@@ -133,11 +133,11 @@ def run_crashes(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json(crash)
             continue
-        print(f"{clean(crash_line(crash))}  task {crash['task']}, run {crash['run']}")
+        print(f"{clean_text(crash_line(crash))}  task {crash['task']}, run {crash['run']}")
         if crash["workspace"]:
-            print(f"      workspace {clean(crash['workspace'])}")
+            print(f"      workspace {clean_text(crash['workspace'])}")
         for line in crash["error_text"].splitlines()[-5:]:
-            print(f"      {paint(clean(line), 'dim')}")
+            print(f"      {paint(clean_text(line), 'dim')}")
     if not found and not arguments.json:
         print("No crashes.")
     return 0

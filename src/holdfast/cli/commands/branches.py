@@ -9,7 +9,7 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option, add_task_id
-from holdfast.cli.output.render import clean, is_terminal, number, paint, print_json, table
+from holdfast.cli.output.render import clean_text, is_terminal, number, paint, print_json, table
 
 
 def configure_merge(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +148,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
     text = diff(queries, queries.resolve(arguments.id), stat=arguments.stat, checkpoint=arguments.checkpoint)
     if is_terminal():
-        for line in clean(text).splitlines():
+        for line in clean_text(text).splitlines():
             print(paint(line, _DIFF_COLOURS.get(line[:1], "dim")) if line[:1] in _DIFF_COLOURS else line)
     else:
         sys.stdout.flush()

@@ -11,14 +11,14 @@ from typing import Any
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean, paint, print_json
-from holdfast.config import SETTINGS, masked, shown
-from holdfast.config.report import Survey, survey
-from holdfast.config.tables.accounts import lines_to_show
-from holdfast.config.tables.schedules import lines_to_show as schedules_to_show
-from holdfast.config.tables.spending import lines_to_show as label_lines
-from holdfast.config.tables.workers import lines_to_show as workers_to_show
-from holdfast.config.values import toml
+from holdfast.cli.output.render import clean_text, paint, print_json
+from holdfast.config import SETTINGS, format_value, mask_secrets
+from holdfast.config.report import SettingsReport, report_settings
+from holdfast.config.tables.accounts import accounts_to_show
+from holdfast.config.tables.schedules import schedules_to_show as schedules_to_show
+from holdfast.config.tables.spending import label_caps_to_show as label_lines
+from holdfast.config.tables.workers import workers_to_show as workers_to_show
+from holdfast.config.values import format_toml
 
 
 def configure_config(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
 
 
 def run_config(arguments: argparse.Namespace) -> int:
-    found = survey(_repository(arguments.repo), home_directory())
+    found = report_settings(_repository(arguments.repo), home_directory())
     if arguments.action == "show":
         return _show(found, arguments)
     if arguments.action == "check":
@@ -49,7 +49,7 @@ def _repository(directory: str) -> str | None:
     from holdfast.intake import repository
 
     try:
-        return repository.locate(os.path.abspath(directory))[0]
+        return repository.locate_repository(os.path.abspath(directory))[0]
     except UsageError:
         if directory != ".":
             raise
@@ -59,35 +59,35 @@ def _repository(directory: str) -> str | None:
 # -- show --------------------------------------------------------------------------------------------------------------
 
 
-def _show(found: Survey, arguments: argparse.Namespace) -> int:
+def _show(found: SettingsReport, arguments: argparse.Namespace) -> int:
     for key in SETTINGS:
-        value = found.config[key] if arguments.reveal else masked(key, found.config[key])
+        value = found.config[key] if arguments.reveal else mask_secrets(key, found.config[key])
         _show_one(key, key, value, found.config.origins[key], arguments)
     for agent, table in found.config.overrides.items():
         for key, value in table.items():
             full = f"per_agent.{agent}.{key}"
             _show_one(full, key, value, found.config.origins[full], arguments)
-    for full, value in lines_to_show(found.config.accounts, reveal=arguments.reveal).items():
-        _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
+    for full, value in accounts_to_show(found.config.accounts, reveal=arguments.reveal).items():
+        _print(full, value, format_toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
     for full, value in label_lines(found.config.label_budgets).items():
-        _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
+        _print(full, value, format_toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
     for full, value in workers_to_show(found.config.workers).items():
-        _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
+        _print(full, value, format_toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
     for full, value, origin in schedules_to_show(found.config.schedules):
-        _print(full, value, toml(value), origin, arguments)
+        _print(full, value, format_toml(value), origin, arguments)
     if found.config.workflows:
-        from holdfast.config.tables.workflows import lines_to_show as workflows_to_show
+        from holdfast.config.tables.workflows import workflows_to_show as workflows_to_show
 
         for full, value, origin in workflows_to_show(found.config.workflows):
-            _print(full, value, toml(value), origin, arguments)
+            _print(full, value, format_toml(value), origin, arguments)
     for text in (*map(str, found.problems), *found.warnings, *_ignored(found)):
-        print(clean(f"holdfast: {text}"), file=sys.stderr)
+        print(clean_text(f"holdfast: {text}"), file=sys.stderr)
     return UsageError.exit_code if found.problems else 0
 
 
 def _show_one(name: str, key: str, value: Any, origin: str, arguments: argparse.Namespace) -> None:
     """One line. `name` is `key`, or that of a single agent's own value for it."""
-    written = None if value is None else shown(key, value)
+    written = None if value is None else format_value(key, value)
     _print(name, "forever" if value == math.inf else value, written, origin, arguments)
 
 
@@ -96,10 +96,10 @@ def _print(name: str, value: Any, written: str | None, origin: str, arguments: a
         print_json({"key": name, "value": value, "origin": origin})
         return
     line = f"{name} = {written}" if written is not None else f"# {name} is not set"
-    print(clean(f"{line:<51} # {origin}" if arguments.origin else line))
+    print(clean_text(f"{line:<51} # {origin}" if arguments.origin else line))
 
 
-def _ignored(found: Survey) -> list[str]:
+def _ignored(found: SettingsReport) -> list[str]:
     no_guess = [name for name, meant in found.strangers.items() if not meant]
     return [f"The variable {name} is no setting and is ignored." for name in no_guess]
 
@@ -107,7 +107,7 @@ def _ignored(found: Survey) -> list[str]:
 # -- check -------------------------------------------------------------------------------------------------------------
 
 
-def _check(found: Survey, *, as_json: bool) -> int:
+def _check(found: SettingsReport, *, as_json: bool) -> int:
     if as_json:
         for problem in found.problems:
             print_json({"level": "problem", "place": problem.place, "line": problem.line, "text": problem.text})
@@ -115,23 +115,23 @@ def _check(found: Survey, *, as_json: bool) -> int:
             print_json({"level": "warning", "place": None, "line": None, "text": warning})
         return UsageError.exit_code if found.problems else 0
     for problem in found.problems:
-        print(f"{paint('mistake', 'red')}  {clean(problem)}")
+        print(f"{paint('mistake', 'red')}  {clean_text(problem)}")
     for warning in found.warnings:
-        print(f"{paint('warning', 'yellow')}  {clean(warning)}")
+        print(f"{paint('warning', 'yellow')}  {clean_text(warning)}")
     read = [layer.place for layer in found.files if layer.exists]
     if not found.problems:
-        print(f"No mistakes in {' and '.join(map(clean, read)) or 'the environment; there is no settings file'}.")
+        print(f"No mistakes in {' and '.join(map(clean_text, read)) or 'the environment; there is no settings file'}.")
     return UsageError.exit_code if found.problems else 0
 
 
 # -- path --------------------------------------------------------------------------------------------------------------
 
 
-def _paths(found: Survey, *, as_json: bool) -> int:
+def _paths(found: SettingsReport, *, as_json: bool) -> int:
     for layer, role in zip(found.files, ("user", "repository"), strict=False):
         if as_json:
             print_json({"path": layer.place, "role": role, "exists": layer.exists})
         else:
             state = role if layer.exists else f"{role}, not there"
-            print(f"{clean(layer.place)}  {paint(f'({state})', 'dim')}")
+            print(f"{clean_text(layer.place)}  {paint(f'({state})', 'dim')}")
     return 0

@@ -15,7 +15,7 @@ from holdfast.base.errors import Conflict, Refused, Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
 from holdfast.cli.output.options import add_json_option, add_task_id
-from holdfast.cli.output.render import clean, number, print_json
+from holdfast.cli.output.render import clean_text, number, print_json
 from holdfast.core.model import RequestKind
 
 PATIENCE = 30.0  # seconds; a pause adds the grace of the agent
@@ -178,7 +178,7 @@ def run_approve(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"id": task_id, "state": "queued", "reason": told})
         return 0
-    print(f"{task_id}: {clean(told)}.")
+    print(f"{task_id}: {clean_text(told)}.")
     if queries.supervisor() is None:
         print(no_supervisor(), file=sys.stderr)
     return 0

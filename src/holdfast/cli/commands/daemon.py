@@ -10,7 +10,7 @@ from holdfast.api.outcome import NoSupervisor
 from holdfast.base.errors import Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean, number, paint, print_json, quoted
+from holdfast.cli.output.render import clean_text, indent_text, number, paint, print_json
 
 DOWN_PATIENCE = 120.0
 
@@ -34,10 +34,10 @@ def run_up(arguments: argparse.Namespace) -> int:
     idle = duration_of("--idle-exit", arguments.idle_exit)
     if arguments.detach:
         pid = start_detached(home, agents=arguments.agents, idle_exit=arguments.idle_exit)
-        from holdfast.config import best_effort
+        from holdfast.config import load_valid_values
 
         print(f"Supervisor started, pid {pid}; its log: {log_file(home)}")
-        names = [worker.name for worker in best_effort().workers]
+        names = [worker.name for worker in load_valid_values().workers]
         if names:
             print(f"Named workers: {', '.join(names)}; `holdfast worker list` shows what each does.")
         _say_what_is_held(home)
@@ -58,7 +58,9 @@ def _say_what_is_held(home: str) -> None:
     except Unavailable:  # there is no store yet, or it has to be brought up to date first
         return
     for row in found:
-        print(clean(f"Held back: {words(row)}. `holdfast dispatch release {row['hold']}` lets it start."), flush=True)
+        print(
+            clean_text(f"Held back: {words(row)}. `holdfast dispatch release {row['hold']}` lets it start."), flush=True
+        )
 
 
 def configure_down(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +129,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
             print_json({"level": finding.level, "what": finding.what, "text": finding.text, "data": finding.data})
         else:
             colour = {"ok": "green", "note": "yellow", "problem": "red"}[finding.level]
-            print(f"{paint(finding.level.ljust(8), colour)} {finding.what.ljust(12)} {clean(finding.text)}")
+            print(f"{paint(finding.level.ljust(8), colour)} {finding.what.ljust(12)} {clean_text(finding.text)}")
     if not arguments.json:
         print("All well." if problems == 0 else f"{problems} problem(s).")
     return 0 if problems == 0 else 1
@@ -141,7 +143,7 @@ def _check_promises(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json({"promise": violation.promise, "rule": violation.rule, "text": violation.text})
         else:
-            print(f"{paint(violation.promise.ljust(8), 'red')} {violation.rule.ljust(14)} {clean(violation.text)}")
+            print(f"{paint(violation.promise.ljust(8), 'red')} {violation.rule.ljust(14)} {clean_text(violation.text)}")
     if not arguments.json:
         print("The five promises hold." if not found else f"{len(found)} violation(s).")
     return 0 if not found else 1
@@ -177,7 +179,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         print_json({"id": task["id"], "state": task["state"], "outcome": task["outcome"], "left_behind": left})
     else:
         print(f"The task ended {paint(task['state'], 'bold')} after {len(task['runs'])} run(s).")
-        print(quoted(state_lines(task)[0]))
+        print(indent_text(state_lines(task)[0]))
         print("Nothing was left behind." if not left else "Left behind:\n  " + "\n  ".join(left))
     sys.stdout.flush()
     return 0 if task["state"] == "completed" and not left else 75 if task["state"] == "paused" else 1
@@ -203,8 +205,11 @@ def _rehearse_agent(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        print(f"{clean(arguments.agent)}, {clean(scenario)}: {paint(seen.outcome, 'bold')} after {seen.seconds:.1f} s.")
-        print(f"Why: {clean(seen.reason)}.")
+        print(
+            f"{clean_text(arguments.agent)}, {clean_text(scenario)}: {paint(seen.outcome, 'bold')}"
+            f" after {seen.seconds:.1f} s."
+        )
+        print(f"Why: {clean_text(seen.reason)}.")
         print(f"What Holdfast does next: {seen.then}")
         print(f"The agent asked its model {seen.requests} time(s).")
         print("Nothing was left behind." if not seen.left else "Left behind:\n  " + "\n  ".join(seen.left))

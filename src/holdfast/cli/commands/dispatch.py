@@ -11,7 +11,7 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean, one_line, print_json, table
+from holdfast.cli.output.render import clean_text, one_line, print_json, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import HoldRow
@@ -48,7 +48,7 @@ def _cells(row: HoldRow) -> list[str]:
         moment(row["since"]) or "",
         "now" if row["is_due"] else moment(row["until"]) or "",
         str(row["probe"] or ("the next task" if row["is_due"] and row["scope"] != "near" else "")),
-        one_line(clean(str(row["reason"])), 70),
+        one_line(clean_text(str(row["reason"])), 70),
     ]
 
 

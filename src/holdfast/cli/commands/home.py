@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.base.errors import Refused
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean, print_json, size
-from holdfast.config import user_file
+from holdfast.cli.output.render import clean_text, print_json, size
+from holdfast.config import user_file_path
 
 if TYPE_CHECKING:  # imported when purged: `backup` must not pay for it
     from holdfast.api.home.purge import Plan
@@ -109,7 +109,7 @@ def run_purge(arguments: argparse.Namespace) -> int:
             kept = purge.carry_out(plan, branches=arguments.branches)
     print("Removed." if not kept else "Removed, but for:")
     for line in kept:
-        print(f"  {clean(line)}")
+        print(f"  {clean_text(line)}")
     return 0
 
 
@@ -145,8 +145,8 @@ def purge_lines(plan: Plan, *, branches: bool) -> list[str]:
     lines += [f"left alone  {path}" for path in plan.found.foreign]
     if plan.only is None:
         lines += [f"left alone  {os.path.join(plan.home, name)}" for name in plan.strangers]
-        lines.append(f"left alone  {user_file()} and every holdfast.toml: they are yours")
-    return [clean(line) for line in lines]
+        lines.append(f"left alone  {user_file_path()} and every holdfast.toml: they are yours")
+    return [clean_text(line) for line in lines]
 
 
 def ask(question: str, word: str) -> None:
@@ -170,7 +170,7 @@ def run_sweep(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         found = plan(home)
         for row in found:
-            print_json(row) if arguments.json else print(f"{row['action'].ljust(14)} {clean(row['text'])}")
+            print_json(row) if arguments.json else print(f"{row['action'].ljust(14)} {clean_text(row['text'])}")
         if not arguments.json:
             print("Nothing is left over." if not found else f"{len(found)} finding(s); nothing was changed.")
         return 0
@@ -190,4 +190,4 @@ def _print_swept(done: Mapping[str, Any]) -> None:
     lists = (("foreign, left alone", "foreign"), ("in use", "in_use"), ("for you to look at", "reported"))
     for words, key in (*lists, ("skipped: no permission", "skipped"), ("failed, tried again", "failed")):
         for line in done[key]:
-            print(f"  {words}: {clean(line)}")
+            print(f"  {words}: {clean_text(line)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.home.init import AGENT, PERMISSIONS, choose, chosen
 from holdfast.base.errors import Refused, UsageError
-from holdfast.cli.output.render import clean, one_line
+from holdfast.cli.output.render import clean_text, one_line
 
 if TYPE_CHECKING:
     from holdfast.api.home.agent_clis import Cli
@@ -43,10 +43,10 @@ def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
         print('  holdfast run "say hello" -- sh -c "cat > hello.txt"')
         return
     listed = ", ".join(f"{cli.name} {cli.version}".rstrip() for cli in found)
-    print(f"Agent CLIs: {clean(listed)}.")
+    print(f"Agent CLIs: {clean_text(listed)}.")
     before = chosen(AGENT)
     if before is not None:
-        print(f"The agent of tasks that name none is {clean(before)}, as you chose.")
+        print(f"The agent of tasks that name none is {clean_text(before)}, as you chose.")
     elif len(names) == 1:
         _record(f"The agent of tasks that name none is {names[0]}, the only one found", AGENT, names[0])
     elif _has_terminal():
@@ -73,7 +73,7 @@ def choose_permissions(found: Sequence[Cli], settings: Config, wanted: str | Non
     if wanted is not None:
         _tell(f"Agents may do this unasked: {wanted} ({MODES[wanted]})", choose(PERMISSIONS, wanted))
     elif mode is not None:
-        print(f"Agents may do this unasked: {clean(mode)} ({MODES.get(mode, 'not a mode')}), as you chose.")
+        print(f"Agents may do this unasked: {clean_text(mode)} ({MODES.get(mode, 'not a mode')}), as you chose.")
     elif found and _has_terminal():
         mode = _ask_permissions(found)
         if mode is not None:
@@ -85,7 +85,7 @@ def choose_permissions(found: Sequence[Cli], settings: Config, wanted: str | Non
     for cli in found:
         why = refusal(cli, settings, mode)
         if why is not None:
-            print(f"  {cli.name} cannot be started like this: {clean(why)}.")
+            print(f"  {cli.name} cannot be started like this: {clean_text(why)}.")
 
 
 def _ask_permissions(found: Sequence[Cli]) -> str | None:
@@ -120,11 +120,11 @@ def _record(what: str, key: str, value: str) -> None:
     try:
         _tell(what, choose(key, value))
     except Refused as error:
-        print(clean(error))
+        print(clean_text(error))
 
 
 def _tell(what: str, file: str) -> None:
-    print(f"{what}; recorded in {clean(file)}.")
+    print(f"{what}; recorded in {clean_text(file)}.")
 
 
 def _has_terminal() -> bool:
@@ -154,14 +154,14 @@ def run_init(arguments: argparse.Namespace) -> int:
     from holdfast.api.commands import Commands
     from holdfast.api.home.agent_clis import all_clis
     from holdfast.api.home.init import write_file
-    from holdfast.intake.repository import absolute
+    from holdfast.intake.repository import absolute_path
 
     if arguments.agent is not None:
         refuse_unknown(arguments.agent)
     home = home_directory()
-    repo = Commands(home).register(absolute(arguments.directory), moved_from=arguments.moved_from)
+    repo = Commands(home).register(absolute_path(arguments.directory), moved_from=arguments.moved_from)
     print(f"Repository {repo.path} is known to Holdfast (home {home}).")
-    settings = config.best_effort()
+    settings = config.load_valid_values()
     found = [cli for cli in all_clis(settings, home) if cli.path is not None]
     if not arguments.no_file:
         path, is_new = write_file(repo.path, found)
@@ -183,7 +183,7 @@ def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:
     except ConfigError as error:
         print("holdfast.toml has mistakes; until they are mended, tasks are refused:")
         for problem in error.problems:
-            print(f"  {clean(problem)}")
+            print(f"  {clean_text(problem)}")
         return
     if asked.is_trusted:
         return
@@ -201,7 +201,7 @@ def _show(asked: TrustQuestion) -> None:
     both = ", and adds tasks by the clock" if asked.values and asked.schedules else ""
     print(f"{asked.file} sets what {what}{both}:")
     for line in asked.lines:
-        print(f"  {clean(line)}")
+        print(f"  {clean_text(line)}")
 
 
 def _is_confirmed() -> bool:
@@ -289,10 +289,10 @@ def _list(home: str, *, as_json: bool) -> int:
         ("REPOSITORY", "STATE", "KEYS", "BY", "WHEN"),
         [
             (
-                clean(row["repo"]),
+                clean_text(row["repo"]),
                 row["state"],
                 " ".join(row["keys"] or []),
-                clean(row["by"]),
+                clean_text(row["by"]),
                 time.strftime("%Y-%m-%d %H:%M", time.localtime(row["at"] or 0)),
             )
             for row in rows

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import NotFound, UsageError
-from holdfast.base.files import data_blocks, open_plain
+from holdfast.base.files import data_blocks, open_log_file
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_task_id
-from holdfast.cli.output.render import clean, number, paint, print_json
-from holdfast.config.known_secrets import learn_for_showing
-from holdfast.secrets.redact import Flow
+from holdfast.cli.output.render import clean_text, number, paint, print_json
+from holdfast.config.known_secrets import register_supervisor_secrets
+from holdfast.secrets.redact import RedactedStream
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import RunRow, TaskDetails
@@ -167,13 +167,13 @@ class BytePrinter:
         self._position = 0
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._held = ""  # the beginning of a line whose end is not there yet
-        self._flow = Flow()
+        self._flow = RedactedStream()
         if not raw:
-            learn_for_showing(os.path.dirname(os.path.dirname(os.path.dirname(path))))
+            register_supervisor_secrets(os.path.dirname(os.path.dirname(os.path.dirname(path))))
 
     def go_on(self, *, final: bool) -> None:
         try:
-            fd = open_plain(self._path)
+            fd = open_log_file(self._path)
         except FileNotFoundError:
             return
         try:
@@ -200,7 +200,7 @@ class BytePrinter:
     def _put(self, text: str, *, rest: bool = False) -> None:
         self._held += text
         cut = len(self._held) if rest else self._held.rfind("\n") + 1
-        sys.stdout.write(self._flow.add(clean(self._held[:cut])))
+        sys.stdout.write(self._flow.add(clean_text(self._held[:cut])))
         if rest:
             sys.stdout.write(self._flow.end())
         self._held = self._held[cut:]

@@ -10,7 +10,7 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option, add_task_id
-from holdfast.cli.output.render import clean, one_line, paint, print_json, quoted
+from holdfast.cli.output.render import clean_text, indent_text, one_line, paint, print_json
 
 MOST_NAMES = 20  # of changed files on a terminal
 
@@ -24,7 +24,7 @@ def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
         print_json(found)
         return 0
     workflow = f"  workflow {found['workflow']}" if found["workflow"] else ""
-    print(f"{paint('task', 'bold')} {task_id}  {found['state']}{clean(workflow)}")
+    print(f"{paint('task', 'bold')} {task_id}  {found['state']}{clean_text(workflow)}")
     if not found["stages"]:
         print("No stage has ended yet: there is no result.")
     for name, stage in zip(headings(found["stages"]), found["stages"], strict=True):
@@ -32,9 +32,9 @@ def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
         spent = f"  {duration(max(0.0, ended - began))}" if began is not None and ended is not None else ""
         how = paint(stage["outcome"], "green" if stage["passed"] else "red")
         ruling = f" ({stage['ruling']})" if stage["ruling"] else ""
-        print(f"\n{paint(clean(name), 'bold')}  {clean(stage['agent'])}  {how}{clean(ruling)}{spent}")
+        print(f"\n{paint(clean_text(name), 'bold')}  {clean_text(stage['agent'])}  {how}{clean_text(ruling)}{spent}")
         if not stage["passed"]:
-            print(f"  It did not pass: {quoted(why_not(stage), '    ')}")
+            print(f"  It did not pass: {indent_text(why_not(stage), '    ')}")
         _indented(stage["text"] or "(no answer)")
         if stage["gate"] is not None:
             print(f"  gate `{one_line(stage['gate']['command'])}`: {one_line(stage['gate']['how'])}")
@@ -44,12 +44,12 @@ def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
         if len(stage["files"]) > MOST_NAMES:
             print(f"  and {len(stage['files']) - MOST_NAMES} more changed file(s)")
     for counted in found["members"]:
-        print(f"\nmembers of {clean(counted['name'])}: {in_words(counted)}")
+        print(f"\nmembers of {clean_text(counted['name'])}: {in_words(counted)}")
     return 0
 
 
 def _indented(text: str, by: str = "  ") -> None:
-    for line in clean(text).rstrip().splitlines():
+    for line in clean_text(text).rstrip().splitlines():
         print(f"{by}{line}".rstrip())
 
 
@@ -77,7 +77,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     else:
         text = markdown(found)
     _write(arguments.output, text)
-    print(f"The report of task {found['task']} is in {clean(arguments.output)}.", file=sys.stderr)
+    print(f"The report of task {found['task']} is in {clean_text(arguments.output)}.", file=sys.stderr)
     return 0
 
 

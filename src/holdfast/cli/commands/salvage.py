@@ -12,7 +12,7 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.units import show_duration
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import ago, clean, is_terminal, one_line, print_json, quoted, size, table
+from holdfast.cli.output.render import ago, clean_text, indent_text, is_terminal, one_line, print_json, size, table
 
 if TYPE_CHECKING:
     from holdfast.api.work.models import SalvageRow
@@ -106,7 +106,7 @@ def _show(queries: Queries, arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json({**row, "patch": text.encode(errors="surrogateescape").decode(errors="replace")})
         elif is_terminal():
-            print(clean(text), end="")
+            print(clean_text(text), end="")
         else:
             sys.stdout.flush()
             sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # exact, so that it can be applied
@@ -121,7 +121,7 @@ def _show(queries: Queries, arguments: argparse.Namespace) -> int:
         print_json({**row, "changed": named})
         return 0
     for line in _facts(row):
-        print(quoted(line))
+        print(indent_text(line))
     for one in changed[:_SHOWN]:
         print(f"  {_STATUS.get(one['status'], one['status']):<12}  {one_line(one['path'], 200)}")
     if len(changed) > _SHOWN:

@@ -21,7 +21,7 @@ from holdfast.api.format import in_words
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean, one_line, paint, print_json, print_outcome, table
+from holdfast.cli.output.render import clean_text, one_line, paint, print_json, print_outcome, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import ScheduleRow
@@ -77,7 +77,7 @@ def _list(home: str, *, as_json: bool) -> int:
     elif not problems:
         print("No schedules. How to write one: docs/howto/schedules.md.", file=sys.stderr)
     for problem in problems.values():
-        print(f"{paint('not taken', 'yellow', sys.stderr)}  {clean(problem)}", file=sys.stderr)
+        print(f"{paint('not taken', 'yellow', sys.stderr)}  {clean_text(problem)}", file=sys.stderr)
     if rows and not has_supervisor(home):
         print(nothing_fires(), file=sys.stderr)
     return 0
@@ -85,13 +85,13 @@ def _list(home: str, *, as_json: bool) -> int:
 
 def _cells(row: ScheduleRow) -> list[str]:
     return [
-        clean(row["name"]),
+        clean_text(row["name"]),
         schedule_text.state(row),
-        one_line(clean(row["repo"]), 40),
+        one_line(clean_text(row["repo"]), 40),
         one_line(f"{row['words']}, {row['timezone']}", 60),
         schedule_text.last(row),
         schedule_text.following(row),
-        one_line(clean(row["trouble"] or row["problem"] or "-"), 60),
+        one_line(clean_text(row["trouble"] or row["problem"] or "-"), 60),
     ]
 
 
@@ -103,10 +103,10 @@ def _show(home: str, row: ScheduleRow, *, as_json: bool) -> int:
     if as_json:
         print_json({**row, "next_fires": following if row["enabled"] else [], "last_fires": last})
         return 0
-    name, state = clean(row["name"]), schedule_text.state(row)
-    print(f"{paint('schedule', 'bold')} {name}  {state}  {clean(row['words'])}, {row['timezone']}")
+    name, state = clean_text(row["name"]), schedule_text.state(row)
+    print(f"{paint('schedule', 'bold')} {name}  {state}  {clean_text(row['words'])}, {row['timezone']}")
     for fact, value in schedule_text.facts(row).items():
-        print(f"  {fact:<10}{clean(value)}")
+        print(f"  {fact:<10}{clean_text(value)}")
     if row["enabled"]:
         for number, moment in enumerate(following):
             print(f"  {'next' if number == 0 else '':<10}{in_words(moment, row['timezone'])}")

@@ -12,7 +12,7 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean, print_json, table
+from holdfast.cli.output.render import clean_text, print_json, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import StatsRow
@@ -74,7 +74,7 @@ def _line(row: StatsRow) -> list[str]:
 
     times = (row["duration"]["mean"], row["duration"]["p50"], row["duration"]["p95"])
     return [
-        clean(row["agent"]),
+        clean_text(row["agent"]),
         str(row["runs"]),
         f"{row['unexpected']} ({row['unexpected_share']:.0%})",
         *("-" if seconds is None else duration(seconds) for seconds in times),

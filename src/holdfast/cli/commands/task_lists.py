@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.outcome import no_supervisor
 from holdfast.base.errors import UsageError
-from holdfast.cli.output.render import clean, one_line, print_json
+from holdfast.cli.output.render import clean_text, one_line, print_json
 
 if TYPE_CHECKING:  # an ordinary `add` has to start fast
     from holdfast.api.commands import Commands, NewTask
     from holdfast.api.queries import Queries
     from holdfast.api.tasks.models import JsonObject
-    from holdfast.api.tasks.task_lists import Listed, Problem, Taken
+    from holdfast.api.tasks.task_lists import ListProblem, Taken, TaskList
 
 MOST_SHOWN = 50  # mistakes, or known tasks, that are told one by one
 _WORDS = {"checklist": "a checklist", "jsonl": "lines of JSON", "folder": "a folder of prompts"}
@@ -68,8 +68,8 @@ def add_list(commands: Commands, template: NewTask, arguments: argparse.Namespac
     return 0
 
 
-def _understood(arguments: argparse.Namespace, listed: Listed) -> str:
-    name = "standard input" if arguments.source == "-" else clean(arguments.source)
+def _understood(arguments: argparse.Namespace, listed: TaskList) -> str:
+    name = "standard input" if arguments.source == "-" else clean_text(arguments.source)
     count = len(listed.items) + len({problem.where for problem in listed.problems})
     skipped = f", {listed.skipped} ticked one(s) skipped" if listed.skipped else ""
     return f"Read {name} as {_WORDS[arguments.how]}: {count} task(s){skipped}."
@@ -87,14 +87,14 @@ def _tell_problems(problems: Any) -> None:
         print(f"and {len(by_text) - MOST_SHOWN} more mistakes", file=sys.stderr)
 
 
-def _text(problem: Problem) -> str:
+def _text(problem: ListProblem) -> str:
     text = one_line(problem.text.removesuffix(" Nothing was queued."), 400)
     return text.encode(errors="replace").decode()
 
 
 def _tell(home: str, taken: Taken, *, rehearse: bool) -> None:
     for note in taken.notes:
-        print(clean(note), file=sys.stderr)
+        print(clean_text(note), file=sys.stderr)
     for item, task_id in taken.queued:
         print(one_line(item.prompt, 70) if rehearse else task_id)
     word = "would be queued" if rehearse else "queued"
@@ -114,7 +114,7 @@ def _tell(home: str, taken: Taken, *, rehearse: bool) -> None:
         print(no_supervisor(), file=sys.stderr)
 
 
-def _row(home: str, arguments: argparse.Namespace, listed: Listed, taken: Taken) -> JsonObject:
+def _row(home: str, arguments: argparse.Namespace, listed: TaskList, taken: Taken) -> JsonObject:
     problems = [{"where": problem.where, "text": _text(problem)} for problem in taken.problems]
     return {
         "source": arguments.source.encode(errors="replace").decode(),

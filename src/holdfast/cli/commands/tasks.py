@@ -12,13 +12,13 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import (
     ago,
-    clean,
+    clean_text,
+    indent_text,
     is_terminal,
     number,
     one_line,
     paint,
     print_json,
-    quoted,
     rich_table,
     table,
 )
@@ -122,10 +122,10 @@ def _summary(queries: Queries) -> str:
     running = queries.supervisor()
     state = f"supervisor pid {running['pid']}" if running else "no supervisor is running (`holdfast up`)"
     if running and running["held"]:
-        state += f"; nothing new starts: {clean(running['held'])}"
+        state += f"; nothing new starts: {clean_text(running['held'])}"
     held = queries.held_names()
     if held:
-        state += f"; held back: {clean(', '.join(held))} (`holdfast dispatch`)"
+        state += f"; held back: {clean_text(', '.join(held))} (`holdfast dispatch`)"
     alerts, worst = queries.open_alerts()
     noted = f"; {alerts} alert(s), the worst {worst}: `holdfast alerts`" if alerts else ""
     return f"{listed}; {state}{noted}"
@@ -184,22 +184,22 @@ def run_show(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{paint('task', 'bold')} {task['id']}  {task['state']}  {one_line(task['reason'] or '', 90)}")
     for name, words in facts(task).items():
-        print(f"  {name:<10}{quoted(words, ' ' * 12)}")
+        print(f"  {name:<10}{indent_text(words, ' ' * 12)}")
     for run in task["runs"]:
-        ended = f"{run['outcome']}: {quoted(run['reason'], ' ' * 6)}" if run["outcome"] else "…"
+        ended = f"{run['outcome']}: {indent_text(run['reason'], ' ' * 6)}" if run["outcome"] else "…"
         worker = f"worker {run['worker']}  " if run["worker"] else ""
         worker += f"stage {'/'.join(filter(None, (run['stage'], run['member'])))}  " if run["stage"] else ""
         print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {worker}{ended}")
         for line in details(run):
-            print(f"      {paint(quoted(line, ' ' * 8), 'dim')}")
+            print(f"      {paint(indent_text(line, ' ' * 8), 'dim')}")
     for child in task["children"]:
         print(f"  subtask {child['id']}  {child['state']}  {one_line(child['prompt'], 60)}")
     for line in (*crash_lines(task["crashes"]), *checkpoint_lines(task)):
-        print(f"  {quoted(line, ' ' * 4)}")
+        print(f"  {indent_text(line, ' ' * 4)}")
     for salvage in task["salvages"]:
         print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({ago(salvage['created_at'])} ago)")
     for line in by_hand_lines(task):
-        print(quoted(line))
+        print(indent_text(line))
     return 0
 
 
@@ -212,7 +212,7 @@ def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(told)
     else:
-        print(clean(told["prompt"]))
+        print(clean_text(told["prompt"]))
     return 0
 
 
@@ -238,7 +238,7 @@ def run_why(arguments: argparse.Namespace) -> int:
         return 0
     print(f"Task {task['id']} is {paint(task['state'], 'bold')}.")
     for line in (*lines, *budget_lines(used, in_all)):
-        print(quoted(line))
+        print(indent_text(line))
     print("What happened last:")
     for event in events:
         print("  " + _event_line(event))
@@ -294,4 +294,4 @@ def _print_events(events: list[EventRow], *, as_json: bool) -> None:
 def _event_line(event: EventRow) -> str:
     colour = {"warning": "yellow", "critical": "red"}.get(event["level"], "dim")
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
-    return f"{at} {paint(event['kind'].ljust(20), colour)} {clean(event['message'])}"
+    return f"{at} {paint(event['kind'].ljust(20), colour)} {clean_text(event['message'])}"

@@ -18,7 +18,7 @@ from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
-from holdfast.cli.output.render import ago, clean, is_terminal, one_line, paint, print_json, table
+from holdfast.cli.output.render import ago, clean_text, is_terminal, one_line, paint, print_json, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AlertRow, FleetRow, VitalsRow, WorkerRow
@@ -59,9 +59,9 @@ def _header(vitals: VitalsRow, now: float) -> None:
     pieces = [piece.text for piece in line(vitals, now)]
     if vitals["supervisor"]["state"] == "none":
         pieces[0] = no_supervisor(NoSupervisor.IN_STATUS, "`holdfast up`")  # there is no key to press
-    print(clean(f"{moment(now)}  {'; '.join(pieces)}"))
+    print(clean_text(f"{moment(now)}  {'; '.join(pieces)}"))
     for words in held_up(vitals):
-        print(clean(words))
+        print(clean_text(words))
 
 
 def _alerts(alerts: list[AlertRow]) -> None:
@@ -143,7 +143,7 @@ def configure_top(parser: argparse.ArgumentParser) -> None:
 
 def run_top(arguments: argparse.Namespace) -> int:
     home = home_directory()
-    if arguments.once:
+    if arguments.run_whole_sweep:
         return snapshot(home, everything=arguments.all, as_object=arguments.json)
     if arguments.all or arguments.json:
         raise UsageError("`--all` and `--json` go with `--once`; on screen the key e shows finished tasks too.")
@@ -153,7 +153,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     _prepare_terminal()
     from holdfast.tui.app import Top
 
-    app = Top(home, bell=arguments.bell or bool(config.best_effort()["top.bell"]))
+    app = Top(home, bell=arguments.bell or bool(config.load_valid_values()["top.bell"]))
     app.leaving.catch()
     app.run()
     if not app.actions.threads.finish():

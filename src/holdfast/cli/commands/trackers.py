@@ -9,7 +9,7 @@ from holdfast.api.fleet.trackers import links, sync, trackers
 from holdfast.api.format import moment
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean, one_line, print_json, table
+from holdfast.cli.output.render import clean_text, one_line, print_json, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import TrackerRow
@@ -44,7 +44,7 @@ def run_tracker(arguments: argparse.Namespace) -> int:
     if held:
         cells = [
             [
-                clean(link["issue"]),
+                clean_text(link["issue"]),
                 link["state"],
                 link["task"] or "",
                 moment(link["at"]) or "",
@@ -61,14 +61,14 @@ def run_tracker(arguments: argparse.Namespace) -> int:
 
 
 def _why(reason: str) -> str:
-    return one_line(clean(reason), 60)
+    return one_line(clean_text(reason), 60)
 
 
 def _how(row: TrackerRow) -> str:
-    where = f"{clean(row['repo'])} ({row['kind']}, as {clean(row['name'] or 'nobody yet')})"
+    where = f"{clean_text(row['repo'])} ({row['kind']}, as {clean_text(row['name'] or 'nobody yet')})"
     if row["trouble"] is None:
         return f"{where}: answers."
     since, again = row["since"], row["next_at"]
     when = f" since {moment(since)}" if since is not None else ""
     then = f"asked again at {moment(again)}" if again is not None else "asked again at once"
-    return f"{where}: trouble{when}, {then}: {one_line(clean(row['trouble']), 200)}."
+    return f"{where}: trouble{when}, {then}: {one_line(clean_text(row['trouble']), 200)}."

@@ -10,7 +10,7 @@ from holdfast.api.fleet.workers import steer_worker, workers
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import ago, clean, one_line, print_json, print_outcome, table
+from holdfast.cli.output.render import ago, clean_text, one_line, print_json, print_outcome, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import WorkerRow
@@ -65,5 +65,5 @@ def _cells(row: WorkerRow) -> list[str]:
         row["task"] or "-",
         str(row["recent_crashes"]),
         ago(row["since"]) if row["since"] is not None else "-",
-        one_line(clean(row["reason"]), 70),
+        one_line(clean_text(row["reason"]), 70),
     ]

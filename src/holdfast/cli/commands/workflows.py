@@ -12,7 +12,7 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.units import show_duration
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean, one_line, paint, print_json, table
+from holdfast.cli.output.render import clean_text, one_line, paint, print_json, table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import WorkflowRow
@@ -58,7 +58,7 @@ def repository_of(directory: str) -> str | None:
     from holdfast.intake import repository
 
     try:
-        return repository.locate(os.path.abspath(directory))[0]
+        return repository.locate_repository(os.path.abspath(directory))[0]
     except UsageError:
         if directory != ".":
             raise
@@ -67,14 +67,14 @@ def repository_of(directory: str) -> str | None:
 
 def _complain(found: Workflows) -> None:
     for problem in found.problems:
-        print(f"{paint('mistake', 'red', sys.stderr)}  {clean(problem)}", file=sys.stderr)
+        print(f"{paint('mistake', 'red', sys.stderr)}  {clean_text(problem)}", file=sys.stderr)
     for warning in found.warnings:
-        print(f"{paint('warning', 'yellow', sys.stderr)}  {clean(warning)}", file=sys.stderr)
+        print(f"{paint('warning', 'yellow', sys.stderr)}  {clean_text(warning)}", file=sys.stderr)
 
 
 def _cells(row: WorkflowRow) -> list[str]:
     stages = " → ".join(_short(stage) for stage in row["stages"])
-    return [row["name"], row["origin"], one_line(stages, 60), one_line(clean(row["about"]), 70)]
+    return [row["name"], row["origin"], one_line(stages, 60), one_line(clean_text(row["about"]), 70)]
 
 
 def _short(stage: JsonObject) -> str:
@@ -88,9 +88,9 @@ def _short(stage: JsonObject) -> str:
 
 def _tell(row: WorkflowRow) -> None:
     place = f", {row['place']}" if row["place"] else ""
-    print(f"{paint(row['name'], 'bold')}  ({clean(row['origin'] + place)})")
+    print(f"{paint(row['name'], 'bold')}  ({clean_text(row['origin'] + place)})")
     if row["about"]:
-        print(clean(row["about"]))
+        print(clean_text(row["about"]))
     if row["wants_range"]:
         print("It is about a range of commits: --base BASE, or --ref REF --base BASE.")
     if row["prompt"]:
@@ -98,11 +98,11 @@ def _tell(row: WorkflowRow) -> None:
     for number, stage in enumerate(row["stages"], start=1):
         print(f"\n{number}. {paint(stage['name'], 'bold')}")
         for fact in _facts(stage):
-            print(f"   {clean(fact)}")
+            print(f"   {clean_text(fact)}")
         if not all(member["prompt"] for member in stage["members"]) or not stage["members"]:
             _quote(stage["prompt"])
         for member in stage["members"]:
-            print(f"   · {paint(member['name'], 'bold')}: {clean(_agent(member, 'that of the stage'))}")
+            print(f"   · {paint(member['name'], 'bold')}: {clean_text(_agent(member, 'that of the stage'))}")
             if member["prompt"]:
                 _quote(member["prompt"])
 
@@ -142,5 +142,5 @@ def _agent(chosen: JsonObject, otherwise: str) -> str:
 
 
 def _quote(prompt: str) -> None:
-    for line in clean(prompt).rstrip().splitlines():
+    for line in clean_text(prompt).rstrip().splitlines():
         print(f"   {paint('│', 'dim')} {line}".rstrip())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.api.format import duration, moment, took
-from holdfast.cli.output.render import clean, is_terminal, one_line, paint
+from holdfast.cli.output.render import clean_text, is_terminal, one_line, paint
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import AgentEventRow, UsageRow
@@ -66,7 +66,7 @@ class Teller:
             self._line(", ".join(words), "dim")
 
     def _text(self, event: AgentEventRow, _at: float | None) -> None:
-        words = clean(event["text"])
+        words = clean_text(event["text"])
         if not words.strip() and not event["is_delta"]:
             return
         if len(words) > LONGEST:
@@ -97,7 +97,7 @@ class Teller:
         mark = {True: "ok", False: "bad", None: "unknown"}[event["ok"]]
         self._line(f"{self._marks[mark]} {what}{took}", "red" if event["ok"] is False else "cyan")
         if event["ok"] is False:
-            said = [line for line in clean(event["output"]).splitlines() if line.strip()]
+            said = [line for line in clean_text(event["output"]).splitlines() if line.strip()]
             for line in said[-OUTPUT_LINES:]:
                 self._line(f"    {one_line(line, self._width - 4)}", "dim")
 
@@ -127,7 +127,7 @@ class Teller:
         self._line(f"{self._marks[mark]} error{kind}{_status(event)}{said and ': '}{said}{until}", colour)
 
     def _result(self, event: AgentEventRow, _at: float | None) -> None:
-        said = clean(event["text"]).strip()
+        said = clean_text(event["text"]).strip()
         is_news = said and self._last_text not in (said, one_line(said, MOST_WORDS))
         if is_news:
             self._text({"text": said, "is_delta": False, "is_thought": False}, None)

@@ -11,7 +11,7 @@ from holdfast.api.colours import STATE_COLOURS
 from holdfast.api.format import duration
 from holdfast.api.queries import Queries
 from holdfast.cli.output.render import is_fancy, one_line
-from holdfast.config.known_secrets import without_secrets
+from holdfast.config.known_secrets import redact_agent_text
 
 if TYPE_CHECKING:  # imported when an agent's events are read: not every agent has some
     from holdfast.api.tasks.models import JsonObject
@@ -130,4 +130,4 @@ class BottomLine:
         except OSError:
             return ""
         last = next((line for line in reversed(lines) if line.strip()), "")
-        return one_line(without_secrets(last, os.path.dirname(os.path.dirname(directory))), 80)
+        return one_line(redact_agent_text(last, os.path.dirname(os.path.dirname(directory))), 80)

@@ -13,11 +13,12 @@ from typing import Any
 
 from holdfast.api.colours import LEVEL_COLOURS, STATE_COLOURS
 from holdfast.api.outcome import ActionOutcome
-from holdfast.base.text import clean, one_line, quoted
+from holdfast.base.text import clean_text, indent_text, one_line
 
 __all__ = [
     "ago",
-    "clean",
+    "clean_text",
+    "indent_text",
     "is_fancy",
     "is_terminal",
     "number",
@@ -26,7 +27,6 @@ __all__ = [
     "paint_level",
     "print_json",
     "print_outcome",
-    "quoted",
     "rich_table",
     "size",
     "table",
@@ -83,9 +83,9 @@ def print_outcome(outcome: ActionOutcome, *, as_json: bool) -> None:
     if as_json:
         print_json(outcome.data)
         return
-    print(clean(outcome.message))
+    print(clean_text(outcome.message))
     if outcome.note:
-        print(clean(outcome.note), file=sys.stderr)
+        print(clean_text(outcome.note), file=sys.stderr)
 
 
 # What JSON lets through as it is, and a terminal may obey: as escapes it is the same value.
@@ -116,7 +116,7 @@ def size(count: float) -> str:
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, state_column: int | None = None) -> None:
     """Print aligned columns, by rich on a terminal, plain elsewhere."""
-    listed = [[" ".join(clean(cell).split("\n")) for cell in row] for row in rows]
+    listed = [[" ".join(clean_text(cell).split("\n")) for cell in row] for row in rows]
     if is_fancy():
         _rich_table(headers, listed, state_column)
         return

@@ -15,16 +15,16 @@ from typing import Any
 
 from holdfast.base.text import is_text
 from holdfast.config.settings import CLI_AGENTS
-from holdfast.config.values import OWN_VARIABLES, flag, meant, nonempty_text
+from holdfast.config.values import OWN_VARIABLES, meant, parse_flag, parse_nonempty_text
 
 SECTION = "accounts"
 DEFAULT = "default"
 AUTO = "auto"  # not an account: Holdfast chooses one
 KEYS = ("config_dir", "base_url", "env", "auto")
 NAMES = "letters, digits, '.', '_' and '-', and begins with a letter or digit"
-ELSEWHERE = ("env:", "file:")  # a value with such a prefix is the place of a secret
+PLACE_PREFIXES = ("env:", "file:")  # a value with such a prefix is the place of a secret
 HIDDEN = "…"
-TOLD_BY_ARGUMENT = ("codex",)  # agents whose CLI gets `base_url` as an argument, which must not hold a secret
+ADDRESS_IN_ARGUMENT = ("codex",)  # agents whose CLI gets `base_url` as an argument, which must not hold a secret
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOGIN_IN_URL = re.compile(r"(?<=://)[^/]*@")
@@ -61,7 +61,7 @@ def read_accounts(tables: object, complain: Complain) -> Accounts:
         else:
             for name, table in accounts.items():
                 account = _account(f"{place}.{name}", name, table, complain)
-                if account is not None and agent in TOLD_BY_ARGUMENT and _has_login(account.base_url):
+                if account is not None and agent in ADDRESS_IN_ARGUMENT and _has_login(account.base_url):
                     complain(
                         f"{place}.{name}.base_url",
                         f"{place}.{name}.base_url: it has a login in it, and {agent} takes its address on its command "
@@ -72,7 +72,7 @@ def read_accounts(tables: object, complain: Complain) -> Accounts:
     return found
 
 
-def refuse_in_repository(complain: Complain, user_file: str) -> None:
+def refuse_accounts_in_repository(complain: Complain, user_file: str) -> None:
     """Report accounts in a repository's file as a mistake, even if the file is trusted.
 
     A clone could otherwise send the user's prompts and keys to any address.
@@ -84,7 +84,7 @@ def refuse_in_repository(complain: Complain, user_file: str) -> None:
     )
 
 
-def lines_to_show(accounts: Accounts, *, reveal: bool) -> dict[str, Any]:
+def accounts_to_show(accounts: Accounts, *, reveal: bool) -> dict[str, Any]:
     """Return full key → value for `config show`. Values that are or may be secrets are hidden."""
     found: dict[str, Any] = {}
     for agent, tables in accounts.items():
@@ -100,7 +100,7 @@ def lines_to_show(accounts: Accounts, *, reveal: bool) -> dict[str, Any]:
 def holds_secrets(accounts: Accounts) -> bool:
     """True if the file itself contains a secret, not only the place of one."""
     return any(
-        not value.startswith(ELSEWHERE)
+        not value.startswith(PLACE_PREFIXES)
         for tables in accounts.values()
         for table in tables.values()
         for value in table.env.values()
@@ -138,14 +138,14 @@ def _account(place: str, name: str, table: object, complain: Complain) -> Accoun
 
 
 def _folder(value: object) -> str:
-    path = os.path.expanduser(nonempty_text(value))
+    path = os.path.expanduser(parse_nonempty_text(value))
     if not os.path.isabs(path):
         raise ValueError(f"'{path[:60]}' is not a whole path; begin it with / or ~")
     return os.path.normpath(path)
 
 
 def _url(value: object) -> str:
-    url = nonempty_text(value)
+    url = parse_nonempty_text(value)
     if not url.startswith(("http://", "https://")) or any(letter.isspace() for letter in url):
         raise ValueError("it is not an address that begins with http:// or https://")
     return url
@@ -173,12 +173,12 @@ _READERS: Mapping[str, Callable[[object], Any]] = {
     "config_dir": _folder,
     "base_url": _url,
     "env": _variables,
-    "auto": flag,
+    "auto": parse_flag,
 }
 
 
 def _hidden(value: str) -> str:
-    return value if value.startswith(ELSEWHERE) else HIDDEN
+    return value if value.startswith(PLACE_PREFIXES) else HIDDEN
 
 
 def _has_login(url: str | None) -> bool:

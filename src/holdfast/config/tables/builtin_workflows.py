@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft, WorkflowDraft
 from holdfast.core.workflows.workflow import OnFailure
 
 READS = AgentChoice(permission="read")
 
-WORK = Draft(
+WORK = WorkflowDraft(
     name="work",
     about="One agent does the task, as without a workflow. Its result is kept.",
     stages=(StageDraft(name="work"),),
@@ -94,7 +94,7 @@ VERDICT: approve
 VERDICT: changes
 """
 
-PLAN_BUILD_REVIEW = Draft(
+PLAN_BUILD_REVIEW = WorkflowDraft(
     name="plan-build-review",
     about="One agent plans, one builds (checked by `gate.command`), one reviews and may send it back three times.",
     stages=(
@@ -181,7 +181,7 @@ The reports:
 {{ stages.look.members }}
 """
 
-REVIEW_SWARM = Draft(
+REVIEW_SWARM = WorkflowDraft(
     name="review-swarm",
     about="Four agents review a range of commits at the same time, each for one thing; one sums up by importance.",
     prompt="Review this range as you would before a release.",

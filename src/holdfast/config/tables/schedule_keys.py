@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.base.text import is_text
 from holdfast.base.units import parse_duration
 from holdfast.config.per_agent import AGENTS
-from holdfast.config.values import boolean, count, meant, nonblank_text, one_of, shown
+from holdfast.config.values import OneOf, WholeNumber, meant, parse_boolean, parse_nonblank_text, quote_wrong_value
 
 LONGEST_CRON = 200
 LONGEST_ZONE = 64
@@ -38,11 +38,11 @@ _WANTS = {  # field → its index among six, and the values it takes
 }
 
 
-def cron_expression(value: object) -> str:
+def parse_cron(value: object) -> str:
     if not isinstance(value, str) or not is_text(value):
         raise ValueError('it is not text; write it in quotes, like "0 2 * * *"')
     if value.strip().lower() in _ALIASES:
-        raise ValueError(f"write '{shown(value)}' as \"{_ALIASES[value.strip().lower()]}\"")
+        raise ValueError(f"write '{quote_wrong_value(value)}' as \"{_ALIASES[value.strip().lower()]}\"")
     if len(value) > LONGEST_CRON:
         raise ValueError(f"it has {len(value)} characters; {LONGEST_CRON} is the most")
     expression = " ".join(value.split())
@@ -55,9 +55,9 @@ def cron_expression(value: object) -> str:
     except CronSimError as error:
         raise ValueError(_in_words(expression, str(error))) from None
     except (ValueError, AssertionError, OverflowError):
-        raise ValueError(f"'{shown(expression)}' cannot be read as cron: {_FIELDS}") from None
+        raise ValueError(f"'{quote_wrong_value(expression)}' cannot be read as cron: {_FIELDS}") from None
     if next(times, None) is None:
-        raise ValueError(f"'{shown(expression)}' never happens: no date matches it")
+        raise ValueError(f"'{quote_wrong_value(expression)}' never happens: no date matches it")
     return expression
 
 
@@ -65,21 +65,23 @@ def _in_words(expression: str, error: str) -> str:
     parts = expression.split()
     if len(parts) not in (5, 6):
         return (
-            f"'{shown(expression)}' has {len(parts)} field{'' if len(parts) == 1 else 's'}; five are expected "
+            f"'{quote_wrong_value(expression)}' has {len(parts)} field{'' if len(parts) == 1 else 's'}; "
+            "five are expected "
             f"({_FIELDS}), or six with seconds first"
         )
     name = error.removeprefix("Bad ")
     if name not in _WANTS:
-        return f"'{shown(expression)}' cannot be read as cron: {error[:1].lower()}{error[1:]}"
+        return f"'{quote_wrong_value(expression)}' cannot be read as cron: {error[:1].lower()}{error[1:]}"
     index, wants = _WANTS[name]
     part = parts[index - (6 - len(parts))]
     return (
-        f"its {name.replace('-', ' ')} '{shown(part)}' cannot be read: it is {wants}; lists (1,2), ranges (1-5) and "
+        f"its {name.replace('-', ' ')} '{quote_wrong_value(part)}' cannot be read: it is {wants}; "
+        "lists (1,2), ranges (1-5) and "
         "steps (*/15) of them"
     )
 
 
-def time_zone(value: object) -> str:
+def parse_time_zone(value: object) -> str:
     if not isinstance(value, str) or not is_text(value) or not value:
         raise ValueError('it is not text; write it in quotes, like "Europe/Berlin"')
     from zoneinfo import ZoneInfo
@@ -90,7 +92,9 @@ def time_zone(value: object) -> str:
             return value
     except (OSError, ValueError, KeyError):  # unknown; a directory of zones; outside of their directory
         pass
-    raise ValueError(f"there is no time zone '{shown(value)}'{_meant(value)}; they are named like Europe/Berlin")
+    raise ValueError(
+        f"there is no time zone '{quote_wrong_value(value)}'{_meant(value)}; they are named like Europe/Berlin"
+    )
 
 
 def _meant(word: str) -> str:
@@ -117,7 +121,7 @@ Read = Callable[[object], Any]
 
 
 def _text(value: object, longest: int = LONGEST_TEXT) -> str:
-    found = nonblank_text(value)
+    found = parse_nonblank_text(value)
     if len(found) > longest:
         raise ValueError(f"it has {len(found)} characters; {longest} is the most")
     return found
@@ -126,21 +130,21 @@ def _text(value: object, longest: int = LONGEST_TEXT) -> str:
 def _name(value: object) -> str:
     name = _text(value)
     if not _NAME.fullmatch(name):
-        raise ValueError(f"'{shown(name)}' cannot be the name of a schedule: it has only {NAMES}")
+        raise ValueError(f"'{quote_wrong_value(name)}' cannot be the name of a schedule: it has only {NAMES}")
     return name
 
 
 def _repo(value: object) -> str:
     path = os.path.expanduser(_text(value, 4096))
     if not os.path.isabs(path):
-        raise ValueError(f"'{shown(path)}' is not a whole path; begin it with / or ~")
-    checkout = checkout_at(path)
+        raise ValueError(f"'{quote_wrong_value(path)}' is not a whole path; begin it with / or ~")
+    checkout = find_checkout(path)
     if not is_text(checkout):  # a symbolic link may lead to a name that is not UTF-8
-        raise ValueError(f"'{shown(path)}' leads to a directory whose name is not UTF-8; rename it")
+        raise ValueError(f"'{quote_wrong_value(path)}' leads to a directory whose name is not UTF-8; rename it")
     return checkout
 
 
-def checkout_at(path: str) -> str:
+def find_checkout(path: str) -> str:
     """Return the top level of the checkout around `path`, or the real `path` if there is no checkout (yet)."""
     real = os.path.realpath(path)
     place = real
@@ -158,7 +162,9 @@ def _prompt(value: object) -> str:
 def _agent(value: object) -> str:
     agent = _text(value)
     if agent not in AGENTS:
-        raise ValueError(f"there is no agent '{shown(agent)}' (known: {', '.join(AGENTS)}){meant(agent, AGENTS)}")
+        raise ValueError(
+            f"there is no agent '{quote_wrong_value(agent)}' (known: {', '.join(AGENTS)}){meant(agent, AGENTS)}"
+        )
     return agent
 
 
@@ -169,17 +175,17 @@ def _labels(value: object) -> dict[str, str]:
         raise ValueError(f"there are {len(value)} labels; {MOST_LABELS} is the most")
     for key, word in value.items():
         if not key or not is_text(key) or "=" in key or len(key) > LONGEST_TEXT:
-            raise ValueError(f"'{shown(key)}' cannot be the name of a label")
+            raise ValueError(f"'{quote_wrong_value(key)}' cannot be the name of a label")
         if key == LABEL:
             raise ValueError(f"the label '{LABEL}' is set by Holdfast: it is the schedule's name")
         if not isinstance(word, str) or not is_text(word) or len(word) > LONGEST_LABEL:
-            raise ValueError(f"the value of '{shown(key)}' is not a short text; write it in quotes")
+            raise ValueError(f"the value of '{quote_wrong_value(key)}' is not a short text; write it in quotes")
     return dict(value)
 
 
 def _priority(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _HIGHEST_PRIORITY:
-        raise ValueError(f"'{shown(value)}' is not a whole number")
+        raise ValueError(f"'{quote_wrong_value(value)}' is not a whole number")
     return value
 
 
@@ -193,11 +199,11 @@ def _timeout(value: object) -> float:
 def _jitter(value: object) -> float:
     seconds = parse_duration(value)
     if seconds > LONGEST_JITTER:
-        raise ValueError(f"'{shown(value)}' is more than a day, which is the most")
+        raise ValueError(f"'{quote_wrong_value(value)}' is more than a day, which is the most")
     return seconds
 
 
-class _words(one_of):
+class _SuggestingOneOf(OneOf):
     """A parser for one of a few words. Its error suggests the word that was probably meant."""
 
     def __call__(self, value: object) -> str:
@@ -208,17 +214,17 @@ class _words(one_of):
 
 
 def _most(value: object) -> int:
-    number = count(1)(value)
+    number = WholeNumber(1)(value)
     if number > 1000:
-        raise ValueError(f"'{shown(value)}' is more than 1000 tasks at once")
+        raise ValueError(f"'{quote_wrong_value(value)}' is more than 1000 tasks at once")
     return number
 
 
 READERS: Mapping[str, Read] = {
     "name": _name,
     "repo": _repo,
-    "cron": cron_expression,
-    "timezone": time_zone,
+    "cron": parse_cron,
+    "timezone": parse_time_zone,
     "prompt": _prompt,
     "workflow": _text,
     "agent": _agent,
@@ -228,11 +234,11 @@ READERS: Mapping[str, Read] = {
     "labels": _labels,
     "priority": _priority,
     "timeout": _timeout,
-    "overlap": _words("skip", "queue", "replace"),
-    "misfire": _words("last", "skip", "all"),
+    "overlap": _SuggestingOneOf("skip", "queue", "replace"),
+    "misfire": _SuggestingOneOf("last", "skip", "all"),
     "max_catch_up": _most,
     "jitter": _jitter,
-    "enabled": boolean,
+    "enabled": parse_boolean,
 }
 KEYS = tuple(READERS)
 TASK_KEYS = ("prompt", "workflow", "agent", "model", "base", "ref", "labels", "priority", "timeout")

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.units import write_duration
-from holdfast.config.problems import where
+from holdfast.config.problems import format_place
 from holdfast.config.tables.schedule_keys import KEYS, READERS, TASK_KEYS
-from holdfast.config.values import meant, shown, toml
+from holdfast.config.values import format_toml, meant, quote_wrong_value
 
 if TYPE_CHECKING:  # every command imports this module and would pay for these imports
     from holdfast.core.schedules.schedule import Schedule
@@ -29,7 +29,7 @@ MOST = 256
 Complain = Callable[[str, str], None]
 
 
-def place_of(number: int) -> str:
+def schedule_place(number: int) -> str:
     """Return the key under which config/problems.py records the lines of the table with this number (from 0)."""
     return f"{SECTION}[{number}]"
 
@@ -61,23 +61,23 @@ def read_schedules(
             continue
         if schedule.key in found:
             text = f"{SECTION}.name: there is a schedule '{schedule.name}' for {schedule.repo} above already"
-            complain(f"{place_of(number)}.name", text)
+            complain(f"{schedule_place(number)}.name", text)
         else:
             found[schedule.key] = schedule
     return tuple(found.values())
 
 
-def lines_to_show(schedules: tuple[Schedule, ...]) -> list[tuple[str, Any, str]]:
+def schedules_to_show(schedules: tuple[Schedule, ...]) -> list[tuple[str, Any, str]]:
     """Return full key, value and origin for `config show`."""
     return [
         (f"{SECTION}.{schedule.name}.{key}", value, schedule.place)
         for schedule in schedules
-        for key, value in plain(schedule).items()
+        for key, value in to_table(schedule).items()
         if key != "name"
     ]
 
 
-def plain(schedule: Schedule) -> dict[str, Any]:
+def to_table(schedule: Schedule) -> dict[str, Any]:
     """Return a schedule as a table of a file, with its keys in the order of the reference page."""
     whole: dict[str, Any] = {
         "name": schedule.name,
@@ -98,13 +98,13 @@ def plain(schedule: Schedule) -> dict[str, Any]:
 
 def trust_values(schedules: tuple[Schedule, ...]) -> dict[str, Any]:
     """Return the values that trust in a repository's schedules covers: all keys of all schedules."""
-    return {f"{SECTION}.{schedule.name}": _without_repo(plain(schedule)) for schedule in schedules}
+    return {f"{SECTION}.{schedule.name}": _without_repo(to_table(schedule)) for schedule in schedules}
 
 
 def trust_lines(schedules: tuple[Schedule, ...]) -> list[str]:
     """Return the values of `trust_values` as TOML lines, for the person who decides."""
     return [
-        f"{key} = {{ {', '.join(f'{name} = {toml(value)}' for name, value in table.items())} }}"
+        f"{key} = {{ {', '.join(f'{name} = {format_toml(value)}' for name, value in table.items())} }}"
         for key, table in trust_values(schedules).items()
     ]
 
@@ -116,7 +116,7 @@ def _without_repo(table: Mapping[str, Any]) -> dict[str, Any]:
 def _schedule(number: int, table: Mapping[str, Any], file: _File, complain: Complain) -> Schedule | None:
     from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
 
-    good, place = True, place_of(number)
+    good, place = True, schedule_place(number)
 
     def refuse(key: str, text: str) -> None:
         nonlocal good
@@ -128,7 +128,7 @@ def _schedule(number: int, table: Mapping[str, Any], file: _File, complain: Comp
         if key == "repo" and file.repo is not None:
             refuse(key, f"{SECTION}.repo: a schedule in a repository's file is for that repository; leave `repo` out")
         elif key not in READERS:
-            refuse(key, f"there is no setting '{SECTION}.{shown(key)}'{meant(key, KEYS, f'{SECTION}.')}")
+            refuse(key, f"there is no setting '{SECTION}.{quote_wrong_value(key)}'{meant(key, KEYS, f'{SECTION}.')}")
         else:
             try:
                 values[key] = READERS[key](value)
@@ -149,7 +149,7 @@ def _schedule(number: int, table: Mapping[str, Any], file: _File, complain: Comp
         most=values.get("max_catch_up", 10),
         jitter=values.get("jitter", 0.0),
         enabled=values.get("enabled", True),
-        place=where(file.path, file.lines.get(place)),
+        place=format_place(file.path, file.lines.get(place)),
     )
 
 

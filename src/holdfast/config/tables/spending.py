@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.config.values import Parser, count, money, shown
+from holdfast.config.values import Parser, WholeNumber, parse_money, quote_wrong_value
 
 if TYPE_CHECKING:  # every command imports this module and would pay for these imports
     from holdfast.core.dispatch.spending_caps import LabelCap
@@ -14,10 +14,10 @@ SECTION = "budget"
 TABLE = "labels"
 PLACE = f"{SECTION}.{TABLE}"
 _READERS: Mapping[str, Parser] = {
-    "day_usd": money,
-    "day_tokens": count(0),
-    "total_usd": money,
-    "total_tokens": count(0),
+    "day_usd": parse_money,
+    "day_tokens": WholeNumber(0),
+    "total_usd": parse_money,
+    "total_tokens": WholeNumber(0),
 }
 KEYS = tuple(_READERS)
 Complain = Callable[[str, str], None]
@@ -34,7 +34,7 @@ def read_label_budgets(tables: object, complain: Complain) -> LabelBudgets:
         place = f"{PLACE}.{label}"
         key, separator, _value = label.partition("=")
         if not separator or not key:
-            complain(place, f"'{shown(label)}' is not a label: write it KEY=VALUE, in quotes")
+            complain(place, f"'{quote_wrong_value(label)}' is not a label: write it KEY=VALUE, in quotes")
         elif not isinstance(table, dict):
             complain(place, f"'{place}' is a label's budget, a table with {', '.join(KEYS)}, and cannot be set itself")
         else:
@@ -42,12 +42,12 @@ def read_label_budgets(tables: object, complain: Complain) -> LabelBudgets:
     return found
 
 
-def refuse_in_repository(complain: Complain, user_file: str) -> None:
+def refuse_label_caps_in_repository(complain: Complain, user_file: str) -> None:
     why = "is about your money, so it is not taken from a repository's file"
     complain(PLACE, f"'{PLACE}' {why}. Put it into {user_file}")
 
 
-def lines_to_show(budgets: Mapping[str, LabelCap]) -> dict[str, Any]:
+def label_caps_to_show(budgets: Mapping[str, LabelCap]) -> dict[str, Any]:
     """Return full key → value for `config show`."""
     found: dict[str, Any] = {}
     for label, cap in budgets.items():
@@ -58,21 +58,21 @@ def lines_to_show(budgets: Mapping[str, LabelCap]) -> dict[str, Any]:
 
 
 def _cap(place: str, table: Mapping[str, object], complain: Complain) -> LabelCap:
-    from holdfast.core.dispatch.spending_caps import Cap, LabelCap
+    from holdfast.core.dispatch.spending_caps import LabelCap, SpendingCap
 
     values: dict[str, Any] = {}
     for key, value in table.items():
         full = f"{place}.{key}"
         if key not in _READERS:
-            complain(full, f"there is no setting '{shown(full)}'{_meant(key, place)}")
+            complain(full, f"there is no setting '{quote_wrong_value(full)}'{_meant(key, place)}")
             continue
         try:
             values[key] = _READERS[key](value) or None  # 0: no limit
         except ValueError as error:
             complain(full, f"{full}: {error}")
     return LabelCap(
-        day=Cap(usd=values.get("day_usd"), tokens=values.get("day_tokens")),
-        total=Cap(usd=values.get("total_usd"), tokens=values.get("total_tokens")),
+        day=SpendingCap(usd=values.get("day_usd"), tokens=values.get("day_tokens")),
+        total=SpendingCap(usd=values.get("total_usd"), tokens=values.get("total_tokens")),
     )
 
 

@@ -20,7 +20,7 @@ from holdfast.config.per_agent import AGENTS
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.config.tables.accounts import DEFAULT as OWN_LOGIN
 from holdfast.config.tables.accounts import Accounts
-from holdfast.config.values import flag, meant, nonempty_text
+from holdfast.config.values import meant, parse_flag, parse_nonempty_text
 
 SECTION = "worker"
 KEYS = ("name", "agent", "account", "labels", "restart")
@@ -45,7 +45,7 @@ class WorkerTable:
 Workers = tuple[WorkerTable, ...]  # in the order of the file
 
 
-def place_of(number: int) -> str:
+def worker_place(number: int) -> str:
     """Return the key under which config/problems.py records the lines of the table with this number (from 0)."""
     return f"{SECTION}[{number}]"
 
@@ -64,13 +64,13 @@ def read_workers(tables: object, accounts: Accounts, complain: Complain) -> Work
         if worker is None:
             continue
         if worker.name in found:
-            complain(f"{place_of(number)}.name", f"{SECTION}.name: there is a worker '{worker.name}' above already")
+            complain(f"{worker_place(number)}.name", f"{SECTION}.name: there is a worker '{worker.name}' above already")
         else:
             found[worker.name] = worker
     return tuple(found.values())
 
 
-def refuse_in_repository(complain: Complain, user_file: str) -> None:
+def refuse_workers_in_repository(complain: Complain, user_file: str) -> None:
     """Report workers in a repository's file as a mistake: workers serve all repositories, not only this one."""
     complain(
         SECTION,
@@ -79,7 +79,7 @@ def refuse_in_repository(complain: Complain, user_file: str) -> None:
     )
 
 
-def lines_to_show(workers: Workers) -> dict[str, Any]:
+def workers_to_show(workers: Workers) -> dict[str, Any]:
     """Return full key → value for `config show`."""
     found: dict[str, Any] = {}
     for worker in workers:
@@ -92,7 +92,7 @@ def lines_to_show(workers: Workers) -> dict[str, Any]:
 
 
 def _worker(number: int, table: Mapping[str, Any], accounts: Accounts, complain: Complain) -> WorkerTable | None:
-    good, place = True, place_of(number)
+    good, place = True, worker_place(number)
 
     def refuse(key: str, text: str) -> None:
         nonlocal good
@@ -111,13 +111,13 @@ def _worker(number: int, table: Mapping[str, Any], accounts: Accounts, complain:
     if "name" not in table:
         refuse("", f"a worker needs a name: {SECTION}.name is missing")
     if good and "account" in values:
-        problem = _no_account(values.get("agent"), values["account"], accounts)
+        problem = _explain_bad_account(values.get("agent"), values["account"], accounts)
         if problem is not None:
             refuse("account", f"{SECTION}.account: {problem}")
     return WorkerTable(**values, number=number) if good else None
 
 
-def _no_account(agent: str | None, account: str, accounts: Accounts) -> str | None:
+def _explain_bad_account(agent: str | None, account: str, accounts: Accounts) -> str | None:
     """Return why a worker of this agent cannot have this account, or None if it can."""
     if agent is None:
         return f"an account belongs to one agent, so {SECTION}.agent is needed too"
@@ -133,14 +133,14 @@ def _no_account(agent: str | None, account: str, accounts: Accounts) -> str | No
 
 
 def _name(value: object) -> str:
-    name = nonempty_text(value)
+    name = parse_nonempty_text(value)
     if not _NAME.fullmatch(name):
         raise ValueError(f"'{name[:60]}' cannot be the name of a worker: it has only {NAMES}")
     return name
 
 
 def _agent(value: object) -> str:
-    agent = nonempty_text(value)
+    agent = parse_nonempty_text(value)
     if agent not in AGENTS:
         raise ValueError(f"there is no agent '{agent[:60]}' (known: {', '.join(AGENTS)}){meant(agent, AGENTS)}")
     return agent
@@ -160,7 +160,7 @@ def _labels(value: object) -> dict[str, str]:
 _READERS: Mapping[str, Callable[[object], Any]] = {
     "name": _name,
     "agent": _agent,
-    "account": nonempty_text,
+    "account": parse_nonempty_text,
     "labels": _labels,
-    "restart": flag,
+    "restart": parse_flag,
 }

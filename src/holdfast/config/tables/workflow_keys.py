@@ -15,8 +15,8 @@ from holdfast.base.errors import UsageError
 from holdfast.base.text import is_text
 from holdfast.base.units import parse_duration
 from holdfast.config.per_agent import AGENTS
-from holdfast.config.read_file import bytes_of
-from holdfast.config.values import count, flag, meant, nonblank_text, one_of, shown
+from holdfast.config.read_file import read_regular_file
+from holdfast.config.values import OneOf, WholeNumber, meant, parse_flag, parse_nonblank_text, quote_wrong_value
 from holdfast.core.workflows.draft import NAME, NAMES
 from holdfast.core.workflows.workflow import OnFailure
 
@@ -25,21 +25,21 @@ LONGEST_TEXT = 1000  # characters of a value that is not a prompt
 Read = Callable[[object], Any]
 
 
-def prompt(value: object) -> str:
+def parse_prompt(value: object) -> str:
     if not isinstance(value, str) or not is_text(value):
         raise ValueError("it is not text; write it in quotes")
     return value
 
 
 def name(value: object) -> str:
-    word = nonblank_text(value)
+    word = parse_nonblank_text(value)
     if not NAME.fullmatch(word):
-        raise ValueError(f"'{shown(word)}' cannot be a name here: it has only {NAMES}")
+        raise ValueError(f"'{quote_wrong_value(word)}' cannot be a name here: it has only {NAMES}")
     return word
 
 
 def _short(value: object) -> str:
-    word = nonblank_text(value)
+    word = parse_nonblank_text(value)
     if len(word) > LONGEST_TEXT:
         raise ValueError(f"it has {len(word)} characters; {LONGEST_TEXT} is the most")
     return word
@@ -48,14 +48,16 @@ def _short(value: object) -> str:
 def _model(value: object) -> str:
     word = _short(value)
     if word.startswith("-"):  # some CLIs would read it as an option, and a repository's file needs no trust for a model
-        raise ValueError(f"'{shown(word)}' cannot be the name of a model")
+        raise ValueError(f"'{quote_wrong_value(word)}' cannot be the name of a model")
     return word
 
 
 def _agent(value: object) -> str:
-    agent = nonblank_text(value)
+    agent = parse_nonblank_text(value)
     if agent not in AGENTS:
-        raise ValueError(f"there is no agent '{shown(agent)}' (known: {', '.join(AGENTS)}){meant(agent, AGENTS)}")
+        raise ValueError(
+            f"there is no agent '{quote_wrong_value(agent)}' (known: {', '.join(AGENTS)}){meant(agent, AGENTS)}"
+        )
     return agent
 
 
@@ -78,9 +80,9 @@ def _argv(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-class _upto:  # lower case: it reads as a function in the table below
+class _NumberInRange:  # lower case: it reads as a function in the table below
     def __init__(self, least: int, most: int) -> None:
-        self._count, self._most = count(least), most
+        self._count, self._most = WholeNumber(least), most
 
     def __call__(self, value: object) -> int:
         number = self._count(value) if isinstance(value, int) else self._count(f"'{value}'")
@@ -90,39 +92,39 @@ class _upto:  # lower case: it reads as a function in the table below
 
 
 def _on_failure(value: object) -> OnFailure:
-    return OnFailure(one_of(*OnFailure)(value))
+    return OnFailure(OneOf(*OnFailure)(value))
 
 
 # The keys that choose an agent, for stages and for members.
-CHOOSING: Mapping[str, Read] = {
+AGENT_CHOICE: Mapping[str, Read] = {
     "agent": _agent,
     "model": _model,
-    "permission": one_of("read", "edit", "full"),
+    "permission": OneOf("read", "edit", "full"),
     "account": _short,
     "command": _argv,
 }
 # Read by config/tables/workflows.py itself: they name other files or are tables.
-APART = ("prompt", "prompt_file", "scenario")
-MEMBER: Mapping[str, Read] = {"name": name, **CHOOSING}
-MEMBER_KEYS = (*MEMBER, *APART)
+READ_SEPARATELY = ("prompt", "prompt_file", "scenario")
+MEMBER: Mapping[str, Read] = {"name": name, **AGENT_CHOICE}
+MEMBER_KEYS = (*MEMBER, *READ_SEPARATELY)
 STAGE: Mapping[str, Read] = {
     "name": name,
-    **CHOOSING,
+    **AGENT_CHOICE,
     "timeout": _duration,
-    "retry": _upto(0, MOST_TRIES),
+    "retry": _NumberInRange(0, MOST_TRIES),
     "gate": _gate,
     "gate_timeout": _duration,
     "on_failure": _on_failure,
-    "approval": flag,
-    "reviews": flag,
-    "back_to": nonblank_text,
-    "max_turns": _upto(1, MOST_TRIES),
-    "apart": flag,
-    "at_once": _upto(0, 1000),
-    "least": _upto(1, 1000),
+    "approval": parse_flag,
+    "reviews": parse_flag,
+    "back_to": parse_nonblank_text,
+    "max_turns": _NumberInRange(1, MOST_TRIES),
+    "apart": parse_flag,
+    "at_once": _NumberInRange(0, 1000),
+    "least": _NumberInRange(1, 1000),
 }
-STAGE_KEYS = (*STAGE, *APART, "members", "member")
-WORKFLOW: Mapping[str, Read] = {"about": _short, "prompt": nonblank_text}
+STAGE_KEYS = (*STAGE, *READ_SEPARATELY, "members", "member")
+WORKFLOW: Mapping[str, Read] = {"about": _short, "prompt": parse_nonblank_text}
 WORKFLOW_KEYS = (*WORKFLOW, "stage")
 
 # For the reference page: key → (default, meaning).
@@ -193,7 +195,7 @@ MOST_DOTS = 1000  # per line of TOML: the reason is in config/read_file.py
 Steps = tuple[Mapping[str, Any], ...]
 
 
-class FilesBeside:
+class WorkflowFiles:
     """The files that the workflows of one file of settings name.
 
     `inside`: a repository's file may only name files in the repository, also through symbolic links.
@@ -226,43 +228,43 @@ class FilesBeside:
             raise ValueError(str(error).rstrip(".")) from None
 
     def _read(self, value: object) -> tuple[str, str]:
-        word = nonblank_text(value)
+        word = parse_nonblank_text(value)
         path = os.path.join(self._folder, word if self._inside else os.path.expanduser(word))
         if self._inside:
             self._refuse_outside(word)
         if self._room <= 0:
             raise ValueError(f"the files of workflows have more than {LARGEST_TOGETHER // 1024} KiB together")
         try:
-            content = bytes_of(path, LARGEST)
+            content = read_regular_file(path, LARGEST)
         except FileNotFoundError:
-            raise ValueError(f"there is no file {shown_path(path)}") from None
+            raise ValueError(f"there is no file {format_path(path)}") from None
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise ValueError(f"{shown_path(path)} cannot be read: {why}") from None
+            raise ValueError(f"{format_path(path)} cannot be read: {why}") from None
         self._room -= len(content)
         try:
             return os.path.normpath(path), content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            raise ValueError(f"{shown_path(path)} cannot be read: it is not UTF-8 text") from None
+            raise ValueError(f"{format_path(path)} cannot be read: it is not UTF-8 text") from None
 
     def _refuse_outside(self, word: str) -> None:
         root = os.path.realpath(self._folder)
         real = os.path.realpath(os.path.join(root, word))
         within = os.path.relpath(real, root).split(os.sep)
         if os.path.isabs(word) or within[0] == ".." or ".git" in within:
-            raise ValueError(f"'{shown(word)}' is not a file of this repository; name one inside it")
+            raise ValueError(f"'{quote_wrong_value(word)}' is not a file of this repository; name one inside it")
 
 
-def shown_path(path: str) -> str:
+def format_path(path: str) -> str:
     return " ".join(os.path.normpath(path).split())[-500:]  # a message is one line
 
 
 def _parsed(path: str, content: str) -> object:
     if any(row.count(".") > MOST_DOTS for row in content.split("\n")):
-        raise ValueError(f"{shown_path(path)} cannot be read: it is nested too deeply")
+        raise ValueError(f"{format_path(path)} cannot be read: it is nested too deeply")
     try:
         return json.loads(content) if path.endswith(".json") else tomllib.loads(content)
     except RecursionError:
-        raise ValueError(f"{shown_path(path)} cannot be read: it is nested too deeply") from None
+        raise ValueError(f"{format_path(path)} cannot be read: it is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"{shown_path(path)} cannot be read: {error}") from None
+        raise ValueError(f"{format_path(path)} cannot be read: {error}") from None

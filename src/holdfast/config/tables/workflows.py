@@ -23,22 +23,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.config.problems import TEXT, Problem, where
+from holdfast.config.problems import TEXT, SettingProblem, format_place
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.config.tables import workflow_keys as keys
-from holdfast.config.tables.workflow_keys import FilesBeside
-from holdfast.config.values import meant, shown
+from holdfast.config.tables.workflow_keys import WorkflowFiles
+from holdfast.config.values import meant, quote_wrong_value
 from holdfast.core.workflows.draft import (
     MOST_STAGES,
     NAME,
     NAMES,
     THE_PROMPT,
     AgentChoice,
-    Draft,
-    Flaw,
+    DraftFlaw,
     MemberDraft,
     StageDraft,
-    flaws,
+    WorkflowDraft,
+    find_flaws,
 )
 
 if TYPE_CHECKING:
@@ -49,16 +49,16 @@ MOST = 100
 Table = Mapping[str, Any]
 
 
-def read_workflows(tables: object, layer: Layer, *, of_repository: bool) -> dict[str, Draft]:
+def read_workflows(tables: object, layer: Layer, *, of_repository: bool) -> dict[str, WorkflowDraft]:
     """Return every workflow without mistakes in the value of `workflow`. All mistakes are recorded in the layer."""
     if not isinstance(tables, dict):
-        layer.complain(SECTION, f"'{SECTION}' is a section of workflows, such as [{SECTION}.careful]")
+        layer.add_problem(SECTION, f"'{SECTION}' is a section of workflows, such as [{SECTION}.careful]")
         return {}
     if len(tables) > MOST:
-        layer.complain(SECTION, f"there are {len(tables)} workflows; {MOST} is the most")
+        layer.add_problem(SECTION, f"there are {len(tables)} workflows; {MOST} is the most")
         return {}
-    files = FilesBeside(os.path.dirname(layer.place), inside=of_repository)
-    found: dict[str, Draft] = {}
+    files = WorkflowFiles(os.path.dirname(layer.place), inside=of_repository)
+    found: dict[str, WorkflowDraft] = {}
     told_before = len(layer.problems)
     for name, table in tables.items():
         draft = _Reader(name, layer, files, "repository" if of_repository else "user").read(table)
@@ -68,7 +68,7 @@ def read_workflows(tables: object, layer: Layer, *, of_repository: bool) -> dict
     return found
 
 
-def lines_to_show(drafts: Mapping[str, Draft]) -> list[tuple[str, Any, str]]:
+def workflows_to_show(drafts: Mapping[str, WorkflowDraft]) -> list[tuple[str, Any, str]]:
     """Return full key, value and origin for `config show`. `holdfast workflows` shows the rest."""
     return [
         (f"{SECTION}.{name}.stages", [stage.name for stage in draft.stages], draft.place)
@@ -76,7 +76,7 @@ def lines_to_show(drafts: Mapping[str, Draft]) -> list[tuple[str, Any, str]]:
     ]
 
 
-def needing_trust(drafts: Mapping[str, Draft]) -> dict[str, Any]:
+def workflow_values_needing_trust(drafts: Mapping[str, WorkflowDraft]) -> dict[str, Any]:
     """Return the values of a repository's workflows that could run commands or show secrets: full key → value."""
     found: dict[str, Any] = {}
     for draft in drafts.values():
@@ -84,13 +84,13 @@ def needing_trust(drafts: Mapping[str, Draft]) -> dict[str, Any]:
             place = f"{SECTION}.{draft.name}.{stage.name}"
             if stage.gate:
                 found[f"{place}.gate"] = stage.gate
-            found |= _chosen_dangerously(place, stage.chosen)
+            found |= _dangerous_choices(place, stage.chosen)
             for member in stage.members:
-                found |= _chosen_dangerously(f"{place}.{member.name}", member.chosen)
+                found |= _dangerous_choices(f"{place}.{member.name}", member.chosen)
     return found
 
 
-def _chosen_dangerously(place: str, chosen: AgentChoice) -> dict[str, Any]:
+def _dangerous_choices(place: str, chosen: AgentChoice) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if chosen.permission not in ("", "read"):  # may be more than the user permits
         found[f"{place}.permission"] = chosen.permission
@@ -119,7 +119,7 @@ class _Part:
 class _Reader:
     """A reader for one workflow."""
 
-    def __init__(self, name: str, layer: Layer, files: FilesBeside, origin: str) -> None:
+    def __init__(self, name: str, layer: Layer, files: WorkflowFiles, origin: str) -> None:
         self._name = name
         self._layer = layer
         self._files = files
@@ -128,9 +128,11 @@ class _Reader:
         self._parts: dict[tuple[int, int | None], _Part] = {}
         self._is_good = True
 
-    def read(self, table: object) -> Draft | None:
+    def read(self, table: object) -> WorkflowDraft | None:
         if not NAME.fullmatch(self._name):
-            self._complain(self._place, f"'{shown(self._name)}' cannot be a workflow's name: it has only {NAMES}")
+            self._complain(
+                self._place, f"'{quote_wrong_value(self._name)}' cannot be a workflow's name: it has only {NAMES}"
+            )
             return None
         if not isinstance(table, dict):
             self._complain(self._place, f"'{self._place}' is a workflow, a table with stages: [[{self._place}.stage]]")
@@ -145,15 +147,15 @@ class _Reader:
         if len(stages) > MOST_STAGES:
             self._complain(f"{self._place}.stage", f"it has {len(stages)} stages; {MOST_STAGES} is the most")
             return None
-        draft = Draft(
+        draft = WorkflowDraft(
             name=self._name,
             stages=tuple(self._stage(number, stage) for number, stage in enumerate(stages)),
             origin=self._origin,
-            place=where(self._layer.place, self._layer.lines.get(self._place)),
+            place=format_place(self._layer.place, self._layer.lines.get(self._place)),
             **whole.values,
         )
-        for flaw in flaws(draft):
-            self._tell(flaw)
+        for flaw in find_flaws(draft):
+            self._report_flaw(flaw)
         return draft if self._is_good else None
 
     # -- stages and members ------------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ class _Reader:
     def _values(self, part: _Part, table: Table, readers: Mapping[str, keys.Read], known: tuple[str, ...]) -> None:
         for key, value in table.items():
             if key not in known:
-                self._refuse(part, key, f"there is no setting '{shown(key)}' here{meant(key, known)}")
+                self._refuse(part, key, f"there is no setting '{quote_wrong_value(key)}' here{meant(key, known)}")
             elif key in readers:
                 try:
                     part.values[key] = readers[key](value)
@@ -217,7 +219,7 @@ class _Reader:
                     self._refuse(part, key, str(error))
 
     def _choice(self, part: _Part, table: Table) -> AgentChoice:
-        chosen = {key: part.values.pop(key) for key in keys.CHOOSING if key in part.values}
+        chosen = {key: part.values.pop(key) for key in keys.AGENT_CHOICE if key in part.values}
         if "scenario" in table:
             try:
                 chosen["scenario"] = self._files.scenario(table["scenario"])
@@ -240,7 +242,7 @@ class _Reader:
             self._refuse(part, "prompt_file", "give either `prompt` or `prompt_file`, not both")
         try:
             if "prompt" in table:
-                return keys.prompt(table["prompt"])
+                return keys.parse_prompt(table["prompt"])
             if "prompt_file" in table:
                 part.prompt_file, text = self._files.prompt(table["prompt_file"])
                 return text
@@ -258,9 +260,9 @@ class _Reader:
 
     def _complain(self, place: str, text: str) -> None:
         self._is_good = False
-        self._layer.complain_within(place, text)
+        self._layer.add_nested_problem(place, text)
 
-    def _tell(self, flaw: Flaw) -> None:
+    def _report_flaw(self, flaw: DraftFlaw) -> None:
         if flaw.stage is None:
             self._complain(f"{self._place}.{flaw.key}", f"{self._place}: {flaw.text}")
             return
@@ -268,15 +270,15 @@ class _Reader:
         if part.bad and (flaw.key not in ("name", "prompt") or {"name", "prompt", "prompt_file"} & part.bad):
             return  # the table has a recorded mistake, and this one may only follow from it
         if flaw.key != "prompt":
-            self._refuse_quietly(part, flaw)
+            self._record_flaw(part, flaw)
         elif part.prompt_file is not None:
             self._is_good = False
-            problem = Problem(part.prompt_file, flaw.line, f"{part.words}: prompt: {flaw.text}")
+            problem = SettingProblem(part.prompt_file, flaw.line, f"{part.words}: prompt: {flaw.text}")
             self._layer.problems.append(problem)
         else:
-            self._refuse_quietly(part, flaw)
+            self._record_flaw(part, flaw)
 
-    def _refuse_quietly(self, part: _Part, flaw: Flaw) -> None:
+    def _record_flaw(self, part: _Part, flaw: DraftFlaw) -> None:
         """Record a flaw without marking its key as bad, so that later flaws are recorded too.
 
         In a multi-line text of the file, the flaw gets its exact line.
@@ -285,11 +287,11 @@ class _Reader:
         first = self._layer.lines.get(f"{part.place}.{flaw.key}.{TEXT}")
         text = f"{part.words}: {flaw.key}: {flaw.text}"
         if first is not None and flaw.line is not None:
-            self._layer.problems.append(Problem(self._layer.place, first + flaw.line - 1, text))
+            self._layer.problems.append(SettingProblem(self._layer.place, first + flaw.line - 1, text))
         else:
-            self._layer.complain_within(f"{part.place}.{flaw.key}", text)
+            self._layer.add_nested_problem(f"{part.place}.{flaw.key}", text)
 
 
 def _called(table: Table, number: int) -> str:
     name = table.get("name")
-    return f"'{shown(name)}'" if isinstance(name, str) and name else str(number + 1)
+    return f"'{quote_wrong_value(name)}'" if isinstance(name, str) and name else str(number + 1)

@@ -66,7 +66,7 @@ _SHIFTED = re.compile(rf"(?P<short>[a-z]{{1,4}})?(?P<shift>{_SHIFT})?", _FLAGS)
 _Fields = dict[str, str | None]
 
 
-def moment_at(text: str, now: float, zone: str | None) -> Reading | None:
+def parse_leading_time(text: str, now: float, zone: str | None) -> Reading | None:
     """Return the time that `text` begins with, or None. `zone` applies to a time without a zone."""
     for shape in _SHAPES:
         found = shape.match(text)
@@ -74,7 +74,7 @@ def moment_at(text: str, now: float, zone: str | None) -> Reading | None:
             continue
         fields: _Fields = found.groupdict()
         try:
-            return _nearest(fields, _clock(fields), now, _tz(fields, zone)), found.end()
+            return _nearest(fields, _clock(fields), now, _zone_of_text(fields, zone)), found.end()
         except LookupError:
             return None, found.end()  # a zone that this machine does not know
         except (ValueError, OverflowError, OSError):
@@ -106,7 +106,7 @@ def _days(fields: _Fields, today: date) -> Iterator[date]:
     if month is not None and day is not None:
         number = int(month) if month.isdigit() else 1 + _index(_MONTHS, month)
         years = [today.year - 1, today.year, today.year + 1] if year is None else [int(year) + 2000 * (len(year) == 2)]
-        yield from _existing((y, number, int(day)) for y in years)
+        yield from _existing_dates((y, number, int(day)) for y in years)
     elif (weekday := fields.get("weekday")) is not None:
         this = today + timedelta(days=_index(_DAYS, weekday) - today.weekday())
         yield from (this - timedelta(days=7), this, this + timedelta(days=7))
@@ -116,7 +116,7 @@ def _days(fields: _Fields, today: date) -> Iterator[date]:
         yield from (today - timedelta(days=1), today, today + timedelta(days=1))
 
 
-def _existing(dates: Iterable[tuple[int, int, int]]) -> list[date]:
+def _existing_dates(dates: Iterable[tuple[int, int, int]]) -> list[date]:
     """Return the dates that exist, without the 29ths of February of other years. Raise ValueError if none is left."""
     found, problem = [], None
     for year, month, day in dates:
@@ -149,7 +149,7 @@ def _clock(fields: _Fields) -> time:
     return time(0 if hour == 24 else hour, minute, min(second, 59), part)  # some clocks show 24:05, and leap seconds
 
 
-def _tz(fields: _Fields, zone: str | None) -> tzinfo | None:
+def _zone_of_text(fields: _Fields, zone: str | None) -> tzinfo | None:
     """Return the zone that the text names, or else that of the process that wrote it. Raise LookupError if it is
     unknown."""
     area, short, shift = fields["area"], fields["short"], fields["shift"]
@@ -159,7 +159,7 @@ def _tz(fields: _Fields, zone: str | None) -> tzinfo | None:
             return _area(area)
         short, shift = parts["short"], parts["shift"]
     if short is None and shift is None:
-        return _of_process(zone)
+        return _zone_of_process(zone)
     base = _ZONES[(short or "UTC").upper()]
     if isinstance(base, str):
         return _area(base)
@@ -172,7 +172,7 @@ def _minutes(shift: str) -> int:
     return (-1 if shift[0] == "-" else 1) * (60 * int(hours) + int(minutes))
 
 
-def _of_process(zone: str | None) -> tzinfo | None:
+def _zone_of_process(zone: str | None) -> tzinfo | None:
     """Return the zone for a TZ value. Unset means this machine's zone, empty means UTC, and a path is the file of a
     zone."""
     if zone is None or zone.lstrip(":") == "/etc/localtime":

@@ -11,73 +11,73 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.core.agents.events import (
     AgentEvent,
-    Failure,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
     LimitNotice,
-    Raw,
-    Result,
+    RawLine,
     Retry,
     SessionStarted,
     StepStarted,
-    Text,
     ToolFinished,
     ToolStarted,
-    Trouble,
     Usage,
 )
-from holdfast.core.agents.limit_reset import reset_time
-from holdfast.core.agents.usage import Spending
-from holdfast.core.health.signs import printable
+from holdfast.core.agents.limit_reset import parse_reset_time
+from holdfast.core.agents.usage import UsageCounter
+from holdfast.core.health.signs import make_printable
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, RunUsage, Verdict
 
-MOST_WORDS = 300  # characters of an agent's error message in our reason
+MAX_ERROR_LENGTH = 300  # characters of an agent's error message in our reason
 
 # The order matters: a usage limit is often reported as a rate limit as well, and a lost login as a server error.
-RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
-    (Trouble.SESSION_LOST, Outcome.SESSION_LOST, "the session that it was to continue is gone"),
-    (Trouble.USAGE_LIMIT, Outcome.USAGE_LIMITED, "the plan's usage limit is reached"),
-    (Trouble.BILLING, Outcome.BILLING, "the account has no credit"),
-    (Trouble.AUTH, Outcome.AUTH, "the provider refused the login"),
-    (Trouble.CONTEXT, Outcome.CONTEXT_LIMIT, "the conversation is too long for the model"),
-    (Trouble.RATE_LIMIT, Outcome.RATE_LIMITED, "the provider's rate limit was hit"),
-    (Trouble.OVERLOADED, Outcome.OVERLOADED, "the provider is overloaded or broken"),
-    (Trouble.NETWORK, Outcome.NETWORK, "the provider could not be reached"),
-    (Trouble.TURN_LIMIT, Outcome.TURN_LIMIT, "its limit of turns is reached"),
-    (Trouble.BUDGET, Outcome.OVER_BUDGET, "its budget is spent"),
-    (Trouble.LOOP, Outcome.LOOPING, "it went round in circles"),
-    (Trouble.INTERRUPTED, Outcome.EXTERNAL_KILL, "it was interrupted from outside"),
-    (Trouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
-    (Trouble.OTHER, Outcome.FAILED, "the agent failed"),
+RULES: tuple[tuple[AgentTrouble, Outcome, str], ...] = (
+    (AgentTrouble.SESSION_LOST, Outcome.SESSION_LOST, "the session that it was to continue is gone"),
+    (AgentTrouble.USAGE_LIMIT, Outcome.USAGE_LIMITED, "the plan's usage limit is reached"),
+    (AgentTrouble.BILLING, Outcome.BILLING, "the account has no credit"),
+    (AgentTrouble.AUTH, Outcome.AUTH, "the provider refused the login"),
+    (AgentTrouble.CONTEXT, Outcome.CONTEXT_LIMIT, "the conversation is too long for the model"),
+    (AgentTrouble.RATE_LIMIT, Outcome.RATE_LIMITED, "the provider's rate limit was hit"),
+    (AgentTrouble.OVERLOADED, Outcome.OVERLOADED, "the provider is overloaded or broken"),
+    (AgentTrouble.NETWORK, Outcome.NETWORK, "the provider could not be reached"),
+    (AgentTrouble.TURN_LIMIT, Outcome.TURN_LIMIT, "its limit of turns is reached"),
+    (AgentTrouble.BUDGET, Outcome.OVER_BUDGET, "its budget is spent"),
+    (AgentTrouble.LOOP, Outcome.LOOPING, "it went round in circles"),
+    (AgentTrouble.INTERRUPTED, Outcome.EXTERNAL_KILL, "it was interrupted from outside"),
+    (AgentTrouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
+    (AgentTrouble.OTHER, Outcome.FAILED, "the agent failed"),
 )
 # The next run gets the session on its command line: it must never look like an option or a path.
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
-_VAGUE = frozenset({Trouble.INTERRUPTED, Trouble.OTHER})
-_OF_LIMITS = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
+_VAGUE = frozenset({AgentTrouble.INTERRUPTED, AgentTrouble.OTHER})
+_LIMIT_OUTCOMES = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
 
 
 @dataclass(kw_only=True)
-class Digest:
+class RunDigest:
     """The digest of one run. It gets every event, in order. It stays small, however much the agent writes."""
 
     session_id: str | None = None
     model: str = ""
-    result: Result | None = None
-    failures: dict[Trouble, Failure] = field(default_factory=dict)  # fatal; the newest of each kind
+    result: AgentResult | None = None
+    failures: dict[AgentTrouble, AgentFailure] = field(default_factory=dict)  # fatal; the newest of each kind
     retry: Retry | None = None  # the newest retry, until something better follows
     limit: LimitNotice | None = None  # the newest rejection
     is_rejected: bool = False  # True until the model answers after the rejection
     warning: LimitNotice | None = None
-    hindrance: Failure | None = None  # why none of its tools could start so far
+    tool_failure: AgentFailure | None = None  # why none of its tools could start so far
     has_worked: bool = False  # at least one of its tools did
-    said_something: bool = False  # at least one event that we understood
-    spending: Spending = field(default_factory=Spending)
+    has_events: bool = False  # at least one event that we understood
+    spending: UsageCounter = field(default_factory=UsageCounter)
 
     def add(self, event: AgentEvent) -> None:
-        if isinstance(event, Raw):
+        if isinstance(event, RawLine):
             return
-        self.said_something = True
-        if isinstance(event, Text | ToolStarted | ToolFinished):
+        self.has_events = True
+        if isinstance(event, AgentText | ToolStarted | ToolFinished):
             self.retry = None  # the retry succeeded
-        if isinstance(event, Text):
+        if isinstance(event, AgentText):
             self.is_rejected = False
         self._note_tools(event)
         match event:
@@ -94,19 +94,19 @@ class Digest:
                 self.limit, self.is_rejected = event, True
             case LimitNotice():
                 self.warning = event
-            case Failure(is_fatal=True):
+            case AgentFailure(is_fatal=True):
                 self.failures[event.trouble] = event
                 self.result = None if self.result is not None and self.result.ok else self.result
-            case Result():
+            case AgentResult():
                 self._add_result(event)
 
     def _note_tools(self, event: AgentEvent) -> None:
         if isinstance(event, ToolFinished) and event.ok:
-            self.has_worked, self.hindrance = True, None
-        elif isinstance(event, Failure) and event.trouble is Trouble.REFUSED and not event.is_fatal:
-            self.hindrance = None if self.has_worked else event
+            self.has_worked, self.tool_failure = True, None
+        elif isinstance(event, AgentFailure) and event.trouble is AgentTrouble.REFUSED and not event.is_fatal:
+            self.tool_failure = None if self.has_worked else event
 
-    def add_aside(self, event: AgentEvent) -> None:
+    def add_from_stderr(self, event: AgentEvent) -> None:
         """Add an event from standard error, after all events of the output. The order between the two streams is
         unknown.
 
@@ -115,12 +115,12 @@ class Digest:
         """
         came_through = self.result is not None and self.result.ok
         match event:
-            case Result() | StepStarted():
+            case AgentResult() | StepStarted():
                 return  # only the output decides how the run ended
-            case Failure(is_fatal=True):
+            case AgentFailure(is_fatal=True):
                 if not came_through:
                     self.failures.setdefault(event.trouble, event)
-                    self.said_something = True
+                    self.has_events = True
             case Retry() if came_through:
                 return
             case SessionStarted() if self.session_id is not None:
@@ -128,7 +128,7 @@ class Digest:
             case _:
                 self.add(event)
 
-    def _add_result(self, result: Result) -> None:
+    def _add_result(self, result: AgentResult) -> None:
         self.result = result
         ended_it = any(failure.outlasts_success for failure in self.failures.values())
         if result.ok and not ended_it:  # the run succeeded in spite of earlier failures
@@ -146,9 +146,9 @@ class Digest:
     def verdict(self, end: ProcessEnd, error_tail: str, now: float, zone: str | None) -> Verdict:
         """Judge the end of the run from the agent's own events. `now` and `zone` are those of the process that wrote
         them."""
-        outcome, reason, reset = self._judged(end)
+        outcome, reason, reset = self._judge(end)
         resets_at = None
-        if outcome in _OF_LIMITS:
+        if outcome in _LIMIT_OUTCOMES:
             hints = [hint for hint in (reset, self.limit.reset if self.limit is not None else None) if hint is not None]
             hints.sort(key=lambda hint: isinstance(hint, str))  # a number is exact, a text is often rounded
             resets_at = next((at for hint in hints if (at := _time_of(hint, now, zone)) is not None), None)
@@ -161,16 +161,16 @@ class Digest:
             usage=self.usage,
         )
 
-    def _judged(self, end: ProcessEnd) -> tuple[Outcome, str, str | float | None]:
+    def _judge(self, end: ProcessEnd) -> tuple[Outcome, str, str | float | None]:
         is_success = self.result is not None and self.result.ok and not self.failures
-        if is_success and self.hindrance is not None:
-            return Outcome.LAUNCH_ERROR, _quoted("none of its tools could start", self.hindrance.message), None
+        if is_success and self.tool_failure is not None:
+            return Outcome.LAUNCH_ERROR, _quoted("none of its tools could start", self.tool_failure.message), None
         # an exit code caused by our own signal proves nothing
         if is_success and (end.code == 0 or end.cause is Cause.STOPPED):
             return Outcome.COMPLETED, "the agent reported success", None
         if not is_success and self.limit is not None and self.is_rejected:
-            notice = Failure(trouble=Trouble.USAGE_LIMIT, message=self._limit_words(), reset=self.limit.reset)
-            self.failures.setdefault(Trouble.USAGE_LIMIT, notice)
+            notice = AgentFailure(trouble=AgentTrouble.USAGE_LIMIT, message=self._limit_words(), reset=self.limit.reset)
+            self.failures.setdefault(AgentTrouble.USAGE_LIMIT, notice)
         # The run ended, or was ended, while the agent kept retrying. An error that only reports this is less
         # informative.
         tells_more = self.retry is not None and self.failures.keys() <= _VAGUE
@@ -193,7 +193,7 @@ class Digest:
 
 
 def _time_of(hint: str | float | None, now: float, zone: str | None) -> float | None:
-    return None if hint is None else reset_time(hint, now, zone)
+    return None if hint is None else parse_reset_time(hint, now, zone)
 
 
 def _exit_words(end: ProcessEnd) -> str:
@@ -201,5 +201,5 @@ def _exit_words(end: ProcessEnd) -> str:
 
 
 def _quoted(words: str, message: str) -> str:
-    said = printable(message, MOST_WORDS).strip().rstrip(".")
+    said = make_printable(message, MAX_ERROR_LENGTH).strip().rstrip(".")
     return f"{words}: {said}" if said else words

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Trouble(StrEnum):
+class AgentTrouble(StrEnum):
     """A problem of an agent, as far as its structured output shows it."""
 
     USAGE_LIMIT = "usage_limit"  # of the plan: mostly it resets at a known time
@@ -41,7 +41,7 @@ class StepStarted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Text:
+class AgentText:
     """Text of the model. It is never evidence of anything."""
 
     text: str
@@ -90,7 +90,7 @@ class Usage:
 class Retry:
     """A retry that the CLI makes by itself."""
 
-    trouble: Trouble
+    trouble: AgentTrouble
     attempt: int | None = None
     most: int | None = None
     delay: float | None = None  # seconds
@@ -110,13 +110,13 @@ class LimitNotice:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
+class AgentFailure:
     """A structured error. `is_fatal`: the run cannot succeed by itself any more.
 
     `outlasts_success`: a later report of success does not undo the error, because the CLI reports success at every end.
     """
 
-    trouble: Trouble
+    trouble: AgentTrouble
     message: str = ""
     status: int | None = None
     is_fatal: bool = True
@@ -125,7 +125,7 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class AgentResult:
     """The CLI's own report that its work is over."""
 
     ok: bool
@@ -134,7 +134,7 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Raw:
+class RawLine:
     """A line that has no meaning for us. It is kept as it is."""
 
     text: str
@@ -143,15 +143,15 @@ class Raw:
 AgentEvent = (
     SessionStarted
     | StepStarted
-    | Text
+    | AgentText
     | ToolStarted
     | ToolFinished
     | Usage
     | Retry
     | LimitNotice
-    | Failure
-    | Result
-    | Raw
+    | AgentFailure
+    | AgentResult
+    | RawLine
 )
 
 

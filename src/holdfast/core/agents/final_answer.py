@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from holdfast.core.agents.events import AgentEvent, Failure, Result, Retry, StepStarted, Text, ToolFinished, ToolStarted
+from holdfast.core.agents.events import (
+    AgentEvent,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    Retry,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+)
 from holdfast.core.workflows.result import MOST_TEXT
 
 Parse = Callable[[str], Sequence[AgentEvent]]
 
 
-class _End:
+class _TextTail:
     """The end of a text that arrives in pieces. Each piece is copied a few times at most, however many there are."""
 
     def __init__(self, most: int) -> None:
@@ -45,12 +54,12 @@ class _End:
         return "".join(self._pieces)
 
 
-class Answer:
+class FinalAnswer:
     """The answer of one run. It gets every event of the run, in order."""
 
     def __init__(self, most: int = MOST_TEXT) -> None:
         self._most = most
-        self._said = _End(most)  # the text that is arriving now
+        self._said = _TextTail(most)  # the text that is arriving now
         self._is_open = False  # the next piece may continue the same line
         self._last = ""  # the last complete text
         self._concluded = ""  # the text of the result, or the last text before it
@@ -58,33 +67,33 @@ class Answer:
 
     def add(self, event: AgentEvent) -> None:
         match event:
-            case Text(is_thought=False):
+            case AgentText(is_thought=False):
                 self._say(event)
-            case Result(ok=True, text=text) if text.strip():
+            case AgentResult(ok=True, text=text) if text.strip():
                 self._end_of_text()
                 self._concluded = self._bounded(text)
-            case Result():
+            case AgentResult():
                 self._end_of_text()
                 self._concluded = self._last or self._concluded
                 self._in_words = self._bounded(event.text) or self._in_words
-            case Text() | StepStarted() | ToolStarted() | ToolFinished() | Failure() | Retry():
+            case AgentText() | StepStarted() | ToolStarted() | ToolFinished() | AgentFailure() | Retry():
                 self._end_of_text()
 
-    def line_between(self) -> None:
+    def add_empty_line(self) -> None:
         """Add an empty line, for an agent whose output is plain text."""
         if self._said.has_some:
             self._said.add("\n")
 
     def anew(self) -> None:
         """Discard everything so far: it was a banner and not an answer."""
-        self._said, self._last, self._is_open = _End(self._most), "", False
+        self._said, self._last, self._is_open = _TextTail(self._most), "", False
 
     @property
     def text(self) -> str:
         self._end_of_text()
-        return storable(self._concluded or self._last or self._in_words)
+        return make_storable(self._concluded or self._last or self._in_words)
 
-    def _say(self, event: Text) -> None:
+    def _say(self, event: AgentText) -> None:
         goes_on = self._is_open and event.is_delta
         if not goes_on and self._said.has_some:
             self._said.add("\n")
@@ -93,7 +102,7 @@ class Answer:
 
     def _end_of_text(self) -> None:
         text = _marked(str(self._said), self._said.left_out)
-        self._said, self._is_open = _End(self._most), False
+        self._said, self._is_open = _TextTail(self._most), False
         self._last = text if text.strip() else self._last
 
     def _bounded(self, text: str) -> str:
@@ -101,36 +110,38 @@ class Answer:
         return _marked(kept, len(text.strip()) - len(kept))
 
 
-def answer_of(lines: Iterable[str], parse: Parse | None, is_banner: Callable[[str], bool] = lambda _line: False) -> str:
+def read_final_answer(
+    lines: Iterable[str], parse: Parse | None, is_banner: Callable[[str], bool] = lambda _line: False
+) -> str:
     """Return the final answer. `parse`: None for an agent whose output we do not interpret. No content of the lines
     makes it raise."""
     if parse is None:
         return _end_of(lines)
-    answer = Answer()
+    answer = FinalAnswer()
     for line in lines:
         if is_banner(line):
             answer.anew()
             continue
         events = parse(line)
         if not events and not line.strip():
-            answer.line_between()
+            answer.add_empty_line()
         for event in events:
             answer.add(event)
     return answer.text
 
 
 def _end_of(lines: Iterable[str]) -> str:
-    end = _End(MOST_TEXT)
+    end = _TextTail(MOST_TEXT)
     for line in lines:
         end.add(f"{line}\n")
-    return storable(_marked(str(end), end.left_out))
+    return make_storable(_marked(str(end), end.left_out))
 
 
 def _marked(text: str, left_out: int) -> str:
     return f"[… {left_out} characters before this are not kept]\n{text}" if left_out else text
 
 
-def storable(text: str) -> str:
+def make_storable(text: str) -> str:
     """Return the text in a form that the store and a terminal can handle. An agent's JSON may hold half surrogate pairs
     and NULs."""
     return text.strip().replace("\0", "�").encode(errors="replace").decode()

@@ -19,9 +19,11 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from holdfast.core.agents.dates import Reading, moment_at
+from holdfast.core.agents.dates import Reading, parse_leading_time
 
-LONGEST = 32 * 86400.0  # limits are per minute to per month; no task should wait longer without an operator
+LONGEST_WAIT_FOR_LIMIT = (
+    32 * 86400.0
+)  # limits are per minute to per month; no task should wait longer without an operator
 _READ = 8192  # characters at each end of a text: the middle of a megabyte adds nothing
 
 _EPOCHS = ((1e9, 1.0), (1e12, 1e3), (1e15, 1e6), (1e18, 1e9))  # s, ms, µs, ns: each from 2001 to 2286
@@ -52,18 +54,18 @@ _IN = re.compile(r"(?:in|for)(?: about| around| approximately)? ", _FLAGS)
 _AFTER = re.compile(r"\bafter\b", _FLAGS)
 
 
-def reset_time(said: object, now: float, zone: str | None = None) -> float | None:
+def parse_reset_time(said: object, now: float, zone: str | None = None) -> float | None:
     """Return the time that `said` (a number or a text) names, if it can be believed. See the rules above."""
     if not 0.0 <= now < 10 * _LEAST_EPOCH:
         return None
     if isinstance(said, int | float) and not isinstance(said, bool):
-        return credible(_from_number(said, now), now)
-    return from_text(said, now, zone) if isinstance(said, str) else None
+        return believable_time(_from_number(said, now), now)
+    return parse_time_in_text(said, now, zone) if isinstance(said, str) else None
 
 
-def credible(moment: float | None, now: float) -> float | None:
+def believable_time(moment: float | None, now: float) -> float | None:
     """Return the time if a task may wait for it: not over, not NaN, and not months away."""
-    return moment if moment is not None and now <= moment <= now + LONGEST else None
+    return moment if moment is not None and now <= moment <= now + LONGEST_WAIT_FOR_LIMIT else None
 
 
 def from_epoch(number: float) -> float | None:
@@ -72,16 +74,16 @@ def from_epoch(number: float) -> float | None:
     return None if unit is None else number / unit
 
 
-def duration_in(text: str) -> float | None:
+def parse_leading_duration(text: str) -> float | None:
     """Return the seconds of the duration that `text` begins with: `5 days 22 hours 11 minutes`, `2.5s`, `7m12s`."""
     duration = _duration(text)
     return None if duration is None else duration[0]
 
 
-def from_text(text: str, now: float, zone: str | None = None) -> float | None:
+def parse_time_in_text(text: str, now: float, zone: str | None = None) -> float | None:
     """Return the time that a text names. The first reading counts, even one that names no time: a less certain one
     would be a guess."""
-    return credible(next(_readings(_plain(text), now, zone), None), now)
+    return believable_time(next(_readings(_plain(text), now, zone), None), now)
 
 
 def _plain(text: str) -> str:
@@ -113,7 +115,7 @@ def _value(text: str, now: float, zone: str | None, unit: float = 1.0) -> Readin
     """Read a text that begins with a duration, a time or a number, as in headers and fields."""
     if (duration := _duration(text)) is not None:
         return now + duration[0], duration[1]
-    if (moment := moment_at(text, now, zone)) is not None:
+    if (moment := parse_leading_time(text, now, zone)) is not None:
         return moment
     number = _NUMBER.match(text)
     return None if number is None else (_from_number(float(number[1]), now, unit), number.end())

@@ -12,13 +12,13 @@ from holdfast.core.runs.outcome import RunUsage
 if TYPE_CHECKING:  # `why` reads health without loading the events of agents
     from holdfast.core.agents.events import Usage
 
-MOST_MESSAGES = 64  # messages that may be reported again; fewer sub-agents than this report at the same time
+MAX_MESSAGES = 64  # messages that may be reported again; fewer sub-agents than this report at the same time
 
 MOST_ID = 128  # characters of a message's id
 
 
 @dataclass(kw_only=True)
-class Spending:
+class UsageCounter:
     """The usage of one run. It gets every `Usage` event, in order."""
 
     is_told: bool = False
@@ -35,7 +35,7 @@ class Spending:
         elif usage.settles:
             self._settled, self._since = _sum(self._settled, said), RunUsage()
         else:
-            self._since = _sum(self._since, self._news(usage.of, said))
+            self._since = _sum(self._since, self._new_usage(usage.of, said))
 
     @property
     def total(self) -> RunUsage:
@@ -45,21 +45,21 @@ class Spending:
         """Return the state for the next supervisor, which continues reading at the same position."""
         return {
             "is_told": self.is_told,
-            "settled": _written(self._settled),
-            "since": _written(self._since),
-            "messages": {message[:MOST_ID]: _written(said) for message, said in self._messages.items()},
+            "settled": _to_list(self._settled),
+            "since": _to_list(self._since),
+            "messages": {message[:MOST_ID]: _to_list(said) for message, said in self._messages.items()},
         }
 
     @classmethod
-    def load(cls, kept: Mapping[str, Any]) -> Spending:
+    def load(cls, kept: Mapping[str, Any]) -> UsageCounter:
         """Rebuild the state from `dump`. Raise ValueError, KeyError or the like for data of another form."""
         found = cls(is_told=bool(kept["is_told"]))
-        found._settled, found._since = _taken_in(kept["settled"]), _taken_in(kept["since"])
-        messages = list(kept["messages"].items())[:MOST_MESSAGES]
-        found._messages = {str(message): _taken_in(said) for message, said in messages}
+        found._settled, found._since = _from_list(kept["settled"]), _from_list(kept["since"])
+        messages = list(kept["messages"].items())[:MAX_MESSAGES]
+        found._messages = {str(message): _from_list(said) for message, said in messages}
         return found
 
-    def _news(self, message: str, said: RunUsage) -> RunUsage:
+    def _new_usage(self, message: str, said: RunUsage) -> RunUsage:
         """Return the usage that is new for this message. A later report of the same message may be larger, never
         smaller."""
         if not message:
@@ -67,7 +67,7 @@ class Spending:
         message = message[:MOST_ID]
         before = self._messages.pop(message, RunUsage())
         self._messages[message] = said
-        if len(self._messages) > MOST_MESSAGES:
+        if len(self._messages) > MAX_MESSAGES:
             self._messages.pop(next(iter(self._messages)))
         return RunUsage(
             input=max(0, said.input - before.input),
@@ -78,11 +78,11 @@ class Spending:
         )
 
 
-def _written(usage: RunUsage) -> list[float | None]:
+def _to_list(usage: RunUsage) -> list[float | None]:
     return [usage.input, usage.output, usage.cached, usage.reasoning, usage.cost_usd]
 
 
-def _taken_in(kept: Sequence[Any]) -> RunUsage:
+def _from_list(kept: Sequence[Any]) -> RunUsage:
     from holdfast.core.agents.events import Usage
 
     told, past, cached, reasoning, cost = kept

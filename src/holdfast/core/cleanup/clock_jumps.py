@@ -22,7 +22,7 @@ MOST = 32  # jumps that are recorded separately
 
 
 @dataclass(frozen=True, slots=True)
-class Leap:
+class ClockJump:
     """One forward jump: the clock showed `to` when it was seen that it had been set forward by `by` seconds."""
 
     to: float
@@ -30,33 +30,33 @@ class Leap:
 
 
 @dataclass(frozen=True, slots=True)
-class Passing:
+class ClockHistory:
     """The last reading of the clocks, and the forward jumps of the wall clock, oldest first."""
 
     seen: Instant
-    leaps: tuple[Leap, ...] = ()
+    jumps: tuple[ClockJump, ...] = ()
 
-    def moved(self, now: Instant) -> float:
+    def jump_since_reading(self, now: Instant) -> float:
         """Return the seconds by which the wall clock was set since the last reading. Small ones count as 0."""
         went = now.wall - self.seen.wall
-        by = went - self._lived(now)
+        by = went - self._elapsed(now)
         return by if abs(by) > SMALL else 0.0
 
-    def after(self, now: Instant) -> Passing:
-        by = self.moved(now)
+    def after(self, now: Instant) -> ClockHistory:
+        by = self.jump_since_reading(now)
         if by > 0:
-            return Passing(now, _few((*self.leaps, Leap(now.wall, by))))
-        return Passing(now, self._taken_back(now, -by) if by < 0 else self.leaps)
+            return ClockHistory(now, _merge_oldest((*self.jumps, ClockJump(now.wall, by))))
+        return ClockHistory(now, self._undo_jumps(now, -by) if by < 0 else self.jumps)
 
-    def restored(self, made_at: float, now: Instant) -> Passing:
+    def restored(self, made_at: float, now: Instant) -> ClockHistory:
         """Return the state after a restore of records made at `made_at`. Time since then does not count for them."""
         by = now.wall - made_at
-        return Passing(now, _few((*self.leaps, Leap(now.wall, by)))) if by > SMALL else self
+        return ClockHistory(now, _merge_oldest((*self.jumps, ClockJump(now.wall, by)))) if by > SMALL else self
 
-    def moment(self, age: float, now: Instant) -> float:
+    def wall_time_ago(self, age: float, now: Instant) -> float:
         """Return the wall time `age` seconds of elapsed time ago. A record with an earlier date is older."""
         moment = now.wall - age
-        for leap in reversed(self.leaps):
+        for leap in reversed(self.jumps):
             if moment >= leap.to:
                 break
             moment -= leap.by
@@ -64,17 +64,17 @@ class Passing:
 
     def shown(self, since: float, now: Instant) -> float:
         """Return what the clock would show if it had not been set forward since it showed `since`."""
-        return now.wall - sum(leap.by for leap in self.leaps if leap.to > since)
+        return now.wall - sum(leap.by for leap in self.jumps if leap.to > since)
 
-    def _lived(self, now: Instant) -> float:
+    def _elapsed(self, now: Instant) -> float:
         if now.boot_id == self.seen.boot_id:
             return max(0.0, now.boottime - self.seen.boottime)
         return min(OFF_AT_MOST, max(0.0, now.wall - self.seen.wall))
 
-    def _taken_back(self, now: Instant, by: float) -> tuple[Leap, ...]:
+    def _undo_jumps(self, now: Instant, by: float) -> tuple[ClockJump, ...]:
         """Shorten or remove the jumps into what is the future again."""
-        kept: list[Leap] = []
-        for leap in reversed(self.leaps):
+        kept: list[ClockJump] = []
+        for leap in reversed(self.jumps):
             undone = min(by, leap.by) if leap.to > now.wall else 0.0
             by -= undone
             if leap.by - undone > SMALL:
@@ -82,30 +82,30 @@ class Passing:
         return tuple(reversed(kept))
 
 
-def _few(leaps: tuple[Leap, ...]) -> tuple[Leap, ...]:
+def _merge_oldest(leaps: tuple[ClockJump, ...]) -> tuple[ClockJump, ...]:
     """Merge the two oldest jumps into one, with the later time and the sum of both. So records are kept longer, never
     shorter."""
     while len(leaps) > MOST:
-        leaps = (Leap(leaps[1].to, leaps[0].by + leaps[1].by), *leaps[2:])
+        leaps = (ClockJump(leaps[1].to, leaps[0].by + leaps[1].by), *leaps[2:])
     return leaps
 
 
-def as_json(passing: Passing) -> dict[str, object]:
+def history_to_json(passing: ClockHistory) -> dict[str, object]:
     seen = passing.seen
     return {
         "wall": seen.wall,
         "boottime": seen.boottime,
         "boot_id": seen.boot_id,
-        "leaps": [[leap.to, leap.by] for leap in passing.leaps],
+        "leaps": [[leap.to, leap.by] for leap in passing.jumps],
     }
 
 
-def of_json(found: Mapping[str, object]) -> Passing:
+def history_from_json(found: Mapping[str, object]) -> ClockHistory:
     """Rebuild the state. Raise KeyError, TypeError or ValueError for data of another form."""
     leaps = found["leaps"]
     if not isinstance(leaps, list):
         raise TypeError("leaps are a list")
-    return Passing(
+    return ClockHistory(
         Instant(wall=float(str(found["wall"])), boottime=float(str(found["boottime"])), boot_id=str(found["boot_id"])),
-        tuple(Leap(float(to), float(by)) for to, by in leaps),
+        tuple(ClockJump(float(to), float(by)) for to, by in leaps),
     )

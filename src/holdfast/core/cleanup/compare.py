@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.core.cleanup.observed import (
-    Holding,
     Ledger,
-    Mark,
-    Place,
-    Scene,
-    Stray,
+    LedgerWorkspace,
+    ObservedState,
+    OwnerMarker,
+    StrayProcess,
+    WorkspacePath,
     task_of_branch,
     workspace_of_trash,
 )
@@ -26,7 +26,7 @@ from holdfast.core.states import TASK_TERMINAL, WorkspaceState
 # -- findings ----------------------------------------------------------------------------------------------------------
 
 
-class Action(StrEnum):
+class SweepAction(StrEnum):
     WAIT = "wait"  # the clean-up handles it already, or its task repairs it when it continues
     KEEP = "keep"  # preserved
     DECIDE = "decide"  # its task is over without a disposition: resolved from its settings, work saved first
@@ -42,21 +42,21 @@ class Action(StrEnum):
     REPORT = "report"  # for a person; `foreign`: it is simply not ours
 
 
-LEAVES_ALONE = frozenset({Action.WAIT, Action.KEEP, Action.REPORT})
+PASSIVE_ACTIONS = frozenset({SweepAction.WAIT, SweepAction.KEEP, SweepAction.REPORT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
     """One object, the action for it, and the reason as text."""
 
-    action: Action
+    action: SweepAction
     what: str  # workspace, marker, entry, trash, branch, process, container
     where: str
     why: str
     workspace: Workspace | None = None
-    mark: Mark | None = None
+    mark: OwnerMarker | None = None
     repo: str | None = None
-    stray: Stray | None = None
+    stray: StrayProcess | None = None
     foreign: bool = False
     in_backlog: bool = False  # a finished workspace that has to be removed
 
@@ -64,12 +64,12 @@ class Finding:
         return f"{self.what} {self.where}: {self.why}"
 
 
-def compare(scene: Scene, ledger: Ledger) -> list[Finding]:
+def compare_with_ledger(scene: ObservedState, ledger: Ledger) -> list[Finding]:
     """Return every finding, in a stable order. After its actions are carried out, another call finds nothing more to
     do."""
     return [
         *_workspaces(scene, ledger),
-        *_places(scene, ledger),
+        *_find_unrecorded(scene, ledger),
         *_entries(scene, ledger),
         *_trash(scene, ledger),
         *_branches(scene, ledger),
@@ -78,7 +78,7 @@ def compare(scene: Scene, ledger: Ledger) -> list[Finding]:
     ]
 
 
-def _workspaces(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+def _workspaces(scene: ObservedState, ledger: Ledger) -> Iterator[Finding]:
     """Compare from the ledger to the disk."""
     places = {place.path: place for place in scene.places}
     for holding in ledger.holdings:
@@ -86,15 +86,15 @@ def _workspaces(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
         if workspace.strategy is Strategy.NONE:
             continue  # the user's own checkout: there is nothing of ours to compare
         place = places.get(workspace.path)
-        yield from _fate(holding, place)
+        yield from _judge_workspace(holding, place)
         if place is not None and place.is_there and workspace.state is not WorkspaceState.TRASHED:
-            yield from _marking(workspace, place)
+            yield from _check_marker(workspace, place)
 
 
-def _fate(holding: Holding, place: Place | None) -> Iterator[Finding]:
+def _judge_workspace(holding: LedgerWorkspace, place: WorkspacePath | None) -> Iterator[Finding]:
     workspace, is_there = holding.workspace, place is not None and place.is_there
 
-    def found(action: Action, why: str, *, in_backlog: bool = False) -> Finding:
+    def found(action: SweepAction, why: str, *, in_backlog: bool = False) -> Finding:
         return Finding(
             action=action,
             what="workspace",
@@ -106,29 +106,31 @@ def _fate(holding: Holding, place: Place | None) -> Iterator[Finding]:
         )
 
     if workspace.state is WorkspaceState.TRASHED:
-        yield found(Action.WAIT, "is in the trash and being deleted", in_backlog=True)
+        yield found(SweepAction.WAIT, "is in the trash and being deleted", in_backlog=True)
     elif not holding.is_finished:
         if workspace.state is not WorkspaceState.INTENDED and not is_there:
-            yield found(Action.WAIT, f"is {workspace.state} in the ledger, but not on disk; its task makes it again")
+            yield found(
+                SweepAction.WAIT, f"is {workspace.state} in the ledger, but not on disk; its task makes it again"
+            )
     elif workspace.state is WorkspaceState.PRESERVED and workspace.disposition != "salvage":
         if is_there:
-            yield found(Action.KEEP, workspace.reason or "preserved")
+            yield found(SweepAction.KEEP, workspace.reason or "preserved")
         elif place is not None and place.mark is not None:
             why = "is preserved in the ledger, but not on disk any more: it was removed by other means"
-            yield found(Action.LET_GO, why, in_backlog=True)
+            yield found(SweepAction.LET_GO, why, in_backlog=True)
         else:  # its file system may just not be mounted
             yield found(
-                Action.REPORT,
+                SweepAction.REPORT,
                 "is preserved in the ledger, but neither it nor its marker is on disk; if it is really gone: "
                 f"`holdfast workspaces clean {workspace.task_id}`",
             )
     elif workspace.disposition is None:
-        yield found(Action.DECIDE, f"its task is {holding.task_state}, and it was not removed", in_backlog=True)
+        yield found(SweepAction.DECIDE, f"its task is {holding.task_state}, and it was not removed", in_backlog=True)
     else:
-        yield found(Action.WAIT, f"its task is {holding.task_state}; it is being removed", in_backlog=True)
+        yield found(SweepAction.WAIT, f"its task is {holding.task_state}; it is being removed", in_backlog=True)
 
 
-def _marking(workspace: Workspace, place: Place) -> Iterator[Finding]:
+def _check_marker(workspace: Workspace, place: WorkspacePath) -> Iterator[Finding]:
     """Yield a finding for a workspace without its marker. Nothing is deleted without its marker. The ledger and a
     second record of ours together restore it."""
     mark = place.mark
@@ -138,7 +140,7 @@ def _marking(workspace: Workspace, place: Place) -> Iterator[Finding]:
         mark is not None and mark.task == workspace.task_id and mark.path == workspace.path
     )
     yield Finding(
-        action=Action.MARK if is_ours else Action.REPORT,
+        action=SweepAction.MARK if is_ours else SweepAction.REPORT,
         what="marker",
         where=workspace.path,
         why="its marker is gone, but ledger and git entry prove that it is ours"
@@ -150,44 +152,44 @@ def _marking(workspace: Workspace, place: Place) -> Iterator[Finding]:
     )
 
 
-def _places(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+def _find_unrecorded(scene: ObservedState, ledger: Ledger) -> Iterator[Finding]:
     """Compare from the disk to the ledger: yield findings for directories and markers that no open row knows."""
     known = {h.workspace.path for h in ledger.holdings if h.workspace.state is not WorkspaceState.TRASHED}
     busy = {h.workspace.task_id for h in ledger.holdings if h.workspace.state is not WorkspaceState.TRASHED}
     for place in scene.places:
         if place.path not in known:
-            yield from _unknown(place, ledger, busy)
+            yield from _judge_unrecorded(place, ledger, busy)
 
 
-def _unknown(place: Place, ledger: Ledger, busy: set[str]) -> Iterator[Finding]:
+def _judge_unrecorded(place: WorkspacePath, ledger: Ledger, busy: set[str]) -> Iterator[Finding]:
     mark = place.mark
 
-    def found(action: Action, what: str, why: str, *, foreign: bool = False) -> Finding:
+    def found(action: SweepAction, what: str, why: str, *, foreign: bool = False) -> Finding:
         return Finding(
             action=action, what=what, where=place.path, why=why, mark=mark, repo=place.repo, foreign=foreign,
-            in_backlog=action is Action.TAKE_IN,
+            in_backlog=action is SweepAction.TAKE_IN,
         )  # fmt: skip
 
     if mark is None or mark.path != place.path:
         if place.is_there:
-            yield found(Action.REPORT, "workspace", "carries no record of ours; it was left alone", foreign=True)
+            yield found(SweepAction.REPORT, "workspace", "carries no record of ours; it was left alone", foreign=True)
         elif place.spare_mark or mark is not None:
-            yield found(Action.DROP_MARKER, "marker", "belongs to no workspace")
+            yield found(SweepAction.DROP_MARKER, "marker", "belongs to no workspace")
         return
     if not place.is_there:
-        yield found(Action.DROP_MARKER, "marker", "its workspace is gone")
+        yield found(SweepAction.DROP_MARKER, "marker", "its workspace is gone")
     elif mark.task not in ledger.tasks or mark.task in busy:
         yield found(
-            Action.REPORT,
+            SweepAction.REPORT,
             "workspace",
             f"has our marker, but the store knows no task {mark.task} that it could belong to; take what you need, "
             "then remove it by hand",
         )
     else:
-        yield found(Action.TAKE_IN, "workspace", "has our marker, but the ledger had lost it")
+        yield found(SweepAction.TAKE_IN, "workspace", "has our marker, but the ledger had lost it")
 
 
-def _entries(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+def _entries(scene: ObservedState, ledger: Ledger) -> Iterator[Finding]:
     live = {h.workspace.path for h in ledger.holdings if h.workspace.state is not WorkspaceState.TRASHED}
     for entry in scene.entries:
         if entry.tree_is_there or (entry.tree is not None and entry.tree in live):
@@ -197,7 +199,7 @@ def _entries(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
         if entry.tree is None and not is_ours:
             continue  # an entry of another home
         yield Finding(
-            action=Action.DROP_ENTRY if is_ours else Action.REPORT,
+            action=SweepAction.DROP_ENTRY if is_ours else SweepAction.REPORT,
             what="entry",
             where=entry.folder,
             why="belongs to a workspace that is gone" if is_ours else "is among our workspaces, but is not ours",
@@ -206,20 +208,26 @@ def _entries(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
         )
 
 
-def _trash(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+def _trash(scene: ObservedState, ledger: Ledger) -> Iterator[Finding]:
     in_hand = {holding.workspace.id for holding in ledger.holdings}
     for path in scene.trash:
         owner = workspace_of_trash(path)
         if owner is None:
             yield Finding(
-                action=Action.REPORT, what="trash", where=path, why="is not a name that Holdfast gives", foreign=True
+                action=SweepAction.REPORT,
+                what="trash",
+                where=path,
+                why="is not a name that Holdfast gives",
+                foreign=True,
             )
         elif owner not in in_hand:
             what = "marker" if path.endswith(".json") else "trash"
-            yield Finding(action=Action.DROP_TRASH, what=what, where=path, why="nothing in the ledger waits for it")
+            yield Finding(
+                action=SweepAction.DROP_TRASH, what=what, where=path, why="nothing in the ledger waits for it"
+            )
 
 
-def _branches(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+def _branches(scene: ObservedState, ledger: Ledger) -> Iterator[Finding]:
     """Yield empty branches of tasks that are over. Branches with commits are results. Unknown branches may belong to
     another home."""
     in_use = {(h.workspace.repo_id, h.workspace.branch) for h in ledger.holdings}
@@ -233,11 +241,15 @@ def _branches(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
         ):
             why = f"its task is {task.state}, and it has no commit of its own"
             yield Finding(
-                action=Action.DROP_BRANCH, what="branch", where=f"{branch.name} {branch.tip}", why=why, repo=branch.repo
+                action=SweepAction.DROP_BRANCH,
+                what="branch",
+                where=f"{branch.name} {branch.tip}",
+                why=why,
+                repo=branch.repo,
             )
 
 
-def _strays(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+def _strays(scene: ObservedState, ledger: Ledger) -> Iterator[Finding]:
     finished = {h.workspace.path for h in ledger.holdings if h.is_finished}
     for stray in scene.strays:
         if stray.run is not None and stray.run not in ledger.open_runs:
@@ -245,15 +257,15 @@ def _strays(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
             why = f"belongs to run {stray.run}, which is over"
             if not ends:
                 why += "; a keeper of it still lives" if stray.kept else "; that it is ours is not proven"
-            action = Action.END_PROCESS if ends else Action.REPORT
+            action = SweepAction.END_PROCESS if ends else SweepAction.REPORT
         elif stray.run is None and stray.place in finished:
-            action, why = Action.REPORT, f"works in {stray.place}, whose task is over; it is not ours to end"
+            action, why = SweepAction.REPORT, f"works in {stray.place}, whose task is over; it is not ours to end"
         else:
             continue
         yield Finding(action=action, what="process", where=f"pid {stray.pid}", why=why, stray=stray)
 
 
-def _containers(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+def _containers(scene: ObservedState, ledger: Ledger) -> Iterator[Finding]:
     # The container of an open workspace goes with the workspace, or before its next run. The workspace may be about to
     # be preserved.
     open_states = (WorkspaceState.READY, WorkspaceState.PRESERVED)
@@ -262,4 +274,4 @@ def _containers(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
         if container.run in ledger.open_runs or container.id in kept:
             continue
         why = f"its run {container.run or '(unknown)'} is over"
-        yield Finding(action=Action.DROP_CONTAINER, what="container", where=container.id, why=why)
+        yield Finding(action=SweepAction.DROP_CONTAINER, what="container", where=container.id, why=why)

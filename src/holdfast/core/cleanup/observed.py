@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from holdfast.core.model import Workspace
 from holdfast.core.states import TASK_TERMINAL, TaskState
 
-LOCK_WORDS = "holdfast task="  # the lock text of our entries under `.git/worktrees`
+LOCK_TEXT = "holdfast task="  # the lock text of our entries under `.git/worktrees`
 _TRASHED = re.compile(r"(?:\.trash-)?([a-z0-9]+)(-half-made)?(\.deep-.*|\.trashed\.json)?")
 _BRANCH = re.compile(r"holdfast/([a-z0-9]+)(-r\d+|--[A-Za-z0-9_-]+)?")
 
@@ -20,7 +20,7 @@ _BRANCH = re.compile(r"holdfast/([a-z0-9]+)(-r\d+|--[A-Za-z0-9_-]+)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
+class OwnerMarker:
     """The content of an owner marker."""
 
     workspace: str
@@ -33,19 +33,19 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class WorkspacePath:
     """One name among our workspaces: a directory, a marker, or both."""
 
     path: str
     repo: str  # the folder that contains it, named after its repository
     is_there: bool
-    mark: Mark | None = None
+    mark: OwnerMarker | None = None
     spare_mark: bool = False  # `….owner.json.new`: the marker was being written
     git_entry_of: str | None = None  # the task whose lock holds the git entry that the workspace's `.git` names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class WorktreeEntry:
     """A directory under `.git/worktrees` that belongs to a tree of ours, or is locked with our text."""
 
     repo: str
@@ -56,14 +56,14 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Branch:
+class ObservedBranch:
     repo: str
     name: str
     tip: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stray:
+class StrayProcess:
     """A process that carries the marker of a run of this home, or works in one of its workspaces."""
 
     pid: int
@@ -85,15 +85,15 @@ class Container:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scene:
+class ObservedState:
     """Everything that was observed. The observation comes before the ledger is read, so whatever ended in between is
     settled in the ledger by then."""
 
-    places: Sequence[Place] = ()
-    entries: Sequence[Entry] = ()
-    branches: Sequence[Branch] = ()
+    places: Sequence[WorkspacePath] = ()
+    entries: Sequence[WorktreeEntry] = ()
+    branches: Sequence[ObservedBranch] = ()
     trash: Sequence[str] = ()  # paths, in the trash or next to a workspace that could not be moved there
-    strays: Sequence[Stray] = ()
+    strays: Sequence[StrayProcess] = ()
     containers: Sequence[Container] = ()
     odd: Sequence[str] = ()  # names that we do not give
     unseen: Sequence[tuple[str, str]] = ()  # paths that could not be read, and why
@@ -122,7 +122,7 @@ def workspace_of_trash(path: str) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Holding:
+class LedgerWorkspace:
     """A workspace that is not gone, and the state of its task."""
 
     workspace: Workspace
@@ -142,6 +142,6 @@ class KnownTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
-    holdings: Sequence[Holding] = ()
+    holdings: Sequence[LedgerWorkspace] = ()
     tasks: Mapping[str, KnownTask] = field(default_factory=dict)  # only tasks that the scene names
     open_runs: frozenset[str] = frozenset()

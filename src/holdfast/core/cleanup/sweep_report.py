@@ -9,7 +9,7 @@ MANY, VERY_MANY = 10, 100
 
 
 @dataclass(kw_only=True, slots=True)
-class Swept:
+class SweepReport:
     """The counts of one sweep, filled while it runs."""
 
     swept_count: int = 0  # workspaces and their remains that are gone now
@@ -62,10 +62,10 @@ class Swept:
         words += [f"{len(self.in_use)} in use"] if self.in_use else []
         words += [f"{len(self.skipped)} skipped for lack of permission"] if self.skipped else []
         first = f" First: {self.skipped[0]}" if self.skipped else ""
-        return ", ".join(words) + "." + warning(self.backlog_count) + first
+        return ", ".join(words) + "." + backlog_warning(self.backlog_count) + first
 
 
-def warning(backlog: int) -> str:
+def backlog_warning(backlog: int) -> str:
     """Return the warning about many leftovers (R-TREE-08). Empty for a few."""
     if backlog > VERY_MANY:
         return f" {backlog} leftovers: a crash storm is likely, and removing them makes this start slow."

@@ -18,7 +18,7 @@ _CLOCK_WAS_SET_BACK = 60.0  # a record from further in the future is not a reaso
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parking:
+class AccountPause:
     """The effect of a run's ending on its account."""
 
     until: float | None  # None: until an operator opens the account
@@ -27,7 +27,7 @@ class Parking:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShutAccount:
+class ClosedAccount:
     """One account that is parked or stopped."""
 
     agent: str
@@ -47,7 +47,7 @@ class ShutAccount:
             return True
         return now.wall < self.until and self.at <= now.wall + _CLOCK_WAS_SET_BACK
 
-    def with_news(self, news: ShutAccount) -> ShutAccount:
+    def merge(self, news: ClosedAccount) -> ClosedAccount:
         """Combine this record with that of another run. The longer one stays. A problem that a person has to fix
         outranks one that ends with time."""
         if self.until is None or news.until is None:
@@ -56,7 +56,7 @@ class ShutAccount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShutOut:
+class BlockedTasks:
     """The waiting tasks that cannot start: those of a parked or stopped account, and those of an agent that has no open
     account left.
 
@@ -72,7 +72,7 @@ class ShutOut:
         return bool(self.accounts or self.agents)
 
 
-NOBODY = ShutOut(accounts=frozenset(), agents=frozenset())
+NO_BLOCKED_TASKS = BlockedTasks(accounts=frozenset(), agents=frozenset())
 Names = Callable[[str], Sequence[str]]  # returns the names of an agent's accounts
 
 
@@ -80,11 +80,11 @@ def full_name(agent: str, name: str) -> str:
     return f"{agent}/{name}"
 
 
-def shut_out(shut: Collection[ShutAccount], names: Names, choosable: Names) -> ShutOut:
+def find_blocked_tasks(shut: Collection[ClosedAccount], names: Names, choosable: Names) -> BlockedTasks:
     """Return the waiting tasks that cannot start. An account that is no longer in the settings holds nothing back: its
     tasks begin anew under another one."""
     if not shut:
-        return NOBODY
+        return NO_BLOCKED_TASKS
     known = [account for account in shut if account.name in names(account.agent)]
     accounts = frozenset(account.full_name for account in known)
     agents = frozenset(
@@ -93,11 +93,11 @@ def shut_out(shut: Collection[ShutAccount], names: Names, choosable: Names) -> S
         if all(full_name(agent, name) in accounts for name in choosable(agent))
     )
     still_open = frozenset(full_name(agent, name) for agent in agents for name in names(agent)) - accounts
-    return ShutOut(accounts=accounts, agents=agents, still_open=still_open)
+    return BlockedTasks(accounts=accounts, agents=agents, still_open=still_open)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class AccountChoice:
     """The account of the next run. `left` is the account whose session is given up because the account no longer
     exists."""
 
@@ -105,9 +105,9 @@ class Choice:
     left: str | None = None
 
 
-def choose(
+def choose_account(
     bound: str | None, named: str | None, shut: Collection[str], names: Sequence[str], choosable: Sequence[str]
-) -> Choice | None:
+) -> AccountChoice | None:
     """Choose the account of the next run. `bound` is the account of the task's session, or the one that the task names.
     None: every account that the task may use is parked or stopped.
 
@@ -115,12 +115,12 @@ def choose(
     first open account is chosen: the user's own login, then the order of the settings file.
     """
     if not names:
-        return Choice(account=None)  # its agent has no logins
+        return AccountChoice(account=None)  # its agent has no logins
     if bound is not None and bound in names:
-        return None if bound in shut else Choice(account=bound)
+        return None if bound in shut else AccountChoice(account=bound)
     if bound is not None and bound == named:
-        return Choice(account=bound)  # the account is gone, so waiting does not help: the launch reports that
+        return AccountChoice(account=bound)  # the account is gone, so waiting does not help: the launch reports that
     open_ones = [name for name in choosable if name not in shut]
     if not open_ones:
-        return None if choosable else Choice(account=None, left=bound)
-    return Choice(account=open_ones[0], left=bound)
+        return None if choosable else AccountChoice(account=None, left=bound)
+    return AccountChoice(account=open_ones[0], left=bound)

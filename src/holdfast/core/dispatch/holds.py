@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.accounts import PARKING, STOPPING, ShutAccount
+from holdfast.core.dispatch.accounts import PARKING, STOPPING, ClosedAccount
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.retry_budgets import backoff
 from holdfast.core.states import TaskState
 
 _CLOCK_WAS_SET_BACK = 60.0  # a time that was decided further in the future counts as over
 CANDIDATE_PATIENCE = 60.0  # seconds that a resumed task may wait in the queue before another one may become the probe
-MOST_STORMS = 3  # mass deaths within a day: after the last one only an operator releases the hold
+MAX_MASS_DEATHS = 3  # mass deaths within a day: after the last one only an operator releases the hold
 LONGEST_PROBE = 1800.0  # seconds that one probe may keep all others waiting, whatever it reports
 
 
@@ -38,7 +38,7 @@ class Scope(StrEnum):
 
 
 OUTAGE = frozenset({Outcome.OVERLOADED, Outcome.NETWORK})
-_ANSWERS = frozenset(
+_ANSWERED_OUTCOMES = frozenset(
     {Outcome.COMPLETED, Outcome.CONTEXT_LIMIT, Outcome.TURN_LIMIT, Outcome.OVER_BUDGET, Outcome.LOOPING}
 ) | (PARKING | STOPPING)
 
@@ -69,7 +69,7 @@ class Probe:
     def is_under_way(self) -> bool:
         return self.state is TaskState.RUNNING
 
-    def is_about_to(self, now: Instant) -> bool:
+    def is_waiting_to_start(self, now: Instant) -> bool:
         """True if the task was resumed to become the probe and is not claimed yet. Always false after a reboot: a clock
         that was set back with it would turn a minute into years."""
         if self.state is not TaskState.QUEUED or self.since.boot_id != now.boot_id:
@@ -100,31 +100,33 @@ class Hold:
         return self.until is not None
 
     @property
-    def for_operator(self) -> bool:
+    def needs_operator(self) -> bool:
         """True if mass deaths keep coming back, so only an operator can release the hold. Agents that live until the
         others follow prove nothing any more."""
-        return self.scope is Scope.FLEET and self.is_held and self.failures >= MOST_STORMS
+        return self.scope is Scope.FLEET and self.is_held and self.failures >= MAX_MASS_DEATHS
 
     def is_waiting(self, now: Instant) -> bool:
         """True if the time of the hold has not come. A time that was decided in the future (the clock was set back
         since) counts as come."""
-        if self.for_operator:
+        if self.needs_operator:
             return True
         return self.until is not None and now.wall < self.until and self.decided <= now.wall + _CLOCK_WAS_SET_BACK
 
-    def is_probed(self) -> bool:
+    def has_running_probe(self) -> bool:
         return self.probe is not None and self.probe.is_under_way()
 
-    def blocks(self, now: Instant, task_id: str | None = None) -> bool:
+    def blocks_task(self, now: Instant, task_id: str | None = None) -> bool:
         """True if the task has to wait. The probe itself never does."""
         if self.scope is Scope.NEAR or not self.is_held:
             return False
-        if self.probe is not None and self.probe.task_id == task_id and self.is_probed():
+        if self.probe is not None and self.probe.task_id == task_id and self.has_running_probe():
             return False
-        return self.is_waiting(now) or self.is_probed()
+        return self.is_waiting(now) or self.has_running_probe()
 
-    def lets_one_go(self, now: Instant) -> bool:
-        return self.scope is not Scope.NEAR and self.is_held and not self.is_waiting(now) and not self.is_probed()
+    def may_start_probe(self, now: Instant) -> bool:
+        return (
+            self.scope is not Scope.NEAR and self.is_held and not self.is_waiting(now) and not self.has_running_probe()
+        )
 
     def with_probe(self, task_id: str, now: Instant, state: TaskState = TaskState.RUNNING) -> Hold:
         return replace(self, probe=Probe(task_id=task_id, since=now, state=state))
@@ -132,37 +134,37 @@ class Hold:
     def is_probe(self, task_id: str) -> bool:
         return self.probe is not None and self.probe.task_id == task_id
 
-    def lets_resume(self, now: Instant) -> bool:
+    def may_resume_probe(self, now: Instant) -> bool:
         """True if a paused task may be resumed to become the probe (R-RES-08). The others stay paused and spend no
         resume."""
-        return self.lets_one_go(now) and not (self.probe is not None and self.probe.is_about_to(now))
+        return self.may_start_probe(now) and not (self.probe is not None and self.probe.is_waiting_to_start(now))
 
 
 # -- a provider --------------------------------------------------------------------------------------------------------
 
 
-def answered(verdict: Verdict) -> bool:
+def has_provider_answered(verdict: Verdict) -> bool:
     """True if the ending proves that the provider answered."""
     tokens = verdict.usage is not None and verdict.usage.tokens > 0
-    return verdict.outcome in _ANSWERS or (tokens and verdict.outcome not in OUTAGE)
+    return verdict.outcome in _ANSWERED_OUTCOMES or (tokens and verdict.outcome not in OUTAGE)
 
 
-def after_provider(
+def update_provider_hold(
     hold: Hold | None, provider: str, task_id: str, verdict: Verdict, rules: HoldRules, now: Instant, jitter: float
 ) -> Hold | None:
     """Return the hold after a run of this provider ended. None: nothing is held, and no failure is counted."""
     if verdict.outcome in OUTAGE:
-        return _failed(hold, provider, task_id, verdict.reason, rules, now, jitter)
+        return _count_provider_failure(hold, provider, task_id, verdict.reason, rules, now, jitter)
     if hold is None:
         return None
     if hold.is_held and not hold.is_probe(task_id):
         return hold  # this run began before the hold, so it proves nothing
-    if answered(verdict):
+    if has_provider_answered(verdict):
         return None
     return replace(hold, probe=None) if hold.is_probe(task_id) else hold
 
 
-def _failed(
+def _count_provider_failure(
     hold: Hold | None, provider: str, task_id: str, reason: str, rules: HoldRules, now: Instant, jitter: float
 ) -> Hold | None:
     if rules.failures == 0:
@@ -174,10 +176,10 @@ def _failed(
         return hold  # this run began before the hold
     if not hold.is_held and hold.failures < rules.failures:
         return hold
-    return held_again(hold, rules.hold, rules.longest, now, jitter)
+    return extend_hold(hold, rules.hold, rules.longest, now, jitter)
 
 
-def held_again(hold: Hold, first: float, longest: float, now: Instant, jitter: float) -> Hold:
+def extend_hold(hold: Hold, first: float, longest: float, now: Instant, jitter: float) -> Hold:
     """Extend the hold beyond its last length, without a probe."""
     return replace(
         hold,
@@ -191,10 +193,15 @@ def held_again(hold: Hold, first: float, longest: float, now: Instant, jitter: f
 
 def is_given_up(hold: Hold, outage: float, now: Instant) -> bool:
     """True if the outage lasts longer than any task's retry budget, so the waiting tasks are handed to an operator."""
-    return hold.scope is Scope.PROVIDER and hold.is_held and not hold.is_probed() and now.since(hold.since) >= outage
+    return (
+        hold.scope is Scope.PROVIDER
+        and hold.is_held
+        and not hold.has_running_probe()
+        and now.since(hold.since) >= outage
+    )
 
 
-def given_up(hold: Hold, now: Instant) -> Hold:
+def give_up_provider(hold: Hold, now: Instant) -> Hold:
     """Return the hold with its counters reset, so that every task that is resumed or added may try. The row stays, so
     that an answer closes its alert."""
     return replace(hold, until=None, decided=now.wall, failures=0, rounds=0, probe=None)
@@ -208,23 +215,23 @@ def is_outage(hold: Hold) -> bool:
 # -- an account --------------------------------------------------------------------------------------------------------
 
 
-def proving(account: str, now: Instant) -> Hold:
+def new_account_hold(account: str, now: Instant) -> Hold:
     """Return the hold of an account whose time has come: one task starts as the probe."""
     reason = "its limit should be over; one task goes first"
     return Hold(scope=Scope.ACCOUNT, name=account, since=now, until=now.wall, decided=now.wall, reason=reason)
 
 
-def after_account(hold: Hold, task_id: str, verdict: Verdict) -> Hold | None:
+def update_account_hold(hold: Hold, task_id: str, verdict: Verdict) -> Hold | None:
     """Return the hold after a run of the account ended. None: the account is open, or the run itself parked or stopped
     it again (core/dispatch/accounts.py)."""
     if verdict.outcome in PARKING or verdict.outcome in STOPPING:
         return None
     if not hold.is_probe(task_id):
         return hold
-    return None if answered(verdict) else replace(hold, probe=None)
+    return None if has_provider_answered(verdict) else replace(hold, probe=None)
 
 
-def near(account: str, until: float, reason: str, now: Instant) -> Hold:
+def new_near_limit_hold(account: str, until: float, reason: str, now: Instant) -> Hold:
     return Hold(scope=Scope.NEAR, name=account, since=now, until=until, decided=now.wall, reason=reason)
 
 
@@ -232,7 +239,7 @@ def near(account: str, until: float, reason: str, now: Instant) -> Hold:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sight:
+class ProbeSight:
     """The observed state of the probe's run. `lived`: seconds since its agent started. None: not started."""
 
     lived: float | None = None
@@ -240,46 +247,46 @@ class Sight:
     in_trouble: bool = False  # since then the agent only retries, or reported an error
 
 
-class Progress(StrEnum):
+class ProbeProgress(StrEnum):
     THROUGH = "through"  # the others may follow
     TOO_LONG = "too_long"  # the probe keeps all others waiting: the hold is extended, and another probe follows
     OPEN = "open"
 
 
-def judge_probe(hold: Hold, sight: Sight, rules: HoldRules, now: Instant) -> Progress:
+def judge_probe(hold: Hold, sight: ProbeSight, rules: HoldRules, now: Instant) -> ProbeProgress:
     assert hold.probe is not None
     if not sight.in_trouble and sight.lived is not None:
         if hold.scope is not Scope.FLEET and sight.has_answer:
-            return Progress.THROUGH
+            return ProbeProgress.THROUGH
         if sight.lived >= rules.alone:
-            return Progress.THROUGH
-    return Progress.TOO_LONG if now.since(hold.probe.since) >= LONGEST_PROBE else Progress.OPEN
+            return ProbeProgress.THROUGH
+    return ProbeProgress.TOO_LONG if now.since(hold.probe.since) >= LONGEST_PROBE else ProbeProgress.OPEN
 
 
 # -- who has to wait ---------------------------------------------------------------------------------------------------
 
 
-def providers_down(holds: Collection[Hold], now: Instant) -> frozenset[str]:
-    return frozenset(hold.name for hold in holds if hold.scope is Scope.PROVIDER and hold.blocks(now))
+def held_providers(holds: Collection[Hold], now: Instant) -> frozenset[str]:
+    return frozenset(hold.name for hold in holds if hold.scope is Scope.PROVIDER and hold.blocks_task(now))
 
 
 def is_everything_held(holds: Collection[Hold], now: Instant) -> bool:
-    return any(hold.scope is Scope.FLEET and hold.blocks(now) for hold in holds)
+    return any(hold.scope is Scope.FLEET and hold.blocks_task(now) for hold in holds)
 
 
-def accounts_held(
+def held_accounts(
     holds: Collection[Hold], crowded: Collection[str], now: Instant, task_id: str | None
-) -> Sequence[ShutAccount]:
+) -> Sequence[ClosedAccount]:
     """Return the accounts that a task cannot use now: another task is the probe there, or enough agents run there
     already."""
     found = []
     for hold in holds:
-        if (hold.scope is Scope.ACCOUNT and hold.blocks(now, task_id)) or (
+        if (hold.scope is Scope.ACCOUNT and hold.blocks_task(now, task_id)) or (
             hold.scope is Scope.NEAR and hold.name in crowded
         ):
             agent, _, name = hold.name.partition("/")
             found.append(
-                ShutAccount(
+                ClosedAccount(
                     agent=agent,
                     name=name,
                     until=hold.until if hold.until is not None else now.wall,
@@ -291,14 +298,14 @@ def accounts_held(
     return found
 
 
-def next_moment(holds: Collection[Hold], now: Instant) -> float | None:
+def next_look_at_holds(holds: Collection[Hold], now: Instant) -> float | None:
     """Return when to look again: at the time of a hold, or soon while a probe is running."""
     moments = [
-        hold.until for hold in holds if hold.until is not None and hold.is_waiting(now) and not hold.for_operator
+        hold.until for hold in holds if hold.until is not None and hold.is_waiting(now) and not hold.needs_operator
     ]
-    if any(hold.is_probed() for hold in holds):
-        moments.append(now.wall + LOOK_AT_PROBES)
+    if any(hold.has_running_probe() for hold in holds):
+        moments.append(now.wall + PROBE_LOOK_INTERVAL)
     return min(moments, default=None)
 
 
-LOOK_AT_PROBES = 1.0  # seconds between two looks at a probe
+PROBE_LOOK_INTERVAL = 1.0  # seconds between two looks at a probe

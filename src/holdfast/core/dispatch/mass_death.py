@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.holds import Hold, HoldRules, Scope, held_again
+from holdfast.core.dispatch.holds import Hold, HoldRules, Scope, extend_hold
 from holdfast.core.runs.outcome import Outcome, Verdict
 
 EVERYTHING = "all"  # the name of the only hold in this scope
@@ -15,7 +15,7 @@ LONGEST_HOLD = 3600.0
 _CLOCK_WAS_SET_BACK = 60.0
 REMEMBERED = 86400.0  # seconds for which a mass death makes the next hold longer
 DEATHS = frozenset({Outcome.EXTERNAL_KILL, Outcome.OUT_OF_MEMORY, Outcome.CRASHED})
-_SAYS_NOTHING = frozenset(
+_UNINFORMATIVE_OUTCOMES = frozenset(
     {Outcome.STOPPED, Outcome.CANCELLED, Outcome.PAUSED, Outcome.LAUNCH_ERROR, Outcome.LOST, Outcome.UNKNOWN}
 )
 
@@ -30,7 +30,7 @@ class Death:
     is_mass: bool = False  # part of a mass death: it spends no budget
 
 
-def among(deaths: Iterable[Death], at: float, window: float) -> list[Death]:
+def deaths_in_window(deaths: Iterable[Death], at: float, window: float) -> list[Death]:
     """Return the deaths of the window that contains `at` and has the most of them. Among equals, return the earliest
     window."""
     times = sorted((death for death in deaths if abs(death.at - at) <= window), key=lambda death: death.at)
@@ -50,12 +50,12 @@ def is_mass(dead: int, ran: int, rules: HoldRules) -> bool:
     return 0 < rules.deaths <= dead and dead >= rules.death_share * max(ran, dead)
 
 
-def may_become_mass(dead: int, alive: int, ran: int, rules: HoldRules) -> bool:
+def may_become_mass_death(dead: int, alive: int, ran: int, rules: HoldRules) -> bool:
     """True if the death of the agents that still live would make a mass death."""
     return is_mass(dead + alive, ran, rules)
 
 
-def after_mass(hold: Hold | None, reason: str, rules: HoldRules, now: Instant, jitter: float) -> Hold:
+def start_fleet_hold(hold: Hold | None, reason: str, rules: HoldRules, now: Instant, jitter: float) -> Hold:
     """Return the hold after a mass death. Further deaths of the same one change nothing. The death of a probe is
     handled by `after_fleet`."""
     if hold is not None and hold.is_held:
@@ -71,7 +71,7 @@ def after_mass(hold: Hold | None, reason: str, rules: HoldRules, now: Instant, j
         failures=storms + 1,
         rounds=storms,
     )
-    return held_again(begun, rules.death_hold, max(LONGEST_HOLD, rules.death_hold), now, jitter)
+    return extend_hold(begun, rules.death_hold, max(LONGEST_HOLD, rules.death_hold), now, jitter)
 
 
 def _is_remembered(earlier: Instant, now: Instant) -> bool:
@@ -81,18 +81,18 @@ def _is_remembered(earlier: Instant, now: Instant) -> bool:
     return not from_the_future and now.since(earlier) < REMEMBERED
 
 
-def calmed(hold: Hold) -> Hold:
+def release_fleet_hold(hold: Hold) -> Hold:
     """Release the hold, but keep the row. Without that memory a fleet that is too large for its machine would die, wait
     and die again for ever, without spending any budget."""
     return replace(hold, until=None, probe=None)
 
 
-def after_fleet(
+def update_fleet_hold(
     hold: Hold, task_id: str, verdict: Verdict, rules: HoldRules, now: Instant, jitter: float
 ) -> Hold | None:
     if not hold.is_probe(task_id):
         return hold
     if verdict.outcome in DEATHS:
         again = replace(hold, reason=f"the task that went first died too: {verdict.reason}")
-        return held_again(again, rules.death_hold, max(LONGEST_HOLD, rules.death_hold), now, jitter)
-    return replace(hold, probe=None) if verdict.outcome in _SAYS_NOTHING else None
+        return extend_hold(again, rules.death_hold, max(LONGEST_HOLD, rules.death_hold), now, jitter)
+    return replace(hold, probe=None) if verdict.outcome in _UNINFORMATIVE_OUTCOMES else None

@@ -23,7 +23,7 @@ class PressureLimits:
     disk_floor: int = 0  # bytes that must be free on the home's file system
 
     @property
-    def off(self) -> bool:
+    def is_off(self) -> bool:
         return not (self.min_memory or self.max_load or self.max_stall or self.disk_floor)
 
 
@@ -38,7 +38,7 @@ class Pressure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hold:
+class PressureHold:
     """A hold because of pressure, and its reason. `over` names the values that are beyond their limits."""
 
     over: frozenset[str]
@@ -46,7 +46,7 @@ class Hold:
     data: Mapping[str, object]
 
 
-def hold(limits: PressureLimits, now: Pressure, holding: Collection[str] = ()) -> Hold | None:
+def check_pressure(limits: PressureLimits, now: Pressure, holding: Collection[str] = ()) -> PressureHold | None:
     """Return a hold if a value is beyond its limit. `holding` are the values that were over before. Their limits are 10
     % stricter."""
     least = limits.min_memory * (1 + MARGIN if "memory" in holding else 1)
@@ -59,16 +59,16 @@ def hold(limits: PressureLimits, now: Pressure, holding: Collection[str] = ()) -
         over["load"] = f"the load per core is {now.load:.2f}, at most {most_load:.4g} is wanted"
     if limits.max_stall and now.stall is not None and now.stall > most_stall:
         over["stall"] = f"memory is waited for in {now.stall:.3g} % of the time, at most {most_stall:.4g} % is wanted"
-    if short_of_disk(limits, now, holding):
+    if is_short_of_disk(limits, now, holding):
         floor = limits.disk_floor * (1 + MARGIN if "disk" in holding else 1)
         over["disk"] = f"{(now.disk or 0) // MIB} MiB of disk are free, {_mebibytes(floor)} MiB are wanted"
     if not over:
         return None
     data = {"memory": now.memory, "load": now.load, "stall": now.stall, "disk": now.disk, "over": sorted(over)}
-    return Hold(over=frozenset(over), reason="; ".join(over.values()), data=data)
+    return PressureHold(over=frozenset(over), reason="; ".join(over.values()), data=data)
 
 
-def short_of_disk(limits: PressureLimits, now: Pressure, holding: Collection[str] = ()) -> bool:
+def is_short_of_disk(limits: PressureLimits, now: Pressure, holding: Collection[str] = ()) -> bool:
     """True if less disk space is free than `disk.floor` (R-TREE-14). A hold ends when a tenth more is free."""
     least = limits.disk_floor * (1 + MARGIN if "disk" in holding else 1)
     return bool(limits.disk_floor) and now.disk is not None and now.disk < least

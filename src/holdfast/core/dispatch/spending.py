@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.core.dispatch.spending_caps import Cap, Used
+from holdfast.core.dispatch.spending_caps import SpendingCap, UsedSpending
 from holdfast.core.model import PauseReason
 from holdfast.core.runs.outcome import RunUsage
-from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.runs.retry_budgets import Budget
 
-_GOES_ON_BY_ITSELF = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
+_AUTO_RESUMED_PAUSES = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
 
 
-def held_to(decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
+def pause_if_spent(decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
     """Turn a continuation into a pause if money or tokens are used up. An ending stays: a task remains completed,
     failed or cancelled.
 
     `spent` describes the task's own used-up budget. `crossed` names the shared budgets that this run used up.
     """
-    goes_on = decision.action is Action.REQUEUE
-    if decision.action is Action.PAUSE:
+    goes_on = decision.action is PolicyAction.REQUEUE
+    if decision.action is PolicyAction.PAUSE:
         # otherwise the task waits in the queue after its pause
-        goes_on = decision.pause in _GOES_ON_BY_ITSELF and bool(spent)
+        goes_on = decision.pause in _AUTO_RESUMED_PAUSES and bool(spent)
     why = f"its budget is spent ({spent})" if spent else f"with it {' and '.join(crossed)} is spent" if crossed else ""
     if not goes_on or not why:
         return decision
     return replace(
         decision,
-        action=Action.PAUSE,
+        action=PolicyAction.PAUSE,
         pause=PauseReason.BUDGET,
         reason=f"{why}; last: {decision.reason}",
         delay=0.0,
@@ -44,40 +44,40 @@ def held_to(decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Purse:
+class BindingCap:
     """One spending cap that binds a task: its own, or that of the first task of its family, which the whole family
     shares."""
 
-    cap: Cap
-    used: Used
+    cap: SpendingCap
+    used: UsedSpending
     whose: str = ""  # the owner of the cap, as text; empty: the task itself
     is_shared: bool = False  # shared with the other tasks of its family
 
     @property
     def spent(self) -> str:
         """Return a description of what is used up. Empty: something is left."""
-        words = self.cap.against(self.used)
+        words = self.cap.describe_exceeded(self.used)
         return f"{words}{self.whose}" if words else ""
 
     @property
-    def left(self) -> Cap:
+    def left(self) -> SpendingCap:
         return self.cap.left(self.used)
 
 
 @dataclass(kw_only=True, slots=True)
-class Till:
+class FamilyUsage:
     """The usage of the runs of one family that run at the same time, as far as they report it."""
 
-    at_work: dict[str, Used] = field(default_factory=dict)
-    ended: Used = field(default_factory=Used)  # usage of the runs that ended while others were running
+    at_work: dict[str, UsedSpending] = field(default_factory=dict)
+    ended: UsedSpending = field(default_factory=UsedSpending)  # usage of the runs that ended while others were running
 
-    def beside(self, run_id: str) -> Used:
+    def used_by_other_runs(self, run_id: str) -> UsedSpending:
         total = self.ended
         for other, used in self.at_work.items():
             total = total if other == run_id else total + used
         return total
 
-    def over(self, run_id: str, used: Used | None = None) -> None:
+    def over(self, run_id: str, used: UsedSpending | None = None) -> None:
         """Move a run from the running ones to the ended ones. `used`: its final usage."""
         known = self.at_work.pop(run_id, None)
         if known is not None:
@@ -85,42 +85,44 @@ class Till:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Meter:
+class SpendingMeter:
     """The amount that a run may still use. It takes into account what the agent's numbers already contained when the
     run started."""
 
-    purses: Sequence[Purse]
+    caps: Sequence[BindingCap]
     # usage of earlier runs of its session, if the agent reports the sum of the session
     before: RunUsage = field(default_factory=RunUsage)
     family: str | None = None  # the first task of the family, if that task has a spending cap
     run_id: str = ""
-    till: Till | None = None  # the usage of that family
-    mark: Used = field(default_factory=Used)  # usage of ended runs when this run began: `purses` already contain it
+    family_usage: FamilyUsage | None = None  # the usage of that family
+    mark: UsedSpending = field(
+        default_factory=UsedSpending
+    )  # usage of ended runs when this run began: `purses` already contain it
 
     @property
     def left_usd(self) -> float | None:
-        return min((purse.left.usd for purse in self.purses if purse.left.usd is not None), default=None)
+        return min((purse.left.usd for purse in self.caps if purse.left.usd is not None), default=None)
 
     def passed(self, told: RunUsage) -> str | None:
         """Return why the run has to end. None: the amount that was left is not used up."""
-        used = used_of(since(told, self.before))
-        beside = Used()
-        if self.till is not None:
-            self.till.at_work[self.run_id] = used
-            all_beside = self.till.beside(self.run_id)
-            beside = Used(usd=all_beside.usd - self.mark.usd, tokens=all_beside.tokens - self.mark.tokens)
-        for purse in self.purses:
-            now = purse.used + used + (beside if purse.is_shared else Used())
+        used = usage_to_used(usage_since(told, self.before))
+        beside = UsedSpending()
+        if self.family_usage is not None:
+            self.family_usage.at_work[self.run_id] = used
+            all_beside = self.family_usage.used_by_other_runs(self.run_id)
+            beside = UsedSpending(usd=all_beside.usd - self.mark.usd, tokens=all_beside.tokens - self.mark.tokens)
+        for purse in self.caps:
+            now = purse.used + used + (beside if purse.is_shared else UsedSpending())
             if spent := replace(purse, used=now).spent:
                 return f"its budget is spent ({spent})"
         return None
 
 
-def used_of(usage: RunUsage) -> Used:
-    return Used(usd=usage.cost_usd or 0.0, tokens=usage.tokens, unpriced=int(usage.cost_usd is None))
+def usage_to_used(usage: RunUsage) -> UsedSpending:
+    return UsedSpending(usd=usage.cost_usd or 0.0, tokens=usage.tokens, unpriced=int(usage.cost_usd is None))
 
 
-def since(told: RunUsage, before: RunUsage) -> RunUsage:
+def usage_since(told: RunUsage, before: RunUsage) -> RunUsage:
     """Return the usage on top of what the session had reported earlier. A number that is smaller than before adds
     nothing."""
     cost = told.cost_usd

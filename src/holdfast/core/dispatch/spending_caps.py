@@ -18,7 +18,7 @@ CLOCK_WAS_SET_BACK = 60.0  # seconds; an entry from further in the future has a 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cap:
+class SpendingCap:
     """A limit of money, of tokens, or of both. None: no limit."""
 
     usd: float | None = None
@@ -27,51 +27,53 @@ class Cap:
     def __bool__(self) -> bool:
         return self.usd is not None or self.tokens is not None
 
-    def is_reached(self, used: Used) -> bool:
+    def is_reached(self, used: UsedSpending) -> bool:
         return (self.usd is not None and used.usd >= self.usd) or (
             self.tokens is not None and used.tokens >= self.tokens
         )
 
-    def left(self, used: Used) -> Cap:
-        return Cap(
+    def left(self, used: UsedSpending) -> SpendingCap:
+        return SpendingCap(
             usd=None if self.usd is None else max(0.0, self.usd - used.usd),
             tokens=None if self.tokens is None else max(0, self.tokens - used.tokens),
         )
 
     @property
-    def words_usd(self) -> str:
-        return "no limit" if self.usd is None else dollars(self.usd)
+    def usd_text(self) -> str:
+        return "no limit" if self.usd is None else format_dollars(self.usd)
 
     @property
-    def words_tokens(self) -> str:
+    def tokens_text(self) -> str:
         return "no limit" if self.tokens is None else f"{self.tokens} tokens"
 
-    def against(self, used: Used) -> str:
+    def describe_exceeded(self, used: UsedSpending) -> str:
         """Describe the part of the cap that is reached: "$5.20 of $5.00"."""
         words = []
         if self.usd is not None and used.usd >= self.usd:
-            words.append(f"{dollars(used.usd)} of {dollars(self.usd)}")
+            words.append(f"{format_dollars(used.usd)} of {format_dollars(self.usd)}")
         if self.tokens is not None and used.tokens >= self.tokens:
             words.append(f"{used.tokens} of {self.tokens} tokens")
         return " and ".join(words)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Used:
+class UsedSpending:
     usd: float = 0.0
     tokens: int = 0
     unpriced: int = 0  # runs that reported tokens but no money
 
-    def __add__(self, more: Used) -> Used:
-        return Used(usd=self.usd + more.usd, tokens=self.tokens + more.tokens, unpriced=self.unpriced + more.unpriced)
+    def __add__(self, more: UsedSpending) -> UsedSpending:
+        return UsedSpending(
+            usd=self.usd + more.usd, tokens=self.tokens + more.tokens, unpriced=self.unpriced + more.unpriced
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class UsageEntry:
     """The usage of one run, recorded when it ended."""
 
     at: Instant
-    used: Used
+    used: UsedSpending
     labels: frozenset[str] = frozenset()  # key=value
 
     def age(self, now: Instant) -> float | None:
@@ -83,11 +85,11 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Allowance:
+class SharedCap:
     """One cap that several tasks share."""
 
     key: str  # stable: "day", "team=web/day", "team=web/total"
-    cap: Cap
+    cap: SpendingCap
     label: str | None = None  # None: all tasks together
     is_sliding: bool = True  # True: the last 24 hours. False: all time
 
@@ -97,50 +99,50 @@ class Allowance:
         of = "" if self.label is None else f" of the label {self.label}"
         return f"the budget{of} {'for 24 hours' if self.is_sliding else 'in all'}"
 
-    def concerns(self, labels: Iterable[str]) -> bool:
+    def applies_to(self, labels: Iterable[str]) -> bool:
         return self.label is None or self.label in labels
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelCap:
-    day: Cap = Cap()
-    total: Cap = Cap()
+    day: SpendingCap = SpendingCap()
+    total: SpendingCap = SpendingCap()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Caps:
+class SharedCaps:
     """The shared caps of the settings."""
 
-    day: Cap = Cap()
+    day: SpendingCap = SpendingCap()
     labels: Mapping[str, LabelCap] = field(default_factory=dict)
 
-    def all(self) -> list[Allowance]:
-        found = [Allowance(key="day", cap=self.day)]
+    def all(self) -> list[SharedCap]:
+        found = [SharedCap(key="day", cap=self.day)]
         for label, cap in self.labels.items():
-            found.append(Allowance(key=f"{label}/day", cap=cap.day, label=label))
-            found.append(Allowance(key=f"{label}/total", cap=cap.total, label=label, is_sliding=False))
+            found.append(SharedCap(key=f"{label}/day", cap=cap.day, label=label))
+            found.append(SharedCap(key=f"{label}/total", cap=cap.total, label=label, is_sliding=False))
         return [allowance for allowance in found if allowance.cap]
 
 
-NO_CAPS = Caps()
+NO_CAPS = SharedCaps()
 
 
-def labels_of(labels: Mapping[str, str]) -> frozenset[str]:
+def format_labels(labels: Mapping[str, str]) -> frozenset[str]:
     return frozenset(f"{key}={value}" for key, value in labels.items())
 
 
-def dollars(amount: float) -> str:
+def format_dollars(amount: float) -> str:
     return f"${amount:.4f}" if 0 < amount < 1 else f"${amount:.2f}"
 
 
-def sum_of(entries: Iterable[Entry]) -> Used:
-    total = Used()
+def sum_entries(entries: Iterable[UsageEntry]) -> UsedSpending:
+    total = UsedSpending()
     for entry in entries:
         total += entry.used
     return total
 
 
-def in_window(entries: Iterable[Entry], now: Instant, label: str | None = None) -> list[Entry]:
+def entries_in_window(entries: Iterable[UsageEntry], now: Instant, label: str | None = None) -> list[UsageEntry]:
     """Return the entries of the last 24 hours. One exactly at the edge is outside."""
     return [
         entry
@@ -149,10 +151,12 @@ def in_window(entries: Iterable[Entry], now: Instant, label: str | None = None) 
     ]
 
 
-def free_in(entries: Iterable[Entry], cap: Cap, now: Instant) -> float:
+def seconds_until_free(entries: Iterable[UsageEntry], cap: SpendingCap, now: Instant) -> float:
     """Return the seconds until the window has moved on so far that the cap is no longer reached. 0: it is not now."""
-    total = Used()
-    for age, entry in sorted(((entry.age(now) or 0.0, entry) for entry in in_window(entries, now)), key=lambda e: e[0]):
+    total = UsedSpending()
+    for age, entry in sorted(
+        ((entry.age(now) or 0.0, entry) for entry in entries_in_window(entries, now)), key=lambda e: e[0]
+    ):
         total += entry.used
         if cap.is_reached(total):
             return DAY - age  # counted from the newest entry back: this is the entry that has to leave the window

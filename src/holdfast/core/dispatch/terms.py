@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.core.dispatch.accounts import NOBODY, ShutOut
+from holdfast.core.dispatch.accounts import NO_BLOCKED_TASKS, BlockedTasks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,10 +19,10 @@ class Lane:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Terms:
+class ClaimTerms:
     """The terms of one claim. They are composed in one place (supervisor/dispatch/terms.py)."""
 
-    shut_out: ShutOut = NOBODY  # tasks whose accounts are parked or stopped
+    blocked: BlockedTasks = NO_BLOCKED_TASKS  # tasks whose accounts are parked or stopped
     providers_down: frozenset[str] = frozenset()  # providers that do not answer, for every agent and account
     labels: frozenset[str] = frozenset()  # `key=value` labels whose tasks may not start now
     held: bool = False  # no task may start now
@@ -30,17 +30,17 @@ class Terms:
 
     def __bool__(self) -> bool:
         """True if the claim has to check more than the queue itself."""
-        return bool(self.shut_out or self.providers_down or self.labels or self.held or self.lane)
+        return bool(self.blocked or self.providers_down or self.labels or self.held or self.lane)
 
 
-ANY = Terms()
+ANY_TERMS = ClaimTerms()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ForOperators:
+class OperatorBlocks:
     """Obstacles that time does not remove: only an operator can help the tasks behind them."""
 
-    shut_out: ShutOut = NOBODY  # tasks whose accounts are stopped
+    blocked: BlockedTasks = NO_BLOCKED_TASKS  # tasks whose accounts are stopped
     labels: frozenset[str] = frozenset()  # `key=value` labels whose total budget is spent
     held: bool = False  # nothing starts before an operator releases the hold
     # the workers that may claim, if there are no anonymous lanes; None: there are
@@ -48,4 +48,4 @@ class ForOperators:
     auto: bool = True  # False: a task that a limit paused waits for an operator, too
 
 
-NO_OPERATORS = ForOperators()
+NO_OPERATOR_BLOCKS = OperatorBlocks()

@@ -12,9 +12,9 @@ from enum import StrEnum
 
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch.terms import Lane
-from holdfast.core.runs.crashes import CRASHES, Answer
+from holdfast.core.runs.crashes import CRASHES, CrashReaction
 from holdfast.core.runs.outcome import Outcome
-from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.runs.retry_budgets import RetryLimits
 
 # seconds; a crash from further in the future proves nothing about how long the worker was quiet
 _CLOCK_WAS_SET_BACK = 60.0
@@ -59,7 +59,7 @@ class Worker:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Staff:
+class WorkerList:
     """The workers of the settings, and the rules that apply to each of them."""
 
     workers: tuple[Worker, ...] = ()
@@ -85,19 +85,19 @@ class WorkerRecord:
 class CrashDecision:
     """The decision about a worker after one of its runs (R-CRASH-05)."""
 
-    answer: Answer
+    answer: CrashReaction
     reason: str
     state: WorkerState  # of the worker from now on
     crashes: int = 0  # within the window, this one included
     counts: bool = False  # True: the crash is added to the worker's history
 
 
-def after_run(
+def decide_after_run(
     outcome: Outcome,
     record: WorkerRecord,
     earlier: Sequence[Instant],
     restart: bool,
-    limits: Limits,
+    limits: RetryLimits,
     now: Instant,
     *,
     is_paid: bool = True,
@@ -107,16 +107,16 @@ def after_run(
     `is_paid` is false when the crash spends no budget at all (a mass death, R-CRASH-07).
     """
     if outcome not in CRASHES:
-        return CrashDecision(answer=Answer.IGNORE, reason=f"{outcome} is not a crash", state=record.state)
+        return CrashDecision(answer=CrashReaction.IGNORE, reason=f"{outcome} is not a crash", state=record.state)
     if not is_paid:
-        return CrashDecision(answer=Answer.IGNORE, reason="it was part of a mass death", state=record.state)
-    crashes = recent(earlier, limits.crash_window, now) + 1
+        return CrashDecision(answer=CrashReaction.IGNORE, reason="it was part of a mass death", state=record.state)
+    crashes = count_crashes_in_window(earlier, limits.crash_window, now) + 1
     if record.state is not WorkerState.READY:
         why = f"the worker is {record.state} already"
-        return CrashDecision(answer=Answer.IGNORE, reason=why, state=record.state, crashes=crashes, counts=True)
+        return CrashDecision(answer=CrashReaction.IGNORE, reason=why, state=record.state, crashes=crashes, counts=True)
     if not restart:
         return CrashDecision(
-            answer=Answer.NOTIFY,
+            answer=CrashReaction.NOTIFY,
             reason="it restarts only when asked to (`crash.auto_restart`, or its own `restart`, is false)",
             state=WorkerState.STOPPED,
             crashes=crashes,
@@ -124,14 +124,14 @@ def after_run(
         )
     if crashes >= limits.crash:
         return CrashDecision(
-            answer=Answer.NOTIFY,
+            answer=CrashReaction.NOTIFY,
             reason=f"crash {crashes} of {limits.crash} within {limits.crash_window:g} s",
             state=WorkerState.BENCHED,
             crashes=crashes,
             counts=True,
         )
     return CrashDecision(
-        answer=Answer.RESTART,
+        answer=CrashReaction.RESTART,
         reason=f"crash {crashes} of {limits.crash} within {limits.crash_window:g} s",
         state=WorkerState.READY,
         crashes=crashes,
@@ -139,12 +139,12 @@ def after_run(
     )
 
 
-def recent(crashes: Sequence[Instant], window: float, now: Instant) -> int:
+def count_crashes_in_window(crashes: Sequence[Instant], window: float, now: Instant) -> int:
     """Count the crashes inside the sliding window. One exactly at its edge is outside (R-CRASH-04)."""
     return sum(1 for at in crashes if now.since(at) < window)
 
 
-def bench_is_over(crashes: Sequence[Instant], window: float, now: Instant) -> bool:
+def is_bench_over(crashes: Sequence[Instant], window: float, now: Instant) -> bool:
     """True if a benched worker was quiet for a whole window. `crashes` are in the order in which they happened.
 
     After the clock was set back, a crash of an earlier boot may be in the future. It does not keep the worker benched,

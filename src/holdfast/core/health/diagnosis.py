@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast.core.health.signs import OpenTool
-from holdfast.core.health.stalled import Plight, PlightKind, given_up_at, why_given_up
+from holdfast.core.health.stalled import Stall, StallKind, describe_stall, time_to_give_up
 from holdfast.core.model import StopWhy
 from holdfast.core.task_settings import HealthRules
 
@@ -59,7 +59,7 @@ class TreeFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class RunFacts:
     """The observations of one run."""
 
     now: float
@@ -71,7 +71,7 @@ class Facts:
     tools: tuple[OpenTool, ...] = ()
     steps: int = 0  # events in a row without progress
     last_step: str = ""
-    plight: Plight | None = None
+    plight: Stall | None = None
     tree: TreeFacts | None = None  # None: not looked at yet
 
     @property
@@ -92,7 +92,7 @@ class Diagnosis:
     look_at: float  # when to look again, if nothing changes (not later than now: at once); inf: no rule can apply
     due: float = math.inf  # when silence becomes a verdict, if nothing changes
     needs_tree: bool = False  # the next look must include the process tree
-    facts: Facts
+    facts: RunFacts
     rules: HealthRules
 
     @property
@@ -110,32 +110,32 @@ class _Silence:
     since: float
 
 
-def judge(facts: Facts, rules: HealthRules) -> Diagnosis:
+def diagnose(facts: RunFacts, rules: HealthRules) -> Diagnosis:
     doomed_at = _doomed_at(facts, rules)
     if facts.plight is not None and facts.now >= doomed_at:
-        why = why_given_up(facts.plight, seconds(facts.now - facts.plight.since))
-        return _found(Condition.DOOMED, why, facts, rules)
+        why = describe_stall(facts.plight, format_seconds(facts.now - facts.plight.since))
+        return _unhealthy(Condition.DOOMED, why, facts, rules)
     found = _judge_signs(facts, rules)
     if found.condition is Condition.ALIVE and doomed_at < found.due:
         return replace(found, look_at=min(found.look_at, doomed_at), due=doomed_at)
     return found
 
 
-def _doomed_at(facts: Facts, rules: HealthRules) -> float:
+def _doomed_at(facts: RunFacts, rules: HealthRules) -> float:
     """Return when the agent counts as doomed. inf: no such verdict is near."""
     plight = facts.plight
     if plight is None:
         return math.inf
-    at = given_up_at(plight, rules, has_open_tool=bool(facts.tools))
-    if plight.kind is PlightKind.HOPELESS or facts.watched_since <= facts.started_at:
+    at = time_to_give_up(plight, rules, has_open_tool=bool(facts.tools))
+    if plight.kind is StallKind.HOPELESS or facts.watched_since <= facts.started_at:
         return at
     return max(at, facts.watched_since + min(max(0.0, at - plight.since), LOOK_TWICE))
 
 
-def _judge_signs(facts: Facts, rules: HealthRules) -> Diagnosis:
+def _judge_signs(facts: RunFacts, rules: HealthRules) -> Diagnosis:
     if 0 < rules.loop_steps <= facts.steps:
         said = f': "{facts.last_step}"' if facts.last_step else ""
-        return _found(Condition.LOOPING, f"{facts.steps} events in a row without progress{said}", facts, rules)
+        return _unhealthy(Condition.LOOPING, f"{facts.steps} events in a row without progress{said}", facts, rules)
     silence = _silence(facts, rules)
     if silence is None:
         return Diagnosis(condition=Condition.ALIVE, reason="", look_at=math.inf, facts=facts, rules=rules)
@@ -143,11 +143,11 @@ def _judge_signs(facts: Facts, rules: HealthRules) -> Diagnosis:
         return _judge_with_tree(facts, rules, silence)
     due = max(silence.since + silence.limit, _watched_long_enough(facts, silence))
     if facts.now >= due:
-        return _found(silence.condition, _sentence(facts, silence), facts, rules)
+        return _unhealthy(silence.condition, _sentence(facts, silence), facts, rules)
     return Diagnosis(condition=Condition.ALIVE, reason="", look_at=due, due=due, facts=facts, rules=rules)
 
 
-def window_of(rules: HealthRules, *, seen: bool) -> float:
+def cpu_window(rules: HealthRules, *, seen: bool) -> float:
     """Return the time over which the CPU use of a tree is measured."""
     return rules.startup_timeout if not seen and _is_on(rules.startup_timeout) else rules.stuck_after
 
@@ -156,7 +156,7 @@ def _is_on(limit: float) -> bool:
     return 0 < limit < math.inf
 
 
-def _silence(facts: Facts, rules: HealthRules) -> _Silence | None:
+def _silence(facts: RunFacts, rules: HealthRules) -> _Silence | None:
     sign_at = facts.sign_at
     if sign_at is None and _is_on(rules.startup_timeout):
         return _Silence(Condition.STARTUP_TIMEOUT, rules.startup_timeout, facts.started_at)
@@ -165,7 +165,7 @@ def _silence(facts: Facts, rules: HealthRules) -> _Silence | None:
     return _Silence(Condition.STUCK, rules.stuck_after, facts.started_at if sign_at is None else sign_at)
 
 
-def _watched_long_enough(facts: Facts, silence: _Silence) -> float:
+def _watched_long_enough(facts: RunFacts, silence: _Silence) -> float:
     """Return when an adopted run was watched for long enough. The absence of a supervisor is not evidence against an
     agent, so look twice, with time between."""
     if facts.watched_since <= facts.started_at:
@@ -173,17 +173,17 @@ def _watched_long_enough(facts: Facts, silence: _Silence) -> float:
     return facts.watched_since + min(silence.limit, LOOK_TWICE)
 
 
-def _judge_with_tree(facts: Facts, rules: HealthRules, silence: _Silence) -> Diagnosis:
+def _judge_with_tree(facts: RunFacts, rules: HealthRules, silence: _Silence) -> Diagnosis:
     last = silence.since + (max(rules.tool_silence, silence.limit) if rules.tool_silence > 0 else math.inf)
     last = max(last, _watched_long_enough(facts, silence))
     if facts.now >= last:
         reason = f"{_sentence(facts, silence)}; that is too long even for a busy tool"
-        return _found(silence.condition, reason, facts, rules)
+        return _unhealthy(silence.condition, reason, facts, rules)
     quiet = _quiet_moment(facts, silence)
     due = max(quiet + silence.limit, _watched_long_enough(facts, silence))
     tree = facts.tree
     if tree is not None and facts.now >= due and tree.looked_at >= due:
-        return _found(silence.condition, f"{_sentence(facts, silence)}, and its processes are quiet", facts, rules)
+        return _unhealthy(silence.condition, f"{_sentence(facts, silence)}, and its processes are quiet", facts, rules)
     return Diagnosis(
         condition=Condition.ALIVE,
         reason="",
@@ -195,7 +195,7 @@ def _judge_with_tree(facts: Facts, rules: HealthRules, silence: _Silence) -> Dia
     )
 
 
-def _quiet_moment(facts: Facts, silence: _Silence) -> float:
+def _quiet_moment(facts: RunFacts, silence: _Silence) -> float:
     """Return since when the agent is quiet. A tool's own deadline counts as a sign of life: the tool may be silent
     until then."""
     moments = [silence.since]
@@ -207,7 +207,7 @@ def _quiet_moment(facts: Facts, silence: _Silence) -> float:
     return max(moments)
 
 
-def _next_look(facts: Facts, silence: _Silence) -> float:
+def _next_look(facts: RunFacts, silence: _Silence) -> float:
     """Return the time of the next look at the tree.
 
     It is soon after a sign of life, to find out when the silence begins. It is soon while the tree works, to find out
@@ -220,7 +220,7 @@ def _next_look(facts: Facts, silence: _Silence) -> float:
     return tree.looked_at + (soon if tree.at_work else min(max(silence.limit / 8, SOONEST), LATE))
 
 
-def _found(condition: Condition, reason: str, facts: Facts, rules: HealthRules) -> Diagnosis:
+def _unhealthy(condition: Condition, reason: str, facts: RunFacts, rules: HealthRules) -> Diagnosis:
     return Diagnosis(
         condition=condition,
         reason=reason,
@@ -235,7 +235,7 @@ def _found(condition: Condition, reason: str, facts: Facts, rules: HealthRules) 
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def seconds(amount: float) -> str:
+def format_seconds(amount: float) -> str:
     """Format a duration: 0.3 s, 12 s, 5 m, 2.5 h."""
     amount = max(0.0, amount)
     if amount < 9.95:
@@ -247,32 +247,34 @@ def seconds(amount: float) -> str:
     return f"{amount / 3600:.1f} h"
 
 
-def _sentence(facts: Facts, silence: _Silence) -> str:
-    long = seconds(facts.now - silence.since)
+def _sentence(facts: RunFacts, silence: _Silence) -> str:
+    long = format_seconds(facts.now - silence.since)
     if silence.condition is Condition.STARTUP_TIMEOUT:
-        return f"not one sign of life since its start {long} ago (limit {seconds(silence.limit)})"
-    return f"no sign of life for {long} (limit {seconds(silence.limit)})"
+        return f"not one sign of life since its start {long} ago (limit {format_seconds(silence.limit)})"
+    return f"no sign of life for {long} (limit {format_seconds(silence.limit)})"
 
 
-def _evidence(facts: Facts, rules: HealthRules) -> tuple[str, ...]:
+def _evidence(facts: RunFacts, rules: HealthRules) -> tuple[str, ...]:
     now = facts.now
     said = [
-        f"no output since its start {seconds(now - facts.started_at)} ago"
+        f"no output since its start {format_seconds(now - facts.started_at)} ago"
         if facts.output_at is None
-        else f"last output {seconds(now - facts.output_at)} ago",
-        "no heartbeat" if facts.heartbeat_at is None else f"last heartbeat {seconds(now - facts.heartbeat_at)} ago",
+        else f"last output {format_seconds(now - facts.output_at)} ago",
+        "no heartbeat"
+        if facts.heartbeat_at is None
+        else f"last heartbeat {format_seconds(now - facts.heartbeat_at)} ago",
     ]
     if facts.reads_events:
         said += [_tool_words(tool, now) for tool in facts.tools] or ["no tool open"]
         said.append(f"{facts.steps} events without progress (limit {rules.loop_steps or 'none'})")
         if facts.plight is not None:
-            said.append(f"{facts.plight.kind} for {seconds(now - facts.plight.since)}: {facts.plight.words}")
+            said.append(f"{facts.plight.kind} for {format_seconds(now - facts.plight.since)}: {facts.plight.words}")
     else:
         said.append("its agent writes no events that we read")
     if facts.tree is not None:
         tree = facts.tree
-        used = f"{tree.share * 100:.1f} % of a core over {seconds(tree.span)}" if tree.span else "seen once"
-        child = "none new" if tree.child_at is None else f"the newest started {seconds(now - tree.child_at)} ago"
+        used = f"{tree.share * 100:.1f} % of a core over {format_seconds(tree.span)}" if tree.span else "seen once"
+        child = "none new" if tree.child_at is None else f"the newest started {format_seconds(now - tree.child_at)} ago"
         said.append(f"{tree.members} processes, {child}: {used}")
     elif facts.needs_tree:
         said.append("its processes were not looked at yet")
@@ -282,9 +284,9 @@ def _evidence(facts: Facts, rules: HealthRules) -> tuple[str, ...]:
 
 
 def _tool_words(tool: OpenTool, now: float) -> str:
-    words = f"tool {tool.name or '?'} open for {seconds(now - tool.opened_at)}"
+    words = f"tool {tool.name or '?'} open for {format_seconds(now - tool.opened_at)}"
     if tool.deadline_at is None:
         return f"{words}, without a deadline"
     if tool.deadline_at > now:
-        return f"{words}, its own deadline in {seconds(tool.deadline_at - now)}"
-    return f"{words}, its own deadline passed {seconds(now - tool.deadline_at)} ago"
+        return f"{words}, its own deadline in {format_seconds(tool.deadline_at - now)}"
+    return f"{words}, its own deadline passed {format_seconds(now - tool.deadline_at)} ago"

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.agents.events import Stream
-from holdfast.core.agents.usage import Spending
-from holdfast.core.health.stalled import Plight, PlightKind, worsened
+from holdfast.core.agents.usage import UsageCounter
+from holdfast.core.health.stalled import Stall, StallKind, merge_stalls
 
 if TYPE_CHECKING:
     from holdfast.core.agents.events import Usage
@@ -23,16 +23,16 @@ from collections.abc import Iterable
 
 from holdfast.core.agents.events import (
     AgentEvent,
-    Failure,
+    AgentFailure,
+    AgentResult,
+    AgentText,
+    AgentTrouble,
     LimitNotice,
-    Result,
     Retry,
     SessionStarted,
     StepStarted,
-    Text,
     ToolFinished,
     ToolStarted,
-    Trouble,
     Usage,
 )
 from holdfast.core.health.stalled import LONGEST_DELAY
@@ -97,7 +97,7 @@ class OpenTool:
     deadline_at: float | None = None  # until then its silence is intended
 
 
-def printable(text: str, most: int) -> str:
+def make_printable(text: str, most: int) -> str:
     """Return an agent's text in a form that can be stored and shown: one line, no control characters, no half surrogate
     pairs."""
     if text[:most].isprintable():
@@ -106,15 +106,15 @@ def printable(text: str, most: int) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in whole).split())[:most]
 
 
-class Talk:
+class AgentActivity:
     """The state that an agent's signs add up to. All times are those of the caller's clock."""
 
     def __init__(self) -> None:
         self.tools: dict[str, OpenTool] = {}
         self.steps = 0  # events in a row without progress
         self.last_step = ""  # the content of the newest of them
-        self.plight: Plight | None = None  # the present trouble, until something new follows
-        self.spending = Spending()  # usage so far
+        self.plight: Stall | None = None  # the present trouble, until something new follows
+        self.spending = UsageCounter()  # usage so far
         self.progress_at: float | None = None  # the earliest time at which the newest progress can have been made
         self.has_answer = False  # its model wrote or did something: the provider answered
         self.near_limit: NearLimit | None = None  # the newest warning
@@ -133,18 +133,18 @@ class Talk:
         elif sign.kind is SignKind.TOOL_CLOSED:
             self.tools.pop(sign.tool[:MOST_ID], None)
         elif sign.kind is SignKind.DOOMED:
-            self._worsen(sign, PlightKind.FATAL, at)
+            self._record_trouble(sign, StallKind.FATAL, at)
             return
         elif sign.kind is SignKind.RETRY:
-            self._worsen(sign, PlightKind.HOPELESS if sign.is_hopeless else PlightKind.RETRYING, at)
+            self._record_trouble(sign, StallKind.HOPELESS if sign.is_hopeless else StallKind.RETRYING, at)
         is_new = sign.kind not in (SignKind.STEP, SignKind.RETRY) and self._is_new(sign)
         if is_new:
-            self.progressed(at if not_before is None else not_before)
+            self.record_progress(at if not_before is None else not_before)
         elif sign.kind not in (SignKind.TOOL_CLOSED, SignKind.NEWS):  # the opening of the tool was counted
             self.steps += 1
-            self.last_step = printable(sign.content or sign.name or str(sign.kind), MOST_WORDS)
+            self.last_step = make_printable(sign.content or sign.name or str(sign.kind), MOST_WORDS)
 
-    def progressed(self, at: float) -> None:
+    def record_progress(self, at: float) -> None:
         """Record progress: something new from the agent, or observed elsewhere."""
         self.steps = 0
         self.progress_at = at
@@ -156,15 +156,15 @@ class Talk:
         while len(self.tools) >= MOST_TOOLS:
             del self.tools[next(iter(self.tools))]
         self.tools[sign.tool[:MOST_ID]] = OpenTool(
-            name=printable(sign.name, MOST_NAME),
+            name=make_printable(sign.name, MOST_NAME),
             opened_at=at,
             deadline_at=at + deadline if is_told and deadline is not None else None,
         )
 
-    def _worsen(self, sign: Sign, kind: PlightKind, at: float) -> None:
-        words = printable(sign.content, MOST_WORDS) or "an error without words"
+    def _record_trouble(self, sign: Sign, kind: StallKind, at: float) -> None:
+        words = make_printable(sign.content, MOST_WORDS) or "an error without words"
         next_try = at + sign.delay if sign.delay is not None and math.isfinite(sign.delay) else None
-        self.plight = worsened(self.plight, Plight(kind=kind, words=words, since=at, next_try=next_try))
+        self.plight = merge_stalls(self.plight, Stall(kind=kind, words=words, since=at, next_try=next_try))
 
     def _is_new(self, sign: Sign) -> bool:
         if not sign.content:
@@ -191,31 +191,31 @@ class Talk:
         }
 
     @classmethod
-    def load(cls, kept: Mapping[str, Any]) -> Talk:
+    def load(cls, kept: Mapping[str, Any]) -> AgentActivity:
         """Rebuild the state from `dump`. Raise ValueError, KeyError, TypeError, AttributeError or OverflowError for
         data of another form."""
         talk = cls()
         for key, (name, opened_at, deadline_at) in kept["tools"].items():
             talk.tools[str(key)[:MOST_ID]] = OpenTool(
-                name=printable(str(name), MOST_NAME),
+                name=make_printable(str(name), MOST_NAME),
                 opened_at=float(opened_at),
                 deadline_at=None if deadline_at is None else float(deadline_at),
             )
         talk.steps = int(kept["steps"])
-        talk.last_step = printable(str(kept["last_step"]), MOST_WORDS)
+        talk.last_step = make_printable(str(kept["last_step"]), MOST_WORDS)
         if kept.get("plight") is not None:
-            plight = Plight.load(kept["plight"])
-            talk.plight = replace(plight, words=printable(plight.words, MOST_WORDS))
+            plight = Stall.load(kept["plight"])
+            talk.plight = replace(plight, words=make_printable(plight.words, MOST_WORDS))
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
         if kept.get("spending") is not None:
-            talk.spending = Spending.load(kept["spending"])
+            talk.spending = UsageCounter.load(kept["spending"])
         talk.has_answer = kept.get("has_answer") is True
         talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
         return talk
 
 
 MOST_CONTENT = 4096  # characters that are compared with earlier content
-_HOPELESS = frozenset({Trouble.AUTH, Trouble.BILLING, Trouble.USAGE_LIMIT, Trouble.SESSION_LOST})
+_HOPELESS = frozenset({AgentTrouble.AUTH, AgentTrouble.BILLING, AgentTrouble.USAGE_LIMIT, AgentTrouble.SESSION_LOST})
 """Troubles in which no further try of the same process helps."""
 
 
@@ -224,7 +224,7 @@ _PLAIN: dict[type, Sign] = {
 }
 
 
-def signs_of(events: Iterable[AgentEvent]) -> list[Sign]:
+def signs_from_events(events: Iterable[AgentEvent]) -> list[Sign]:
     return [sign for event in events if (sign := _sign(event)) is not None]
 
 
@@ -232,7 +232,7 @@ def _sign(event: AgentEvent) -> Sign | None:
     """Return the sign of an event. Text, tools and results are progress when they are new. A retry or a bookkeeping
     step never is."""
     match event:
-        case Text(text=text):
+        case AgentText(text=text):
             return Sign(kind=SignKind.PROGRESS, content=text[:MOST_CONTENT]) if text.strip() else None
         case ToolStarted():
             return Sign(
@@ -256,9 +256,9 @@ def _sign(event: AgentEvent) -> Sign | None:
                 delay=event.delay,
                 is_hopeless=event.trouble in _HOPELESS or (event.delay or 0.0) > LONGEST_DELAY,
             )
-        case Failure(is_fatal=True):
+        case AgentFailure(is_fatal=True):
             return Sign(kind=SignKind.DOOMED, content=event.message or str(event.trouble))
-        case Failure():
+        case AgentFailure():
             return Sign(kind=SignKind.STEP, content=event.message or str(event.trouble))
         case LimitNotice():
             warning = NearLimit(used=event.utilization, scope=event.scope, reset=event.reset)
@@ -268,8 +268,8 @@ def _sign(event: AgentEvent) -> Sign | None:
             return Sign(kind=kind, content=words, usage=event)
         case SessionStarted(id=session):
             return Sign(kind=SignKind.NEWS, content=f"session {session}")
-        case Result(ok=True):
+        case AgentResult(ok=True):
             return Sign(kind=SignKind.PROGRESS)
-        case Result():
+        case AgentResult():
             return Sign(kind=SignKind.DOOMED, content=event.text or "it reported failure")
     return _PLAIN.get(type(event))

@@ -20,7 +20,7 @@ from holdfast.core.task_settings import HealthRules
 LONGEST_DELAY = 60.0  # seconds until the agent's next try: longer waits count as hopeless
 
 
-class PlightKind(StrEnum):
+class StallKind(StrEnum):
     """The kinds of trouble, in order. A worse kind replaces a lesser one."""
 
     RETRYING = "retrying"  # the agent retries, which may help
@@ -28,14 +28,14 @@ class PlightKind(StrEnum):
     HOPELESS = "hopeless"  # the agent retries, which cannot help
 
 
-_RANKS = list(PlightKind)
+_RANKS = list(StallKind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plight:
+class Stall:
     """The present trouble of an agent, without any progress since it began. Times are those of the caller's clock."""
 
-    kind: PlightKind
+    kind: StallKind
     words: str  # the text of the agent's own error
     since: float
     next_try: float | None = None  # when the agent will try again, as it reported
@@ -44,18 +44,18 @@ class Plight:
         return [str(self.kind), self.words, self.since, self.next_try]
 
     @classmethod
-    def load(cls, kept: Sequence[Any]) -> Plight:
+    def load(cls, kept: Sequence[Any]) -> Stall:
         """Rebuild the value from `dump`. Raise ValueError or TypeError for data of another form."""
         kind, words, since, next_try = kept
         return cls(
-            kind=PlightKind(kind),
+            kind=StallKind(kind),
             words=str(words),
             since=float(since),
             next_try=None if next_try is None else float(next_try),
         )
 
 
-def worsened(before: Plight | None, now: Plight) -> Plight:
+def merge_stalls(before: Stall | None, now: Stall) -> Stall:
     """Combine two troubles. Of two of the same kind, the time of the first one stays."""
     if before is None or _RANKS.index(now.kind) > _RANKS.index(before.kind):
         return now
@@ -64,15 +64,15 @@ def worsened(before: Plight | None, now: Plight) -> Plight:
     return before
 
 
-def given_up_at(plight: Plight, rules: HealthRules, *, has_open_tool: bool) -> float:
+def time_to_give_up(plight: Stall, rules: HealthRules, *, has_open_tool: bool) -> float:
     """Return when the agent is ended, if nothing changes. inf: never. An open tool may still make progress."""
     if not _is_on(rules.doomed_after):
         return math.inf
-    if plight.kind is PlightKind.HOPELESS:
+    if plight.kind is StallKind.HOPELESS:
         return plight.since
     if has_open_tool:
         return math.inf
-    if plight.kind is PlightKind.FATAL:
+    if plight.kind is StallKind.FATAL:
         return plight.since + rules.doomed_after
     limits = [limit for limit in (rules.retry_patience, rules.stuck_after) if _is_on(limit)]
     if not _is_on(rules.retry_patience):
@@ -82,14 +82,14 @@ def given_up_at(plight: Plight, rules: HealthRules, *, has_open_tool: bool) -> f
     return plight.since if plight.next_try is not None and plight.next_try > limit else limit
 
 
-def why_given_up(plight: Plight, ago: str) -> str:
+def describe_stall(plight: Stall, ago: str) -> str:
     """Describe the trouble in one sentence. `ago` is how long it has lasted."""
     match plight.kind:
-        case PlightKind.HOPELESS:
+        case StallKind.HOPELESS:
             return f"it waits and tries again, which cannot help: {plight.words}"
-        case PlightKind.FATAL:
+        case StallKind.FATAL:
             return f"it reported a fatal error {ago} ago and did not end: {plight.words}"
-        case PlightKind.RETRYING:
+        case StallKind.RETRYING:
             return f"it only tries again, for {ago} without any progress: {plight.words}"
 
 

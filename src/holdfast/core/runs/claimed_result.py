@@ -15,7 +15,7 @@ from holdfast.core.model import Claim, ReportKind, StopWhy
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
 
 # Stops that are no judgement of the agent's work: the agent had claimed its result before.
-_NO_VERDICT = frozenset(
+_NEUTRAL_STOPS = frozenset(
     {StopWhy.CLAIMED, StopWhy.DOWN, StopWhy.PAUSE, StopWhy.WORKER, StopWhy.BUDGET, StopWhy.DEADLINE}
 )
 _WHY_ENDED = {
@@ -24,13 +24,13 @@ _WHY_ENDED = {
     StopWhy.BUDGET: "its budget was spent",
 }
 # the keeper ended the run, as we would have after the grace period
-_WITHOUT_WORD = frozenset({Cause.ORPHANED, Cause.TIMEOUT})
+_ENDED_BY_KEEPER = frozenset({Cause.ORPHANED, Cause.TIMEOUT})
 _COMPLETE = "the agent reported that it is complete"
 # every other outcome from an adapter is evidence of its own
-_PLAIN_WORDS = frozenset({Outcome.COMPLETED, Outcome.FAILED})
+_PLAIN_OUTCOMES = frozenset({Outcome.COMPLETED, Outcome.FAILED})
 
 
-def conclude(
+def judge_run(
     end: ProcessEnd,
     stop_why: StopWhy | None,
     from_agent: Verdict,
@@ -39,43 +39,45 @@ def conclude(
 ) -> Verdict:
     """Return how a run ended, from the process facts, the agent's output, the stop request and the claimed result."""
     verdict = classify(end, stop_why, from_agent, stop_reason)
-    if claim is None or from_agent.outcome not in _PLAIN_WORDS or not _has_a_say(end, stop_why):
+    if claim is None or from_agent.outcome not in _PLAIN_OUTCOMES or not _claim_counts(end, stop_why):
         return verdict
     if claim.kind is ReportKind.FAIL:
-        return _with(from_agent, Outcome.FAILED, _quoted("the agent reported that it failed", claim))
-    return _completed(end, stop_why, from_agent, claim) or replace(
+        return _with_outcome(from_agent, Outcome.FAILED, _quoted("the agent reported that it failed", claim))
+    return _judge_complete_claim(end, stop_why, from_agent, claim) or replace(
         verdict, reason=f"{verdict.reason}, after it had claimed to be complete"
     )
 
 
-def _has_a_say(end: ProcessEnd, stop_why: StopWhy | None) -> bool:
-    if end.cause in _WITHOUT_WORD:
-        return stop_why in _NO_VERDICT or stop_why is None  # the keeper ended the run as we would have
+def _claim_counts(end: ProcessEnd, stop_why: StopWhy | None) -> bool:
+    if end.cause in _ENDED_BY_KEEPER:
+        return stop_why in _NEUTRAL_STOPS or stop_why is None  # the keeper ended the run as we would have
     if end.cause not in (Cause.EXITED, Cause.STOPPED):
         return False
     if stop_why is StopWhy.CANCEL:
         return False
     was_asked = end.cause is Cause.STOPPED or end.signal is not None
-    return not was_asked or stop_why is None or stop_why in _NO_VERDICT
+    return not was_asked or stop_why is None or stop_why in _NEUTRAL_STOPS
 
 
-def _completed(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, claim: Claim) -> Verdict | None:
+def _judge_complete_claim(
+    end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, claim: Claim
+) -> Verdict | None:
     """Return the verdict on a claim of `complete`. None: the run crashed or was killed after it, and not by us."""
     was_asked = end.cause is Cause.STOPPED or end.signal is not None
-    if end.cause in _WITHOUT_WORD or (was_asked and stop_why is not None):
+    if end.cause in _ENDED_BY_KEEPER or (was_asked and stop_why is not None):
         why = "it did not exit" if stop_why is None else _WHY_ENDED.get(stop_why, "it did not exit")
         words = f"{_quoted(_COMPLETE, claim)}; its processes were ended because {why}"
-        return _with(from_agent, Outcome.COMPLETED, words)
+        return _with_outcome(from_agent, Outcome.COMPLETED, words)
     if was_asked:
         return None
     if end.code == 0:
-        return _with(from_agent, Outcome.COMPLETED, _quoted(_COMPLETE, claim))
-    return _with(from_agent, Outcome.FAILED, f"it claimed to be complete, but exited with code {end.code}")
+        return _with_outcome(from_agent, Outcome.COMPLETED, _quoted(_COMPLETE, claim))
+    return _with_outcome(from_agent, Outcome.FAILED, f"it claimed to be complete, but exited with code {end.code}")
 
 
 def _quoted(words: str, claim: Claim) -> str:
     return f"{words}: {claim.message}" if claim.message else words
 
 
-def _with(verdict: Verdict, outcome: Outcome, reason: str) -> Verdict:
+def _with_outcome(verdict: Verdict, outcome: Outcome, reason: str) -> Verdict:
     return replace(verdict, outcome=outcome, reason=reason, resets_at=None)

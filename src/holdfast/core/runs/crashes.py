@@ -15,7 +15,7 @@ failure that the agent reports itself, nor a host that was lost with everything 
 LONGEST_ERROR = 2000  # characters of an agent's last output that are stored with its crash
 
 
-class Answer(StrEnum):
+class CrashReaction(StrEnum):
     """The reaction to a crash."""
 
     RESTART = "restart"
@@ -24,7 +24,7 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recent:
+class RecentCrashes:
     """The number of recent crashes, this one included, and the number that stops the task."""
 
     count: int
@@ -36,7 +36,7 @@ class Recent:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recovered:
+class RecoverableWork:
     """The work that is left of a task that crashed too often, and where it is."""
 
     branch: str | None = None
@@ -52,31 +52,31 @@ class Recovered:
         return ", ".join(word for word in kept if word) or "there was nothing to keep"
 
 
-def answer_to(outcome: Outcome, *, goes_on: bool, is_known: bool = False) -> Answer:
+def choose_reaction(outcome: Outcome, *, goes_on: bool, is_known: bool = False) -> CrashReaction:
     """Return the reaction to an ending. `goes_on`: the policy queues the task again. `is_known`: this very death was
     recorded before."""
     if outcome not in CRASHES or is_known:
-        return Answer.IGNORE
-    return Answer.RESTART if goes_on else Answer.NOTIFY
+        return CrashReaction.IGNORE
+    return CrashReaction.RESTART if goes_on else CrashReaction.NOTIFY
 
 
-def crash_alert(task_id: str) -> str:
+def task_crash_alert_key(task_id: str) -> str:
     """Return the key of the alert that a task crashed too often. Every alert about crashes has a key that begins with
     `crash:`."""
     return f"crash:task:{task_id}"
 
 
-def worker_alert(worker: str) -> str:
+def worker_crash_alert_key(worker: str) -> str:
     """Return the key of the alert that a worker crashed too often."""
     return f"crash:worker:{worker}"
 
 
-def is_about_crashes(alert_key: str) -> bool:
+def is_crash_alert(alert_key: str) -> bool:
     """True if `crash.notify` decides whether the alert is sent (R-CRASH-05)."""
     return alert_key.startswith("crash:")
 
 
-def last_words(text: str) -> str:
+def tail_of_error(text: str) -> str:
     """Return the end of an agent's standard error, short enough for a record."""
     flat = text.rstrip()
     return flat if len(flat) <= LONGEST_ERROR else "…" + flat[1 - LONGEST_ERROR :]

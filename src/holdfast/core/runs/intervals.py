@@ -15,14 +15,14 @@ MOST_RUNS = 50  # the most recent ones: durations of last year do not matter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Allotted:
+class AdaptiveTimeout:
     """The time limit of one run, and the reason for it, for people."""
 
     seconds: float
     reason: str
 
 
-def allot(durations: Sequence[float], floor: float, own: float) -> Allotted | None:
+def adapt_timeout(durations: Sequence[float], floor: float, own: float) -> AdaptiveTimeout | None:
     """Return 1.5 × the mean of `durations`, at least `floor`, and at most `own`, the task's timeout. None: too few
     durations."""
     # A run that was over before its start was recorded took 0 seconds. A negative duration means that the clock was set
@@ -34,14 +34,16 @@ def allot(durations: Sequence[float], floor: float, own: float) -> Allotted | No
     mean = f"{FACTOR:g} × the mean of {len(known)} runs"
     seconds = min(own, max(floor, wanted))
     if seconds == wanted:
-        return Allotted(seconds=seconds, reason=f"adaptive: {mean}")
+        return AdaptiveTimeout(seconds=seconds, reason=f"adaptive: {mean}")
     if seconds == own:
-        return Allotted(seconds=seconds, reason=f"adaptive: its own timeout, because {mean}, or the floor, is more")
-    return Allotted(seconds=seconds, reason=f"adaptive: the floor, because {mean} is less")
+        return AdaptiveTimeout(
+            seconds=seconds, reason=f"adaptive: its own timeout, because {mean}, or the floor, is more"
+        )
+    return AdaptiveTimeout(seconds=seconds, reason=f"adaptive: the floor, because {mean} is less")
 
 
-SHARE = 0.05  # at most this share of the time between two checkpoints may go into one
-LONGEST = 32  # times the interval that is asked for
+COST_SHARE = 0.05  # at most this share of the time between two checkpoints may go into one
+LONGEST_INTERVAL_FACTOR = 32  # times the interval that is asked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,14 +52,14 @@ class CheckpointRules:
     keep: int = 5  # checkpoints of one task
 
 
-def next_interval(every: float, interval: float, cost: float) -> float:
+def next_checkpoint_interval(every: float, interval: float, cost: float) -> float:
     """Return the next interval after a checkpoint that took `cost` seconds.
 
     The interval doubles when the cost exceeds its share. It halves when half of it could bear the cost. It is never
     below the interval that is asked for.
     """
-    if cost > SHARE * interval:
-        return min(interval * 2, every * LONGEST)
-    if cost <= SHARE * interval / 2:
+    if cost > COST_SHARE * interval:
+        return min(interval * 2, every * LONGEST_INTERVAL_FACTOR)
+    if cost <= COST_SHARE * interval / 2:
         return max(every, interval / 2)
     return max(every, interval)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Life(StrEnum):
+class Liveness(StrEnum):
     ALIVE = "alive"
     DEAD = "dead"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """The identity of one process. A pid alone is not enough: it is reused within a minute of heavy forking."""
 
     boot_id: str
@@ -23,7 +23,7 @@ class Identity:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sighting:
+class ProcessSighting:
     """The present state of a pid, as read from /proc."""
 
     boot_id: str
@@ -32,14 +32,14 @@ class Sighting:
     readable: bool = True
 
 
-def judge(recorded: Identity | None, seen: Sighting) -> Life:
+def judge_liveness(recorded: ProcessIdentity | None, seen: ProcessSighting) -> Liveness:
     """Judge whether the recorded process still lives (R-CRASH-01: a zombie is dead, a missing record is unknown)."""
     if recorded is None:
-        return Life.UNKNOWN
+        return Liveness.UNKNOWN
     if recorded.boot_id != seen.boot_id:
-        return Life.DEAD  # no process survives a reboot
+        return Liveness.DEAD  # no process survives a reboot
     if not seen.readable:
-        return Life.ALIVE  # the process exists, though we may not read it: no permission means alive
+        return Liveness.ALIVE  # the process exists, though we may not read it: no permission means alive
     if seen.start_ticks is None or seen.zombie:
-        return Life.DEAD
-    return Life.ALIVE if seen.start_ticks == recorded.start_ticks else Life.DEAD
+        return Liveness.DEAD
+    return Liveness.ALIVE if seen.start_ticks == recorded.start_ticks else Liveness.DEAD

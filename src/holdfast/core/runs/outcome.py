@@ -48,7 +48,7 @@ EXPECTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED, Out
 _UNHEALTHY = frozenset({Outcome.STUCK, Outcome.LOOPING, Outcome.STARTUP_TIMEOUT})
 
 
-def reason_word(outcome: Outcome) -> str:
+def termination_reason(outcome: Outcome) -> str:
     """Return the name of an ending in `agent.terminated` (R-TERM-08). Three health verdicts share one word there."""
     if outcome in _UNHEALTHY:
         return "health_check_failed"
@@ -151,8 +151,8 @@ _BY_STOP = {
 }
 
 
-_OVER_SILENCE = frozenset({StopWhy.STUCK, StopWhy.LOOPING, StopWhy.DOOMED})
-_TROUBLES = frozenset(
+_STOPS_FOR_SILENCE = frozenset({StopWhy.STUCK, StopWhy.LOOPING, StopWhy.DOOMED})
+_SILENCE_CAUSES = frozenset(
     {
         Outcome.RATE_LIMITED,
         Outcome.USAGE_LIMITED,
@@ -168,7 +168,7 @@ _TROUBLES = frozenset(
 structured output."""
 
 
-_NOT_BY_A_PAUSE = frozenset({Cause.EXITED, Cause.EXEC_FAILED, Cause.UNPROVEN})
+_UNEXPLAINED_BY_PAUSE = frozenset({Cause.EXITED, Cause.EXEC_FAILED, Cause.UNPROVEN})
 """Causes that a pause does not explain. Every other cause arose while the run was being ended anyway, so it costs the
 task nothing."""
 
@@ -176,53 +176,55 @@ task nothing."""
 def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None = None) -> Verdict:
     """Combine the facts about the process with the verdict from the agent's own output."""
     if stop_why is StopWhy.CANCEL and end.cause is not Cause.UNPROVEN:
-        return _with(from_agent, Outcome.CANCELLED, "cancelled by an operator")
-    if stop_why is StopWhy.PAUSE and end.cause not in _NOT_BY_A_PAUSE:
-        return _stopped(stop_why, from_agent, stop_reason)
+        return _with_outcome(from_agent, Outcome.CANCELLED, "cancelled by an operator")
+    if stop_why is StopWhy.PAUSE and end.cause not in _UNEXPLAINED_BY_PAUSE:
+        return _judge_stopped(stop_why, from_agent, stop_reason)
     if end.cause is Cause.NEVER_STARTED and stop_why is not None:
-        return _stopped(stop_why, from_agent, stop_reason)
+        return _judge_stopped(stop_why, from_agent, stop_reason)
     if end.cause in _BY_CAUSE:
         outcome, reason = _BY_CAUSE[end.cause]
-        return _with(from_agent, outcome, f"{reason}: {end.detail}" if end.detail else reason)
+        return _with_outcome(from_agent, outcome, f"{reason}: {end.detail}" if end.detail else reason)
     if end.cause is Cause.STOPPED:
-        return _stopped(stop_why, from_agent, stop_reason)
+        return _judge_stopped(stop_why, from_agent, stop_reason)
     if end.signal is not None and stop_why is not None:
-        return _stopped(stop_why, from_agent, stop_reason)  # it died just before our signal: asked for all the same
+        return _judge_stopped(
+            stop_why, from_agent, stop_reason
+        )  # it died just before our signal: asked for all the same
     if end.signal is not None:
-        return _signalled(end, end.signal, from_agent)
+        return _judge_signalled(end, end.signal, from_agent)
     return from_agent
 
 
-def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None) -> Verdict:
+def _judge_stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None) -> Verdict:
     if stop_why is None:
-        return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was asked to stop from outside Holdfast")
+        return _with_outcome(from_agent, Outcome.EXTERNAL_KILL, "its keeper was asked to stop from outside Holdfast")
     if stop_why in (StopWhy.STUCK, StopWhy.DEADLINE) and from_agent.outcome is Outcome.COMPLETED:
         return replace(from_agent, reason=f"{from_agent.reason}; its processes were ended because it did not exit")
     if stop_why is StopWhy.BUDGET and from_agent.outcome is Outcome.COMPLETED:
         return from_agent  # the agent had completed before the stop reached it
-    if stop_why in _OVER_SILENCE and from_agent.outcome in _TROUBLES:
+    if stop_why in _STOPS_FOR_SILENCE and from_agent.outcome in _SILENCE_CAUSES:
         how = "" if stop_why is StopWhy.DOOMED else f" ({stop_reason or stop_why})"  # the reason would be repeated
         return replace(from_agent, reason=f"{from_agent.reason}; it did not end by itself{how}")
     if stop_why is StopWhy.DOOMED and from_agent.outcome is not Outcome.COMPLETED:
         outcome = Outcome.FAILED if from_agent.outcome is Outcome.CRASHED else from_agent.outcome
         return replace(from_agent, outcome=outcome, reason=f"{from_agent.reason} ({stop_reason or stop_why})")
     if stop_why in _BY_STOP:
-        return _with(from_agent, _BY_STOP[stop_why], stop_reason or f"ended by us ({stop_why})")
+        return _with_outcome(from_agent, _BY_STOP[stop_why], stop_reason or f"ended by us ({stop_why})")
     if stop_why is StopWhy.CLAIMED:
         return from_agent  # the claim was judged with the output. That the agent did not exit changes nothing
     if stop_why is StopWhy.PAUSE:
-        return _with(from_agent, Outcome.PAUSED, stop_reason or "paused by an operator")
-    return _with(from_agent, Outcome.STOPPED, f"stopped by us ({stop_why}); it will continue")
+        return _with_outcome(from_agent, Outcome.PAUSED, stop_reason or "paused by an operator")
+    return _with_outcome(from_agent, Outcome.STOPPED, f"stopped by us ({stop_why}); it will continue")
 
 
-def _signalled(end: ProcessEnd, number: int, from_agent: Verdict) -> Verdict:
+def _judge_signalled(end: ProcessEnd, number: int, from_agent: Verdict) -> Verdict:
     if number == SIGKILL and end.oom_kills > 0:
         why = f"killed, very likely by the kernel for lack of memory ({end.oom_kills} OOM kill(s) while it ran)"
-        return _with(from_agent, Outcome.OUT_OF_MEMORY, why)
+        return _with_outcome(from_agent, Outcome.OUT_OF_MEMORY, why)
     if number in _OUTSIDE_SIGNALS:
-        return _with(from_agent, Outcome.EXTERNAL_KILL, f"killed by signal {number} from outside Holdfast")
-    return _with(from_agent, Outcome.CRASHED, f"crashed with signal {number}")
+        return _with_outcome(from_agent, Outcome.EXTERNAL_KILL, f"killed by signal {number} from outside Holdfast")
+    return _with_outcome(from_agent, Outcome.CRASHED, f"crashed with signal {number}")
 
 
-def _with(verdict: Verdict, outcome: Outcome, reason: str) -> Verdict:
+def _with_outcome(verdict: Verdict, outcome: Outcome, reason: str) -> Verdict:
     return replace(verdict, outcome=outcome, reason=reason, resets_at=None)

@@ -12,26 +12,26 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast.base.instant import Instant
-from holdfast.core.agents.limit_reset import LONGEST
-from holdfast.core.dispatch.accounts import PARKING, STOPPING, Parking
+from holdfast.core.agents.limit_reset import LONGEST_WAIT_FOR_LIMIT
+from holdfast.core.dispatch.accounts import PARKING, STOPPING, AccountPause
 from holdfast.core.model import PauseReason
-from holdfast.core.runs.crashes import CRASHES, Recent
+from holdfast.core.runs.crashes import CRASHES, RecentCrashes
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.retry_budgets import (
     Budget,
-    Limits,
+    RetryLimits,
     Spend,
     backoff,
-    lost_too_often,
-    lost_without_progress,
-    outage_is_too_long,
-    recent_crashes,
+    count_losses_in_a_row,
+    count_recent_crashes,
+    is_lost_too_often,
+    is_outage_too_long,
+    seconds_waited_for_limits,
     spent,
-    waited_for_limits,
 )
 
 
-class Action(StrEnum):
+class PolicyAction(StrEnum):
     COMPLETE = "complete"
     FAIL = "fail"
     REQUEUE = "requeue"
@@ -44,21 +44,21 @@ class Action(StrEnum):
 class Rule:
     """One row of the policy table."""
 
-    action: Action
+    action: PolicyAction
     spends: tuple[Budget, ...] = ()
     pause: PauseReason | None = None
     alert: bool = False
     keeps_session: bool = True
 
 
-_CRASH = Rule(action=Action.REQUEUE, spends=(Budget.CRASH, Budget.RUNS))
-_RETRY = Rule(action=Action.REQUEUE, spends=(Budget.RETRY, Budget.RUNS))
-_OUTAGE = Rule(action=Action.REQUEUE, spends=(Budget.OUTAGE,))
-_OVER = Rule(action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.BUDGET)
+_CRASH = Rule(action=PolicyAction.REQUEUE, spends=(Budget.CRASH, Budget.RUNS))
+_RETRY = Rule(action=PolicyAction.REQUEUE, spends=(Budget.RETRY, Budget.RUNS))
+_OUTAGE = Rule(action=PolicyAction.REQUEUE, spends=(Budget.OUTAGE,))
+_OVER = Rule(action=PolicyAction.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.BUDGET)
 
 POLICY: Mapping[Outcome, Rule] = {
-    Outcome.COMPLETED: Rule(action=Action.COMPLETE, spends=(Budget.RUNS,)),
-    Outcome.FAILED: Rule(action=Action.FAIL, spends=(Budget.RUNS,)),
+    Outcome.COMPLETED: Rule(action=PolicyAction.COMPLETE, spends=(Budget.RUNS,)),
+    Outcome.FAILED: Rule(action=PolicyAction.FAIL, spends=(Budget.RUNS,)),
     Outcome.EXTERNAL_KILL: _CRASH,
     Outcome.OUT_OF_MEMORY: _CRASH,
     Outcome.CRASHED: _CRASH,
@@ -68,37 +68,41 @@ POLICY: Mapping[Outcome, Rule] = {
     Outcome.STARTUP_TIMEOUT: _RETRY,
     Outcome.OVERLOADED: _OUTAGE,
     Outcome.NETWORK: _OUTAGE,
-    Outcome.RATE_LIMITED: Rule(action=Action.PAUSE, spends=(Budget.RUNS, Budget.WAIT), pause=PauseReason.RATE_LIMIT),
-    Outcome.USAGE_LIMITED: Rule(action=Action.PAUSE, spends=(Budget.RUNS, Budget.WAIT), pause=PauseReason.USAGE_LIMIT),
-    Outcome.CONTEXT_LIMIT: Rule(
-        action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.CONTEXT_LIMIT, keeps_session=False
+    Outcome.RATE_LIMITED: Rule(
+        action=PolicyAction.PAUSE, spends=(Budget.RUNS, Budget.WAIT), pause=PauseReason.RATE_LIMIT
     ),
-    Outcome.SESSION_LOST: Rule(action=Action.REQUEUE, spends=(Budget.SESSION, Budget.RUNS), keeps_session=False),
-    Outcome.AUTH: Rule(action=Action.PAUSE, pause=PauseReason.AUTH, alert=True),
-    Outcome.BILLING: Rule(action=Action.PAUSE, pause=PauseReason.BILLING, alert=True),
+    Outcome.USAGE_LIMITED: Rule(
+        action=PolicyAction.PAUSE, spends=(Budget.RUNS, Budget.WAIT), pause=PauseReason.USAGE_LIMIT
+    ),
+    Outcome.CONTEXT_LIMIT: Rule(
+        action=PolicyAction.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.CONTEXT_LIMIT, keeps_session=False
+    ),
+    Outcome.SESSION_LOST: Rule(action=PolicyAction.REQUEUE, spends=(Budget.SESSION, Budget.RUNS), keeps_session=False),
+    Outcome.AUTH: Rule(action=PolicyAction.PAUSE, pause=PauseReason.AUTH, alert=True),
+    Outcome.BILLING: Rule(action=PolicyAction.PAUSE, pause=PauseReason.BILLING, alert=True),
     Outcome.TURN_LIMIT: _OVER,
     Outcome.OVER_BUDGET: _OVER,
     Outcome.OUTPUT_LIMIT: _OVER,
     Outcome.PROCESS_LIMIT: _OVER,
-    Outcome.LAUNCH_ERROR: Rule(action=Action.FAIL),
-    Outcome.LOST: Rule(action=Action.REQUEUE, spends=(Budget.LOST,)),
-    Outcome.CANCELLED: Rule(action=Action.CANCEL),
-    Outcome.STOPPED: Rule(action=Action.REQUEUE),
-    Outcome.PAUSED: Rule(action=Action.PAUSE, pause=PauseReason.OPERATOR),
-    Outcome.UNKNOWN: Rule(action=Action.FREEZE, alert=True),
+    Outcome.LAUNCH_ERROR: Rule(action=PolicyAction.FAIL),
+    Outcome.LOST: Rule(action=PolicyAction.REQUEUE, spends=(Budget.LOST,)),
+    Outcome.CANCELLED: Rule(action=PolicyAction.CANCEL),
+    Outcome.STOPPED: Rule(action=PolicyAction.REQUEUE),
+    Outcome.PAUSED: Rule(action=PolicyAction.PAUSE, pause=PauseReason.OPERATOR),
+    Outcome.UNKNOWN: Rule(action=PolicyAction.FREEZE, alert=True),
 }
 
 CLOCK_WAS_SET = 60.0  # seconds; less is the ordinary drift between two clocks
 _LEAST_HOLD = 0.1  # share of `default_hold`: the shortest wait after the first resume
 _MOST_SPREAD = 0.1  # share of a wait: a limit of seconds is not spread over minutes
-_AUTO_RESUMED = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
+_AUTO_RESUMED_PAUSES = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
     """The next step of a task, and the reason. The reason reaches the log, the store and the screen."""
 
-    action: Action
+    action: PolicyAction
     reason: str
     delay: float = 0.0
     resume_after: float | None = None
@@ -107,28 +111,30 @@ class Decision:
     failure: str | None = None  # stable word for a failure that we, not the agent, declared
     alert: bool = False
     keeps_session: bool = True
-    parking: Parking | None = None  # the effect on the run's account, if it had one
+    parking: AccountPause | None = None  # the effect on the run's account, if it had one
     # the task waits for the worker that it had (core/dispatch/workers.py); False: any may take it
     keeps_worker: bool = False
-    crashes: Recent | None = None  # after a crash: the number of recent ones
+    crashes: RecentCrashes | None = None  # after a crash: the number of recent ones
     stage: Mapping[str, object] | None = None  # the task continues because a stage ended: the data of its event
 
     @property
     def waits_for_operator(self) -> bool:
-        return self.action is Action.FREEZE or (self.action is Action.PAUSE and self.resume_after is None)
+        return self.action is PolicyAction.FREEZE or (self.action is PolicyAction.PAUSE and self.resume_after is None)
 
 
-def decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float = 0.0) -> Decision:
+def decide(
+    verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float = 0.0
+) -> Decision:
     """Return the next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
-    decision = _within_max_wait(_decide(verdict, ledger, limits, now, jitter), ledger, limits, now)
+    decision = _enforce_max_wait(_decide(verdict, ledger, limits, now, jitter), ledger, limits, now)
     if verdict.outcome in CRASHES:
-        count = recent_crashes(ledger, limits, now) + 1
-        decision = replace(decision, crashes=Recent(count=count, limit=limits.crash, window=limits.crash_window))
-    parking = _parking(verdict, ledger, limits, now, jitter)
+        count = count_recent_crashes(ledger, limits, now) + 1
+        decision = replace(decision, crashes=RecentCrashes(count=count, limit=limits.crash, window=limits.crash_window))
+    parking = _decide_parking(verdict, ledger, limits, now, jitter)
     return decision if parking is None else replace(decision, parking=parking)
 
 
-def with_the_clock(decision: Decision, decided: Instant, now: Instant) -> Decision:
+def rebase_times(decision: Decision, decided: Instant, now: Instant) -> Decision:
     """Shift the times of a decision made at `decided` if the wall clock was set before it is recorded at `now`.
 
     Saving work in between may take long. Without the shift, a wait of a second could become one of years.
@@ -144,33 +150,35 @@ def with_the_clock(decision: Decision, decided: Instant, now: Instant) -> Decisi
     return decision
 
 
-def _parking(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> Parking | None:
+def _decide_parking(
+    verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float
+) -> AccountPause | None:
     """Return the effect on the run's account. It does not depend on the task: other runs of the account would meet the
     same limit."""
     if verdict.outcome in STOPPING:
-        return Parking(until=None, outcome=verdict.outcome, reason=verdict.reason)
+        return AccountPause(until=None, outcome=verdict.outcome, reason=verdict.reason)
     if verdict.outcome in PARKING:
         until = _end_of_limit(verdict, ledger, limits, now, jitter)
-        return Parking(until=until, outcome=verdict.outcome, reason=verdict.reason)
+        return AccountPause(until=until, outcome=verdict.outcome, reason=verdict.reason)
     return None
 
 
-def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> Decision:
+def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float) -> Decision:
     rule = POLICY[verdict.outcome]
-    spent_out = _spent_out(rule, ledger, limits, now)
+    spent_out = _exhausted_budget(rule, ledger, limits, now)
     if spent_out is not None:
-        return _exhausted(spent_out, verdict, rule)
-    if rule.pause in _AUTO_RESUMED and not limits.resume_enabled:
+        return _decide_exhausted(spent_out, verdict, rule)
+    if rule.pause in _AUTO_RESUMED_PAUSES and not limits.resume_enabled:
         return Decision(
-            action=Action.FAIL,
+            action=PolicyAction.FAIL,
             reason=f"resume_disabled: {verdict.reason}; with `resume.enabled = false` a limit ends its task",
             failure="resume_disabled",
             spends=rule.spends,
             keeps_session=rule.keeps_session,
         )
-    if rule.action is Action.REQUEUE:
+    if rule.action is PolicyAction.REQUEUE:
         return Decision(
-            action=Action.REQUEUE,
+            action=PolicyAction.REQUEUE,
             reason=verdict.reason,
             delay=_delay(rule, ledger, limits, now, jitter),
             spends=rule.spends,
@@ -183,17 +191,17 @@ def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Inst
         pause=rule.pause,
         resume_after=_resume_after(rule, verdict, ledger, limits, now, jitter),
         spends=rule.spends,
-        failure=str(verdict.outcome) if rule.action is Action.FAIL else None,
+        failure=str(verdict.outcome) if rule.action is PolicyAction.FAIL else None,
         alert=rule.alert,
         keeps_session=rule.keeps_session,
     )
 
 
-def _within_max_wait(decision: Decision, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Decision:
+def _enforce_max_wait(decision: Decision, ledger: Sequence[Spend], limits: RetryLimits, now: Instant) -> Decision:
     """Leave a task to an operator if its waits for limits would exceed `resume.max_wait` in total (R-RES-08)."""
-    if Budget.WAIT not in decision.spends or decision.action is not Action.PAUSE or decision.resume_after is None:
+    if Budget.WAIT not in decision.spends or decision.action is not PolicyAction.PAUSE or decision.resume_after is None:
         return decision
-    before, ahead = waited_for_limits(ledger, now), decision.resume_after - now.wall
+    before, ahead = seconds_waited_for_limits(ledger, now), decision.resume_after - now.wall
     if before + ahead <= limits.max_wait:
         return decision
     words = (
@@ -207,27 +215,29 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds:.0f} s"
 
 
-def _spent_out(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Budget | None:
+def _exhausted_budget(rule: Rule, ledger: Sequence[Spend], limits: RetryLimits, now: Instant) -> Budget | None:
     """Return the first retry budget that forbids this continuation, counting the run that just ended."""
     checks: dict[Budget, Callable[[], bool]] = {
-        Budget.CRASH: lambda: recent_crashes(ledger, limits, now) + 1 >= limits.crash,
+        Budget.CRASH: lambda: count_recent_crashes(ledger, limits, now) + 1 >= limits.crash,
         Budget.RETRY: lambda: spent(ledger, Budget.RETRY) >= limits.retry,
-        Budget.LOST: lambda: lost_too_often(ledger, limits),
-        Budget.OUTAGE: lambda: outage_is_too_long(ledger, limits, now),
+        Budget.LOST: lambda: is_lost_too_often(ledger, limits),
+        Budget.OUTAGE: lambda: is_outage_too_long(ledger, limits, now),
         Budget.SESSION: lambda: spent(ledger, Budget.SESSION) >= limits.session,
         # counted in seconds, by `_within_max_wait`, once the length of the next wait is known
         Budget.WAIT: lambda: False,
         Budget.STAGE: lambda: False,
-        Budget.RUNS: lambda: _goes_on_by_itself(rule) and spent(ledger, Budget.RUNS) + 1 >= limits.runs,
+        Budget.RUNS: lambda: _continues_automatically(rule) and spent(ledger, Budget.RUNS) + 1 >= limits.runs,
     }
     return next((b for b in rule.spends if checks[b]()), None)
 
 
-def _goes_on_by_itself(rule: Rule) -> bool:
-    return rule.action is Action.REQUEUE or (rule.action is Action.PAUSE and rule.pause in _AUTO_RESUMED)
+def _continues_automatically(rule: Rule) -> bool:
+    return rule.action is PolicyAction.REQUEUE or (
+        rule.action is PolicyAction.PAUSE and rule.pause in _AUTO_RESUMED_PAUSES
+    )
 
 
-_SPENT_OUT_WORDS = {
+_EXHAUSTED_FAILURES = {
     Budget.CRASH: "crash_loop",
     Budget.RETRY: "retries_spent",
     Budget.LOST: "lost_too_often",
@@ -236,57 +246,61 @@ _SPENT_OUT_WORDS = {
 }
 
 
-def _exhausted(budget: Budget, verdict: Verdict, rule: Rule) -> Decision:
+def _decide_exhausted(budget: Budget, verdict: Verdict, rule: Rule) -> Decision:
     if budget is Budget.OUTAGE:
         return Decision(
-            action=Action.PAUSE,
+            action=PolicyAction.PAUSE,
             pause=PauseReason.OUTAGE,
             reason=f"the provider stayed unavailable for too long; last: {verdict.reason}",
             spends=rule.spends,
             alert=True,
         )
     return Decision(
-        action=Action.FAIL,
-        reason=f"{_SPENT_OUT_WORDS[budget]}: the {budget} budget is spent; last: {verdict.reason}",
-        failure=_SPENT_OUT_WORDS[budget],
+        action=PolicyAction.FAIL,
+        reason=f"{_EXHAUSTED_FAILURES[budget]}: the {budget} budget is spent; last: {verdict.reason}",
+        failure=_EXHAUSTED_FAILURES[budget],
         spends=rule.spends,
         alert=budget in (Budget.CRASH, Budget.LOST),
         keeps_session=rule.keeps_session,  # a retry begins anew, too
     )
 
 
-def _delay(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> float:
+def _delay(rule: Rule, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float) -> float:
     if Budget.RETRY in rule.spends:
         return backoff(spent(ledger, Budget.RETRY), limits.backoff_cap, jitter, limits.retry_base)
     if Budget.CRASH in rule.spends:
-        return backoff(recent_crashes(ledger, limits, now), limits.backoff_cap, jitter)
+        return backoff(count_recent_crashes(ledger, limits, now), limits.backoff_cap, jitter)
     if Budget.OUTAGE in rule.spends:
         return backoff(spent(ledger, Budget.OUTAGE), limits.backoff_cap, jitter, limits.outage_base)
     if Budget.LOST in rule.spends:
-        earlier = lost_without_progress(ledger)
+        earlier = count_losses_in_a_row(ledger)
         return 0.0 if earlier == 0 else backoff(earlier - 1, limits.backoff_cap, jitter)
     return 0.0
 
 
 def _resume_after(
-    rule: Rule, verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float
+    rule: Rule, verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float
 ) -> float | None:
     if rule.pause is PauseReason.CONTEXT_LIMIT:
         return now.wall
     if rule.pause is PauseReason.OPERATOR:
         return None if verdict.resets_at is None else max(now.wall, verdict.resets_at)  # `pause --for`
-    if rule.pause not in _AUTO_RESUMED:
+    if rule.pause not in _AUTO_RESUMED_PAUSES:
         return None
     return _end_of_limit(verdict, ledger, limits, now, jitter)
 
 
-def _end_of_limit(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> float:
+def _end_of_limit(verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float) -> float:
     """Return the wall time at which the limit ends.
 
     The reported reset time is believed. A task that met a limit after a resume already waits longer each time.
     Otherwise a provider that always answers "try again in a second" would use up every resume within seconds.
     """
-    if verdict.resets_at is None or not math.isfinite(verdict.resets_at) or verdict.resets_at > now.wall + LONGEST:
+    if (
+        verdict.resets_at is None
+        or not math.isfinite(verdict.resets_at)
+        or verdict.resets_at > now.wall + LONGEST_WAIT_FOR_LIMIT
+    ):
         return now.wall + limits.default_hold * (1.0 + 0.1 * jitter)
     resumed = spent(ledger, Budget.RESUME)
     least = backoff(resumed - 1, limits.default_hold, jitter, _LEAST_HOLD * limits.default_hold) if resumed else 0.0

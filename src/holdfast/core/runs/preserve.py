@@ -26,16 +26,16 @@ class Disposition:
 _KEPT = re.compile(r"(.*) \(([a-z.]+)\)", re.DOTALL)
 
 
-def decided(spec: TaskSpec, ending: TaskState, kept: str | None, *, preserve: bool) -> Disposition:
+def parse_disposition(spec: TaskSpec, ending: TaskState, kept: str | None, *, preserve: bool) -> Disposition:
     """Read the disposition back from the text in the ledger. If another text has replaced it, resolve the disposition
     again."""
     found = _KEPT.fullmatch(kept or "")
     if found is not None:
         return Disposition(preserve=preserve, tier=found[2], reason=found[1])
-    return resolve(spec, ending)
+    return resolve_disposition(spec, ending)
 
 
-def resolve(spec: TaskSpec, ending: TaskState) -> Disposition:
+def resolve_disposition(spec: TaskSpec, ending: TaskState) -> Disposition:
     """Return the disposition by the precedence of R-CLEAN-03, with `keep_workspace` above it and `cleanup_on_complete`
     below."""
     if ending not in TASK_TERMINAL:

@@ -26,7 +26,7 @@ def end_of_pause(request: Request, now: Instant) -> float | None:
     return min(until, now.wall + seconds)
 
 
-FREE_TO_RESUME = frozenset({PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL})
+FREE_RESUME_PAUSES = frozenset({PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL})
 """Pauses whose resume is free. Fixing an account or approving is the act of a person and not another try."""
 
 
@@ -35,7 +35,7 @@ def decide_resume(
 ) -> ResumeDecision:
     """Decide on the resume after `attempts` earlier ones, when `maximum` are allowed (R-RES-03/04). `force`: an
     operator allows more than that. The resume is counted all the same."""
-    if pause in FREE_TO_RESUME:
+    if pause in FREE_RESUME_PAUSES:
         return ResumeDecision(allowed=True, attempt=attempts, message=f"resumed after {pause}, which spends nothing")
     attempt = attempts + 1
     if attempt <= maximum:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.spending_caps import NO_CAPS, Caps
+from holdfast.core.dispatch.spending_caps import NO_CAPS, SharedCaps
 
 
 class Budget(StrEnum):
@@ -22,11 +22,11 @@ class Budget(StrEnum):
     STAGE = "stage"  # a stage is done: costs nothing, and counts as progress
 
 
-_BROKEN = frozenset({Budget.CRASH, Budget.RETRY, Budget.SESSION})
+_BROKEN_RUNS = frozenset({Budget.CRASH, Budget.RETRY, Budget.SESSION})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class RetryLimits:
     """The size of each retry budget of a task. All fields are settings."""
 
     runs: int = 12
@@ -40,7 +40,7 @@ class Limits:
     session: int = 1
     backoff_cap: float = 300.0
     default_hold: float = 300.0  # a limit without a known reset time
-    caps: Caps = NO_CAPS  # money and tokens that tasks share
+    caps: SharedCaps = NO_CAPS  # money and tokens that tasks share
     auto_resume: bool = True  # False: a task that a limit paused continues only when an operator resumes it
     resume_enabled: bool = True  # False: a limit fails its task
     resume_jitter: float = 1.0  # seconds over which the end of a limit is spread
@@ -60,46 +60,46 @@ def spent(ledger: Sequence[Spend], budget: Budget) -> int:
     return sum(1 for entry in ledger if entry.budget is budget)
 
 
-def recent_crashes(ledger: Sequence[Spend], limits: Limits, now: Instant) -> int:
+def count_recent_crashes(ledger: Sequence[Spend], limits: RetryLimits, now: Instant) -> int:
     """Count the crashes inside the sliding window. One exactly at its edge is outside (R-CRASH-04)."""
     return sum(1 for e in ledger if e.budget is Budget.CRASH and now.since(e.at) < limits.crash_window)
 
 
-def crash_leaves_in(ledger: Sequence[Spend], limits: Limits, now: Instant) -> float | None:
+def seconds_until_crash_expires(ledger: Sequence[Spend], limits: RetryLimits, now: Instant) -> float | None:
     """Return the seconds until the oldest counted crash leaves the window. None: no crash is counted."""
     ages = [now.since(entry.at) for entry in ledger if entry.budget is Budget.CRASH]
     inside = [age for age in ages if age < limits.crash_window]
     return limits.crash_window - max(inside) if inside else None
 
 
-def _ways_of_its_own(ledger: Sequence[Spend]) -> list[bool]:
+def _mark_own_ends(ledger: Sequence[Spend]) -> list[bool]:
     """Mark each entry that is a run which neither broke nor hung, so its provider answered and its host lived.
 
     A crash is paid together with a run and proves neither, so it must not give anything back. A completed stage does.
     """
     return [
         entry.budget is Budget.STAGE
-        or (entry.budget is Budget.RUNS and (index == 0 or ledger[index - 1].budget not in _BROKEN))
+        or (entry.budget is Budget.RUNS and (index == 0 or ledger[index - 1].budget not in _BROKEN_RUNS))
         for index, entry in enumerate(ledger)
     ]
 
 
-def lost_without_progress(ledger: Sequence[Spend]) -> int:
+def count_losses_in_a_row(ledger: Sequence[Spend]) -> int:
     """Count the losses since the last run that ended by itself."""
     count = 0
-    for entry, is_own_end in zip(reversed(ledger), reversed(_ways_of_its_own(ledger)), strict=True):
+    for entry, is_own_end in zip(reversed(ledger), reversed(_mark_own_ends(ledger)), strict=True):
         if is_own_end:
             break
         count += entry.budget is Budget.LOST
     return count
 
 
-def lost_too_often(ledger: Sequence[Spend], limits: Limits) -> bool:
+def is_lost_too_often(ledger: Sequence[Spend], limits: RetryLimits) -> bool:
     """True if there were too many losses in a row, or more losses in total than a task may have runs."""
-    return lost_without_progress(ledger) >= limits.lost or spent(ledger, Budget.LOST) >= most_losses(limits)
+    return count_losses_in_a_row(ledger) >= limits.lost or spent(ledger, Budget.LOST) >= max_losses(limits)
 
 
-def most_losses(limits: Limits) -> int:
+def max_losses(limits: RetryLimits) -> int:
     return max(limits.lost, limits.runs)
 
 
@@ -111,7 +111,7 @@ def outage_seconds(ledger: Sequence[Spend], now: Instant) -> float:
     after a crash is not waiting and does not count. It takes nothing back either.
     """
     later, total = now, 0.0
-    for entry, is_own_end in zip(reversed(ledger), reversed(_ways_of_its_own(ledger)), strict=True):
+    for entry, is_own_end in zip(reversed(ledger), reversed(_mark_own_ends(ledger)), strict=True):
         if entry.budget is Budget.RESUME or is_own_end:
             break
         if entry.budget is Budget.OUTAGE:
@@ -121,21 +121,21 @@ def outage_seconds(ledger: Sequence[Spend], now: Instant) -> float:
     return total
 
 
-def outage_is_too_long(ledger: Sequence[Spend], limits: Limits, now: Instant) -> bool:
+def is_outage_too_long(ledger: Sequence[Spend], limits: RetryLimits, now: Instant) -> bool:
     """True if the outage is too long by the clock, or by the number of tries.
 
     The number is the safeguard against wrong clocks. The length of each wait is known, except with a clock that is set
     back at every boot.
     """
-    return outage_seconds(ledger, now) >= limits.outage or _outages(ledger) >= most_outages(limits)
+    return outage_seconds(ledger, now) >= limits.outage or _count_outages(ledger) >= max_outages(limits)
 
 
-def most_outages(limits: Limits) -> int:
+def max_outages(limits: RetryLimits) -> int:
     """Return twice the number of longest pauses that fit into the outage limit, and a few more for the short ones."""
     return 16 + 2 * int(limits.outage / max(1.0, limits.backoff_cap))
 
 
-def _outages(ledger: Sequence[Spend]) -> int:
+def _count_outages(ledger: Sequence[Spend]) -> int:
     """Count the outage entries since the last resume, whether they belong to one outage or to several."""
     count = 0
     for entry in reversed(ledger):
@@ -145,7 +145,7 @@ def _outages(ledger: Sequence[Spend]) -> int:
     return count
 
 
-def waited_for_limits(ledger: Sequence[Spend], now: Instant) -> float:
+def seconds_waited_for_limits(ledger: Sequence[Spend], now: Instant) -> float:
     """Return the total seconds for which the task has been paused for limits, the present pause included."""
     total, began = 0.0, None
     for entry in ledger:

@@ -24,12 +24,12 @@ _PROBE = 3 * 86400  # seconds; no zone leaves an offset and returns to it within
 _FIELDS = 5
 
 
-def first_from(cron: str, zone: str, moment: float) -> float | None:
+def first_occurrence(cron: str, zone: str, moment: float) -> float | None:
     """Return the first occurrence at or after `moment`. None: there is none any more."""
     return _found(_first_fixed if _is_fixed(cron, zone) else _first_real, cron, zone, math.ceil(moment))
 
 
-def last_until(cron: str, zone: str, moment: float) -> float | None:
+def last_occurrence(cron: str, zone: str, moment: float) -> float | None:
     """Return the last occurrence at or before `moment`."""
     return _found(_last_fixed if _is_fixed(cron, zone) else _last_real, cron, zone, math.floor(moment))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.base.instant import Instant
-from holdfast.core.schedules.cron import first_from, last_until
+from holdfast.core.schedules.cron import first_occurrence, last_occurrence
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 
 COUNTED = 100  # occurrences of a gap that are counted; beyond that, the number is only "many"
@@ -17,7 +17,7 @@ _DOUBLINGS = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Due:
+class DueOccurrences:
     """The occurrences that became due until now."""
 
     occurrences: tuple[float, ...]  # to admit, oldest first
@@ -26,7 +26,7 @@ class Due:
     left_out: tuple[float, ...] = ()  # earlier ones that are not made up for, oldest first; at most COUNTED of them
 
 
-class Step(StrEnum):
+class ScheduleStep(StrEnum):
     """The next step for the oldest admitted occurrence."""
 
     FIRE = "fire"
@@ -34,7 +34,7 @@ class Step(StrEnum):
     REPLACE = "replace"  # ask its last task to end, then wait for that
 
 
-def due(record: ScheduleRecord, now: Instant) -> Due | None:
+def find_due(record: ScheduleRecord, now: Instant) -> DueOccurrences | None:
     """Return what became due since the cursor, under the schedule's misfire policy. None: nothing. Several missed
     occurrences count as one: the latest."""
     schedule = record.schedule
@@ -44,32 +44,32 @@ def due(record: ScheduleRecord, now: Instant) -> Due | None:
     kept = _latest_ones(schedule, latest, record.cursor) if schedule.misfire is Misfire.ALL else (latest,)
     left_out = _between(schedule, record.cursor, kept[0])
     if schedule.misfire is Misfire.SKIP and now.wall - due_at(schedule, latest) > ON_TIME:
-        return Due(occurrences=(), cursor=latest, missed=latest, left_out=left_out)
-    return Due(occurrences=kept, cursor=latest, left_out=left_out)
+        return DueOccurrences(occurrences=(), cursor=latest, missed=latest, left_out=left_out)
+    return DueOccurrences(occurrences=kept, cursor=latest, left_out=left_out)
 
 
-def let_in(record: ScheduleRecord, found: Due | None) -> tuple[float, ...]:
+def admit(record: ScheduleRecord, found: DueOccurrences | None) -> tuple[float, ...]:
     """Return the occurrences that will wait once `found` is admitted, if none of it was decided before."""
-    new = found.occurrences if found is not None and not leaves_out(record) else ()
-    return tuple(sorted({*record.waiting, *new}))[-record.schedule.may_wait :]
+    new = found.occurrences if found is not None and not skips_new(record) else ()
+    return tuple(sorted({*record.waiting, *new}))[-record.schedule.max_waiting :]
 
 
-def leaves_out(record: ScheduleRecord) -> bool:
+def skips_new(record: ScheduleRecord) -> bool:
     """True if occurrences that become due now are skipped, because the last task has not ended. Occurrences that wait
     already keep waiting: missed ones that are made up for one by one, and a refused one."""
     return record.schedule.overlap is Overlap.SKIP and record.is_busy
 
 
-def next_step(record: ScheduleRecord, now: Instant) -> tuple[Step, str]:
+def next_schedule_step(record: ScheduleRecord, now: Instant) -> tuple[ScheduleStep, str]:
     """Return the step for the oldest waiting occurrence, and the reason."""
     if is_backing_off(record, now):
-        return Step.WAIT, f"it was refused: {record.trouble}"
+        return ScheduleStep.WAIT, f"it was refused: {record.trouble}"
     if not record.is_busy:
-        return Step.FIRE, "it is due"
+        return ScheduleStep.FIRE, "it is due"
     waits = f"its last task {record.last_task} has not ended"
     if record.schedule.overlap is Overlap.REPLACE and record.replacing != record.last_task:
-        return Step.REPLACE, waits
-    return Step.WAIT, waits
+        return ScheduleStep.REPLACE, waits
+    return ScheduleStep.WAIT, waits
 
 
 def is_backing_off(record: ScheduleRecord, now: Instant) -> bool:
@@ -80,11 +80,11 @@ def is_backing_off(record: ScheduleRecord, now: Instant) -> bool:
     return record.tried_at <= now.wall < record.next_try
 
 
-def back_off(failures: int) -> float:
+def refused_fire_delay(failures: int) -> float:
     return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, _DOUBLINGS))
 
 
-def next_moment(record: ScheduleRecord, now: Instant) -> float | None:
+def next_look_at_schedule(record: ScheduleRecord, now: Instant) -> float | None:
     """Return when to look at the schedule again. A time in the past means now. None: nothing will become due."""
     if not record.enabled:
         return None
@@ -97,15 +97,15 @@ def next_fire(record: ScheduleRecord, now: Instant) -> float | None:
     if not record.enabled:
         return None
     schedule = record.schedule
-    occurrence = first_from(schedule.cron, schedule.zone, _just_after(min(record.cursor, now.wall)))
+    occurrence = first_occurrence(schedule.cron, schedule.zone, _just_after(min(record.cursor, now.wall)))
     return None if occurrence is None else due_at(schedule, occurrence)
 
 
-def upcoming(schedule: Schedule, after: float, count: int) -> list[float]:
+def upcoming_occurrences(schedule: Schedule, after: float, count: int) -> list[float]:
     """Return the next occurrences after a time, without their jitter."""
     found: list[float] = []
     while len(found) < count:
-        occurrence = first_from(schedule.cron, schedule.zone, _just_after(found[-1] if found else after))
+        occurrence = first_occurrence(schedule.cron, schedule.zone, _just_after(found[-1] if found else after))
         if occurrence is None:
             break
         found.append(occurrence)
@@ -117,7 +117,7 @@ def due_at(schedule: Schedule, occurrence: float) -> float:
     before the next occurrence."""
     if schedule.jitter <= 0:
         return occurrence
-    following = first_from(schedule.cron, schedule.zone, _just_after(occurrence))
+    following = first_occurrence(schedule.cron, schedule.zone, _just_after(occurrence))
     width = schedule.jitter if following is None else min(schedule.jitter, following - occurrence)
     digest = hashlib.blake2b(f"{schedule.key}\0{occurrence:.0f}".encode(), digest_size=6).digest()
     return occurrence + width * int.from_bytes(digest, "big") / 2**48
@@ -125,29 +125,29 @@ def due_at(schedule: Schedule, occurrence: float) -> float:
 
 def _latest(schedule: Schedule, now: float) -> float | None:
     """Return the latest occurrence whose time has come, its jitter included."""
-    latest = last_until(schedule.cron, schedule.zone, now)
+    latest = last_occurrence(schedule.cron, schedule.zone, now)
     if latest is not None and due_at(schedule, latest) > now:
         # the jitter of the earlier one ends before the later one begins
-        latest = last_until(schedule.cron, schedule.zone, latest - 1)
+        latest = last_occurrence(schedule.cron, schedule.zone, latest - 1)
     return latest
 
 
 def _latest_ones(schedule: Schedule, latest: float, after: float) -> tuple[float, ...]:
     found: list[float] = []
     occurrence: float | None = latest
-    while occurrence is not None and occurrence > after and len(found) < schedule.may_wait:
+    while occurrence is not None and occurrence > after and len(found) < schedule.max_waiting:
         found.append(occurrence)
-        occurrence = last_until(schedule.cron, schedule.zone, occurrence - 1)
+        occurrence = last_occurrence(schedule.cron, schedule.zone, occurrence - 1)
     return tuple(reversed(found))
 
 
 def _between(schedule: Schedule, after: float, before: float) -> tuple[float, ...]:
     """Return the first occurrences of a gap."""
     found: list[float] = []
-    occurrence = first_from(schedule.cron, schedule.zone, _just_after(after))
+    occurrence = first_occurrence(schedule.cron, schedule.zone, _just_after(after))
     while occurrence is not None and occurrence < before and len(found) < COUNTED:
         found.append(occurrence)
-        occurrence = first_from(schedule.cron, schedule.zone, _just_after(occurrence))
+        occurrence = first_occurrence(schedule.cron, schedule.zone, _just_after(occurrence))
     return tuple(found)
 
 

@@ -50,7 +50,7 @@ class Schedule:
         return f"{self.repo}\0{self.name}"
 
     @property
-    def may_wait(self) -> int:
+    def max_waiting(self) -> int:
         """Return how many occurrences may wait. Of more, the latest wait. With `replace` only one waits: agents would
         be started only to be ended at once."""
         return max(1, self.most) if self.misfire is Misfire.ALL and self.overlap is not Overlap.REPLACE else 1
@@ -82,7 +82,7 @@ class ScheduleRecord:
         return self.last_task_state is not None and self.last_task_state not in TASK_TERMINAL
 
 
-def merged_spans(spans: Sequence[tuple[float, float]], decided: Sequence[float]) -> list[tuple[float, float]]:
+def merge_spans(spans: Sequence[tuple[float, float]], decided: Sequence[float]) -> list[tuple[float, float]]:
     """Return the stretches of time in which no occurrence fires again.
 
     The list stays small, however many occurrences there were. It matters only when the clock is set back into a

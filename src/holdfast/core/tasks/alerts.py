@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from holdfast.base.instant import Instant
 from holdfast.core.model import Level
-from holdfast.core.runs.crashes import is_about_crashes
+from holdfast.core.runs.crashes import is_crash_alert
 from holdfast.core.runs.retry_budgets import backoff
 
 LEVELS = (Level.DEBUG, Level.INFO, Level.WARNING, Level.CRITICAL)  # in rising importance
@@ -27,7 +27,7 @@ class Transition(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NoticeRules:
+class DeliveryRules:
     """The rules for deliveries: which ones are made, and how often they are tried. All fields are settings."""
 
     level: Level = Level.WARNING  # the least important level that is delivered
@@ -39,7 +39,7 @@ class NoticeRules:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Notice:
+class AlertChange:
     """One change of one alert. `key` stays the same however often it is sent."""
 
     id: int
@@ -54,7 +54,7 @@ class Notice:
 class Delivery:
     """The delivery of one change of an alert to one target."""
 
-    notice: Notice
+    notice: AlertChange
     target: str
     attempts: int  # attempts that were begun
     delay: float  # seconds after the last attempt before the next may begin
@@ -62,20 +62,20 @@ class Delivery:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class DeliveryPlan:
     """The targets of a delivery. If there are none, `why` has the reason."""
 
     targets: tuple[str, ...]
     why: str = ""
 
 
-def key_of(alert_id: int, transition: Transition, at: float) -> str:
+def delivery_key(alert_id: int, transition: Transition, at: float) -> str:
     """Return the key of a change. It is the same however often it is sent, and differs for every alert, also after a
     restore."""
     return f"alert-{alert_id}-{transition}-{int(at * 1000):x}"
 
 
-def body_of(
+def delivery_body(
     key: str, transition: Transition, alert: Mapping[str, object], at: float, by: str = "", why: str = ""
 ) -> dict[str, object]:
     """Return the message. It is stable and documented (docs/howto/alerts.md). Fields are only ever added."""
@@ -90,25 +90,25 @@ def body_of(
     }
 
 
-def at_least(level: str, least: str) -> bool:
+def is_at_least(level: str, least: str) -> bool:
     return LEVELS.index(Level(level)) >= LEVELS.index(Level(least))
 
 
-def plan(notice: Notice, targets: Sequence[str], rules: NoticeRules) -> Plan:
+def plan_delivery(notice: AlertChange, targets: Sequence[str], rules: DeliveryRules) -> DeliveryPlan:
     """Return the targets of a change of an alert. A change that is not sent is recorded all the same (R-CRASH-05)."""
     why = ""
     if not targets:
         why = "no target is configured"
-    elif not at_least(notice.level, rules.level):
+    elif not is_at_least(notice.level, rules.level):
         why = f"it is below `notify.level` ({rules.level})"
     elif notice.transition is not Transition.RAISED and not rules.resolved:
         why = "`notify.resolved` is off"
-    elif is_about_crashes(notice.alert_key) and not rules.crashes:
+    elif is_crash_alert(notice.alert_key) and not rules.crashes:
         why = "`crash.notify` is off"
-    return Plan(targets=() if why else tuple(targets), why=why)
+    return DeliveryPlan(targets=() if why else tuple(targets), why=why)
 
 
-def due_in(delivery: Delivery, now: Instant) -> float:
+def seconds_until_due(delivery: Delivery, now: Instant) -> float:
     """Return the seconds until the next attempt may begin. A last attempt in the future (a clock set back) is not a
     reason to wait."""
     if delivery.last is None:
@@ -120,11 +120,13 @@ def due_in(delivery: Delivery, now: Instant) -> float:
     return 0.0 if passed < 0 else max(0.0, delivery.delay - passed)
 
 
-def is_spent(delivery: Delivery, rules: NoticeRules) -> bool:
+def is_out_of_attempts(delivery: Delivery, rules: DeliveryRules) -> bool:
     return delivery.attempts >= rules.attempts
 
 
-def wait_after(attempts: int, rules: NoticeRules, jitter: float, retry_after: float | None = None) -> float:
+def seconds_after_attempt(
+    attempts: int, rules: DeliveryRules, jitter: float, retry_after: float | None = None
+) -> float:
     """Return the seconds to wait after attempt number `attempts`. The wait is longer if the receiver asks for it,
     within bounds."""
     own = backoff(attempts - 1, rules.longest_wait, jitter, rules.first_wait)

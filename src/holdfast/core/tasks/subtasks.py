@@ -14,7 +14,7 @@ from holdfast.core.states import TaskState
 from holdfast.core.task_settings import SubtaskRules
 
 
-class Fate(StrEnum):
+class SubtaskFate(StrEnum):
     """The effect of a parent's move on one subtask."""
 
     ALONE = "goes on"
@@ -24,11 +24,11 @@ class Fate(StrEnum):
 
 
 T = TaskState
-_OVER = {T.COMPLETED: Fate.OVER, T.FAILED: Fate.OVER, T.CANCELLED: Fate.OVER}
-_ALONE = {T.QUEUED: Fate.ALONE, T.RUNNING: Fate.ALONE, T.PAUSED: Fate.ALONE, **_OVER}
-_GONE = {T.QUEUED: Fate.CANCELLED, T.RUNNING: Fate.ENDING, T.PAUSED: Fate.CANCELLED, **_OVER}
+_OVER = {T.COMPLETED: SubtaskFate.OVER, T.FAILED: SubtaskFate.OVER, T.CANCELLED: SubtaskFate.OVER}
+_ALONE = {T.QUEUED: SubtaskFate.ALONE, T.RUNNING: SubtaskFate.ALONE, T.PAUSED: SubtaskFate.ALONE, **_OVER}
+_GONE = {T.QUEUED: SubtaskFate.CANCELLED, T.RUNNING: SubtaskFate.ENDING, T.PAUSED: SubtaskFate.CANCELLED, **_OVER}
 
-FATES: Mapping[TaskState, Mapping[TaskState, Fate]] = {
+FATES: Mapping[TaskState, Mapping[TaskState, SubtaskFate]] = {
     T.QUEUED: _ALONE,
     T.RUNNING: _ALONE,
     T.PAUSED: _ALONE,
@@ -38,7 +38,7 @@ FATES: Mapping[TaskState, Mapping[TaskState, Fate]] = {
 }
 """The new state of a parent → the state of a subtask → the effect on that subtask."""
 
-WORDS: Mapping[TaskState, str] = {
+PARENT_MOVES: Mapping[TaskState, str] = {
     T.QUEUED: "is queued again: resumed, requeued after a crash, retried by an operator",
     T.RUNNING: "is claimed",
     T.PAUSED: "pauses: a limit, a budget, an account, an operator",
@@ -48,17 +48,17 @@ WORDS: Mapping[TaskState, str] = {
 }
 
 
-def fate(parent: TaskState, child: TaskState) -> Fate:
+def fate_of_subtask(parent: TaskState, child: TaskState) -> SubtaskFate:
     """Return the effect on a subtask. `parent` is the new state of the parent."""
     return FATES[parent][child]
 
 
-def reaches_children(parent: TaskState) -> bool:
+def affects_subtasks(parent: TaskState) -> bool:
     """True if a move to this state changes anything for any subtask."""
-    return any(one not in (Fate.ALONE, Fate.OVER) for one in FATES[parent].values())
+    return any(one not in (SubtaskFate.ALONE, SubtaskFate.OVER) for one in FATES[parent].values())
 
 
-def refusal(parent: str, state: TaskState, depth: int, known: int, rules: SubtaskRules) -> str | None:
+def refuse_subtask(parent: str, state: TaskState, depth: int, known: int, rules: SubtaskRules) -> str | None:
     """Return why `parent` cannot have another subtask. None: it can.
 
     `depth` is the level of the new subtask below the first task. `known` is the number of subtasks that the first task
@@ -82,7 +82,7 @@ def refusal(parent: str, state: TaskState, depth: int, known: int, rules: Subtas
     return None
 
 
-def table() -> list[str]:
+def format_fate_table() -> list[str]:
     """Return the lines of the table in docs/subtasks.md."""
     states = list(TaskState)
     lines = [
@@ -90,6 +90,6 @@ def table() -> list[str]:
         "|---|---|---|---|---|",
     ]
     for parent in states:
-        cells = [str(fate(parent, child)) for child in (*states[:3], TaskState.COMPLETED)]
-        lines.append(f"| {WORDS[parent]} | {' | '.join(cells)} |")
+        cells = [str(fate_of_subtask(parent, child)) for child in (*states[:3], TaskState.COMPLETED)]
+        lines.append(f"| {PARENT_MOVES[parent]} | {' | '.join(cells)} |")
     return lines

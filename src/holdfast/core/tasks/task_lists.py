@@ -28,7 +28,7 @@ NAMES = frozenset({*TEXTS, *NUMBERS, "budget_usd", "labels", "after"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class ListProblem:
     """A mistake, and its location: a line, or a file of a folder."""
 
     where: str
@@ -39,7 +39,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Item:
+class ListItem:
     """One task of the list."""
 
     where: str
@@ -54,7 +54,7 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownTaskKey:
     """The task that an earlier list had under a key."""
 
     task_id: str
@@ -67,11 +67,11 @@ class Known:
 
 
 @dataclass(kw_only=True, slots=True)
-class Listed:
+class TaskList:
     """The content of a list."""
 
-    items: list[Item] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    items: list[ListItem] = field(default_factory=list)
+    problems: list[ListProblem] = field(default_factory=list)
     skipped: int = 0  # boxes that are ticked
     loose: int = 0  # lines of a checklist that belong to no item and are not headings
 
@@ -80,15 +80,15 @@ class Listed:
         problems = list(_problems(said))
         if not prompt.strip():
             problems.append("the prompt is empty")
-        self.problems += [Problem(where=where, text=text) for text in problems]
+        self.problems += [ListProblem(where=where, text=text) for text in problems]
         if problems:
             return
         rest = {name: value for name, value in said.items() if name not in ("key", "after")}
-        key = str(said["key"]) if "key" in said else key_of(prompt)
-        self.items.append(Item(where=where, prompt=prompt, key=key, after=_words(said.get("after")), said=rest))
+        key = str(said["key"]) if "key" in said else key_from_text(prompt)
+        self.items.append(ListItem(where=where, prompt=prompt, key=key, after=_words(said.get("after")), said=rest))
 
 
-def key_of(text: str) -> str:
+def key_from_text(text: str) -> str:
     """Return a key for a text. It is the same for the same words, however they are broken into lines."""
     return BY_TEXT + hashlib.sha256(" ".join(text.split()).encode(errors="replace")).hexdigest()[:32]
 
@@ -137,7 +137,7 @@ def _words(value: object) -> tuple[str, ...]:
 # -- Markdown ----------------------------------------------------------------------------------------------------------
 
 
-def commented(text: str) -> tuple[str, dict[str, Any], list[str]]:
+def parse_comments(text: str) -> tuple[str, dict[str, Any], list[str]]:
     """Return the text without its `holdfast:` comments, the options in these comments, and their mistakes."""
     said: dict[str, Any] = {}
     wrong: list[str] = []
@@ -146,7 +146,7 @@ def commented(text: str) -> tuple[str, dict[str, Any], list[str]]:
         if rest:
             wrong.append(f"'{rest[:60]}' is not understood; write name=value, or name=\"several words\"")
         for name, value in _PAIR.findall(found):
-            _say(said, name, value.strip('"'), wrong)
+            _set_option(said, name, value.strip('"'), wrong)
     without = [line for line in (_strip(line) for line in _COMMENT.sub("\0", text).split("\n")) if line is not None]
     return "\n".join(without).strip("\n"), said, wrong
 
@@ -156,7 +156,7 @@ def _strip(line: str) -> str | None:
     return line if "\0" not in line else line.replace("\0", "").rstrip() if line.replace("\0", "").strip() else None
 
 
-def _say(said: dict[str, Any], name: str, value: str, wrong: list[str]) -> None:
+def _set_option(said: dict[str, Any], name: str, value: str, wrong: list[str]) -> None:
     if name.startswith("label."):
         said.setdefault("labels", {})[name.removeprefix("label.")] = value
         return
@@ -177,9 +177,9 @@ _FENCE = re.compile(r"^[ \t]*(```+|~~~+)")
 _STRUCTURE = re.compile(r"^\s*(?:#{1,6}(?:\s.*)?|-{3,}|\*{3,}|={3,}|<!--.*-->)\s*$")
 
 
-def checklist(text: str) -> Listed:
+def parse_checklist(text: str) -> TaskList:
     """Read a checklist. Open boxes are tasks. Lines that are indented below a box belong to it, also boxes."""
-    listed = Listed()
+    listed = TaskList()
     fence = ""
     number, indent, is_open = 0, 0, False  # of the item that lines may belong to; number 0: none
     body: list[str] = []
@@ -187,9 +187,9 @@ def checklist(text: str) -> Listed:
     def close() -> None:
         nonlocal number
         if number and is_open:
-            prompt, said, wrong = commented(_dedented(body))
+            prompt, said, wrong = parse_comments(_dedented(body))
             where = f"line {number}"
-            listed.problems += [Problem(where=where, text=each) for each in wrong]
+            listed.problems += [ListProblem(where=where, text=each) for each in wrong]
             if not wrong:
                 listed.add(where, prompt, said)
         elif number:
@@ -228,11 +228,11 @@ def _dedented(lines: Sequence[str]) -> str:
     return f"{first}\n{textwrap.dedent(chr(10).join(rest).expandtabs(4))}".strip()
 
 
-def file_of_folder(name: str, text: str) -> Listed:
+def parse_prompt_file(name: str, text: str) -> TaskList:
     """Read one file as one prompt. Its key is the file's name without its extension, unless the file gives another."""
-    listed = Listed()
-    prompt, said, wrong = commented(text)
-    listed.problems += [Problem(where=name, text=each) for each in wrong]
+    listed = TaskList()
+    prompt, said, wrong = parse_comments(text)
+    listed.problems += [ListProblem(where=name, text=each) for each in wrong]
     if not wrong:
         listed.add(name, prompt, {"key": name.rpartition(".")[0]} | said)
     return listed
@@ -241,24 +241,24 @@ def file_of_folder(name: str, text: str) -> Listed:
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-class _Twice(ValueError):
+class _DuplicateName(ValueError):
     pass
 
 
-def jsonl(text: str) -> Listed:
+def parse_jsonl(text: str) -> TaskList:
     """Read one JSON object per line. Empty lines are skipped."""
-    listed = Listed()
+    listed = TaskList()
     for at, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         where = f"line {at}"
         said = _object(line)
         if isinstance(said, str):
-            listed.problems.append(Problem(where=where, text=said))
+            listed.problems.append(ListProblem(where=where, text=said))
             continue
         prompt = said.pop("prompt", "")
         if not isinstance(prompt, str):
-            listed.problems.append(Problem(where=where, text="'prompt' must be text"))
+            listed.problems.append(ListProblem(where=where, text="'prompt' must be text"))
             continue
         listed.add(where, prompt, said)
     return listed
@@ -271,12 +271,12 @@ def _object(line: str) -> dict[str, Any] | str:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise _Twice
+            raise _DuplicateName
         return found
 
     try:
         found = json.loads(line, object_pairs_hook=once, parse_constant=float)
-    except _Twice:
+    except _DuplicateName:
         return "it has a name twice"
     except RecursionError:
         return "it is nested too deeply"
@@ -288,10 +288,10 @@ def _object(line: str) -> dict[str, Any] | str:
 # -- the whole list ----------------------------------------------------------------------------------------------------
 
 
-def unique(items: Sequence[Item]) -> tuple[list[Item], list[Item], list[Problem]]:
+def split_unique(items: Sequence[ListItem]) -> tuple[list[ListItem], list[ListItem], list[ListProblem]]:
     """Return the items with each key once, further items with the same text, and a problem for each key given to two
     different items."""
-    first: dict[str, Item] = {}
+    first: dict[str, ListItem] = {}
     repeated, problems = [], []
     for item in items:
         earlier = first.setdefault(item.key, item)
@@ -299,24 +299,24 @@ def unique(items: Sequence[Item]) -> tuple[list[Item], list[Item], list[Problem]
             continue
         if item.has_own_key:
             text = f"its key '{item.key}' is that of {earlier.where} too"
-            problems.append(Problem(where=item.where, text=text))
+            problems.append(ListProblem(where=item.where, text=text))
         else:
             repeated.append(item)
     return list(first.values()), repeated, problems
 
 
-def in_order(items: Sequence[Item]) -> tuple[list[Item], list[Problem]]:
+def order_by_needs(items: Sequence[ListItem]) -> tuple[list[ListItem], list[ListProblem]]:
     """Return the items so that those which others wait for come first, otherwise as written. Return a problem for items
     that wait for one another, because none of them could start."""
     by_key = {item.key: item for item in items}
     waiting = dict(by_key)
-    done: dict[str, Item] = {}
+    done: dict[str, ListItem] = {}
     while waiting:
         free = [item for item in waiting.values() if all(key in done or key not in by_key for key in item.after)]
         if not free:
             circle = ", ".join(item.where for item in waiting.values())
             text = f"they wait for one another (after): {circle}"
-            return [], [Problem(where=next(iter(waiting.values())).where, text=text)]
+            return [], [ListProblem(where=next(iter(waiting.values())).where, text=text)]
         for item in free:
             done[item.key] = waiting.pop(item.key)
     return list(done.values()), []

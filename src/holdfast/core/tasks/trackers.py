@@ -30,7 +30,7 @@ class LinkState(StrEnum):
     LOST = "lost"  # claimed by others, closed, or gone: not touched any more
 
 
-class Step(StrEnum):
+class LinkStep(StrEnum):
     """The next step for one link."""
 
     CLAIM = "claim"
@@ -77,7 +77,7 @@ class Issue:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class IssueLink:
     """One issue that this home claimed or is claiming, with the state of its task (None: there is no task yet)."""
 
     id: int
@@ -93,29 +93,29 @@ class Link:
     updated_at: float = 0.0
 
 
-def next_step(link: Link, now: Instant, *, closes: bool, room: bool) -> Step | None:
+def next_link_step(link: IssueLink, now: Instant, *, closes: bool, room: bool) -> LinkStep | None:
     """Return the next step for a link. `closes`: completed work closes its issue. `room`: one more task could start
     soon."""
     task = link.task_state
     is_over = task in TASK_TERMINAL
     if link.state is LinkState.RELEASING:
-        return Step.RELEASE
+        return LinkStep.RELEASE
     if link.state is LinkState.CLOSING:
-        return Step.CLOSE
+        return LinkStep.CLOSE
     if link.state is LinkState.INTENDED:
         if task is None:
-            return Step.CLAIM
-        return Step.RELEASE if is_over else Step.CLAIM_AGAIN if task is TaskState.QUEUED else None
+            return LinkStep.CLAIM
+        return LinkStep.RELEASE if is_over else LinkStep.CLAIM_AGAIN if task is TaskState.QUEUED else None
     if link.state is LinkState.CLAIMED:
         if task is TaskState.COMPLETED:
-            return Step.CLOSE if closes else Step.LEAVE
-        return Step.RELEASE if is_over else Step.CHECK
+            return LinkStep.CLOSE if closes else LinkStep.LEAVE
+        return LinkStep.RELEASE if is_over else LinkStep.CHECK
     if link.state in (LinkState.RELEASED, LinkState.LOST) and task is TaskState.QUEUED:
-        return Step.CLAIM_AGAIN if room and _is_due(link, now) else None
+        return LinkStep.CLAIM_AGAIN if room and _is_due(link, now) else None
     return None
 
 
-def _is_due(link: Link, now: Instant) -> bool:
+def _is_due(link: IssueLink, now: Instant) -> bool:
     """True if the task of the link may start. Until then others may take the issue. A wait from a clock that was set
     back since is over."""
     return link.not_before is None or link.not_before <= now.wall or link.updated_at > now.wall + 60
@@ -127,7 +127,7 @@ def task_priority(issue: Issue) -> int:
     return 0 if issue.priority is None else max(-2, min(2, _USUAL_PRIORITY - issue.priority))
 
 
-def prompt_of(issue: Issue) -> str:
+def issue_prompt(issue: Issue) -> str:
     """Return the prompt: title, description, acceptance criteria, and a note that Holdfast manages the issue itself."""
     parts = [issue.title if len(issue.title) <= LONGEST_TITLE else f"{issue.title[:LONGEST_TITLE]} […]"]
     if issue.description:
@@ -142,7 +142,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_BODY else f"{text[:LONGEST_BODY]}\n[cut: the issue has the rest]"
 
 
-def backoff(failures: int) -> float:
+def tracker_backoff(failures: int) -> float:
     """Return the seconds until a tracker is asked again, after failures in a row: 1, 2, 4, … up to five minutes."""
     return float(min(LONGEST_BACKOFF, 2 ** min(failures - 1, 10)))
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import Action, Decision
-from holdfast.core.runs.retry_budgets import Budget, Limits, Spend, spent
-from holdfast.core.workflows.next_stage import Following, StageEnd, Step, follow, is_over
-from holdfast.core.workflows.result import Result
+from holdfast.core.runs.policy import Decision, PolicyAction
+from holdfast.core.runs.retry_budgets import Budget, RetryLimits, Spend, spent
+from holdfast.core.workflows.next_stage import NextStep, StageEnd, StageStep, decide_next_step, is_workflow_over
+from holdfast.core.workflows.result import StageResult
 from holdfast.core.workflows.workflow import Ruling
 
 OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_disabled"})
@@ -25,7 +25,7 @@ OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_d
 class StageOutcome:
     """What a stage came to. With `cut_short`, only its gate is still to be asked."""
 
-    result: Result | None = None
+    result: StageResult | None = None
     cut_short: str = ""  # the run whose gate was ended by a stop
 
 
@@ -35,22 +35,22 @@ def advance(
     stage: StageOutcome | None,
     verdict: Verdict,
     ledger: Sequence[Spend],
-    limits: Limits,
-) -> tuple[Decision, Following | None]:
+    limits: RetryLimits,
+) -> tuple[Decision, NextStep | None]:
     """Return what follows for the task when its stage has ended.
 
     The policy's decision stands while the stage goes on: after a crash, a limit, or an operator's pause.
     """
-    if is_over(task.spec.stages, task.progress):
+    if is_workflow_over(task.spec.stages, task.progress):
         return replace(decision, spends=()), None  # nothing ran: a person approved the last stage
-    if stage is None or stage.result is None or decision.action not in (Action.COMPLETE, Action.FAIL):
+    if stage is None or stage.result is None or decision.action not in (PolicyAction.COMPLETE, PolicyAction.FAIL):
         return decision, None
     failure = decision.failure or str(verdict.outcome)
-    following = follow(
+    following = decide_next_step(
         task.spec.stages,
         task.progress,
         StageEnd(
-            completed=decision.action is Action.COMPLETE,
+            completed=decision.action is PolicyAction.COMPLETE,
             reason=verdict.reason if failure == str(verdict.outcome) else decision.reason,
             failure=failure,
             text=stage.result.text,
@@ -67,15 +67,15 @@ def advance(
     return decided, following
 
 
-def _decided(task: Task, decision: Decision, following: Following) -> Decision:
+def _decided(task: Task, decision: Decision, following: NextStep) -> Decision:
     stages, progress = task.spec.stages, following.progress
     spends = (Budget.STAGE,) if following.failure is None else (Budget.RUNS,)
-    if following.step is Step.FAIL:
-        if decision.action is Action.FAIL and decision.failure == following.failure:
+    if following.step is StageStep.FAIL:
+        if decision.action is PolicyAction.FAIL and decision.failure == following.failure:
             return replace(decision, reason=following.reason)
-        return Decision(action=Action.FAIL, reason=following.reason, failure=following.failure, spends=spends)
-    if following.step is Step.COMPLETE:
-        return Decision(action=Action.COMPLETE, reason=following.reason, spends=spends)
+        return Decision(action=PolicyAction.FAIL, reason=following.reason, failure=following.failure, spends=spends)
+    if following.step is StageStep.COMPLETE:
+        return Decision(action=PolicyAction.COMPLETE, reason=following.reason, spends=spends)
     at = stages[progress.stage]
     told = {
         "step": str(following.step),
@@ -87,9 +87,9 @@ def _decided(task: Task, decision: Decision, following: Following) -> Decision:
         "passed": following.passed,
         "failure": following.failure,
     }
-    waits = following.step is Step.WAIT
+    waits = following.step is StageStep.WAIT
     return Decision(
-        action=Action.PAUSE if waits else Action.REQUEUE,
+        action=PolicyAction.PAUSE if waits else PolicyAction.REQUEUE,
         reason=following.reason,
         pause=PauseReason.APPROVAL if waits else None,
         spends=spends,
@@ -104,6 +104,6 @@ def turn_of(task: Task, index: int, turns: Mapping[str, int]) -> int:
     return 1 + sum(turns.get(stage.name, 0) for stage in task.spec.stages if name in (stage.name, stage.back_to))
 
 
-def gives_resumes_back(limits: Limits, following: Following) -> bool:
+def gives_resumes_back(limits: RetryLimits, following: NextStep) -> bool:
     """True if a passed stage gives the resumes back that were spent before it (R-RES-05)."""
     return limits.reset_on_progress and following.passed

@@ -37,13 +37,13 @@ class AgentChoice:
         return bool(self.agent or self.command or self.scenario)
 
 
-THE_TASKS = AgentChoice()
+TASK_AGENT = AgentChoice()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemberDraft:
     name: str
-    chosen: AgentChoice = THE_TASKS  # an empty field means that of the stage
+    chosen: AgentChoice = TASK_AGENT  # an empty field means that of the stage
     prompt: str = ""  # empty: the stage's
 
 
@@ -52,7 +52,7 @@ class StageDraft:
     """One stage of a draft. `core.workflows.workflow.Stage` explains the fields."""
 
     name: str
-    chosen: AgentChoice = THE_TASKS
+    chosen: AgentChoice = TASK_AGENT
     prompt: str = THE_PROMPT
     timeout: float | None = None  # None: the task's
     retry: int = 0
@@ -71,7 +71,7 @@ class StageDraft:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
+class WorkflowDraft:
     """One workflow."""
 
     name: str
@@ -84,15 +84,15 @@ class Draft:
     @property
     def wants_range(self) -> bool:
         """True if one of its prompts refers to a range of commits."""
-        return any("task.range" in _names(text) for text in prompts(self))
+        return any("task.range" in _names(text) for text in prompts_of_draft(self))
 
     @property
     def wants_prompt(self) -> bool:
         """True if the workflow needs a prompt from the task."""
-        return not self.prompt and any("task.prompt" in _names(text) for text in prompts(self))
+        return not self.prompt and any("task.prompt" in _names(text) for text in prompts_of_draft(self))
 
 
-def prompts(draft: Draft) -> Iterator[str]:
+def prompts_of_draft(draft: WorkflowDraft) -> Iterator[str]:
     for stage in draft.stages:
         yield stage.prompt
         for member in stage.members:
@@ -101,7 +101,7 @@ def prompts(draft: Draft) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class DraftFlaw:
     """One mistake: its stage and member (numbers from 0), and its key."""
 
     stage: int | None
@@ -111,17 +111,17 @@ class Flaw:
     line: int | None = None  # within the value at `key`, if that is a template
 
 
-def flaws(draft: Draft) -> list[Flaw]:
+def find_flaws(draft: WorkflowDraft) -> list[DraftFlaw]:
     """Return the mistakes of the draft as a whole. The reader of the file checks single values."""
     if not draft.stages:
-        return [Flaw(None, None, "", "it has no stages: begin each with a line [[workflow.NAME.stage]]")]
+        return [DraftFlaw(None, None, "", "it has no stages: begin each with a line [[workflow.NAME.stage]]")]
     if len(draft.stages) > MOST_STAGES:
-        return [Flaw(None, None, "stage", f"it has {len(draft.stages)} stages; {MOST_STAGES} is the most")]
+        return [DraftFlaw(None, None, "stage", f"it has {len(draft.stages)} stages; {MOST_STAGES} is the most")]
     names = [stage.name for stage in draft.stages]
-    found: list[Flaw] = []
+    found: list[DraftFlaw] = []
     for number, stage in enumerate(draft.stages):
         if stage.name in names[:number]:
-            found.append(Flaw(number, None, "name", f"there is a stage '{stage.name}' above already"))
+            found.append(DraftFlaw(number, None, "name", f"there is a stage '{stage.name}' above already"))
         found += _sending_back(number, stage, names)
         found += _members(number, stage)
         found += _templates(number, draft)
@@ -130,64 +130,64 @@ def flaws(draft: Draft) -> list[Flaw]:
     return found
 
 
-def _sending_back(number: int, stage: StageDraft, names: Sequence[str]) -> Iterator[Flaw]:
+def _sending_back(number: int, stage: StageDraft, names: Sequence[str]) -> Iterator[DraftFlaw]:
     sends = stage.reviews or stage.on_failure is OnFailure.BACK
     if stage.back_to:
         if stage.back_to not in names:
             text = f"there is no stage '{stage.back_to[:60]}'{_meant(stage.back_to, names[:number])}"
-            yield Flaw(number, None, "back_to", text)
+            yield DraftFlaw(number, None, "back_to", text)
         elif stage.back_to not in names[:number]:
-            yield Flaw(number, None, "back_to", f"the stage '{stage.back_to}' does not come before this one")
+            yield DraftFlaw(number, None, "back_to", f"the stage '{stage.back_to}' does not come before this one")
         elif not sends:
             text = 'nothing sends back from here: it needs `reviews = true` or `on_failure = "back"`'
-            yield Flaw(number, None, "back_to", text)
+            yield DraftFlaw(number, None, "back_to", text)
     elif stage.reviews:
         text = "a reviewing stage has to say which stage it sends back to: `back_to` is missing"
-        yield Flaw(number, None, "reviews", text)
+        yield DraftFlaw(number, None, "reviews", text)
     elif sends:
-        yield Flaw(number, None, "on_failure", 'on_failure = "back" needs `back_to`, the stage to go back to')
+        yield DraftFlaw(number, None, "on_failure", 'on_failure = "back" needs `back_to`, the stage to go back to')
     if stage.max_turns < 1:
-        yield Flaw(number, None, "max_turns", "at least 1 turn is needed to send anything back")
+        yield DraftFlaw(number, None, "max_turns", "at least 1 turn is needed to send anything back")
 
 
-def _members(number: int, stage: StageDraft) -> Iterator[Flaw]:
+def _members(number: int, stage: StageDraft) -> Iterator[DraftFlaw]:
     if not stage.members:
         if stage.apart:
-            yield Flaw(number, None, "apart", "`apart` is about members, and this stage has none")
+            yield DraftFlaw(number, None, "apart", "`apart` is about members, and this stage has none")
         if stage.at_once:
-            yield Flaw(number, None, "at_once", "`at_once` is about members, and this stage has none")
+            yield DraftFlaw(number, None, "at_once", "`at_once` is about members, and this stage has none")
         if stage.least != 1:
-            yield Flaw(number, None, "least", "`least` is about members, and this stage has none")
+            yield DraftFlaw(number, None, "least", "`least` is about members, and this stage has none")
         return
     if len(stage.members) > MOST_MEMBERS:
-        yield Flaw(number, None, "members", f"it has {len(stage.members)} members; {MOST_MEMBERS} is the most")
+        yield DraftFlaw(number, None, "members", f"it has {len(stage.members)} members; {MOST_MEMBERS} is the most")
     if stage.reviews:
         text = "a stage with members cannot rule (`reviews`): let a stage after it sum up and rule"
-        yield Flaw(number, None, "reviews", text)
+        yield DraftFlaw(number, None, "reviews", text)
     if not 1 <= stage.least <= len(stage.members):
         text = f"{stage.least} of {len(stage.members)} members cannot be asked for; write 1 to {len(stage.members)}"
-        yield Flaw(number, None, "least", text)
+        yield DraftFlaw(number, None, "least", text)
     seen: set[str] = set()
     for index, member in enumerate(stage.members):
         if member.name.lower() in seen:  # branches and directories are named after members
-            yield Flaw(number, index, "name", f"there is a member '{member.name}' above already")
+            yield DraftFlaw(number, index, "name", f"there is a member '{member.name}' above already")
         seen.add(member.name.lower())
 
 
-def _templates(number: int, draft: Draft) -> Iterator[Flaw]:
+def _templates(number: int, draft: WorkflowDraft) -> Iterator[DraftFlaw]:
     stage = draft.stages[number]
-    here = surroundings(draft, number)
+    here = template_scope(draft, number)
     everybody_has_one = bool(stage.members) and all(member.prompt for member in stage.members)
     if not stage.prompt.strip() and not everybody_has_one:
-        yield Flaw(number, None, "prompt", "the prompt is empty: say what the agent should do, or leave it out")
-    for mistake in template.mistakes_of(stage.prompt, here):
-        yield Flaw(number, None, "prompt", str(mistake), mistake.line)
+        yield DraftFlaw(number, None, "prompt", "the prompt is empty: say what the agent should do, or leave it out")
+    for mistake in template.find_mistakes(stage.prompt, here):
+        yield DraftFlaw(number, None, "prompt", str(mistake), mistake.line)
     for index, member in enumerate(stage.members[:MOST_MEMBERS]):
-        for mistake in template.mistakes_of(member.prompt, here):
-            yield Flaw(number, index, "prompt", str(mistake), mistake.line)
+        for mistake in template.find_mistakes(member.prompt, here):
+            yield DraftFlaw(number, index, "prompt", str(mistake), mistake.line)
 
 
-def surroundings(draft: Draft, number: int) -> template.Surroundings:
+def template_scope(draft: WorkflowDraft, number: int) -> template.TemplateScope:
     """Return the names that the prompts of stage `number` may use: the stages before it, and those of a loop that
     contains it."""
     names = [stage.name for stage in draft.stages]
@@ -195,7 +195,7 @@ def surroundings(draft: Draft, number: int) -> template.Surroundings:
     for index, stage in enumerate(draft.stages):
         if stage.back_to in names and names.index(stage.back_to) <= number <= index:
             end = max(end, index + 1)
-    return template.Surroundings(
+    return template.TemplateScope(
         stages=names,
         reachable=frozenset(names[:end]),
         parallel=frozenset(stage.name for stage in draft.stages if stage.members),

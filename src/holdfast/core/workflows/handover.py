@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.base.text import clean
-from holdfast.core.agents.events import AgentEvent, Result, Text, ToolFinished, ToolStarted
+from holdfast.base.text import clean_text
+from holdfast.core.agents.events import AgentEvent, AgentResult, AgentText, ToolFinished, ToolStarted
 
 MOST_TEXTS = 12
 MOST_OF_TEXT = 4000  # characters; the end of a text matters more than its beginning
@@ -30,7 +30,7 @@ _LISTED = re.compile(r"\s*(?:[-*] )?\[(.)\] \S")
 
 
 @dataclass(kw_only=True)
-class Recollection:
+class RunMemory:
     """The memory of one run. It gets every event of the run, in order."""
 
     texts: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_TEXTS))
@@ -42,12 +42,12 @@ class Recollection:
     def add(self, event: AgentEvent) -> None:
         goes_on, self._is_open = self._is_open, False
         match event:
-            case Text(is_thought=True):
+            case AgentText(is_thought=True):
                 self.plan = event.text if _is_list(event.text) else self.plan
-            case Text():
+            case AgentText():
                 self._say(event.text, goes_on=goes_on and event.is_delta)
                 self._is_open = event.is_delta
-            case Result():
+            case AgentResult():
                 self._say(event.text, goes_on=False)
             case ToolStarted():
                 self._note(event)
@@ -122,7 +122,7 @@ WARNING = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Changes:
+class ChangesSoFar:
     """The changes of the task so far, against its base."""
 
     commits: Sequence[str] = ()  # one line each, the newest first
@@ -140,10 +140,10 @@ class EarlierRun:
     outcome: str
     reason: str
     report: str = ""  # the agent's last report
-    said: Recollection | None = None  # None: its output no longer exists, or was not read
+    said: RunMemory | None = None  # None: its output no longer exists, or was not read
 
 
-def hand_over(prompt: str, runs: Sequence[EarlierRun], changes: Changes, mark: str) -> str:
+def write_handover(prompt: str, runs: Sequence[EarlierRun], changes: ChangesSoFar, mark: str) -> str:
     """Return the prompt of the new agent. `runs` are in order, the newest last. `mark` is a word that no earlier agent
     can have known."""
     told = [run for run in runs if run.said is not None and not run.said.is_empty][-MOST_RUNS:]
@@ -154,8 +154,8 @@ def hand_over(prompt: str, runs: Sequence[EarlierRun], changes: Changes, mark: s
         _part("Commits since the task's base, the newest first", "\n".join(changes.commits), 1600),
         _part("Files changed against the task's base (lines added, removed)", "\n".join(changes.files), 2400),
         _part("About these changes", changes.note, 500),
-        _part("What it said last", _words(told), 6000, keeps_end=True),
-        _part("What it did last", _doings(told), 3000, keeps_end=True),
+        _part("What it said last", _texts_text(told), 6000, keeps_end=True),
+        _part("What it did last", _actions_text(told), 3000, keeps_end=True),
     ]
     known = "\n\n".join(part for part in parts if part)
     room = max(LEAST_DIFF // 2, MOST - len((known + INTRODUCTION + WARNING).encode()) - 1024)
@@ -188,12 +188,12 @@ def _endings(runs: Sequence[EarlierRun]) -> str:
     return "\n".join(lines)
 
 
-def _words(runs: Sequence[EarlierRun]) -> str:
+def _texts_text(runs: Sequence[EarlierRun]) -> str:
     said = [(run.number, text) for run in runs if run.said is not None for text in run.said.texts]
     return "\n\n".join(f"(run {number}) {text.strip()}" for number, text in said)
 
 
-def _doings(runs: Sequence[EarlierRun]) -> str:
+def _actions_text(runs: Sequence[EarlierRun]) -> str:
     lines: list[str] = []
     for run in runs:
         if run.said is None or not run.said.tools:
@@ -205,7 +205,7 @@ def _doings(runs: Sequence[EarlierRun]) -> str:
 
 def _part(title: str, text: str, most: int, *, keeps_end: bool = False) -> str:
     """Return the part with its title. Empty without a text."""
-    return f"{title}:\n{cut(text, most, keeps_end=keeps_end)}" if text.strip() else ""
+    return f"{title}:\n{cut_text(text, most, keeps_end=keeps_end)}" if text.strip() else ""
 
 
 def _flat(text: str, most: int) -> str:
@@ -213,12 +213,12 @@ def _flat(text: str, most: int) -> str:
     return flat if len(flat) <= most else flat[: most - 1] + "…"
 
 
-def cut(text: str, most: int, *, keeps_end: bool = False) -> str:
+def cut_text(text: str, most: int, *, keeps_end: bool = False) -> str:
     """Return at most `most` bytes of plain text and a note about the rest, cut at whole lines where there are any.
     Bytes that are not text become question marks. Terminal control characters are removed."""
     # Far too much is cut before it is examined character by character: a diff may have megabytes.
     rough = text[-most:] if keeps_end else text[:most]
-    plain = clean(rough.encode(errors="replace").decode()).encode()
+    plain = clean_text(rough.encode(errors="replace").decode()).encode()
     missing = len(text) - len(rough)
     if len(plain) > most:
         kept = plain[-most:] if keeps_end else plain[:most]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast.core.workflows.result import GateResult
-from holdfast.core.workflows.workflow import OnFailure, Progress, Ruling, Stage, Stages, entered, index_of
+from holdfast.core.workflows.workflow import OnFailure, Progress, Ruling, Stage, Stages, enter_stage, index_of
 
 MOST_FEEDBACK = 16 * 1024  # characters of feedback for the next run: the end of the text, where the conclusion is
 NO_VERDICT = "no_verdict"
@@ -22,7 +22,7 @@ RUNS_SPENT = "runs_spent"
 VERDICT_WANTED = "End your answer with a line of its own: `VERDICT: approve`, or `VERDICT: changes`."
 
 
-class Step(StrEnum):
+class StageStep(StrEnum):
     AGAIN = "again"  # the same stage, in the same session, with feedback about the failure
     NEXT = "next"
     BACK = "back"  # to an earlier stage, with the reason as feedback; counted
@@ -47,10 +47,10 @@ class StageEnd:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Following:
+class NextStep:
     """The next step of the workflow, and the reason."""
 
-    step: Step
+    step: StageStep
     progress: Progress  # the task's new position in its workflow
     reason: str
     passed: bool  # True: the stage counts as done
@@ -58,10 +58,10 @@ class Following:
 
     @property
     def keeps_session(self) -> bool:
-        return self.step not in (Step.NEXT, Step.BACK)
+        return self.step not in (StageStep.NEXT, StageStep.BACK)
 
 
-def ruling_of(text: str) -> Ruling | None:
+def parse_ruling(text: str) -> Ruling | None:
     """Return the ruling in the last line of a reviewer's answer that is not empty. None: that line is not a ruling."""
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     word, colon, said = last.strip(" \t*_`#>.").partition(":")
@@ -71,86 +71,90 @@ def ruling_of(text: str) -> Ruling | None:
     return Ruling(plain)
 
 
-def follow(stages: Stages, progress: Progress, end: StageEnd) -> Following:
+def decide_next_step(stages: Stages, progress: Progress, end: StageEnd) -> NextStep:
     """Return the step after the end of a stage. `progress` is that of the stage which has just ended."""
     stage, now = stages[progress.stage], replace(progress, checks="", began={}, asked=0)
-    where = place(stages, progress.stage)
+    where = describe_stage(stages, progress.stage)
     if end.is_final:
         return _failed(now, end.failure, end.reason, now.feedback)
     if not end.completed:
-        return _not_done(stages, now, end, end.failure, f"{where}: {end.reason}", _told(stage, end.reason, end.text))
+        return _not_done(
+            stages, now, end, end.failure, f"{where}: {end.reason}", _feedback_for_retry(stage, end.reason, end.text)
+        )
     if end.gate is not None and not end.gate.passed:
         why = f"{where}: its gate `{end.gate.command}` {end.gate.how}"
-        return _not_done(stages, now, end, GATE_FAILED, why, _of_gate(end.gate))
+        return _not_done(stages, now, end, GATE_FAILED, why, _feedback_from_gate(end.gate))
     if not stage.reviews:
         return _done(stages, now, f"{where} completed" + (f": {end.reason}" if stage.is_parallel else ""))
     if end.ruling is None:
-        return _not_done(stages, now, end, NO_VERDICT, f"{where}: it gave no verdict", _told(stage, "", ""))
+        return _not_done(
+            stages, now, end, NO_VERDICT, f"{where}: it gave no verdict", _feedback_for_retry(stage, "", "")
+        )
     if end.ruling is Ruling.APPROVE:
         return _done(stages, now, f"{where} completed: it approves")
     turned = _back(stages, now, f"{where} asks for changes", end.text)
     if turned is not None:
         return turned
     why = f"{where} asks for changes once more, after {_turns(stage.max_turns)}"
-    return _let_pass(stages, now, TURNS_SPENT, why, _end(end.text))
+    return _apply_on_failure(stages, now, TURNS_SPENT, why, _end(end.text))
 
 
-def approved(stages: Stages, progress: Progress) -> Progress:
+def progress_after_approval(stages: Stages, progress: Progress) -> Progress:
     """Return the progress after a person's approval. Beyond the last stage nothing is left to do."""
-    return entered(progress, min(progress.stage + 1, len(stages)))
+    return enter_stage(progress, min(progress.stage + 1, len(stages)))
 
 
-def sent_back(progress: Progress, text: str) -> Progress:
+def progress_after_changes(progress: Progress, text: str) -> Progress:
     """Return the progress after a person asked for changes, with that text as feedback. The tries of the stage begin
     anew."""
-    return entered(progress, progress.stage, _end(text))
+    return enter_stage(progress, progress.stage, _end(text))
 
 
-def retried(progress: Progress) -> Progress:
+def progress_after_retry(progress: Progress) -> Progress:
     """Return the progress after an operator's retry: the same stage and feedback, with new tries and turns."""
-    return replace(entered(progress, progress.stage, progress.feedback), turns={})
+    return replace(enter_stage(progress, progress.stage, progress.feedback), turns={})
 
 
-def is_over(stages: Stages, progress: Progress) -> bool:
+def is_workflow_over(stages: Stages, progress: Progress) -> bool:
     """True if all stages are done, and only the end of the task itself is left."""
     return bool(stages) and progress.stage >= len(stages)
 
 
-def measure(stages: Stages, progress: Progress) -> tuple[int, int, int]:
+def remaining_steps(stages: Stages, progress: Progress) -> tuple[int, int, int]:
     """Return a value that falls with every step taken without a person: turns, then stages, then tries left."""
     turns = sum(max(0, stage.max_turns - progress.turns.get(stage.name, 0)) for stage in stages)
     left = max(0, len(stages) - progress.stage)
     return turns, left, max(0, stages[progress.stage].retry - progress.tries) if left else 0
 
 
-def place(stages: Stages, index: int) -> str:
+def describe_stage(stages: Stages, index: int) -> str:
     return f"stage {index + 1} of {len(stages)} ({stages[index].name})"
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-def _done(stages: Stages, now: Progress, why: str, *, failure: str | None = None) -> Following:
+def _done(stages: Stages, now: Progress, why: str, *, failure: str | None = None) -> NextStep:
     """Return the step after a stage that is done, or whose failure is tolerated (`failure`)."""
     passed = failure is None
     if stages[now.stage].approval:
         return _waits(now, why, failure)
     if now.stage + 1 >= len(stages):
-        return Following(step=Step.COMPLETE, progress=now, reason=why, passed=passed, failure=failure)
-    following = f"{why}; {place(stages, now.stage + 1)} follows"
-    return Following(
-        step=Step.NEXT, progress=entered(now, now.stage + 1), reason=following, passed=passed, failure=failure
+        return NextStep(step=StageStep.COMPLETE, progress=now, reason=why, passed=passed, failure=failure)
+    following = f"{why}; {describe_stage(stages, now.stage + 1)} follows"
+    return NextStep(
+        step=StageStep.NEXT, progress=enter_stage(now, now.stage + 1), reason=following, passed=passed, failure=failure
     )
 
 
-def _waits(now: Progress, why: str, failure: str | None) -> Following:
+def _waits(now: Progress, why: str, failure: str | None) -> NextStep:
     reason = f"{why}; a person has to approve that"
-    return Following(
-        step=Step.WAIT, progress=replace(now, awaits=True), reason=reason, passed=failure is None, failure=failure
+    return NextStep(
+        step=StageStep.WAIT, progress=replace(now, awaits=True), reason=reason, passed=failure is None, failure=failure
     )
 
 
-def _not_done(stages: Stages, now: Progress, end: StageEnd, failure: str, why: str, feedback: str) -> Following:
+def _not_done(stages: Stages, now: Progress, end: StageEnd, failure: str, why: str, feedback: str) -> NextStep:
     """Try the stage again while it has tries. Afterwards apply `on_failure`."""
     stage = stages[now.stage]
     may_go_again = end.may_try and now.tries < stage.retry
@@ -159,16 +163,16 @@ def _not_done(stages: Stages, now: Progress, end: StageEnd, failure: str, why: s
     if may_go_again:
         again = replace(now, tries=now.tries + 1, feedback=feedback)
         reason = f"{why}; try {again.tries + 1} of {stage.retry + 1} follows"
-        return Following(step=Step.AGAIN, progress=again, reason=reason, passed=False, failure=failure)
+        return NextStep(step=StageStep.AGAIN, progress=again, reason=reason, passed=False, failure=failure)
     if stage.on_failure is OnFailure.BACK:
         turned = _back(stages, now, why, feedback)
         if turned is not None:
             return replace(turned, failure=failure)
         return _failed(now, TURNS_SPENT, f"{why}, after {_turns(stage.max_turns)}", feedback)
-    return _let_pass(stages, now, failure, why, feedback)
+    return _apply_on_failure(stages, now, failure, why, feedback)
 
 
-def _let_pass(stages: Stages, now: Progress, failure: str, why: str, feedback: str) -> Following:
+def _apply_on_failure(stages: Stages, now: Progress, failure: str, why: str, feedback: str) -> NextStep:
     on_failure = stages[now.stage].on_failure
     if on_failure is OnFailure.CONTINUE:
         return _done(stages, now, f"{why}; it may fail", failure=failure)
@@ -177,30 +181,30 @@ def _let_pass(stages: Stages, now: Progress, failure: str, why: str, feedback: s
     return _failed(now, failure, why, feedback)
 
 
-def _back(stages: Stages, now: Progress, why: str, feedback: str) -> Following | None:
+def _back(stages: Stages, now: Progress, why: str, feedback: str) -> NextStep | None:
     """Return the step back to an earlier stage. None: all turns are used up, or there is no stage to go back to."""
     stage = stages[now.stage]
     turn = now.turns.get(stage.name, 0) + 1
     if turn > stage.max_turns or stage.back_to not in (one.name for one in stages[: now.stage]):
         return None
     to = index_of(stages, stage.back_to)
-    turned = replace(entered(now, to, _end(feedback)), turns={**now.turns, stage.name: turn})
-    reason = f"{why}; back to {place(stages, to)}, turn {turn} of {stage.max_turns}"
-    return Following(step=Step.BACK, progress=turned, reason=reason, passed=False)
+    turned = replace(enter_stage(now, to, _end(feedback)), turns={**now.turns, stage.name: turn})
+    reason = f"{why}; back to {describe_stage(stages, to)}, turn {turn} of {stage.max_turns}"
+    return NextStep(step=StageStep.BACK, progress=turned, reason=reason, passed=False)
 
 
-def _failed(now: Progress, failure: str, why: str, feedback: str) -> Following:
+def _failed(now: Progress, failure: str, why: str, feedback: str) -> NextStep:
     """Return the failure of the task. The feedback is kept, so that a retry gets it."""
     progress = replace(now, feedback=feedback)
-    return Following(step=Step.FAIL, progress=progress, reason=why, passed=False, failure=failure)
+    return NextStep(step=StageStep.FAIL, progress=progress, reason=why, passed=False, failure=failure)
 
 
-def _of_gate(gate: GateResult) -> str:
+def _feedback_from_gate(gate: GateResult) -> str:
     shown = f" The end of what it printed:\n\n{gate.output.strip()}" if gate.output.strip() else ""
     return _end(f"The check `{gate.command}` {gate.how}.{shown}")
 
 
-def _told(stage: Stage, reason: str, text: str) -> str:
+def _feedback_for_retry(stage: Stage, reason: str, text: str) -> str:
     """Return the feedback for the next try."""
     words = [f"The last try failed: {reason}." if reason else "Your answer had no verdict."]
     words += [f"It said:\n\n{text.strip()}"] if text.strip() else []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.result import StageResult
 from holdfast.core.workflows.workflow import Member, Progress, Stage
 
 COLLECTING = 10.0  # seconds beyond the stage's timeout: then the rest is killed (R-CRON-05)
@@ -49,12 +49,12 @@ class MemberEnd:
     text: str = ""
 
 
-def plain_gathering(gathering: Gathering) -> dict[str, object]:
+def gathering_to_json(gathering: Gathering) -> dict[str, object]:
     at = gathering.at
     return {"wall": at.wall, "boottime": at.boottime, "boot_id": at.boot_id, "after": gathering.after}
 
 
-def gathering_of(progress: Progress, now: Instant) -> Gathering | None:
+def gathering_from_progress(progress: Progress, now: Instant) -> Gathering | None:
     """Return the present gathering. None: there is none, or it began before a reboot. No member survives a reboot, and
     no clock shows how long ago it began."""
     began = progress.began
@@ -69,12 +69,14 @@ def time_left(stage: Stage, gathering: Gathering, now: Instant) -> float:
     return stage.timeout + COLLECTING - now.since(gathering.at)
 
 
-def members_timeout(stage: Stage, gathering: Gathering, now: Instant) -> float:
+def member_timeout(stage: Stage, gathering: Gathering, now: Instant) -> float:
     """Return the timeout of a member that starts now. All members are asked to end at the same time."""
     return max(LEAST_TIME, stage.timeout - now.since(gathering.at))
 
 
-def standing(stage: Stage, results: Iterable[Result], progress: Progress, gathering: Gathering) -> dict[str, Result]:
+def results_that_count(
+    stage: Stage, results: Iterable[StageResult], progress: Progress, gathering: Gathering
+) -> dict[str, StageResult]:
     """Return member → the result that counts. A member without one has to be run."""
     names = {member.name for member in stage.members}
     of_stage = [result for result in results if result.name == stage.name and result.visit == progress.visit]
@@ -85,21 +87,21 @@ def standing(stage: Stage, results: Iterable[Result], progress: Progress, gather
     return {
         result.member: result
         for result in of_stage
-        if result.member in names and result.attempt > max(refused, default=0) and _stands(result, progress, gathering)
+        if result.member in names and result.attempt > max(refused, default=0) and _counts(result, progress, gathering)
     }
 
 
-def _stands(result: Result, progress: Progress, gathering: Gathering) -> bool:
+def _counts(result: StageResult, progress: Progress, gathering: Gathering) -> bool:
     if result.passed or result.number > gathering.after:
         return True
     return result.attempt == progress.tries + 1 and result.outcome not in WAITED_FOR
 
 
-def missing(stage: Stage, done: Mapping[str, Result]) -> list[Member]:
+def missing_members(stage: Stage, done: Mapping[str, StageResult]) -> list[Member]:
     return [member for member in stage.members if member.name not in done]
 
 
-def counts_as_result(verdict: Verdict) -> bool:
+def is_result(verdict: Verdict) -> bool:
     """True if the member was not cut short: neither stopped by us, nor lost with its keeper or the machine. A member
     that was cut short is run again when the task continues, paid from the same retry budget as a single agent."""
     return verdict.outcome not in _CUT_SHORT
@@ -109,19 +111,21 @@ def is_enough(stage: Stage, ends: Iterable[MemberEnd]) -> bool:
     return sum(end.outcome is Outcome.COMPLETED for end in ends) >= min(stage.least, len(stage.members))
 
 
-def summary(stage: Stage, ends: Sequence[MemberEnd], lost: Sequence[str] = ()) -> Verdict:
+def judge_stage(stage: Stage, ends: Sequence[MemberEnd], lost: Sequence[str] = ()) -> Verdict:
     """Return the verdict on the stage. `lost`: members that were lost with their keepers or the machine and have no
     result."""
     if lost:
         reason = f"{len(lost)} of {len(stage.members)} members ({', '.join(lost)}) were lost with their keepers"
         return Verdict(outcome=Outcome.LOST, reason=reason)
     if is_enough(stage, ends):
-        return Verdict(outcome=Outcome.COMPLETED, reason=in_words(stage, ends))
+        return Verdict(outcome=Outcome.COMPLETED, reason=describe_outcomes(stage, ends))
     others = [end for end in ends if end.outcome is not Outcome.COMPLETED]
     if all(end.outcome in WAITED_FOR for end in others):
         return _waits(stage, ends, others)
     tail = next((end.reason for end in others if end.reason), "")
-    return Verdict(outcome=Outcome.FAILED, reason=in_words(stage, ends) + (f"; one of them: {tail}" if tail else ""))
+    return Verdict(
+        outcome=Outcome.FAILED, reason=describe_outcomes(stage, ends) + (f"; one of them: {tail}" if tail else "")
+    )
 
 
 def _waits(stage: Stage, ends: Sequence[MemberEnd], others: Sequence[MemberEnd]) -> Verdict:
@@ -129,26 +133,26 @@ def _waits(stage: Stage, ends: Sequence[MemberEnd], others: Sequence[MemberEnd])
     outcome = min((end.outcome for end in others), key=WAITED_FOR.index)
     resets = [end.resets_at for end in others if end.outcome is outcome and end.resets_at is not None]
     last = next(end.reason for end in others if end.outcome is outcome)
-    words = f"{in_words(stage, ends)}; {last}" if last else in_words(stage, ends)
+    words = f"{describe_outcomes(stage, ends)}; {last}" if last else describe_outcomes(stage, ends)
     return Verdict(outcome=outcome, reason=words, resets_at=min(resets, default=None))
 
 
-def by_outcome(ends: Iterable[MemberEnd]) -> dict[str, int]:
+def count_outcomes(ends: Iterable[MemberEnd]) -> dict[str, int]:
     """Count the outcomes: `completed` first, then the most frequent."""
     counted = Counter(str(end.outcome) for end in ends)
     ranked = sorted(counted.items(), key=lambda pair: (pair[0] != Outcome.COMPLETED, -pair[1], pair[0]))
     return dict(ranked)
 
 
-def in_words(stage: Stage, ends: Sequence[MemberEnd]) -> str:
+def describe_outcomes(stage: Stage, ends: Sequence[MemberEnd]) -> str:
     """Describe the outcomes: `1 of 5 completed: 2 timeout, 1 crashed, 1 failed`."""
-    counted = by_outcome(ends)
+    counted = count_outcomes(ends)
     done = counted.pop(str(Outcome.COMPLETED), 0)
     others = ", ".join(f"{count} {outcome}" for outcome, count in counted.items())
     return f"{done} of {len(stage.members)} completed" + (f": {others}" if others else "")
 
 
-def joined(ends: Iterable[MemberEnd]) -> str:
+def join_answers(ends: Iterable[MemberEnd]) -> str:
     """Return all answers, each below its member's name. This is the answer of the stage."""
     parts = []
     for end in ends:

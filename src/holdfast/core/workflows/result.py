@@ -20,7 +20,7 @@ class GateResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Touched:
+class ChangedFiles:
     """The files that differ from the task's base."""
 
     files: tuple[str, ...] = ()
@@ -28,11 +28,11 @@ class Touched:
     commit: str | None = None  # the workspace's HEAD; None: unknown
 
 
-NOTHING_TOUCHED = Touched()
+NO_CHANGED_FILES = ChangedFiles()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class StageResult:
     """The result of one run of a stage, or of one of its members."""
 
     stage: int

@@ -50,7 +50,7 @@ _NAME = re.compile(r"[A-Za-z_][^\s{}]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class TemplateMistake:
     """A mistake in a template, and its location."""
 
     line: int  # from 1
@@ -62,7 +62,7 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Variable:
     """One variable in a template."""
 
     name: str
@@ -74,11 +74,11 @@ class Place:
 class Template:
     """Text and variables, in order."""
 
-    parts: tuple[str | Place, ...]
+    parts: tuple[str | Variable, ...]
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Place))
+    def places(self) -> tuple[Variable, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Variable))
 
     @property
     def names(self) -> frozenset[str]:
@@ -89,14 +89,14 @@ class Template:
 class TemplateError(ValueError):
     """A text that is not a valid template, with all of its mistakes and the part that could be read."""
 
-    def __init__(self, mistakes: Sequence[Mistake], template: Template) -> None:
+    def __init__(self, mistakes: Sequence[TemplateMistake], template: Template) -> None:
         self.mistakes = tuple(mistakes)
         self.template = template
         super().__init__(str(mistakes[0]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class TemplateScope:
     """The names that a template may use at its position in the workflow."""
 
     stages: Sequence[str] = ()  # of the workflow, in order
@@ -110,28 +110,28 @@ def parse(text: str) -> Template:
     """Parse a template. Raise TemplateError, with every mistake and its location, if it is not valid. `check` examines
     the names."""
     if len(text) > LONGEST:
-        raise TemplateError([Mistake(1, 1, f"it is longer than {LONGEST // 1024} KiB")], Template(()))
-    parts: list[str | Place] = []
-    mistakes: list[Mistake] = []
+        raise TemplateError([TemplateMistake(1, 1, f"it is longer than {LONGEST // 1024} KiB")], Template(()))
+    parts: list[str | Variable] = []
+    mistakes: list[TemplateMistake] = []
     at = 0
     for piece in _pieces(text):
         parts.append(text[at : piece.start])
         at = piece.end
         if piece.wrong:
-            mistakes.append(Mistake(*_position(text, piece.start), piece.wrong))
+            mistakes.append(TemplateMistake(*_position(text, piece.start), piece.wrong))
         else:
-            parts.append(piece.literal or Place(piece.name, *_position(text, piece.start)))
+            parts.append(piece.literal or Variable(piece.name, *_position(text, piece.start)))
         if len(mistakes) == MOST_MISTAKES or len(parts) > 2 * MOST_PLACES:
             break
     if len(parts) > 2 * MOST_PLACES:
-        mistakes.append(Mistake(1, 1, f"it has more than {MOST_PLACES} variables"))
+        mistakes.append(TemplateMistake(1, 1, f"it has more than {MOST_PLACES} variables"))
     if mistakes:
         raise TemplateError(mistakes, Template(tuple(parts)))
     parts.append(text[at:])
     return Template(tuple(part for part in parts if part != ""))
 
 
-def mistakes_of(text: str, here: Surroundings) -> list[Mistake]:
+def find_mistakes(text: str, here: TemplateScope) -> list[TemplateMistake]:
     """Return the mistakes of a template in order, at most MOST_MISTAKES."""
     try:
         return list(islice(check(parse(text), here), MOST_MISTAKES))
@@ -140,12 +140,12 @@ def mistakes_of(text: str, here: Surroundings) -> list[Mistake]:
         return sorted(found, key=lambda mistake: (mistake.line, mistake.column))[:MOST_MISTAKES]
 
 
-def check(template: Template, here: Surroundings) -> Iterator[Mistake]:
+def check(template: Template, here: TemplateScope) -> Iterator[TemplateMistake]:
     """Yield a mistake for every variable that has no value at this position in the workflow."""
     for place in template.places:
-        text = _wrong(place.name, here)
+        text = _check_name(place.name, here)
         if text:
-            yield Mistake(place.line, place.column, text)
+            yield TemplateMistake(place.line, place.column, text)
 
 
 def render(template: Template, values: Mapping[str, str], most: int = LONGEST_RENDERED) -> str:
@@ -156,7 +156,7 @@ def render(template: Template, values: Mapping[str, str], most: int = LONGEST_RE
     """
     told = [values.get(name, "") for name in (place.name for place in template.places)]
     own = sum(len(part.encode(errors="surrogatepass")) for part in template.parts if isinstance(part, str))
-    filled = iter(_fitting(told, max(0, most - own)))
+    filled = iter(_fit_values(told, max(0, most - own)))
     return "".join(part if isinstance(part, str) else next(filled) for part in template.parts)
 
 
@@ -187,10 +187,10 @@ def _pieces(text: str) -> Iterator[_Piece]:
                 yield _Piece(start, at, wrong="'{{' is never closed by '}}'; write '{{{{' for two braces")
             else:
                 at = end + 2
-                yield _Piece(start, at, name=inner.strip(), wrong=_misnamed(inner.strip()))
+                yield _Piece(start, at, name=inner.strip(), wrong=_check_syntax(inner.strip()))
 
 
-def _misnamed(name: str) -> str:
+def _check_syntax(name: str) -> str:
     if not name:
         return "there is no variable's name between '{{' and '}}'"
     if _NAME.fullmatch(name) is None:
@@ -198,17 +198,17 @@ def _misnamed(name: str) -> str:
     return ""
 
 
-def _wrong(name: str, here: Surroundings) -> str:
+def _check_name(name: str, here: TemplateScope) -> str:
     if name in _PLAIN:
         return "'member' is only known in a stage with members" if name == "member" and not here.is_member else ""
     if name.startswith(_LABELS) and len(name) > len(_LABELS):
         return ""
     if name.startswith(_STAGES):
-        return _wrong_stage(name, here)
+        return _check_stage_name(name, here)
     return f"there is no variable '{_short(name)}'{_meant(name, [*_PLAIN, *_of_stages(here)])}"
 
 
-def _wrong_stage(name: str, here: Surroundings) -> str:
+def _check_stage_name(name: str, here: TemplateScope) -> str:
     stage, _, field = name.removeprefix(_STAGES).rpartition(".")
     if not stage and field in here.stages:
         return f"'{_short(name)}' is a stage; say what of it: {', '.join(f'{name}.{known}' for known in OF_STAGES)}"
@@ -227,12 +227,12 @@ def _wrong_stage(name: str, here: Surroundings) -> str:
     return ""
 
 
-def _of_stages(here: Surroundings) -> list[str]:
+def _of_stages(here: TemplateScope) -> list[str]:
     known = [stage for stage in here.stages if stage in here.reachable]
     return [f"stages.{stage}.{field}" for stage in known for field in OF_STAGES]
 
 
-def _fitting(values: Sequence[str], room: int) -> list[str]:
+def _fit_values(values: Sequence[str], room: int) -> list[str]:
     """Return the values. If they are too long together, the longest are cut to a common size."""
     sizes = [len(value.encode(errors="surrogatepass")) for value in values]
     if sum(sizes) <= room:

@@ -108,7 +108,7 @@ def index_of(stages: Stages, name: str) -> int:
 # -- for the store: only values that differ from the default -------------------------------------------------------
 
 
-def plain_stage(stage: Stage) -> dict[str, Any]:
+def stage_to_json(stage: Stage) -> dict[str, Any]:
     kept = _differences(stage)
     if stage.members:
         kept["members"] = [_differences(member) for member in stage.members]
@@ -124,7 +124,7 @@ def stage_from(kept: Mapping[str, Any]) -> Stage:
     return Stage(**values)
 
 
-def plain_progress(progress: Progress) -> dict[str, Any]:
+def progress_to_json(progress: Progress) -> dict[str, Any]:
     return _differences(progress)
 
 
@@ -132,7 +132,7 @@ def progress_from(kept: Mapping[str, Any]) -> Progress:
     return Progress(**kept)
 
 
-def entered(progress: Progress, stage: int, feedback: str = "") -> Progress:
+def enter_stage(progress: Progress, stage: int, feedback: str = "") -> Progress:
     """Return the progress at the beginning of a stage, whatever came before."""
     return replace(
         progress,

@@ -51,25 +51,25 @@ class Machine:
         kib = machine.get("MemAvailable")
         everything = machine.get("MemTotal", 0) * 1024
         rooms = [] if kib is None else [kib * 1024]
-        rooms += [room for limit, room in self._cgroup_rooms() if not everything or limit < everything]
+        rooms += [room for limit, room in self._free_in_cgroups() if not everything or limit < everything]
         return min(rooms) if rooms else None
 
-    def _cgroup_rooms(self) -> Iterator[tuple[int, int]]:
+    def _free_in_cgroups(self) -> Iterator[tuple[int, int]]:
         """Yield (limit, bytes left) of every cgroup around us that has a limit: a parent's limit holds for us too."""
         for line in _text(os.path.join(self._proc, "self", "cgroup")).splitlines():
             number, controllers, path = [*line.split(":", 2), "", ""][:3]
             if number == "0":
                 for root in (self._cgroups, os.path.join(self._cgroups, "unified")):
-                    yield from _rooms(root, path, _V2)
+                    yield from _free_below_limits(root, path, _V2)
             elif "memory" in controllers.split(","):
-                yield from _rooms(os.path.join(self._cgroups, "memory"), path, _V1)
+                yield from _free_below_limits(os.path.join(self._cgroups, "memory"), path, _V1)
 
 
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def _rooms(root: str, path: str, names: tuple[str, str, str]) -> Iterator[tuple[int, int]]:
+def _free_below_limits(root: str, path: str, names: tuple[str, str, str]) -> Iterator[tuple[int, int]]:
     """Yield (limit, bytes left) from our own cgroup up to the root.
 
     In a container the path may be the host's. Then only the root exists.

@@ -17,10 +17,10 @@ import struct
 from collections.abc import Callable, Mapping
 
 from holdfast.core.health.signs import SignReader
-from holdfast.core.runs.liveness import Identity
-from holdfast.processes.observe.process_tree import trees
-from holdfast.processes.observe.run_view import RunView, started_moment
-from holdfast.processes.port import Tree
+from holdfast.core.runs.liveness import ProcessIdentity
+from holdfast.processes.observe.process_tree import read_trees
+from holdfast.processes.observe.run_view import RunView, start_time_of
+from holdfast.processes.port import ProcessTree
 from holdfast.processes.run_dir import CHANNEL
 
 IN_MODIFY, IN_ATTRIB, IN_MOVED_TO, IN_CREATE = 0x2, 0x4, 0x80, 0x100
@@ -36,11 +36,11 @@ class Inotify:
         self._libc = ctypes.CDLL(None, use_errno=True)
         if not hasattr(self._libc, "inotify_init1"):
             raise OSError(errno.ENOSYS, "this system has no inotify")
-        self.fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self.fd = self._check_result(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def add(self, path: str, mask: int) -> int:
         """Watch a file and return the watch's number: the same number for the same file."""
-        return self._checked(self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask))
+        return self._check_result(self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask))
 
     def remove(self, watch: int) -> None:
         self._libc.inotify_rm_watch(self.fd, watch)  # an error is ignored: the watch was removed with its file
@@ -63,7 +63,7 @@ class Inotify:
         os.close(self.fd)
 
     @staticmethod
-    def _checked(result: int) -> int:
+    def _check_result(result: int) -> int:
         if result < 0:
             number = ctypes.get_errno()
             raise OSError(number, f"inotify: {os.strerror(number)}")
@@ -81,7 +81,7 @@ _WATCHED = (
 )
 
 
-class Changes:
+class RunChanges:
     """The watched runs. `on_change(run_id, is_output)` is called on the loop's thread when a run wrote something.
 
     `is_output`: the run wrote only to its logs.
@@ -151,9 +151,9 @@ class Changes:
 
     def _start_polling(self) -> None:
         if self._poll is None:
-            self._poll = self._loop.call_later(POLL, self._call_all_changed)
+            self._poll = self._loop.call_later(POLL, self._report_polled)
 
-    def _call_all_changed(self) -> None:
+    def _report_polled(self) -> None:
         self._poll = None
         for run_id in list(self._polled):
             self._on_change(run_id, False)
@@ -166,12 +166,12 @@ class RunObserver:
 
     def __init__(self, root: str, on_change: Callable[[str, bool], None]) -> None:
         self._root = root
-        self._changes = Changes(on_change)
+        self._changes = RunChanges(on_change)
 
-    def watch(self, run_id: str, signs: SignReader | None, agent: Identity | None, now: float) -> RunView:
+    def watch(self, run_id: str, signs: SignReader | None, agent: ProcessIdentity | None, now: float) -> RunView:
         """Begin to watch a run. `agent` is given for a run of an earlier supervisor: its start time is the run's."""
         path = os.path.join(self._root, run_id)
-        view = RunView(path, signs, now if agent is None else started_moment(agent, now))
+        view = RunView(path, signs, now if agent is None else start_time_of(agent, now))
         if agent is not None:
             view.take_over(now)
         self._changes.watch(run_id, path)
@@ -180,8 +180,8 @@ class RunObserver:
     def unwatch(self, run_id: str) -> None:
         self._changes.unwatch(run_id)
 
-    def trees(self, roots: Mapping[str, Identity]) -> dict[str, Tree]:
-        return trees(roots)
+    def trees(self, roots: Mapping[str, ProcessIdentity]) -> dict[str, ProcessTree]:
+        return read_trees(roots)
 
     def close(self) -> None:
         self._changes.close()

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Mapping
 
 from holdfast.base import clock
-from holdfast.core.runs.liveness import Identity
-from holdfast.processes.port import Tree
+from holdfast.core.runs.liveness import ProcessIdentity
+from holdfast.processes.port import ProcessTree
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -25,7 +25,7 @@ class _Process:
         self.resident = int(fields[21])
 
 
-def trees(roots: Mapping[str, Identity]) -> dict[str, Tree]:
+def read_trees(roots: Mapping[str, ProcessIdentity]) -> dict[str, ProcessTree]:
     """Return the tree below each keeper, by run. A keeper that is gone (or whose pid was reused) has none."""
     processes: dict[int, _Process] = {}
     children: dict[int, list[_Process]] = {}
@@ -40,7 +40,7 @@ def trees(roots: Mapping[str, Identity]) -> dict[str, Tree]:
     return found
 
 
-def _tree(keeper: _Process, children: Mapping[int, list[_Process]]) -> Tree:
+def _tree(keeper: _Process, children: Mapping[int, list[_Process]]) -> ProcessTree:
     members: list[_Process] = []
     waiting = list(children.get(keeper.pid, ()))
     while waiting:
@@ -49,7 +49,7 @@ def _tree(keeper: _Process, children: Mapping[int, list[_Process]]) -> Tree:
         waiting.extend(children.get(process.pid, ()))
     # The keeper's own CPU time is ours, not the agent's. The time of the children that it reaped is the agent's.
     ticks = keeper.children_cpu + sum(process.own_cpu + process.children_cpu for process in members)
-    return Tree(
+    return ProcessTree(
         cpu=ticks / _TICKS,
         newest_start=max((process.start for process in members), default=0) / _TICKS,
         resident=sum(process.resident for process in members) * _PAGE,
@@ -57,16 +57,16 @@ def _tree(keeper: _Process, children: Mapping[int, list[_Process]]) -> Tree:
     )
 
 
-def activity(roots: Mapping[str, Identity]) -> dict[str, object]:
+def read_activity(roots: Mapping[str, ProcessIdentity]) -> dict[str, object]:
     """Return one value per run. Two values are equal only if no process of the run used the CPU in between.
 
     The value counts nanoseconds, because a file is written in far less than a clock tick. A process that started and
     ended in between is noticed too: its parent had to run to start it.
     """
-    return {run_id: (tree.pids, tree.cpu, _ran(tree.pids)) for run_id, tree in trees(roots).items()}
+    return {run_id: (tree.pids, tree.cpu, _cpu_nanoseconds(tree.pids)) for run_id, tree in read_trees(roots).items()}
 
 
-def _ran(pids: Iterable[int]) -> object:
+def _cpu_nanoseconds(pids: Iterable[int]) -> object:
     """Return the CPU time of all threads. A value that equals no other if the kernel does not provide the time."""
     total = 0
     for pid in pids:

@@ -17,8 +17,8 @@ from typing import Any
 
 from holdfast.base import clock, faults
 from holdfast.core.agents.events import Stream
-from holdfast.core.health.signs import MOST_WORDS, SignReader, Talk, printable
-from holdfast.core.runs.liveness import Identity
+from holdfast.core.health.signs import MOST_WORDS, AgentActivity, SignReader, make_printable
+from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.processes.observe.output_reader import OutputReader
 from holdfast.processes.run_dir import CHANNEL
 
@@ -31,7 +31,7 @@ NOTHING: Stamp = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FoundChanges:
     """The kinds of change that one look found."""
 
     output: bool = False
@@ -50,39 +50,39 @@ class RunView:
         self.started_at = started_at
         self.output_at: float | None = None
         self.channel_at: float | None = None
-        self.talk = Talk()
+        self.talk = AgentActivity()
         self.told = ""  # the condition that was reported and is not over yet; kept for the next supervisor
         self._signs = signs
-        self._readers = self._reading_from({})
+        self._readers = self._make_readers({})
         self._stamps: dict[str, Stamp] = {}
         self._behind = True  # because nothing was read yet
         # Error output without a sign (clean-up messages, …) does not prove that the agent lives.
-        self._errors_said = True
+        self._errors_had_signs = True
         self._looked_at = started_at
         self._slept = 0.0  # seconds the machine may have slept since a file changed that no supervisor was watching
         self._saved: tuple[object, ...] = ()
 
-    def look(self, now: float) -> Seen:
+    def look(self, now: float) -> FoundChanges:
         """Stat the files that may have changed, and read on."""
         wall = clock.file_time()
-        output_at, errors_at = (self._newest((name,), now, wall) for name in _OUTPUT)
-        channel_at = self._newest(_CHANNEL, now, wall)
-        self._errors_said = Stream.ERR not in self._readers
+        output_at, errors_at = (self._newest_change((name,), now, wall) for name in _OUTPUT)
+        channel_at = self._newest_change(_CHANNEL, now, wall)
+        self._errors_had_signs = Stream.ERR not in self._readers
         if output_at is not None or errors_at is not None or self._behind:
             self._behind = self._read_on(now)
-        if errors_at is not None and (self._errors_said or self._behind):
+        if errors_at is not None and (self._errors_had_signs or self._behind):
             output_at = errors_at if output_at is None else max(output_at, errors_at)
         self._looked_at, self._slept = now, 0.0
         if output_at is not None:
             self.output_at = output_at
         if channel_at is not None:
             self.channel_at = channel_at
-        return Seen(output=output_at is not None, channel=channel_at is not None, behind=self._behind)
+        return FoundChanges(output=output_at is not None, channel=channel_at is not None, behind=self._behind)
 
     def leader_ended(self) -> bool:
         return os.path.exists(os.path.join(self.path, "exit.json"))
 
-    def _newest(self, names: tuple[str, ...], now: float, wall: float) -> float | None:
+    def _newest_change(self, names: tuple[str, ...], now: float, wall: float) -> float | None:
         """Return when the newest unseen change happened, or None.
 
         The time is the file's wall time, limited to what the clocks allow: after the last look and not in the future.
@@ -112,10 +112,10 @@ class RunView:
 
         In this order, trouble in the errors stays in effect until later output shows that the agent continues.
         """
-        behind = [reader.read_on(partial(self._hear, stream, now)) for stream, reader in self._readers.items()]
+        behind = [reader.read_on(partial(self._read_signs, stream, now)) for stream, reader in self._readers.items()]
         return any(behind)
 
-    def _hear(self, stream: Stream, now: float, line: str) -> None:
+    def _read_signs(self, stream: Stream, now: float, line: str) -> None:
         if self._signs is None:
             return
         try:
@@ -124,9 +124,9 @@ class RunView:
             return
         for sign in heard:
             self.talk.hear(sign, now, self._looked_at)
-            self._errors_said |= stream is Stream.ERR
+            self._errors_had_signs |= stream is Stream.ERR
 
-    def _reading_from(self, offsets: Mapping[Stream, int]) -> dict[Stream, OutputReader]:
+    def _make_readers(self, offsets: Mapping[Stream, int]) -> dict[Stream, OutputReader]:
         """Return a reader for each log that is read, in the order of reading."""
         if self._signs is None:
             return {}
@@ -139,15 +139,15 @@ class RunView:
         """Continue where an earlier supervisor stopped. Silence counts from the output's own time, not from now."""
         for name in (*_OUTPUT, *_CHANNEL):
             self._stamps.pop(name, None)
-        self._looked_at, self._slept = self.started_at, _slept()
-        kept = self._kept()
+        self._looked_at, self._slept = self.started_at, _suspended_seconds()
+        kept = self._load_saved()
         if kept is None:
             return
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
             self._restore(kept, now)
 
     def _restore(self, kept: Mapping[str, Any], now: float) -> None:
-        talk = Talk.load(kept["talk"])
+        talk = AgentActivity.load(kept["talk"])
         # A version that saved no second offset did not read the errors: they are still to be read.
         offsets = {Stream.OUT: int(kept["offset"]), Stream.ERR: int(kept.get("errors_offset", 0))}
         moments = [float(kept[name]) for name in ("started_at", "looked_at")]
@@ -156,15 +156,15 @@ class RunView:
         if not all(within) or not all(math.isfinite(at) and 0 <= at <= now for at in moments):
             raise ValueError("not what we wrote")
         stamps = {str(name): (int(stamp[0]), int(stamp[1])) for name, stamp in kept["stamps"].items()}
-        self.talk, self.told = talk, printable(str(kept["told"]), MOST_WORDS)
+        self.talk, self.told = talk, make_printable(str(kept["told"]), MOST_WORDS)
         self.started_at, self._looked_at = moments[0], moments[1]
         self.output_at = None if kept["output_at"] is None else float(kept["output_at"])
         self.channel_at = None if kept["channel_at"] is None else float(kept["channel_at"])
         self._stamps, self._slept = stamps, 0.0
-        self._readers = self._reading_from(offsets)
+        self._readers = self._make_readers(offsets)
 
-    def _kept(self) -> dict[str, Any] | None:
-        kept = read_state(self.path)
+    def _load_saved(self) -> dict[str, Any] | None:
+        kept = load_saved_view(self.path)
         return kept if kept is not None and kept.get("boot_id") == clock.boot_id() else None
 
     def save(self) -> None:
@@ -204,13 +204,13 @@ class RunView:
         }
 
 
-def started_moment(agent: Identity, now: float) -> float:
+def start_time_of(agent: ProcessIdentity, now: float) -> float:
     """Return when a process started, in CLOCK_MONOTONIC. Too late if the machine slept before the start."""
     age = clock.boottime() - agent.start_ticks / os.sysconf("SC_CLK_TCK")
-    return now - max(0.0, age - _slept())
+    return now - max(0.0, age - _suspended_seconds())
 
 
-def _slept() -> float:
+def _suspended_seconds() -> float:
     """Return the seconds that the machine slept since boot. How much of it was recent is unknown.
 
     Callers count all of it in favour of the agent.
@@ -218,7 +218,7 @@ def _slept() -> float:
     return max(0.0, clock.boottime() - clock.monotonic())
 
 
-def read_state(path: str) -> dict[str, Any] | None:
+def load_saved_view(path: str) -> dict[str, Any] | None:
     """Return the saved state of a run directory, or None without a valid one."""
     try:
         with open(os.open(os.path.join(path, STATE), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:

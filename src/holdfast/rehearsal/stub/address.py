@@ -38,7 +38,7 @@ class Address:
     model: str | None
 
 
-def parse(url: str) -> Address | None:
+def parse_url(url: str) -> Address | None:
     """Return the address of a URL, or None if no protocol has such a path."""
     path = urlsplit(url).path
     for pattern, dialect, asked, stream in _ENDPOINTS:
@@ -60,7 +60,7 @@ KEY = "stub-key"  # the stub accepts any key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stand:
+class StubAccount:
     """The settings that an account needs besides its `base_url`, which is the URL of a scenario plus `path`."""
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -70,13 +70,17 @@ class Stand:
     first: Sequence[str] = ()  # arguments for a first start that makes the CLI's files; parallel first starts collide
 
 
-STANDS: dict[str, Stand] = {
-    "claude": Stand(env={"ANTHROPIC_API_KEY": KEY}, plan={"CLAUDE_CODE_OAUTH_TOKEN": KEY}),
-    "codex": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="gpt-5"),
-    "gemini": Stand(env={"GEMINI_API_KEY": KEY}, model="gemini-2.5-flash"),  # without it, another model is asked first
-    "qwen": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="stub-model"),
+STUB_ACCOUNTS: dict[str, StubAccount] = {
+    "claude": StubAccount(env={"ANTHROPIC_API_KEY": KEY}, plan={"CLAUDE_CODE_OAUTH_TOKEN": KEY}),
+    "codex": StubAccount(env={"OPENAI_API_KEY": KEY}, path="/v1", model="gpt-5"),
+    "gemini": StubAccount(
+        env={"GEMINI_API_KEY": KEY}, model="gemini-2.5-flash"
+    ),  # without it, another model is asked first
+    "qwen": StubAccount(env={"OPENAI_API_KEY": KEY}, path="/v1", model="stub-model"),
     # opencode also reports the cost if it knows the model.
-    "opencode": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/gpt-5-mini", first=("session", "list")),
-    "copilot": Stand(env={"COPILOT_PROVIDER_API_KEY": KEY}, path="/v1", model="gpt-5"),
-    "aider": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/stub-model"),
+    "opencode": StubAccount(
+        env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/gpt-5-mini", first=("session", "list")
+    ),
+    "copilot": StubAccount(env={"COPILOT_PROVIDER_API_KEY": KEY}, path="/v1", model="gpt-5"),
+    "aider": StubAccount(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/stub-model"),
 }

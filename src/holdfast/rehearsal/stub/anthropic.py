@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 
 from holdfast.rehearsal.stub.messages import (
-    Call,
     Conversation,
-    Failure,
     Json,
-    Problem,
-    Text,
+    ProviderError,
+    ProviderFailure,
+    TextReply,
     Tool,
+    ToolCallReply,
     dicts,
     strings_of,
     texts_of,
@@ -50,7 +50,7 @@ def read(body: Json, *, stream: bool | None) -> Conversation:
     )
 
 
-def whole(reply: Text | Call, conversation: Conversation) -> Json:
+def whole(reply: TextReply | ToolCallReply, conversation: Conversation) -> Json:
     return _message(conversation) | {
         "content": [_block(reply)],
         "stop_reason": _reason(reply),
@@ -58,9 +58,9 @@ def whole(reply: Text | Call, conversation: Conversation) -> Json:
     }
 
 
-def frames(reply: Text | Call, conversation: Conversation) -> list[bytes]:
+def frames(reply: TextReply | ToolCallReply, conversation: Conversation) -> list[bytes]:
     block = _block(reply)
-    if isinstance(reply, Text):
+    if isinstance(reply, TextReply):
         empty = block | {"text": ""}
         half = len(reply.text) // 2
         deltas = [{"type": "text_delta", "text": part} for part in (reply.text[:half], reply.text[half:])]
@@ -87,7 +87,7 @@ def error_frame() -> bytes:
     return _frame({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
 
 
-def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
+def problem(failure: ProviderFailure, conversation: Conversation, now: int) -> ProviderError:
     limited = "This request would exceed your account's rate limit. Please try again later."
     retry = {"retry-after": str(failure.seconds)}
     table: dict[str, tuple[int, str, str, Mapping[str, str]]] = {
@@ -108,7 +108,7 @@ def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
     }
     status, kind, message, more = table[failure.kind]
     body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_stub"}
-    return Problem(status=status, body=body, headers=headers(warning=False, now=now) | dict(more))
+    return ProviderError(status=status, body=body, headers=headers(warning=False, now=now) | dict(more))
 
 
 def headers(*, warning: bool, now: int) -> dict[str, str]:
@@ -141,15 +141,15 @@ def _message(conversation: Conversation) -> Json:
     }
 
 
-def _block(reply: Text | Call) -> Json:
-    if isinstance(reply, Text):
+def _block(reply: TextReply | ToolCallReply) -> Json:
+    if isinstance(reply, TextReply):
         return {"type": "text", "text": reply.text}
     identity = f"toolu_stub{reply.number:020}"
     return {"type": "tool_use", "id": identity, "name": reply.tool.name, "input": reply.arguments}
 
 
-def _reason(reply: Text | Call) -> str:
-    return "end_turn" if isinstance(reply, Text) else "tool_use"
+def _reason(reply: TextReply | ToolCallReply) -> str:
+    return "end_turn" if isinstance(reply, TextReply) else "tool_use"
 
 
 def _frame(event: Json) -> bytes:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 
 from holdfast.rehearsal.stub.messages import (
-    Call,
     Conversation,
-    Failure,
     Json,
-    Problem,
-    Text,
+    ProviderError,
+    ProviderFailure,
+    TextReply,
     Tool,
+    ToolCallReply,
     dicts,
     strings_of,
     texts_of,
@@ -45,18 +45,18 @@ def read(body: Json, *, stream: bool | None) -> Conversation:
     )
 
 
-def whole(reply: Text | Call, conversation: Conversation) -> Json:
+def whole(reply: TextReply | ToolCallReply, conversation: Conversation) -> Json:
     return _chunk(_part(reply)) | {
         "candidates": [{"content": {"role": "model", "parts": [_part(reply)]}, "finishReason": "STOP", "index": 0}],
         "usageMetadata": _USAGE,
     }
 
 
-def frames(reply: Text | Call, conversation: Conversation) -> list[bytes]:
-    if isinstance(reply, Call):
+def frames(reply: TextReply | ToolCallReply, conversation: Conversation) -> list[bytes]:
+    if isinstance(reply, ToolCallReply):
         return [_frame(whole(reply, conversation))]
     half = len(reply.text) // 2
-    last = whole(Text(reply.text[half:]), conversation)
+    last = whole(TextReply(reply.text[half:]), conversation)
     return [_frame(_chunk({"text": reply.text[:half]})), _frame(last)]
 
 
@@ -64,7 +64,7 @@ def error_frame() -> bytes:
     return _frame(_error(503, "UNAVAILABLE", "The model is overloaded. Please try again later."))
 
 
-def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
+def problem(failure: ProviderFailure, conversation: Conversation, now: int) -> ProviderError:
     quota = "You exceeded your current quota, please check your plan and billing details."
     limited = f"{quota} Please retry in {failure.seconds}s."
     retry: Json = {"@type": f"{_RPC}RetryInfo", "retryDelay": f"{failure.seconds}s"}
@@ -92,7 +92,7 @@ def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
         ),
     }
     status, name_, message, details = table[failure.kind]
-    return Problem(status=status, body=_error(status, name_, message, details))
+    return ProviderError(status=status, body=_error(status, name_, message, details))
 
 
 def headers(*, warning: bool, now: int) -> Mapping[str, str]:
@@ -113,8 +113,8 @@ def _error(code: int, status: str, message: str, details: list[Json] | None = No
     return {"error": {"code": code, "message": message, "status": status, "details": details or []}}
 
 
-def _part(reply: Text | Call) -> Json:
-    if isinstance(reply, Text):
+def _part(reply: TextReply | ToolCallReply) -> Json:
+    if isinstance(reply, TextReply):
         return {"text": reply.text}
     return {"functionCall": {"name": reply.tool.name, "args": reply.arguments}}
 

@@ -13,19 +13,27 @@ from http.server import BaseHTTPRequestHandler
 from typing import Protocol, cast
 
 from holdfast.rehearsal.stub import address, scenarios
-from holdfast.rehearsal.stub.log import Exchange, Log
-from holdfast.rehearsal.stub.messages import Answer, Call, Conversation, Failure, Json, Manner, Text
-from holdfast.rehearsal.stub.scenarios import unknown
+from holdfast.rehearsal.stub.log import Exchange, RequestLog
+from holdfast.rehearsal.stub.messages import (
+    Conversation,
+    Json,
+    Manner,
+    ProviderFailure,
+    StubAnswer,
+    TextReply,
+    ToolCallReply,
+)
+from holdfast.rehearsal.stub.scenarios import why_unknown
 
 _LONGEST_HANG = 3600.0
 _LONGEST_BODY = 256 * 1024 * 1024
 _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER on, with 0 seconds: the close resets the connection
 
 
-class House(Protocol):
+class StubServerPort(Protocol):
     """The part of the server that a connection uses."""
 
-    log: Log
+    log: RequestLog
     resets: set[socket.socket]  # connections that end with a reset
 
 
@@ -42,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send_json(200, {})
 
     def do_GET(self) -> None:
-        at = address.parse(self.path)
+        at = address.parse_url(self.path)
         if at and at.asked == "models":
             self._send_json(200, _MODELS)
         else:
@@ -50,10 +58,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self._body()
-        at = address.parse(self.path)
+        at = address.parse_url(self.path)
         if at is None:
             self._not_found()
-        elif problem := unknown(at.scenario, at.arguments):
+        elif problem := why_unknown(at.scenario, at.arguments):
             self._send_json(404, _error(problem))
         elif at.asked == "count":
             self._send_json(200, {"input_tokens": 100, "totalTokens": 100})
@@ -63,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
             self._not_found()
 
     def _answer(self, at: address.Address, body: Json) -> None:
-        log = self._house().log
+        log = self._server().log
         try:
             conversation = at.dialect.read(body, stream=at.stream)
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -81,12 +89,12 @@ class Handler(BaseHTTPRequestHandler):
                 prompts=conversation.prompts,
                 calls=conversation.calls,
                 results=conversation.results,
-                answer=_named(answer),
+                answer=_answer_name(answer),
                 key_end=self._key(),
                 at=now,
             )
         )
-        if isinstance(answer.reply, Failure):
+        if isinstance(answer.reply, ProviderFailure):
             problem = at.dialect.problem(answer.reply, conversation, int(now))
             if problem.frames:
                 self._stream(problem.frames, problem.headers)
@@ -96,7 +104,12 @@ class Handler(BaseHTTPRequestHandler):
         self._put(at, conversation, answer, answer.reply, int(now))
 
     def _put(
-        self, at: address.Address, conversation: Conversation, answer: Answer, reply: Text | Call, now: int
+        self,
+        at: address.Address,
+        conversation: Conversation,
+        answer: StubAnswer,
+        reply: TextReply | ToolCallReply,
+        now: int,
     ) -> None:
         headers = at.dialect.headers(warning=answer.warning, now=now)
         if answer.manner is Manner.RESET:
@@ -130,7 +143,7 @@ class Handler(BaseHTTPRequestHandler):
         self._begin_stream(headers)
         for frame in frames:
             self._chunk(frame)
-            if pause and self._is_over_in(pause):
+            if pause and self._wait_for_close(pause):
                 break
         self._chunk(b"")
 
@@ -159,18 +172,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def _reset(self) -> None:
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-        self._house().resets.add(self.connection)
+        self._server().resets.add(self.connection)
         self.close_connection = True
 
-    def _house(self) -> House:
-        return cast(House, self.server)
+    def _server(self) -> StubServerPort:
+        return cast(StubServerPort, self.server)
 
     def _hang(self) -> None:
         """Wait until the client closes the connection, the server ends, or _LONGEST_HANG is over."""
-        self._is_over_in(_LONGEST_HANG)
+        self._wait_for_close(_LONGEST_HANG)
         self.close_connection = True
 
-    def _is_over_in(self, seconds: float) -> bool:
+    def _wait_for_close(self, seconds: float) -> bool:
         """Wait. True if meanwhile the client went away, or the server ended and closed the connection."""
         ends = select.poll()  # select() cannot take descriptors above 1023
         ends.register(self.connection, select.POLLIN | select.POLLHUP)
@@ -201,12 +214,12 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(parts)
 
 
-def _named(answer: Answer) -> str:
+def _answer_name(answer: StubAnswer) -> str:
     if answer.manner is not Manner.WHOLE:
         return str(answer.manner.value)
-    if isinstance(answer.reply, Failure):
+    if isinstance(answer.reply, ProviderFailure):
         return answer.reply.kind
-    return f"call {answer.reply.tool.name}" if isinstance(answer.reply, Call) else "text"
+    return f"call {answer.reply.tool.name}" if isinstance(answer.reply, ToolCallReply) else "text"
 
 
 def _error(message: str) -> Json:

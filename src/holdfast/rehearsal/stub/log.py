@@ -28,7 +28,7 @@ class Exchange:
     at: float  # seconds since the epoch
 
 
-class Log:
+class RequestLog:
     def __init__(self, file: str | None = None) -> None:
         self._lock = threading.Lock()
         self._exchanges: deque[Exchange] = deque(maxlen=_KEPT)

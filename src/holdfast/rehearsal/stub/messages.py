@@ -34,19 +34,19 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextReply:
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class ToolCallReply:
     tool: Tool
     arguments: Json  # for a freeform tool: {"input": text}
     number: int  # counts the calls of the conversation from 1; the call's id is made of it
 
 
 @dataclass(frozen=True)
-class Failure:
+class ProviderFailure:
     """A refusal by the provider. `kind` is one of the names of `scenarios.FAILURES`."""
 
     kind: str
@@ -66,15 +66,15 @@ class Manner(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    reply: Text | Call | Failure
+class StubAnswer:
+    reply: TextReply | ToolCallReply | ProviderFailure
     manner: Manner = Manner.WHOLE
     warning: bool = False  # the headers warn that the limit is near
     seconds: float = 0.0  # the time that a slow answer takes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class ProviderError:
     """An HTTP error in the provider's own format. `frames` is used instead of a status for errors inside a stream."""
 
     status: int
@@ -90,13 +90,13 @@ class Dialect(Protocol):
 
     def read(self, body: Json, *, stream: bool | None) -> Conversation: ...
 
-    def whole(self, reply: Text | Call, conversation: Conversation) -> Json: ...
+    def whole(self, reply: TextReply | ToolCallReply, conversation: Conversation) -> Json: ...
 
-    def frames(self, reply: Text | Call, conversation: Conversation) -> list[bytes]: ...
+    def frames(self, reply: TextReply | ToolCallReply, conversation: Conversation) -> list[bytes]: ...
 
     def error_frame(self) -> bytes: ...
 
-    def problem(self, failure: Failure, conversation: Conversation, now: int) -> Problem: ...
+    def problem(self, failure: ProviderFailure, conversation: Conversation, now: int) -> ProviderError: ...
 
     def headers(self, *, warning: bool, now: int) -> Mapping[str, str]: ...
 

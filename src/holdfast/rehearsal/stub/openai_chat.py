@@ -6,13 +6,13 @@ import json
 
 from holdfast.rehearsal.stub import openai_common
 from holdfast.rehearsal.stub.messages import (
-    Call,
     Conversation,
-    Failure,
     Json,
-    Problem,
-    Text,
+    ProviderError,
+    ProviderFailure,
+    TextReply,
     Tool,
+    ToolCallReply,
     dicts,
     strings_of,
     texts_of,
@@ -47,17 +47,17 @@ def read(body: Json, *, stream: bool | None) -> Conversation:
     )
 
 
-def whole(reply: Text | Call, conversation: Conversation) -> Json:
-    message: Json = {"role": "assistant", "content": reply.text if isinstance(reply, Text) else None}
-    if isinstance(reply, Call):
+def whole(reply: TextReply | ToolCallReply, conversation: Conversation) -> Json:
+    message: Json = {"role": "assistant", "content": reply.text if isinstance(reply, TextReply) else None}
+    if isinstance(reply, ToolCallReply):
         message["tool_calls"] = [_call(reply)]
     choice = {"index": 0, "message": message, "finish_reason": _reason(reply), "logprobs": None}
     return _envelope(conversation, "chat.completion") | {"choices": [choice], "usage": _USAGE}
 
 
-def frames(reply: Text | Call, conversation: Conversation) -> list[bytes]:
+def frames(reply: TextReply | ToolCallReply, conversation: Conversation) -> list[bytes]:
     deltas: list[Json] = [{"role": "assistant", "content": ""}]
-    if isinstance(reply, Text):
+    if isinstance(reply, TextReply):
         half = len(reply.text) // 2
         deltas += [{"content": reply.text[:half]}, {"content": reply.text[half:]}]
     else:
@@ -74,7 +74,7 @@ def error_frame() -> bytes:
     return _frame(openai_common.error("server_error", None, message))
 
 
-def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
+def problem(failure: ProviderFailure, conversation: Conversation, now: int) -> ProviderError:
     too_long = (
         "This model's maximum context length is 128000 tokens. However, your messages resulted in 250000 tokens. "
         "Please reduce the length of the messages."
@@ -91,13 +91,13 @@ def _arguments(call: Json) -> str:
         return str(arguments)
 
 
-def _call(reply: Call) -> Json:
+def _call(reply: ToolCallReply) -> Json:
     function = {"name": reply.tool.name, "arguments": json.dumps(reply.arguments)}
     return {"id": f"call_stub_{reply.number}", "type": "function", "function": function}
 
 
-def _reason(reply: Text | Call) -> str:
-    return "stop" if isinstance(reply, Text) else "tool_calls"
+def _reason(reply: TextReply | ToolCallReply) -> str:
+    return "stop" if isinstance(reply, TextReply) else "tool_calls"
 
 
 def _envelope(conversation: Conversation, kind: str) -> Json:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.rehearsal.stub.messages import Failure, Json, Problem
+from holdfast.rehearsal.stub.messages import Json, ProviderError, ProviderFailure
 
 INPUT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = 100, 30, 42
 _WARNED_WINDOW = 4 * 3600
 
 
-def problem(failure: Failure, *, too_long: str, now: int) -> Problem:
+def problem(failure: ProviderFailure, *, too_long: str, now: int) -> ProviderError:
     retry = {"retry-after": str(failure.seconds)}
     if failure.kind == "usage-limit":
         reset = now + failure.seconds
@@ -19,7 +19,7 @@ def problem(failure: Failure, *, too_long: str, now: int) -> Problem:
             "resets_at": reset,
             "resets_in_seconds": failure.seconds,
         }
-        return Problem(status=429, body={"error": body}, headers=_windows(100, reset))
+        return ProviderError(status=429, body={"error": body}, headers=_windows(100, reset))
     table: dict[str, tuple[int, str, str | None, str]] = {
         "401": (401, "invalid_request_error", "invalid_api_key", "Incorrect API key provided: dummy."),
         "429": (
@@ -36,7 +36,7 @@ def problem(failure: Failure, *, too_long: str, now: int) -> Problem:
         "context-too-long": (400, "invalid_request_error", "context_length_exceeded", too_long),
     }
     status, kind, code, message = table[failure.kind]
-    return Problem(status=status, body=error(kind, code, message), headers=retry if failure.kind == "429" else {})
+    return ProviderError(status=status, body=error(kind, code, message), headers=retry if failure.kind == "429" else {})
 
 
 QUOTA = "You exceeded your current quota, please check your plan and billing details."

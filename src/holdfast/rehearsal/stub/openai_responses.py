@@ -8,13 +8,13 @@ from contextlib import suppress
 
 from holdfast.rehearsal.stub import openai_common
 from holdfast.rehearsal.stub.messages import (
-    Call,
     Conversation,
-    Failure,
     Json,
-    Problem,
-    Text,
+    ProviderError,
+    ProviderFailure,
+    TextReply,
     Tool,
+    ToolCallReply,
     dicts,
     strings_of,
     texts_of,
@@ -53,21 +53,21 @@ def read(body: Json, *, stream: bool | None) -> Conversation:
     )
 
 
-def whole(reply: Text | Call, conversation: Conversation) -> Json:
+def whole(reply: TextReply | ToolCallReply, conversation: Conversation) -> Json:
     return _response(conversation, "completed") | {"output": [_item(reply)], "usage": _USAGE}
 
 
-def frames(reply: Text | Call, conversation: Conversation) -> list[bytes]:
+def frames(reply: TextReply | ToolCallReply, conversation: Conversation) -> list[bytes]:
     item = _item(reply)
     events: list[Json] = [
         {"type": "response.created", "response": _response(conversation, "in_progress")},
         {
             "type": "response.output_item.added",
             "output_index": 0,
-            "item": item | ({"content": []} if isinstance(reply, Text) else {}),
+            "item": item | ({"content": []} if isinstance(reply, TextReply) else {}),
         },
     ]
-    if isinstance(reply, Text):
+    if isinstance(reply, TextReply):
         half = len(reply.text) // 2
         place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
         events += [
@@ -89,13 +89,13 @@ def error_frame() -> bytes:
     return _failed(Conversation(), "rate_limit_exceeded", message)
 
 
-def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
+def problem(failure: ProviderFailure, conversation: Conversation, now: int) -> ProviderError:
     too_long = "Your input exceeds the context window of this model. Please adjust your input and try again."
     answer = openai_common.problem(failure, too_long=too_long, now=now)
     if failure.kind == "credit" and conversation.stream and "codex" in conversation.client.lower():
         # Codex's own endpoint sends this error inside the stream. The public endpoint answers with 429.
         created = _frame({"type": "response.created", "response": _response(conversation, "in_progress")})
-        return Problem(
+        return ProviderError(
             status=200, body={}, frames=(created, _failed(conversation, "insufficient_quota", openai_common.QUOTA))
         )
     return answer
@@ -144,8 +144,8 @@ def _response(conversation: Conversation, status: str) -> Json:
     }
 
 
-def _item(reply: Text | Call) -> Json:
-    if isinstance(reply, Text):
+def _item(reply: TextReply | ToolCallReply) -> Json:
+    if isinstance(reply, TextReply):
         content = [{"type": "output_text", "text": reply.text, "annotations": []}]
         return {"type": "message", "id": "msg_stub", "role": "assistant", "status": "completed", "content": content}
     same = {"name": reply.tool.name, "call_id": f"call_stub_{reply.number}", "status": "completed"}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.rehearsal.stub import tools
-from holdfast.rehearsal.stub.messages import Answer, Call, Conversation, Failure, Manner, Text
+from holdfast.rehearsal.stub.messages import Conversation, Manner, ProviderFailure, StubAnswer, TextReply, ToolCallReply
 
 OUT_FILE, OUT_TEXT = "out.txt", "hello from agent"
 
@@ -45,7 +45,7 @@ SCENARIOS = {
 _WITH_NUMBER = ("flaky", "429", "usage-limit", "slow")
 
 
-def unknown(scenario: str, arguments: Sequence[str]) -> str:
+def why_unknown(scenario: str, arguments: Sequence[str]) -> str:
     """Return why there is no such scenario, or "" if there is one."""
     if scenario not in SCENARIOS:
         return f"There is no scenario {scenario!r}. There are: {', '.join(SCENARIOS)}."
@@ -82,36 +82,36 @@ class _Step:
     """A tool call that a scenario makes. It is done as soon as the history has a call with `mark` in its arguments."""
 
     mark: str
-    make: Callable[[Conversation], Call | None]
+    make: Callable[[Conversation], ToolCallReply | None]
 
 
-def answer_to(scenario: str, arguments: Sequence[str], conversation: Conversation, tries: int) -> Answer:
+def answer_to(scenario: str, arguments: Sequence[str], conversation: Conversation, tries: int) -> StubAnswer:
     """Return the answer of `scenario`. `tries`: how many requests came to the same address before this one."""
     if scenario in ("flaky", "first"):
         kind, count = ("529", arguments[:1]) if scenario == "flaky" else (arguments[0], arguments[1:2])
         if tries < int("".join(count) or 1):
-            return Answer(reply=_failure(kind, arguments[3:4] if scenario == "first" else ()))
+            return StubAnswer(reply=_failure(kind, arguments[3:4] if scenario == "first" else ()))
         scenario, arguments = "tool", ()
     if scenario in FAILURES:
-        return Answer(reply=_failure(scenario, arguments))
+        return StubAnswer(reply=_failure(scenario, arguments))
     if scenario == "slow":
-        return Answer(reply=Text(DONE), manner=Manner.SLOW, seconds=float("".join(arguments[:1]) or 30))
+        return StubAnswer(reply=TextReply(DONE), manner=Manner.SLOW, seconds=float("".join(arguments[:1]) or 30))
     if scenario in _MANNERS:
-        return Answer(reply=Text(DONE), manner=_MANNERS[scenario])
+        return StubAnswer(reply=TextReply(DONE), manner=_MANNERS[scenario])
     for step in _steps(scenario, arguments):
         if not any(step.mark in call for call in conversation.calls) and (call := step.make(conversation)):
-            return Answer(reply=call)
+            return StubAnswer(reply=call)
     if scenario == "tool" and _wants_listings(conversation):
-        return Answer(reply=Text(f"{OUT_FILE}\n```\n{OUT_TEXT}\n```\n"))
-    return Answer(reply=Text(LIMIT_TEXT if scenario == "limittext" else DONE), warning=scenario == "warning")
+        return StubAnswer(reply=TextReply(f"{OUT_FILE}\n```\n{OUT_TEXT}\n```\n"))
+    return StubAnswer(reply=TextReply(LIMIT_TEXT if scenario == "limittext" else DONE), warning=scenario == "warning")
 
 
-def _failure(kind: str, arguments: Sequence[str]) -> Failure:
+def _failure(kind: str, arguments: Sequence[str]) -> ProviderFailure:
     asked = int(arguments[0]) if arguments else None
     if kind == "429-long":
-        return Failure("429", RETRY_LATE)
+        return ProviderFailure("429", RETRY_LATE)
     default = {"429": RETRY_SOON, "usage-limit": RESET_IN}.get(kind, 0)
-    return Failure(kind, default if asked is None else asked)
+    return ProviderFailure(kind, default if asked is None else asked)
 
 
 def _steps(scenario: str, arguments: Sequence[str]) -> list[_Step]:

@@ -10,8 +10,8 @@ from types import TracebackType
 from urllib.parse import quote
 
 from holdfast.rehearsal.stub.handler import Handler
-from holdfast.rehearsal.stub.log import Exchange, Log
-from holdfast.rehearsal.stub.scenarios import unknown
+from holdfast.rehearsal.stub.log import Exchange, RequestLog
+from holdfast.rehearsal.stub.scenarios import why_unknown
 
 _HOST = "127.0.0.1"
 _JOIN = 5.0
@@ -21,7 +21,7 @@ MAX_CONNECTIONS = 512  # further connections are closed at once
 class _Listener(HTTPServer):
     request_queue_size = 256
 
-    def __init__(self, log: Log, port: int) -> None:
+    def __init__(self, log: RequestLog, port: int) -> None:
         self.log = log
         self.resets: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class StubServer:
     """The stub in this process. `url(scenario)` is the base URL for a CLI."""
 
     def __init__(self, *, log_file: str | None = None, port: int = 0) -> None:
-        self._log = Log(log_file)
+        self._log = RequestLog(log_file)
         self._listener = _Listener(self._log, port)
         self._thread = threading.Thread(
             target=self._listener.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True, name="stub listener"
@@ -84,7 +84,7 @@ class StubServer:
         texts = [str(argument) for argument in arguments]
         if scenario == "refused":
             return refused_url()
-        if problem := unknown(scenario, texts):
+        if problem := why_unknown(scenario, texts):
             raise ValueError(problem)
         return "/".join([f"http://{_HOST}:{self.port}", scenario, *(quote(text, safe="") for text in texts)])
 

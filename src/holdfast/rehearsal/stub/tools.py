@@ -8,7 +8,7 @@ import re
 import shlex
 from typing import Any
 
-from holdfast.rehearsal.stub.messages import Call, Conversation, Json, Tool
+from holdfast.rehearsal.stub.messages import Conversation, Json, Tool, ToolCallReply
 
 WRITERS = ("Write", "write_file", "write", "create", "create_file", "apply_patch", "edit")
 SCRIPTS = "exec"  # of codex with models that it knows: takes JavaScript, in which the other tools are functions
@@ -47,29 +47,29 @@ _WORKING_DIRECTORY = re.compile(
 )
 
 
-def write_file(conversation: Conversation, name: str, content: str) -> Call | None:
+def write_file(conversation: Conversation, name: str, content: str) -> ToolCallReply | None:
     """Return a call that writes `name`: with a tool for files, else with a shell. None if no offered tool can."""
-    tool = _first(conversation.tools, WRITERS)
+    tool = _first_offered(conversation.tools, WRITERS)
     if tool is None:
         return run_command(conversation, f"printf '%s\\n' {shlex.quote(content)} > {shlex.quote(name)}")
     patch = f"*** Begin Patch\n*** Add File: {name}\n+{content}\n*** End Patch\n"
-    values = {"path": _absolute(conversation, name), "content": content + "\n", "patch": patch}
+    values = {"path": _absolute_path(conversation, name), "content": content + "\n", "patch": patch}
     return _call(conversation, tool, values)
 
 
-def run_command(conversation: Conversation, command: str) -> Call | None:
-    tool = _first(conversation.tools, SHELLS)
+def run_command(conversation: Conversation, command: str) -> ToolCallReply | None:
+    tool = _first_offered(conversation.tools, SHELLS)
     return None if tool is None else _call(conversation, tool, {"command": command})
 
 
-def _first(tools: tuple[Tool, ...], names: tuple[str, ...]) -> Tool | None:
+def _first_offered(tools: tuple[Tool, ...], names: tuple[str, ...]) -> Tool | None:
     offered = {tool.name: tool for tool in tools}
     return next((offered[name] for name in names if name in offered), None)
 
 
-def _call(conversation: Conversation, tool: Tool, values: dict[str, str]) -> Call:
-    arguments = {"input": _free_text(tool, values)} if tool.freeform else _filled(tool, values)
-    return Call(tool=tool, arguments=arguments, number=len(conversation.calls) + 1)
+def _call(conversation: Conversation, tool: Tool, values: dict[str, str]) -> ToolCallReply:
+    arguments = {"input": _free_text(tool, values)} if tool.freeform else _fill_arguments(tool, values)
+    return ToolCallReply(tool=tool, arguments=arguments, number=len(conversation.calls) + 1)
 
 
 def _free_text(tool: Tool, values: dict[str, str]) -> str:
@@ -79,33 +79,33 @@ def _free_text(tool: Tool, values: dict[str, str]) -> str:
     return f'// @exec: {{"yield_time_ms": 600000}}\ntext(await tools.exec_command({arguments}));\n'
 
 
-def _filled(tool: Tool, values: dict[str, str]) -> Json:
+def _fill_arguments(tool: Tool, values: dict[str, str]) -> Json:
     required = tool.schema.get("required") or []
     filled = {}
     for name, schema in (tool.schema.get("properties") or {}).items():
         plain = name.replace("_", "").lower()
         role = _ROLES.get(plain)
         if role in values:
-            filled[name] = _shaped(values[role], schema)
+            filled[name] = _shape_value(values[role], schema)
         elif plain in _OTHERS and (name in required or plain != "description"):
             filled[name] = _OTHERS[plain]
         elif name in required:
-            filled[name] = _anything(schema)
+            filled[name] = _any_value(schema)
     return filled
 
 
-def _shaped(value: str, schema: Json) -> object:
+def _shape_value(value: str, schema: Json) -> object:
     return ["bash", "-lc", value] if schema.get("type") == "array" else value
 
 
-def _anything(schema: Json) -> object:
+def _any_value(schema: Json) -> object:
     if schema.get("enum"):
         return schema["enum"][0]
     kind = str(schema.get("type", "string")).lower()
     return {"boolean": False, "integer": 1, "number": 1, "array": [], "object": {}}.get(kind, "rehearsal")
 
 
-def _absolute(conversation: Conversation, name: str) -> str:
+def _absolute_path(conversation: Conversation, name: str) -> str:
     """Return the absolute path of `name`, because some tools want one.
 
     Every CLI gives the model its working directory, each with different words.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.spending import Purse
-from holdfast.core.dispatch.spending_caps import Allowance, Cap, Entry, Used
+from holdfast.core.dispatch.spending import BindingCap
+from holdfast.core.dispatch.spending_caps import SharedCap, SpendingCap, UsageEntry, UsedSpending
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import RunUsage
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.store.port.transaction import Transaction
 from collections.abc import Collection
 
-from holdfast.core.dispatch.accounts import ShutAccount
+from holdfast.core.dispatch.accounts import ClosedAccount
 from holdfast.core.dispatch.holds import Hold, Scope
 from holdfast.core.dispatch.mass_death import Death
 from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord
@@ -39,7 +39,7 @@ def budget_alert(key: str) -> str:
     return f"budget:{key}"
 
 
-class Spending(Protocol):
+class UsageRows(Protocol):
     """Money and tokens: what was used, by task, label and time. Records stay, and only windows slide."""
 
     def record(self, task: Task, run_id: str, told: RunUsage, session_id: str | None, now: Instant) -> bool:
@@ -47,12 +47,12 @@ class Spending(Protocol):
         session, so only the increase is counted. False if the run was recorded before."""
         ...
 
-    def crosses(self, run_id: str, keys: Sequence[str]) -> None:
+    def record_crossed_caps(self, run_id: str, keys: Sequence[str]) -> None:
         """Record that these shared spending caps were reached with this run."""
         ...
 
     def crossed(self, run_id: str) -> Sequence[str]: ...
-    def of_task(self, task: Task) -> Used:
+    def of_task(self, task: Task) -> UsedSpending:
         """Return what the task used in its present generation: an operator's retry starts from zero. For the first
         task of a family, this includes all its subtasks."""
         ...
@@ -65,13 +65,13 @@ class Spending(Protocol):
         """Return what the session had reported when its last run ended."""
         ...
 
-    def lately(self, now: Instant) -> Sequence[Entry]:
+    def last_day(self, now: Instant) -> Sequence[UsageEntry]:
         """Return the usage of every run of the last 24 hours."""
         ...
 
-    def total_of(self, label: str) -> Used: ...
+    def total_of(self, label: str) -> UsedSpending: ...
     def spent(self) -> Sequence[SpentBudget]: ...
-    def begin(self, allowance: Allowance, used: Used, until: float | None, now: Instant) -> None:
+    def begin(self, allowance: SharedCap, used: UsedSpending, until: float | None, now: Instant) -> None:
         """Record that a shared spending cap is reached, with one event and one alert per episode."""
         ...
 
@@ -79,28 +79,28 @@ class Spending(Protocol):
         """Record that some of a shared spending cap is left again."""
         ...
 
-    def allow(self, task_id: str, cap: Cap, by: str, now: Instant, *, is_root: bool = False) -> None:
+    def change_cap(self, task_id: str, cap: SpendingCap, by: str, now: Instant, *, is_root: bool = False) -> None:
         """Give a paused task another spending cap, for an operator. None in `cap` leaves that part as it is.
         `is_root`: the first task of a family is changed for a subtask, in any state."""
         ...
 
 
-def cap_of(task: Task) -> Cap:
-    return Cap(usd=task.spec.budget.usd, tokens=task.spec.budget.tokens)
+def cap_of(task: Task) -> SpendingCap:
+    return SpendingCap(usd=task.spec.budget.usd, tokens=task.spec.budget.tokens)
 
 
-def purses_of(tx: Transaction, task: Task) -> list[Purse]:
+def allowances_of(tx: Transaction, task: Task) -> list[BindingCap]:
     """Return the spending caps that bind a task: its own, and for a subtask also that of the first task of its
     family. The whole family shares that one. Otherwise an agent that splits its work would have one cap per subtask."""
     if task.spec.parent_id is None and not cap_of(task):
         return []
     task, root_id = tx.tasks.get(task.id), tx.spending.root_of(task)
-    own = Purse(cap=cap_of(task), used=tx.spending.of_task(task), is_shared=root_id == task.id)
+    own = BindingCap(cap=cap_of(task), used=tx.spending.of_task(task), is_shared=root_id == task.id)
     found = [own] if own.cap else []
     if root_id != task.id:
         root = tx.tasks.get(root_id)
         whose = f" of task {root_id} and its subtasks"
-        shared = Purse(cap=cap_of(root), used=tx.spending.of_task(root), whose=whose, is_shared=True)
+        shared = BindingCap(cap=cap_of(root), used=tx.spending.of_task(root), whose=whose, is_shared=True)
         found += [shared] if shared.cap else []
     return found
 
@@ -141,7 +141,7 @@ class Holds(Protocol):
         """Remove the task as a probe of any hold."""
         ...
 
-    def crowd(self, account: str, since: Instant) -> int:
+    def count_agents_since(self, account: str, since: Instant) -> int:
         """Return how many agents work under the account (agent/name) that began after that moment."""
         ...
 
@@ -157,7 +157,7 @@ class Holds(Protocol):
         """Return tasks that are paused because this provider was down for too long."""
         ...
 
-    def died(self, run_id: str, task_id: str, at: float, now: Instant) -> None:
+    def record_death(self, run_id: str, task_id: str, at: float, now: Instant) -> None:
         """Record that an agent died without a stop request, in the transaction that records its end."""
         ...
 
@@ -170,7 +170,7 @@ class Holds(Protocol):
         """Return the tasks whose agents live now, and the tasks of which an agent ended since then, in any way."""
         ...
 
-    def of_many(self, run_ids: Sequence[str], now: Instant) -> None:
+    def mark_mass_death(self, run_ids: Sequence[str], now: Instant) -> None:
         """Mark these deaths as part of a mass death, and give back what they cost their tasks."""
         ...
 
@@ -181,10 +181,10 @@ def account_alert(full_name: str) -> str:
     return f"account:{full_name}"
 
 
-class Accounts(Protocol):
+class AccountStates(Protocol):
     """Accounts that are parked or stopped. `tasks.settle` parks or stops them."""
 
-    def shut(self, now: Instant) -> Sequence[ShutAccount]:
+    def unavailable(self, now: Instant) -> Sequence[ClosedAccount]:
         """Return the accounts that are parked or stopped now."""
         ...
 
@@ -197,7 +197,7 @@ class Accounts(Protocol):
         for a person."""
         ...
 
-    def keeping_back(self, task: Task, now: Instant) -> ShutAccount | None:
+    def account_blocking(self, task: Task, now: Instant) -> ClosedAccount | None:
         """Return the parked or stopped account because of which a paused task waits."""
         ...
 
@@ -246,15 +246,15 @@ class Workers(Protocol):
         present task is ended."""
         ...
 
-    def crashed(self, crash: WorkerCrash, now: Instant) -> None:
+    def record_crash(self, crash: WorkerCrash, now: Instant) -> None:
         """Record a crash, in the transaction that settles the run. A run that was recorded before changes nothing."""
         ...
 
-    def quiet(self, record: WorkerRecord, now: Instant) -> None:
+    def unbench(self, record: WorkerRecord, now: Instant) -> None:
         """Make a benched worker ready again after a whole crash window without a crash."""
         ...
 
-    def pardon(self, run_ids: Sequence[str], now: Instant) -> None:
+    def forgive_crashes(self, run_ids: Sequence[str], now: Instant) -> None:
         """Forgive crashes that were part of a mass death. They no longer count, and workers that they stopped are
         ready again."""
         ...

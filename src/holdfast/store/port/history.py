@@ -8,7 +8,7 @@ from typing import Protocol
 
 from holdfast.base.instant import Instant
 from holdfast.core.model import Repo
-from holdfast.core.tasks.alerts import Delivery, Notice, Plan
+from holdfast.core.tasks.alerts import AlertChange, Delivery, DeliveryPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,15 +36,15 @@ class RepoRecords:
     workspaces: tuple[str, ...]
 
 
-class History(Protocol):
+class OldRecords(Protocol):
     """Forgetting old records. Every call is bounded by `limit`. `before` is a moment on the wall clock."""
 
     def drop_events(self, after: int, before: float, limit: int) -> EventWindow: ...
-    def finished_runs(self, run_ids: Sequence[str], before: float) -> Sequence[str]:
+    def filter_finished_runs(self, run_ids: Sequence[str], before: float) -> Sequence[str]:
         """Return those of `run_ids` that were settled before that moment and whose task has ended."""
         ...
 
-    def forgettable(self, below: int, before: float, limit: int) -> tuple[Sequence[OldTask], int | None]:
+    def find_old_tasks(self, below: int, before: float, limit: int) -> tuple[Sequence[OldTask], int | None]:
         """Return old tasks among the next `limit` below that position in the queue, and where to go on (None at the
         end)."""
         ...
@@ -53,7 +53,7 @@ class History(Protocol):
         """Delete the task and all that belongs to it. False if the task may no longer be forgotten."""
         ...
 
-    def things_of(self, repo_id: str) -> RepoRecords: ...
+    def records_of_repo(self, repo_id: str) -> RepoRecords: ...
     def refuse_unfinished(self, repo: Repo) -> None:
         """Raise Conflict while a task of that repository, or a task that needs one of them, is unfinished."""
         ...
@@ -63,7 +63,7 @@ class History(Protocol):
         unfinished."""
         ...
 
-    def drop_answered(self, before: float, limit: int) -> int:
+    def drop_small_records(self, before: float, limit: int) -> int:
         """Delete old answered requests, acknowledged alerts, stopped supervisors and usage. Return how many rows
         were deleted."""
         ...
@@ -80,7 +80,7 @@ class Crashes(Protocol):
         ...
 
 
-class Notices(Protocol):
+class Deliveries(Protocol):
     """The outbox of alerts: deliveries to people.
 
     A notice is written in the transaction that raises, acknowledges or closes its alert. The events facet does that.
@@ -88,12 +88,12 @@ class Notices(Protocol):
     Every write is a compare-and-set on the number of attempts: two senders cannot both record the same attempt.
     """
 
-    def unplanned(self, limit: int) -> Sequence[Notice]:
+    def find_unplanned(self, limit: int) -> Sequence[AlertChange]:
         """Return notices that have no targets yet, oldest first."""
         ...
 
-    def plan(self, notice: Notice, plan: Plan) -> None: ...
-    def heads(self) -> Sequence[Delivery]:
+    def plan(self, notice: AlertChange, plan: DeliveryPlan) -> None: ...
+    def next_deliveries(self) -> Sequence[Delivery]:
         """Return the oldest waiting delivery of each target. Deliveries go out in order, so later ones wait for it."""
         ...
 
@@ -102,7 +102,7 @@ class Notices(Protocol):
         `delay`."""
         ...
 
-    def sent(self, delivery: Delivery, told: str, now: Instant) -> None: ...
+    def record_sent(self, delivery: Delivery, told: str, now: Instant) -> None: ...
     def failed(self, delivery: Delivery, told: str, delay: float, now: Instant) -> None: ...
     def give_up(self, delivery: Delivery, told: str, now: Instant) -> None: ...
     def waiting(self) -> int:

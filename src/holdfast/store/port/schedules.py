@@ -97,6 +97,6 @@ class Schedules(Protocol):
         ended."""
         ...
 
-    def prune(self, key: str, keep: int) -> int:
+    def merge_old_occurrences(self, key: str, keep: int) -> int:
         """Merge all but the latest decided occurrences into spans of time. No occurrence inside a span fires again."""
         ...

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.base.instant import Instant
 from holdfast.core.model import Task
 from holdfast.core.workflows.workflow import Progress
-from holdfast.store.port.values import Grip
+from holdfast.store.port.values import Ownership
 from holdfast.store.port.workspaces import Checkpoint
 
 if TYPE_CHECKING:  # every command imports the store's port, and few of them deal with stages
-    from holdfast.core.workflows.next_stage import Following
+    from holdfast.core.workflows.next_stage import NextStep
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.tasks.task_lists import Known
-from holdfast.core.workflows.result import Result
+from holdfast.core.tasks.task_lists import KnownTaskKey
+from holdfast.core.workflows.result import StageResult
 
 
 def approval_alert(task_id: str) -> str:
@@ -28,14 +28,14 @@ def approval_alert(task_id: str) -> str:
     return f"task:{task_id}:approval"
 
 
-class Staging(Protocol):
+class StageProgress(Protocol):
     """Positions of tasks in their workflows."""
 
-    def keep(self, grip: Grip, progress: Progress, now: Instant) -> None:
+    def keep(self, grip: Ownership, progress: Progress, now: Instant) -> None:
         """Record the progress of a stage that is under way or was cut short. The task stays in this stage."""
         ...
 
-    def move(self, grip: Grip, following: Following, now: Instant, *, resets_resumes: bool = False) -> None:
+    def move(self, grip: Ownership, following: NextStep, now: Instant, *, resets_resumes: bool = False) -> None:
         """Move a task on after a stage has ended. Call it in the transaction that settles the run, before
         `tasks.settle`. Afterwards the task's row names the agent, the options, the timeout and the provider of the
         next stage. `resets_resumes`: a stage that is done resets the count of resumes."""
@@ -47,13 +47,13 @@ class Staging(Protocol):
         command to type instead, if the task does not wait for approval."""
         ...
 
-    def return_to(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
+    def return_to_checkpoint(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
         """Move a task to the stage of a checkpoint, with that checkpoint's session. After a checkpoint at a stage's
         end, move it to the following stage. This is part of the transaction that resumes the task from the
         checkpoint. Do nothing if the task is in that stage already."""
         ...
 
-    def retried(self, task: Task, *, fresh: bool) -> None:
+    def reset_for_retry(self, task: Task, *, fresh: bool) -> None:
         """Set the stage of a retried task: the one that failed, or with `fresh` the first one. Part of
         `tasks.retry`."""
         ...
@@ -62,19 +62,19 @@ class Staging(Protocol):
 class Results(Protocol):
     """Results of stages, in order. They are deleted together with their task."""
 
-    def record(self, grip: Grip, result: Result) -> Result:
+    def record(self, grip: Ownership, result: StageResult) -> StageResult:
         """Record a result under the fence. A second result of the same run is not recorded."""
         ...
 
-    def of_task(self, task_id: str) -> Sequence[Result]:
+    def of_task(self, task_id: str) -> Sequence[StageResult]:
         """Return the results of the task's present generation, in order."""
         ...
 
 
-class Intake(Protocol):
+class TaskListKeys(Protocol):
     """Keys of task lists. They are kept for as long as the repository is known, also when the task is forgotten."""
 
-    def known(self, repo_id: str, keys: Sequence[str]) -> Mapping[str, Known]:
+    def known(self, repo_id: str, keys: Sequence[str]) -> Mapping[str, KnownTaskKey]:
         """Return those of `keys` that were taken in before."""
         ...
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
-from holdfast.core.tasks.trackers import Link, LinkState
+from holdfast.core.tasks.trackers import IssueLink, LinkState
 
 
 def overwritten_alert(repo_id: str, issue: str) -> str:
@@ -16,38 +16,38 @@ def overwritten_alert(repo_id: str, issue: str) -> str:
     return f"issue:{repo_id}:{issue}"
 
 
-class Links(Protocol):
+class IssueLinks(Protocol):
     """Links between tasks and issues of an outside tracker."""
 
     def our_name(self, suggested: str) -> str:
         """Return the name of this home in trackers. The first suggestion is kept for ever."""
         ...
 
-    def intend(self, repo_id: str, issue: str, assignee: str, now: Instant) -> Link | None:
+    def intend(self, repo_id: str, issue: str, assignee: str, now: Instant) -> IssueLink | None:
         """Record a link before the tracker is asked for the issue. Return None if this home has the issue, has an
         unfinished task for it, or gave it up."""
         ...
 
-    def intend_again(self, link: Link, assignee: str, now: Instant) -> Link | None:
+    def record_intent_again(self, link: IssueLink, assignee: str, now: Instant) -> IssueLink | None:
         """Record that a task that waits for its issue asks for it again. Return None if another task of this home
         has the issue, or if the task does not wait any more."""
         ...
 
-    def belongs_to(self, link: Link, task_id: str, now: Instant) -> None:
+    def link_task(self, link: IssueLink, task_id: str, now: Instant) -> None:
         """Record that the issue is ours and that this is its task, in the transaction that adds the task."""
         ...
 
     def move(
-        self, link: Link, state: LinkState, reason: str, now: Instant, data: Mapping[str, object] | None = None
-    ) -> Link | None:
+        self, link: IssueLink, state: LinkState, reason: str, now: Instant, data: Mapping[str, object] | None = None
+    ) -> IssueLink | None:
         """Move a link by one compare-and-set, with its event. Return None if the link has moved since it was read."""
         ...
 
-    def drop(self, link: Link, reason: str, now: Instant) -> None:
+    def drop(self, link: IssueLink, reason: str, now: Instant) -> None:
         """Delete an intent that led to nothing: it has no task, and we have no claim on the issue."""
         ...
 
-    def stand_back(self, link: Link, reason: str, now: Instant) -> bool:
+    def release_lost_claim(self, link: IssueLink, reason: str, now: Instant) -> bool:
         """Mark the link as lost. True if its task still waits: then the caller cancels the task in this transaction."""
         ...
 
@@ -56,8 +56,8 @@ class Links(Protocol):
         task."""
         ...
 
-    def of_task(self, task_id: str) -> Link | None: ...
-    def unsettled(self) -> Sequence[Link]:
+    def of_task(self, task_id: str) -> IssueLink | None: ...
+    def open_links(self) -> Sequence[IssueLink]:
         """Return all links for which something may be due."""
         ...
 
@@ -69,7 +69,7 @@ class Links(Protocol):
         """Record that the tracker answered. This ends an episode of trouble."""
         ...
 
-    def troubled(self, repo_id: str, kind: str, why: str, now: Instant) -> None:
+    def record_trouble(self, repo_id: str, kind: str, why: str, now: Instant) -> None:
         """Record that the tracker did not answer. One event is emitted per episode. The tracker is asked again after
         a back-off."""
         ...
@@ -78,6 +78,6 @@ class Links(Protocol):
         """Return the trackers that are not asked now, as a mapping from repository to seconds until they are."""
         ...
 
-    def ask_at_once(self) -> None:
+    def end_backoffs(self) -> None:
         """End all back-offs, because an operator wants every tracker to be asked."""
         ...

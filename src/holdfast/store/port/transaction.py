@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.terms import ANY, NO_OPERATORS, ForOperators, Terms
+from holdfast.core.dispatch.terms import ANY_TERMS, NO_OPERATOR_BLOCKS, ClaimTerms, OperatorBlocks
 from holdfast.core.model import Event, Level, Repo, Request, RequestKind, Run, StopWhy, Task, TaskSpec, Workspace
-from holdfast.core.runs.intervals import Allotted
+from holdfast.core.runs.intervals import AdaptiveTimeout
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Decision
 from holdfast.core.runs.preserve import Disposition
@@ -21,25 +21,25 @@ from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.runs.retry_budgets import Spend
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.core.tasks.requests import RequestAnswer
-from holdfast.store.port.values import ALONE as ALONE
-from holdfast.store.port.values import AgentNews as AgentNews
-from holdfast.store.port.values import Grip as Grip
+from holdfast.store.port.values import NO_WORKFLOW_ROLE as NO_WORKFLOW_ROLE
+from holdfast.store.port.values import AgentReports as AgentReports
 from holdfast.store.port.values import Host as Host
-from holdfast.store.port.values import Role as Role
+from holdfast.store.port.values import Ownership as Ownership
+from holdfast.store.port.values import RunRole as RunRole
 from holdfast.store.port.values import Salvaged as Salvaged
 from holdfast.store.port.values import stuck_alert as stuck_alert
 from holdfast.store.port.values import unended_alert as unended_alert
 
 if TYPE_CHECKING:  # a command that adds one task needs few of these facets, and has to start fast
-    from holdfast.store.port.dispatch import Accounts, Holds, Spending, Workers
-    from holdfast.store.port.history import Crashes, History, Notices
+    from holdfast.store.port.dispatch import AccountStates, Holds, UsageRows, Workers
+    from holdfast.store.port.history import Crashes, Deliveries, OldRecords
     from holdfast.store.port.schedules import Schedules
-    from holdfast.store.port.tasks import Intake, Results, Staging
-    from holdfast.store.port.trackers import Links
-    from holdfast.store.port.workspaces import Checkpoints, Keeps, Salvages
+    from holdfast.store.port.tasks import Results, StageProgress, TaskListKeys
+    from holdfast.store.port.trackers import IssueLinks
+    from holdfast.store.port.workspaces import CheckpointRows, PreservedWorkspaces, Salvages
 
 
-class Pausing(Protocol):
+class PausedTasks(Protocol):
     """The part of `Tasks` about paused tasks. A running task is paused by `Tasks.settle`.
 
     `auto` false: only tasks that an operator paused for a limited time are ever due.
@@ -58,11 +58,11 @@ class Pausing(Protocol):
         stopped."""
         ...
 
-    def due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]:
+    def tasks_due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]:
         """Return the ids of paused tasks whose pause is over."""
         ...
 
-    def next_due(self, now: Instant, *, auto: bool = True) -> float | None:
+    def next_due_time(self, now: Instant, *, auto: bool = True) -> float | None:
         """Return the wall time at which the next wait of a task or the next parking of an account ends, or None."""
         ...
 
@@ -71,12 +71,12 @@ Row = dict[str, object]
 T = TypeVar("T")
 
 
-class Tasks(Pausing, Protocol):
+class Tasks(PausedTasks, Protocol):
     """Tasks: adding, claiming, settling, cancelling and retrying them."""
 
     def add(self, spec: TaskSpec, now: Instant) -> Task: ...
     def get(self, task_id: str) -> Task: ...
-    def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
+    def claim(self, host_id: str, now: Instant, terms: ClaimTerms = ANY_TERMS) -> Task | None:
         """Claim the next task that may start on these terms, or return None."""
         ...
 
@@ -85,7 +85,7 @@ class Tasks(Pausing, Protocol):
         ...
 
     def set_base(
-        self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant, base_ref: str | None = None
+        self, grip: Ownership, base_commit: str | None, branch: str | None, now: Instant, base_ref: str | None = None
     ) -> None:
         """Record the base commit and the branch. `base_ref`: where the commit was found, if not at the ref that was
         asked for."""
@@ -93,7 +93,7 @@ class Tasks(Pausing, Protocol):
 
     def settle(
         self,
-        grip: Grip,
+        grip: Ownership,
         run_id: str | None,
         verdict: Verdict,
         decision: Decision,
@@ -104,12 +104,12 @@ class Tasks(Pausing, Protocol):
         dependents and decides what happens to its workspace."""
         ...
 
-    def settle_member(self, grip: Grip, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
+    def settle_member(self, grip: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
         """Settle the run of one member of a parallel stage, with its effects on its account and on the record of
         crashes. The task goes on and spends nothing."""
         ...
 
-    def forget_branch(self, task_id: str, now: Instant) -> None:
+    def clear_branch(self, task_id: str, now: Instant) -> None:
         """Clear the task's branch: it had no commit of its own and was deleted, so no message may point people to
         it."""
         ...
@@ -120,18 +120,18 @@ class Tasks(Pausing, Protocol):
         ...
 
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None: ...
-    def leave_session(self, grip: Grip, account: str, now: Instant) -> None:
+    def drop_session(self, grip: Ownership, account: str, now: Instant) -> None:
         """Start the next run with a new session in the same workspace: the session's account is no longer in the
         settings."""
         ...
 
-    def something_waits(self, now: Instant, terms: Terms = ANY) -> bool:
+    def has_claimable_task(self, now: Instant, terms: ClaimTerms = ANY_TERMS) -> bool:
         """True if `claim` would find a task."""
         ...
 
     def running_elsewhere(self, host_id: str) -> Sequence[Task]: ...
     def running_here(self, host_id: str) -> Sequence[Task]: ...
-    def unfinished_count(self, lasting: ForOperators = NO_OPERATORS) -> int:
+    def unfinished_count(self, lasting: OperatorBlocks = NO_OPERATOR_BLOCKS) -> int:
         """Count the tasks that run or will go on without an operator. Tasks that only an operator can let start are
         left out."""
         ...
@@ -146,12 +146,12 @@ class Runs(Protocol):
 
     def intend(
         self,
-        grip: Grip,
+        grip: Ownership,
         run_id: str,
         now: Instant,
-        allotted: Allotted | None = None,
+        allotted: AdaptiveTimeout | None = None,
         account: str | None = None,
-        role: Role = ALONE,
+        role: RunRole = NO_WORKFLOW_ROLE,
     ) -> Run:
         """Record a run before its process starts. `allotted`: a timeout for this run, instead of the task's.
         `account`: the login that the agent of this run uses."""
@@ -166,33 +166,33 @@ class Runs(Protocol):
         """Return all runs that are not settled: the task's own, or those of the members of a parallel stage."""
         ...
 
-    def has_had(self, task_id: str, stage: str, member: str, since: int) -> bool:
+    def has_member_run(self, task_id: str, stage: str, member: str, since: int) -> bool:
         """True if this member of the stage has had a run after number `since`, and after the last fresh start."""
         ...
 
-    def open_ids(self) -> list[str]:
+    def open_run_ids(self) -> list[str]:
         """Return the ids of all runs that are not settled yet."""
         ...
 
-    def started(self, grip: Grip, run_id: str, pid: int, now: Instant, note: str = "") -> None:
+    def record_start(self, grip: Ownership, run_id: str, pid: int, now: Instant, note: str = "") -> None:
         """Record that the process runs. `note`: what could not be set up for the run, for example its cgroup."""
         ...
 
-    def stopping(self, grip: Grip, run_id: str, why: StopWhy, now: Instant, reason: str = "") -> None:
+    def record_stop_request(self, grip: Ownership, run_id: str, why: StopWhy, now: Instant, reason: str = "") -> None:
         """Record why the run is stopped, before the signal is sent. `reason` is the evidence, for people."""
         ...
 
-    def reported(self, grip: Grip, run_id: str, news: AgentNews, now: Instant) -> Run:
+    def reported(self, grip: Ownership, run_id: str, news: AgentReports, now: Instant) -> Run:
         """Record an agent's reports with their events, and the offset up to which the channel was read. The first
         claimed result counts."""
         ...
 
-    def ended(self, grip: Grip, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
+    def ended(self, grip: Ownership, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
         """Record the end of a run. `at`: when the agent's main process ended, if the keeper recorded that. A
         supervisor may learn of the end hours later."""
         ...
 
-    def under(self, run_id: str) -> tuple[str, str] | None:
+    def account_of_run(self, run_id: str) -> tuple[str, str] | None:
         """Return the agent and the account of a run, or None if the run has no account."""
         ...
 
@@ -206,7 +206,7 @@ class Workspaces(Protocol):
     def move_repo(self, old: str, path: str, common_dir: str) -> Repo: ...
     def repo(self, repo_id: str) -> Repo: ...
     def repos(self) -> Sequence[Repo]: ...
-    def intend(self, grip: Grip, workspace: Workspace, now: Instant) -> None: ...
+    def intend(self, grip: Ownership, workspace: Workspace, now: Instant) -> None: ...
     def get(self, workspace_id: str) -> Workspace: ...
     def current(self, task_id: str, member: str = "") -> Workspace | None: ...
     def all_current(self, task_id: str) -> Sequence[Workspace]:
@@ -217,10 +217,10 @@ class Workspaces(Protocol):
         """Return the branches of all workspaces that the task or the member has had, oldest first."""
         ...
 
-    def open_ones(self) -> Sequence[Workspace]: ...
+    def not_gone(self) -> Sequence[Workspace]: ...
     def to_clean(self, now: Instant) -> Sequence[Workspace]: ...
-    def next_retry(self, now: Instant) -> float | None: ...
-    def retry_at_once(self) -> None:
+    def next_retry_time(self, now: Instant) -> float | None: ...
+    def make_cleanups_due(self) -> None:
         """Make clean-ups that failed before due at once, for example when a supervisor starts."""
         ...
 
@@ -240,13 +240,13 @@ class Workspaces(Protocol):
         """Move a workspace to another state. `details` (how, how long it took) are added to the event."""
         ...
 
-    def ready(self, grip: Grip, workspace: Workspace, reason: str, now: Instant) -> Workspace: ...
-    def enclosed(self, grip: Grip, workspace: Workspace, container: str) -> None:
+    def ready(self, grip: Ownership, workspace: Workspace, reason: str, now: Instant) -> Workspace: ...
+    def record_container(self, grip: Ownership, workspace: Workspace, container: str) -> None:
         """Record the container that the newest run in this workspace was given."""
         ...
 
     def dispose(self, workspace: Workspace, disposition: str, reason: str, now: Instant) -> None: ...
-    def cleanup_failed(self, workspace: Workspace, why: str, retry_at: float, now: Instant) -> int: ...
+    def record_cleanup_failure(self, workspace: Workspace, why: str, retry_at: float, now: Instant) -> int: ...
     def record_salvage(self, workspace: Workspace, salvaged: Salvaged, now: Instant) -> None: ...
     def last_salvage(self, task_id: str) -> Salvaged | None: ...
 
@@ -260,7 +260,7 @@ class Hosts(Protocol):
         ...
 
     def beat(self, host_id: str, ttl: float, now: Instant) -> None: ...
-    def require(self, host_id: str) -> None:
+    def require_active(self, host_id: str) -> None:
         """Raise LeaseLost if this incarnation was declared lost or has signed off."""
         ...
 
@@ -273,7 +273,7 @@ class Hosts(Protocol):
     def release(self, host_id: str, why: str, now: Instant) -> None: ...
 
 
-class Requests(Protocol):
+class RequestRows(Protocol):
     """Requests of operators to the supervisor, and the answers."""
 
     def ask(
@@ -326,39 +326,39 @@ class Transaction(Protocol):
     @property
     def workspaces(self) -> Workspaces: ...
     @property
-    def keeps(self) -> Keeps: ...
+    def preserved(self) -> PreservedWorkspaces: ...
     @property
     def salvages(self) -> Salvages: ...
     @property
     def hosts(self) -> Hosts: ...
     @property
-    def requests(self) -> Requests: ...
+    def requests(self) -> RequestRows: ...
     @property
     def events(self) -> Events: ...
     @property
-    def history(self) -> History: ...
+    def history(self) -> OldRecords: ...
     @property
-    def accounts(self) -> Accounts: ...
+    def accounts(self) -> AccountStates: ...
     @property
-    def checkpoints(self) -> Checkpoints: ...
+    def checkpoints(self) -> CheckpointRows: ...
     @property
     def holds(self) -> Holds: ...
     @property
     def crashes(self) -> Crashes: ...
     @property
-    def notices(self) -> Notices: ...
+    def deliveries(self) -> Deliveries: ...
     @property
     def workers(self) -> Workers: ...
     @property
-    def links(self) -> Links: ...
+    def issue_links(self) -> IssueLinks: ...
     @property
-    def spending(self) -> Spending: ...
+    def spending(self) -> UsageRows: ...
     @property
-    def staging(self) -> Staging: ...
+    def stages(self) -> StageProgress: ...
     @property
     def results(self) -> Results: ...
     @property
-    def intake(self) -> Intake: ...
+    def task_lists(self) -> TaskListKeys: ...
     @property
     def schedules(self) -> Schedules: ...
 

@@ -35,7 +35,7 @@ class Salvaged:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Role:
+class RunRole:
     """The part that a run plays within its task."""
 
     stage: str | None = None  # None: the task has no workflow
@@ -43,7 +43,7 @@ class Role:
     agent: str | None = None  # None: the task's agent
 
 
-ALONE = Role()
+NO_WORKFLOW_ROLE = RunRole()
 
 
 def unsaved_alert(workspace_id: str) -> str:
@@ -62,7 +62,7 @@ def unended_alert(run_id: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentNews:
+class AgentReports:
     """Reports of an agent since the last reading, and the offset up to which its channel was read."""
 
     offset: int
@@ -73,7 +73,7 @@ class AgentNews:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Grip:
+class Ownership:
     """The right to write about a running task: the owner, and the fence that it holds."""
 
     task_id: str

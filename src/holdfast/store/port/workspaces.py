@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import understood
-from holdfast.core.cleanup.observed import Holding, KnownTask, Ledger, Scene
+from holdfast.base.stored_json import stored_data_errors
+from holdfast.core.cleanup.observed import KnownTask, Ledger, LedgerWorkspace, ObservedState
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.runs.preserve import Disposition
 from holdfast.core.states import TaskState, WorkspaceState
-from holdfast.store.port.values import Grip
+from holdfast.store.port.values import Ownership
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class Checkpoint:
     details: Mapping[str, object] = field(default_factory=dict)
 
     @property
-    def goes_to(self) -> int:
+    def stage_to_resume(self) -> int:
         """Return the stage that a task goes on with from here. If the checkpoint's stage had ended, that is the
         following one."""
         follows = self.details.get("next_stage")
@@ -50,7 +50,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GoingBack:
+class CheckpointChoice:
     """The checkpoint that the next attempt begins with."""
 
     checkpoint: Checkpoint
@@ -59,7 +59,7 @@ class GoingBack:
     saved: bool  # true: the present content of the workspace was saved before going back
 
 
-class Checkpoints(Protocol):
+class CheckpointRows(Protocol):
     """Whole trees of running and paused tasks, recorded under the fence."""
 
     def next_number(self, task_id: str) -> int: ...
@@ -68,12 +68,12 @@ class Checkpoints(Protocol):
         """Return one checkpoint. Raise NotFound, with the numbers of those that are kept, if it is not kept."""
         ...
 
-    def save(self, grip: Grip, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
+    def save(self, grip: Ownership, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
         """Record a checkpoint with its event. Checkpoints beyond the newest `keep` are dropped, except one that the
         task is about to go back to."""
         ...
 
-    def failed(self, grip: Grip, run_id: str | None, taken_for: str, reason: str, now: Instant) -> None:
+    def failed(self, grip: Ownership, run_id: str | None, taken_for: str, reason: str, now: Instant) -> None:
         """Emit an event that no checkpoint could be taken. The caller calls this once per episode."""
         ...
 
@@ -86,17 +86,17 @@ class Checkpoints(Protocol):
         meanwhile. Any retry forgets an operator's choice."""
         ...
 
-    def chosen(self, task_id: str) -> GoingBack | None: ...
-    def set_aside(self, grip: Grip) -> None:
+    def chosen(self, task_id: str) -> CheckpointChoice | None: ...
+    def record_saved_content(self, grip: Ownership) -> None:
         """Record that the content of the workspace was saved, so that going back may begin."""
         ...
 
-    def went_back(self, grip: Grip, number: int, how: str, now: Instant) -> None: ...
-    def gave_up(self, grip: Grip, number: int, why: str, now: Instant) -> None:
+    def record_restored(self, grip: Ownership, number: int, how: str, now: Instant) -> None: ...
+    def record_not_restored(self, grip: Ownership, number: int, why: str, now: Instant) -> None:
         """Record that the task does not go back to the checkpoint and starts without it."""
         ...
 
-    def stays_paused(self, task_id: str, number: int, why: str, now: Instant) -> None:
+    def withdraw_choice(self, task_id: str, number: int, why: str, now: Instant) -> None:
         """Withdraw a choice that cannot be carried out (R-RES-06). Nothing is spent. The paused task waits for an
         operator."""
         ...
@@ -118,7 +118,7 @@ class Checkpoints(Protocol):
         ...
 
 
-class Keeps(Protocol):
+class PreservedWorkspaces(Protocol):
     """Preserved workspaces: why they stay, and until when."""
 
     def preserve(
@@ -142,7 +142,7 @@ class Keeps(Protocol):
         forward since a workspace was preserved."""
         ...
 
-    def expire_from_now(self, now: Instant) -> None:
+    def restart_expiry_timers(self, now: Instant) -> None:
         """Restart the expiry timer of workspaces with a timestamp in the future, after the clock was set back."""
         ...
 
@@ -164,7 +164,7 @@ class Keeps(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Dropped:
+class DroppedSalvage:
     """Saved work that was dropped: no longer available. Its commit is deleted next, and then this row."""
 
     id: str
@@ -185,8 +185,8 @@ class Salvages(Protocol):
         """Drop salvages for an operator: all of `ids` or none."""
         ...
 
-    def dropped(self) -> Sequence[Dropped]: ...
-    def forget(self, gone: Sequence[Dropped]) -> None:
+    def dropped(self) -> Sequence[DroppedSalvage]: ...
+    def forget(self, gone: Sequence[DroppedSalvage]) -> None:
         """Delete rows whose commits are gone. A row that was written again meanwhile stays."""
         ...
 
@@ -194,15 +194,15 @@ class Salvages(Protocol):
 View = Callable[..., list[dict[str, Any]]]
 
 
-@understood
-def read_ledger(view: View, scene: Scene) -> Ledger:
+@stored_data_errors
+def read_ledger(view: View, scene: ObservedState) -> Ledger:
     """Read the ledger for a sweep. Call this after `scene` was observed: changes that finished in between are
     recorded by then. A supervisor and a command that only reads get the same answer, because both read through
     views."""
     known = view("sweep_tasks", ids=json.dumps(sorted(scene.tasks())))
     return Ledger(
         holdings=tuple(
-            Holding(workspace=workspace_of(row), task_state=TaskState(row["task_state"]))
+            LedgerWorkspace(workspace=workspace_from_row(row), task_state=TaskState(row["task_state"]))
             for row in view("sweep_holdings")
         ),
         tasks={
@@ -213,13 +213,13 @@ def read_ledger(view: View, scene: Scene) -> Ledger:
     )
 
 
-def fates(view: View, workspaces: Iterable[str]) -> list[dict[str, Any]]:
+def read_workspace_states(view: View, workspaces: Iterable[str]) -> list[dict[str, Any]]:
     """Return what has become of workspaces: id, state, failures, reason, path."""
     return view("sweep_fates", ids=json.dumps(sorted(workspaces)))
 
 
-@understood
-def workspace_of(row: dict[str, Any]) -> Workspace:
+@stored_data_errors
+def workspace_from_row(row: dict[str, Any]) -> Workspace:
     """Return a row of `workspaces` as a value, for every reader."""
     return Workspace(
         id=row["id"],

@@ -11,21 +11,21 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import understood
-from holdfast.core.dispatch.accounts import Parking, ShutAccount, full_name
+from holdfast.base.stored_json import stored_data_errors
+from holdfast.core.dispatch.accounts import AccountPause, ClosedAccount, full_name
 from holdfast.core.model import Event, Level, PauseReason, Task
 from holdfast.core.runs.outcome import Outcome
-from holdfast.core.runs.resume import FREE_TO_RESUME
+from holdfast.core.runs.resume import FREE_RESUME_PAUSES
 from holdfast.store.port.dispatch import account_alert
-from holdfast.store.sqlite.engine.statements import Cursor, Row
+from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
 
-_WORTH_TELLING = 60.0  # seconds by which a reset time has to move for another event
-_KEPT_BACK = frozenset({PauseReason.USAGE_LIMIT, PauseReason.RATE_LIMIT, PauseReason.AUTH, PauseReason.BILLING})
+_RESET_MOVED_BY = 60.0  # seconds by which a reset time has to move for another event
+_PAUSED_BY_ACCOUNT = frozenset({PauseReason.USAGE_LIMIT, PauseReason.RATE_LIMIT, PauseReason.AUTH, PauseReason.BILLING})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Under:
+class RunAccount:
     """The account of a run."""
 
     agent: str
@@ -37,17 +37,19 @@ class SqliteAccounts:
     """The SQLite adapter of `Accounts`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "accounts")
+        self._sql = Statements(connection, "accounts")
         self._events = events
 
-    def shut(self, now: Instant) -> Sequence[ShutAccount]:
+    def unavailable(self, now: Instant) -> Sequence[ClosedAccount]:
         found = self._sql.rows("all")
         return [account for account in map(_account, found) if account.holds(now)] if found else ()
 
-    def after_run(self, under: Under, task_id: str, outcome: Outcome, parking: Parking | None, now: Instant) -> None:
+    def update_after_run(
+        self, under: RunAccount, task_id: str, outcome: Outcome, parking: AccountPause | None, now: Instant
+    ) -> None:
         """Park, stop or open the account after a run of it. Part of `tasks.settle`."""
         if parking is not None:
-            news = ShutAccount(
+            news = ClosedAccount(
                 agent=under.agent,
                 name=under.account,
                 until=parking.until,
@@ -56,9 +58,9 @@ class SqliteAccounts:
                 at=now.wall,
                 task_id=task_id,
             )
-            self._shut(news, now)
+            self._park_or_stop(news, now)
         elif outcome is Outcome.COMPLETED:
-            self._works(under, now)
+            self._open_after_success(under, now)
 
     def open_due(self, now: Instant) -> Sequence[str]:
         over = [account for account in map(_account, self._sql.rows("all")) if not account.holds(now)]
@@ -73,15 +75,15 @@ class SqliteAccounts:
         self._open(account, f"opened by {by}", now)
         for_people = []
         for row in self._sql.rows("paused_under", agent=agent, account=name):
-            if PauseReason(row["pause_reason"]) in FREE_TO_RESUME:
+            if PauseReason(row["pause_reason"]) in FREE_RESUME_PAUSES:
                 for_people.append(str(row["id"]))
             else:
                 self._sql.change("wait_no_longer", id=row["id"], now=now.wall)
                 faults.tx("account.wait_no_longer")
         return for_people
 
-    def keeping_back(self, task: Task, now: Instant) -> ShutAccount | None:
-        if task.pause_reason not in _KEPT_BACK:
+    def account_blocking(self, task: Task, now: Instant) -> ClosedAccount | None:
+        if task.pause_reason not in _PAUSED_BY_ACCOUNT:
             return None
         name = self._sql.value("of_task", task_id=task.id)
         account = None if name is None else self._get(task.spec.agent, str(name))
@@ -89,15 +91,15 @@ class SqliteAccounts:
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
-    def _get(self, agent: str, name: str) -> ShutAccount | None:
+    def _get(self, agent: str, name: str) -> ClosedAccount | None:
         row = self._sql.row("get", agent=agent, account=name)
         return _account(row) if row else None
 
-    def _shut(self, news: ShutAccount, now: Instant) -> None:
+    def _park_or_stop(self, news: ClosedAccount, now: Instant) -> None:
         before = self._get(news.agent, news.name)
         if before is not None and not before.holds(now):
             before = None
-        stands = news if before is None else before.with_news(news)
+        stands = news if before is None else before.merge(news)
         self._sql.change(
             "shut",
             agent=stands.agent,
@@ -127,7 +129,7 @@ class SqliteAccounts:
                 now,
             )
 
-    def _alert(self, account: ShutAccount, now: Instant) -> None:
+    def _alert(self, account: ClosedAccount, now: Instant) -> None:
         what = "its bill" if account.outcome is Outcome.BILLING else "its login"
         self._events.raise_alert(
             account_alert(account.full_name),
@@ -136,7 +138,7 @@ class SqliteAccounts:
             now,
         )
 
-    def _works(self, under: Under, now: Instant) -> None:
+    def _open_after_success(self, under: RunAccount, now: Instant) -> None:
         """Open the account after a completed run. A run that began before the account was parked or stopped does not
         open it: such a run proves nothing about the account now."""
         account = self._get(under.agent, under.account)
@@ -146,7 +148,7 @@ class SqliteAccounts:
             self._open(account, "a run under it completed", now)
         self._events.close_alert(account_alert(full_name(under.agent, under.account)), "a completed run", now)
 
-    def _open(self, account: ShutAccount, why: str, now: Instant) -> None:
+    def _open(self, account: ClosedAccount, why: str, now: Instant) -> None:
         self._sql.change("open", agent=account.agent, account=account.name)
         faults.tx("account.open")
         self._events.emit(
@@ -161,15 +163,15 @@ class SqliteAccounts:
         )
 
 
-def _differs(before: ShutAccount, after: ShutAccount) -> bool:
+def _differs(before: ClosedAccount, after: ClosedAccount) -> bool:
     if before.until is None or after.until is None:
         return before.until is not after.until
-    return abs(before.until - after.until) > _WORTH_TELLING
+    return abs(before.until - after.until) > _RESET_MOVED_BY
 
 
-@understood
-def _account(row: Row) -> ShutAccount:
-    return ShutAccount(
+@stored_data_errors
+def _account(row: Row) -> ClosedAccount:
+    return ClosedAccount(
         agent=row["agent"],
         name=row["name"],
         until=row["until"],

@@ -10,25 +10,25 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import understood
+from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.model import Event, Level
-from holdfast.core.tasks.alerts import Delivery, Notice, Plan, Transition
-from holdfast.store.sqlite.engine.statements import Cursor, Row
+from holdfast.core.tasks.alerts import AlertChange, Delivery, DeliveryPlan, Transition
+from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import encode
 
 
-class SqliteNotices:
+class SqliteDeliveries:
     """The SQLite adapter of `Notices`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "notices")
+        self._sql = Statements(connection, "notices")
         self._events = events
 
-    def unplanned(self, limit: int) -> Sequence[Notice]:
+    def find_unplanned(self, limit: int) -> Sequence[AlertChange]:
         return [_notice(row) for row in self._sql.rows("unplanned", limit=limit)]
 
-    def plan(self, notice: Notice, plan: Plan) -> None:
+    def plan(self, notice: AlertChange, plan: DeliveryPlan) -> None:
         planned = ", ".join(plan.targets) or f"nobody: {plan.why}"
         if self._sql.change("planned", id=notice.id, planned=planned) == 0:
             return  # another supervisor was faster
@@ -36,7 +36,7 @@ class SqliteNotices:
             self._sql.change("deliver", id=notice.id, target=target)
         faults.tx("notice.plan")
 
-    def heads(self) -> Sequence[Delivery]:
+    def next_deliveries(self) -> Sequence[Delivery]:
         return [_delivery(row) for row in self._sql.rows("heads")]
 
     def begin(self, delivery: Delivery, delay: float, now: Instant) -> Delivery:
@@ -44,7 +44,7 @@ class SqliteNotices:
         faults.tx("notice.begin")
         return replace(delivery, attempts=delivery.attempts + 1, delay=delay, last=now)
 
-    def sent(self, delivery: Delivery, told: str, now: Instant) -> None:
+    def record_sent(self, delivery: Delivery, told: str, now: Instant) -> None:
         self._move("over", delivery, state="sent", told=told, now=now.wall)
         faults.tx("notice.sent")
         message = f"Notice {delivery.notice.key} was sent to the {delivery.target}: {told}."
@@ -97,9 +97,9 @@ class SqliteNotices:
         self._events.emit(event, now)
 
 
-@understood
-def _notice(row: Row) -> Notice:
-    return Notice(
+@stored_data_errors
+def _notice(row: Row) -> AlertChange:
+    return AlertChange(
         id=int(row["id"]),
         key=row["key"],
         alert_key=row["alert_key"],

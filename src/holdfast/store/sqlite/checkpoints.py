@@ -11,22 +11,22 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import NotFound
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import understood
+from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.model import Event, Level
-from holdfast.store.port.transaction import Grip
-from holdfast.store.port.workspaces import Checkpoint, GoingBack
+from holdfast.store.port.transaction import Ownership
+from holdfast.store.port.workspaces import Checkpoint, CheckpointChoice
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import refusing_duplicates, require_owner
+from holdfast.store.sqlite.fence import conflict_on_duplicate, require_owner
 
 
 class SqliteCheckpoints:
     """The SQLite adapter of `Checkpoints`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "checkpoints")
-        self._tasks = Cursor(connection, "tasks")
+        self._sql = Statements(connection, "checkpoints")
+        self._tasks = Statements(connection, "tasks")
         self._events = events
 
     def next_number(self, task_id: str) -> int:
@@ -44,9 +44,9 @@ class SqliteCheckpoints:
         kept = f"kept are {', '.join(there)}" if there else "none is kept"
         raise NotFound(f"Task {task_id} has no checkpoint {number}: {kept} (`holdfast show {task_id}`).")
 
-    def save(self, grip: Grip, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
+    def save(self, grip: Ownership, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
         require_owner(self._tasks, grip)
-        with refusing_duplicates(f"Task {grip.task_id} has a checkpoint {checkpoint.number} already."):
+        with conflict_on_duplicate(f"Task {grip.task_id} has a checkpoint {checkpoint.number} already."):
             self._sql.change(
                 "add",
                 task_id=grip.task_id,
@@ -64,7 +64,7 @@ class SqliteCheckpoints:
                 files=checkpoint.files,
                 partial=int(checkpoint.partial),
                 why=checkpoint.why,
-                details=rows.encode_words(dict(checkpoint.details)),
+                details=rows.encode_redacted(dict(checkpoint.details)),
                 now=now.wall,
             )
         self._sql.change("drop_beyond", task_id=grip.task_id, keep=keep)
@@ -88,7 +88,7 @@ class SqliteCheckpoints:
             now,
         )
 
-    def failed(self, grip: Grip, run_id: str | None, taken_for: str, reason: str, now: Instant) -> None:
+    def failed(self, grip: Ownership, run_id: str | None, taken_for: str, reason: str, now: Instant) -> None:
         require_owner(self._tasks, grip)
         faults.tx("checkpoint.failed")
         self._emit(
@@ -113,20 +113,20 @@ class SqliteCheckpoints:
             faults.tx("checkpoint.choose")
         return wanted
 
-    def chosen(self, task_id: str) -> GoingBack | None:
+    def chosen(self, task_id: str) -> CheckpointChoice | None:
         row = self._sql.row("chosen", task_id=task_id)
         if row is None:
             return None
-        return GoingBack(
+        return CheckpointChoice(
             checkpoint=_checkpoint(row), by=row["by"], automatic=bool(row["automatic"]), saved=bool(row["saved"])
         )
 
-    def set_aside(self, grip: Grip) -> None:
+    def record_saved_content(self, grip: Ownership) -> None:
         require_owner(self._tasks, grip)
         self._sql.change("set_aside", task_id=grip.task_id)
         faults.tx("checkpoint.set_aside")
 
-    def went_back(self, grip: Grip, number: int, how: str, now: Instant) -> None:
+    def record_restored(self, grip: Ownership, number: int, how: str, now: Instant) -> None:
         require_owner(self._tasks, grip)
         if self._sql.change("unchoose", task_id=grip.task_id, number=number) == 0:
             return
@@ -134,7 +134,7 @@ class SqliteCheckpoints:
         message = f"Task {grip.task_id} goes on from checkpoint {number}: {how}."
         self._emit("checkpoint.restored", grip.task_id, None, message, how, {"number": number}, now)
 
-    def gave_up(self, grip: Grip, number: int, why: str, now: Instant) -> None:
+    def record_not_restored(self, grip: Ownership, number: int, why: str, now: Instant) -> None:
         require_owner(self._tasks, grip)
         if self._sql.change("unchoose", task_id=grip.task_id, number=number) == 0:
             return
@@ -142,7 +142,7 @@ class SqliteCheckpoints:
         message = f"Task {grip.task_id} does not go back to checkpoint {number}: {why}."
         self._emit("checkpoint.not-restored", grip.task_id, None, message, why, {"number": number}, now, Level.WARNING)
 
-    def stays_paused(self, task_id: str, number: int, why: str, now: Instant) -> None:
+    def withdraw_choice(self, task_id: str, number: int, why: str, now: Instant) -> None:
         message = f"Task {task_id} stays paused: it was to go back to checkpoint {number}, and {why}."
         if self._sql.change("wait_for_operator", task_id=task_id, reason=message, now=now.wall) == 0:
             return  # the task was resumed or cancelled at the same moment
@@ -201,7 +201,7 @@ class SqliteCheckpoints:
         self._events.emit(event, now)
 
 
-@understood
+@stored_data_errors
 def _checkpoint(row: dict[str, Any]) -> Checkpoint:
     return Checkpoint(
         task_id=row["task_id"],

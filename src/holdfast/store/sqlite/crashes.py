@@ -10,10 +10,16 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Level
-from holdfast.core.runs.crashes import Answer, Recovered, answer_to, crash_alert, last_words
+from holdfast.core.runs.crashes import (
+    CrashReaction,
+    RecoverableWork,
+    choose_reaction,
+    tail_of_error,
+    task_crash_alert_key,
+)
 from holdfast.core.runs.outcome import Verdict
-from holdfast.core.runs.policy import Action, Decision
-from holdfast.store.sqlite.engine.statements import Cursor, Row
+from holdfast.core.runs.policy import Decision, PolicyAction
+from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
 
 
@@ -21,35 +27,35 @@ class SqliteCrashes:
     """The SQLite adapter of `Crashes`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "crashes")
+        self._sql = Statements(connection, "crashes")
         self._events = events
 
     def after_settle(self, task_id: str, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
         """Record a crash as part of `tasks.settle`. By then the claim is released and the work is saved, so that the
         record can include both."""
-        answer = answer_to(verdict.outcome, goes_on=decision.action is Action.REQUEUE)
-        if answer is Answer.IGNORE:
+        answer = choose_reaction(verdict.outcome, goes_on=decision.action is PolicyAction.REQUEUE)
+        if answer is CrashReaction.IGNORE:
             return
         row = self._sql.row(
             "record",
             run_id=run_id,
             outcome=str(verdict.outcome),
             reason=verdict.reason,
-            error_text=last_words(verdict.error_tail),
-            restarted=int(answer is Answer.RESTART),
-            decision=_words(answer, decision),
+            error_text=tail_of_error(verdict.error_tail),
+            restarted=int(answer is CrashReaction.RESTART),
+            decision=_describe_answer(answer, decision),
             recent=decision.crashes.count if decision.crashes else 1,
             now=now.wall,
         )
         faults.tx("crash.record")
         if row is not None:
-            self._tell(task_id, run_id, verdict, decision, answer, row, now)
+            self._emit_recorded(task_id, run_id, verdict, decision, answer, row, now)
 
     def alert(self, task_id: str, verdict: Verdict, decision: Decision, is_preserved: bool, now: Instant) -> None:
         """Raise one alert per episode (R-CRASH-06). An operator's retry closes it. `is_preserved`: the workspace
         stays."""
         row = self._sql.row("of_task", task_id=task_id) or {}
-        recovered = Recovered(
+        recovered = RecoverableWork(
             branch=row.get("branch"),
             workspace=row.get("workspace") if is_preserved else None,
             salvage=self._sql.value("last_salvage", task_id=task_id),
@@ -57,7 +63,7 @@ class SqliteCrashes:
         recent = f" ({decision.crashes})" if decision.crashes else ""
         by_hand = f"holdfast retry {task_id}"
         self._events.raise_alert(
-            crash_alert(task_id),
+            task_crash_alert_key(task_id),
             f"Task {task_id} crashed too often and was stopped{recent}; last: {verdict.reason}. Kept: {recovered}.",
             f"Look with `holdfast why {task_id}`; start it again by hand with `{by_hand}`.",
             now,
@@ -65,7 +71,7 @@ class SqliteCrashes:
             details={
                 "reason": verdict.reason,
                 "outcome": str(verdict.outcome),
-                "error_text": last_words(verdict.error_tail),
+                "error_text": tail_of_error(verdict.error_tail),
                 "recovered": {
                     "branch": recovered.branch,
                     "workspace": recovered.workspace,
@@ -83,13 +89,13 @@ class SqliteCrashes:
             faults.tx("crash.forget")
         return dropped
 
-    def _tell(
+    def _emit_recorded(
         self,
         task_id: str,
         run_id: str,
         verdict: Verdict,
         decision: Decision,
-        answer: Answer,
+        answer: CrashReaction,
         row: Row,
         now: Instant,
     ) -> None:
@@ -100,7 +106,7 @@ class SqliteCrashes:
                 component="crashes",
                 task_id=task_id,
                 run_id=run_id,
-                message=f"The agent of task {task_id} crashed: {verdict.reason}. {_words(answer, decision)}.",
+                message=f"The agent of task {task_id} crashed: {verdict.reason}. {_describe_answer(answer, decision)}.",
                 reason=verdict.reason,
                 data={
                     "crash": row["id"],
@@ -108,7 +114,7 @@ class SqliteCrashes:
                     "worker": row["worker"],
                     "workspace": row["workspace"],
                     "claim_released": bool(row["claim_released"]),
-                    "restarted": answer is Answer.RESTART,
+                    "restarted": answer is CrashReaction.RESTART,
                     "recent": decision.crashes.count if decision.crashes else 1,
                 },
             ),
@@ -116,10 +122,10 @@ class SqliteCrashes:
         )
 
 
-def _words(answer: Answer, decision: Decision) -> str:
+def _describe_answer(answer: CrashReaction, decision: Decision) -> str:
     counted = f" ({decision.crashes})" if decision.crashes else ""
-    if answer is Answer.RESTART:
+    if answer is CrashReaction.RESTART:
         return f"It is queued to run again{counted}"
-    if decision.action is Action.FAIL:
+    if decision.action is PolicyAction.FAIL:
         return f"It is not started again by itself{counted}"
     return f"It does not go on by itself now: {decision.reason}{counted}"

@@ -9,21 +9,21 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import NotFound
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import recorded
+from holdfast.base.stored_json import load_stored_json
 from holdfast.core.model import Event, Level
-from holdfast.core.runs.crashes import crash_alert
-from holdfast.secrets.redact import redacted
+from holdfast.core.runs.crashes import task_crash_alert_key
+from holdfast.secrets.redact import redact_text
 from holdfast.store.port.transaction import stuck_alert, unended_alert
-from holdfast.store.sqlite.engine.statements import Cursor, Row
-from holdfast.store.sqlite.rows import encode_words
+from holdfast.store.sqlite.engine.statements import Row, Statements
+from holdfast.store.sqlite.rows import encode_redacted
 
 
 class SqliteEvents:
     """The SQLite adapter of `Events`, and the start of every delivery."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._sql = Cursor(connection, "hosts")
-        self._outbox = Cursor(connection, "notices")
+        self._sql = Statements(connection, "hosts")
+        self._outbox = Statements(connection, "notices")
 
     def emit(self, event: Event, now: Instant) -> None:
         self._sql.put(
@@ -35,9 +35,9 @@ class SqliteEvents:
                 event.kind,
                 event.task_id,
                 event.run_id,
-                redacted(event.message),
-                None if event.reason is None else redacted(event.reason),
-                encode_words(dict(event.data)) if event.data else "{}",
+                redact_text(event.message),
+                None if event.reason is None else redact_text(event.reason),
+                encode_redacted(dict(event.data)) if event.data else "{}",
             ),
         )
 
@@ -59,7 +59,7 @@ class SqliteEvents:
             task_id=task_id,
             message=message,
             remedy=remedy,
-            details=encode_words(dict(details or {})),
+            details=encode_redacted(dict(details or {})),
         )
         faults.tx("alert.raise")
         if row is not None and row["count"] == 1:
@@ -74,14 +74,14 @@ class SqliteEvents:
                 ),
                 now,
             )
-            self._notice(row, "raised", now)
+            self._add_delivery(row, "raised", now)
 
     def ack_alert(self, alert_id: int, by: str, now: Instant, why: str = "") -> None:
         row = self._sql.row("ack_alert", id=alert_id, by=by, why=why or None, now=now.wall)
         if row is None:
             raise NotFound(f"No open alert {alert_id}. `holdfast alerts --all` lists every one.")
         faults.tx("alert.acknowledge")
-        self._over(row, by, now, why, "acknowledged")
+        self._emit_closed(row, by, now, why, "acknowledged")
 
     def open_alerts(self) -> Sequence[tuple[int, Level]]:
         return [(int(row["id"]), Level(row["level"])) for row in self._sql.rows("open_alerts")]
@@ -90,7 +90,7 @@ class SqliteEvents:
         row = self._sql.row("close_alert", key=key, by=by, now=now.wall)
         faults.tx("alert.close")
         if row is not None:
-            self._over(row, by, now)
+            self._emit_closed(row, by, now)
 
     def close_alerts_of_run(self, run_id: str, now: Instant) -> None:
         """Close the alerts that a run is stuck or does not end: both are over with the run."""
@@ -99,29 +99,29 @@ class SqliteEvents:
         closed = self._sql.rows("close_alerts_of_run", stuck=stuck, unended=unended, by=by, now=now.wall)
         faults.tx("alert.close_of_run")
         for row in closed:
-            self._over(row, by, now)
+            self._emit_closed(row, by, now)
 
     def close_alerts_of_task(self, task_id: str, by: str, now: Instant) -> None:
         """Close the alerts that a task stopped and needs a person: over when the task goes on or has ended."""
         closed = self._sql.rows(
             "close_alerts_of_task",
             task_id=task_id,
-            crash=crash_alert(task_id),
+            crash=task_crash_alert_key(task_id),
             prefix=f"task:{task_id}:",
             by=by,
             now=now.wall,
         )
         faults.tx("alert.close_of_task")
         for row in closed:
-            self._over(row, by, now)
+            self._emit_closed(row, by, now)
 
-    def _notice(self, alert: Row, what: str, now: Instant, by: str = "", why: str = "") -> None:
+    def _add_delivery(self, alert: Row, what: str, now: Instant, by: str = "", why: str = "") -> None:
         """Put a notice into the outbox, in the transaction of the change that it is about."""
-        from holdfast.core.tasks.alerts import Transition, body_of, key_of  # few writers deal with alerts
+        from holdfast.core.tasks.alerts import Transition, delivery_body, delivery_key  # few writers deal with alerts
 
         transition = Transition(what)
-        key = key_of(alert["id"], transition, now.wall)
-        told = {**alert, "task": alert["task_id"], "details": recorded(alert["details"])}
+        key = delivery_key(alert["id"], transition, now.wall)
+        told = {**alert, "task": alert["task_id"], "details": load_stored_json(alert["details"])}
         self._outbox.change(
             "put",
             key=key,
@@ -129,13 +129,13 @@ class SqliteEvents:
             alert_key=alert["key"],
             transition=str(transition),
             level=alert["level"],
-            body=encode_words(body_of(key, transition, told, now.wall, by, why)),
+            body=encode_redacted(delivery_body(key, transition, told, now.wall, by, why)),
             now=now.wall,
         )
         faults.tx("notice.put")
 
-    def _over(self, alert: Row, by: str, now: Instant, why: str = "", what: str = "resolved") -> None:
-        self._notice(alert, what, now, by, why)
+    def _emit_closed(self, alert: Row, by: str, now: Instant, why: str = "", what: str = "resolved") -> None:
+        self._add_delivery(alert, what, now, by, why)
         message = f"Alert {alert['id']} acknowledged by {by}{f': {why}' if why else ''}."
         event = Event(
             kind="alert.acknowledged",

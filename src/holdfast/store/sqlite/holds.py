@@ -8,24 +8,24 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import understood
+from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.dispatch.holds import Hold, Probe, Scope
-from holdfast.core.dispatch.mass_death import Death, calmed
+from holdfast.core.dispatch.mass_death import Death, release_fleet_hold
 from holdfast.core.model import Event, Level
 from holdfast.core.states import TaskState
 from holdfast.store.port.dispatch import MASS_DEATH_ALERT, provider_alert
-from holdfast.store.sqlite.engine.statements import Cursor, Row
+from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import decode, encode
 
-_REMEMBERED = 86400.0  # seconds. Ample: a death counts towards a mass death for half a minute
+_DEATHS_KEPT_FOR = 86400.0  # seconds. Ample: a death counts towards a mass death for half a minute
 
 
 class SqliteHolds:
     """The SQLite adapter of `Holds`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "holds")
+        self._sql = Statements(connection, "holds")
         self._events = events
 
     def all(self) -> Sequence[Hold]:
@@ -36,9 +36,9 @@ class SqliteHolds:
         probe = hold.probe
         self._write(hold)
         if hold.is_held and (before is None or not before.is_held or before.rounds != hold.rounds):
-            self._tell_held(hold, now)
+            self._emit_held(hold, now)
         if probe is not None and probe.state is TaskState.RUNNING and not (before and before.is_probe(probe.task_id)):
-            self._tell_probe(hold, probe, now)
+            self._emit_probe(hold, probe, now)
 
     def _write(self, hold: Hold) -> None:
         probe = hold.probe
@@ -46,14 +46,14 @@ class SqliteHolds:
             "keep",
             scope=str(hold.scope),
             held=hold.name,
-            since=_written(hold.since),
+            since=_encode_instant(hold.since),
             until=hold.until,
             decided=hold.decided,
             reason=hold.reason,
             failures=hold.failures,
             rounds=hold.rounds,
             probe_task=probe.task_id if probe else None,
-            probe_since=_written(probe.since) if probe else None,
+            probe_since=_encode_instant(probe.since) if probe else None,
         )
         faults.tx("hold.keep")
 
@@ -64,7 +64,7 @@ class SqliteHolds:
         if hold is None:
             return False
         if scope is Scope.FLEET and not forget:
-            self._write(calmed(hold))
+            self._write(release_fleet_hold(hold))
         else:
             self._sql.change("drop", scope=str(scope), held=name)
         faults.tx("hold.release")
@@ -77,7 +77,7 @@ class SqliteHolds:
                 Event(
                     kind="dispatch.released",
                     component="holds",
-                    message=f"{_what(hold)} may start again: {why}.",
+                    message=f"{_describe_held_tasks(hold)} may start again: {why}.",
                     reason=why,
                     data={"scope": str(scope), "name": name, "rounds": hold.rounds},
                 ),
@@ -89,7 +89,7 @@ class SqliteHolds:
         if self._sql.change("free", task_id=task_id):
             faults.tx("hold.free")
 
-    def crowd(self, account: str, since: Instant) -> int:
+    def count_agents_since(self, account: str, since: Instant) -> int:
         agent, _, name = account.partition("/")
         return int(self._sql.value("crowd", agent=agent, account=name, since=since.wall))
 
@@ -120,9 +120,9 @@ class SqliteHolds:
 
     # -- deaths --------------------------------------------------------------------------------------------------
 
-    def died(self, run_id: str, task_id: str, at: float, now: Instant) -> None:
-        self._sql.change("forget_deaths", before=now.wall - _REMEMBERED, after=now.wall + _REMEMBERED)
-        self._sql.change("note_death", run_id=run_id, task_id=task_id, at=at, noted=_written(now))
+    def record_death(self, run_id: str, task_id: str, at: float, now: Instant) -> None:
+        self._sql.change("forget_deaths", before=now.wall - _DEATHS_KEPT_FOR, after=now.wall + _DEATHS_KEPT_FOR)
+        self._sql.change("note_death", run_id=run_id, task_id=task_id, at=at, noted=_encode_instant(now))
         faults.tx("death.note")
 
     def death(self, run_id: str) -> tuple[Death, Instant] | None:
@@ -136,7 +136,7 @@ class SqliteHolds:
         ended = self._sql.tuples("ended_since", agents=encode(sorted(agents)), since=since)
         return frozenset(row[0] for row in self._sql.tuples("alive")), frozenset(row[0] for row in ended)
 
-    def of_many(self, run_ids: Sequence[str], now: Instant) -> None:
+    def mark_mass_death(self, run_ids: Sequence[str], now: Instant) -> None:
         for run_id in run_ids:
             if self._sql.change("is_of_many", run_id=run_id):
                 self._sql.change("give_back", run_id=run_id)
@@ -148,15 +148,17 @@ class SqliteHolds:
         row = self._sql.row("get", scope=str(scope), held=name)
         return _hold(row) if row else None
 
-    def _tell_held(self, hold: Hold, now: Instant) -> None:
+    def _emit_held(self, hold: Hold, now: Instant) -> None:
         again = f" (for the {hold.rounds}. time)" if hold.rounds > 1 else ""
         if hold.scope is Scope.NEAR:
             message = f"The account {hold.name} is near its limit, and agents start on it one by one: {hold.reason}."
         elif hold.scope is Scope.ACCOUNT:
             message = f"One task under the account {hold.name} goes first, the others follow: {hold.reason}."
         else:
-            then = "Only an operator can release them" if hold.for_operator else "Then one task goes first, as a probe"
-            message = f"{_what(hold)} are held back{again}: {hold.reason}. {then}."
+            then = (
+                "Only an operator can release them" if hold.needs_operator else "Then one task goes first, as a probe"
+            )
+            message = f"{_describe_held_tasks(hold)} are held back{again}: {hold.reason}. {then}."
         self._events.emit(
             Event(
                 kind="dispatch.held",
@@ -167,7 +169,7 @@ class SqliteHolds:
                 data={
                     "scope": str(hold.scope),
                     "name": hold.name,
-                    "until": None if hold.for_operator else hold.until,
+                    "until": None if hold.needs_operator else hold.until,
                     "failures": hold.failures,
                     "rounds": hold.rounds,
                 },
@@ -175,7 +177,7 @@ class SqliteHolds:
             now,
         )
 
-    def _tell_probe(self, hold: Hold, probe: Probe, now: Instant) -> None:
+    def _emit_probe(self, hold: Hold, probe: Probe, now: Instant) -> None:
         self._events.emit(
             Event(
                 kind="dispatch.probing",
@@ -189,13 +191,13 @@ class SqliteHolds:
         )
 
 
-def _what(hold: Hold) -> str:
+def _describe_held_tasks(hold: Hold) -> str:
     if hold.scope is Scope.FLEET:
         return "All waiting tasks"
     return f"Tasks that wait for the {'provider' if hold.scope is Scope.PROVIDER else 'account'} {hold.name}"
 
 
-@understood
+@stored_data_errors
 def _hold(row: Row) -> Hold:
     probe = None
     if row["probe_task"] is not None:
@@ -222,11 +224,11 @@ def _death(row: Row) -> Death:
     return Death(run_id=row["run_id"], task_id=row["task_id"], at=row["at"], is_mass=bool(row["is_mass"]))
 
 
-def _written(moment: Instant) -> str:
+def _encode_instant(moment: Instant) -> str:
     return encode([moment.wall, moment.boottime, moment.boot_id])
 
 
-@understood
+@stored_data_errors
 def _instant(text: str) -> Instant:
     wall, boottime, boot_id = decode(text)
     return Instant(wall=wall, boottime=boottime, boot_id=boot_id)

@@ -14,7 +14,7 @@ from holdfast.core.model import Event, Level, Request, RequestKind
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
 
 
@@ -22,7 +22,7 @@ class SqliteHosts:
     """Leases: one per supervisor, not per task. Renewing it costs one row per beat, however many agents run."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "hosts")
+        self._sql = Statements(connection, "hosts")
         self._events = events
 
     def open(self, host: Host, ttl: float, now: Instant) -> Sequence[str]:
@@ -65,7 +65,7 @@ class SqliteHosts:
             raise LeaseLost(f"Supervisor {host_id} was declared lost; it must not act any more.")
         faults.tx("host.beat")
 
-    def require(self, host_id: str) -> None:
+    def require_active(self, host_id: str) -> None:
         if not self._sql.value("is_active", id=host_id):
             raise LeaseLost(f"Supervisor {host_id} was declared lost; it must not act any more.")
 
@@ -96,7 +96,7 @@ class SqliteRequests:
     """The SQLite adapter of `Requests`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._sql = Cursor(connection, "hosts")
+        self._sql = Statements(connection, "hosts")
 
     def ask(
         self,
@@ -123,7 +123,7 @@ class SqliteRequests:
         return int(asked)
 
     def pending(self) -> Sequence[Request]:
-        return [rows.request(row) for row in self._sql.rows("pending")]
+        return [rows.request_from_row(row) for row in self._sql.rows("pending")]
 
     def answer(self, request_id: int, answer: RequestAnswer, now: Instant) -> None:
         self._sql.change("answer", id=request_id, answer=answer.text, now=now.wall)

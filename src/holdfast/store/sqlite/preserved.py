@@ -14,17 +14,17 @@ from holdfast.base.instant import Instant
 from holdfast.base.units import show_duration
 from holdfast.core.model import Event, Task, Workspace
 from holdfast.core.runs.preserve import Disposition
-from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState, can_move
-from holdfast.store.port.workspaces import workspace_of
+from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState, is_legal_move
+from holdfast.store.port.workspaces import workspace_from_row
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
 COMPONENT = "workspace-cleanup"
 
 
-class SqliteKeeps:
+class SqlitePreservedWorkspaces:
     """The SQLite adapter of `Keeps`. `get` reads a task."""
 
     def __init__(
@@ -34,8 +34,8 @@ class SqliteKeeps:
         workspaces: SqliteWorkspaces,
         get: Callable[[str], Task],
     ) -> None:
-        self._sql = Cursor(connection, "workspaces")
-        self._tasks = Cursor(connection, "tasks")
+        self._sql = Statements(connection, "workspaces")
+        self._tasks = Statements(connection, "tasks")
         self._events = events
         self._workspaces = workspaces
         self._get = get
@@ -43,7 +43,7 @@ class SqliteKeeps:
     def preserve(
         self, workspace: Workspace, decided: Disposition, ending: TaskState, ttl: float, now: Instant
     ) -> Workspace:
-        if not can_move(workspace.state, WorkspaceState.PRESERVED):
+        if not is_legal_move(workspace.state, WorkspaceState.PRESERVED):
             raise Conflict(f"A workspace cannot go from {workspace.state} to {WorkspaceState.PRESERVED}.")
         expires_at = None if decided.tier == "safety" or ttl == math.inf else now.wall + ttl
         changed = self._sql.change(
@@ -60,7 +60,7 @@ class SqliteKeeps:
         self._tell(
             "workspace.preserved",
             workspace,
-            f"{_sentence(workspace, decided, ending)}; open it with `holdfast shell {workspace.task_id}`, "
+            f"{_preserved_message(workspace, decided, ending)}; open it with `holdfast shell {workspace.task_id}`, "
             f"drop it with `holdfast workspaces clean {workspace.task_id}`"
             + ("." if expires_at is None else f"; it is salvaged and removed in {show_duration(ttl)}."),
             decided.reason,
@@ -79,9 +79,9 @@ class SqliteKeeps:
         if task.state not in TASK_TERMINAL:
             rules = replace(task.spec.workspace, preserve_ttl=ttl)
             spec = replace(task.spec, keep_workspace=True, workspace=rules)
-            self._tasks.change("set_settings", id=task_id, settings=rows.settings_of(spec))
+            self._tasks.change("set_settings", id=task_id, settings=rows.encode_settings(spec))
             faults.tx("task.keep")
-            self._tell_kept(task_id, None, ttl, by, now)
+            self._emit_pinned(task_id, None, ttl, by, now)
             return self._workspaces.current(task_id)
         there = self._workspaces.all_current(task_id)  # the task's own first, then those of members
         if not there:
@@ -93,7 +93,7 @@ class SqliteKeeps:
         kept = [workspace for workspace in there if self._sql.change("keep", id=workspace.id, **how)]
         if kept:
             faults.tx("workspace.keep")
-            self._tell_kept(task_id, kept[0], ttl, by, now)
+            self._emit_pinned(task_id, kept[0], ttl, by, now)
             return self._workspaces.get(kept[0].id)
         raise Conflict(
             f"The workspace of task {task_id} is just being put away, its work saved. When that is done, "
@@ -102,9 +102,9 @@ class SqliteKeeps:
 
     def expired(self, now: Instant, shown: Callable[[float], float]) -> Sequence[Workspace]:
         rows = self._sql.rows("expired", now=now.wall)
-        return [workspace_of(row) for row in rows if row["expires_at"] <= shown(row["updated_at"])]
+        return [workspace_from_row(row) for row in rows if row["expires_at"] <= shown(row["updated_at"])]
 
-    def expire_from_now(self, now: Instant) -> None:
+    def restart_expiry_timers(self, now: Instant) -> None:
         self._sql.change("expire_from_now", now=now.wall)
         faults.tx("workspace.expire_from_now")
 
@@ -148,7 +148,7 @@ class SqliteKeeps:
     def running_subtasks(self, task_id: str) -> Sequence[str]:
         return [str(row["id"]) for row in self._sql.rows("running_subtasks", task_id=task_id)]
 
-    def _tell_kept(self, task_id: str, workspace: Workspace | None, ttl: float, by: str, now: Instant) -> None:
+    def _emit_pinned(self, task_id: str, workspace: Workspace | None, ttl: float, by: str, now: Instant) -> None:
         how_long = "until somebody drops it" if ttl == math.inf else f"for {show_duration(ttl)}"
         since = "from its end on" if workspace is None else "from now on"
         self._events.emit(
@@ -184,7 +184,7 @@ class SqliteKeeps:
         )
 
 
-def _sentence(workspace: Workspace, decided: Disposition, ending: TaskState) -> str:
+def _preserved_message(workspace: Workspace, decided: Disposition, ending: TaskState) -> str:
     """Return the sentence that R-CLEAN-04 prescribes, word for word."""
     container = f", container {workspace.container[:12]}" if workspace.container else ""
     return (

@@ -12,7 +12,7 @@ from holdfast.base.errors import Conflict
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Repo
 from holdfast.store.port.history import EventWindow, OldTask, RepoRecords
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
 
 _OF_A_TASK = (
@@ -33,11 +33,11 @@ _OF_A_TASK = (
 _SMALL = ("drop_requests", "drop_alerts", "drop_hosts", "drop_usage")
 
 
-class SqliteHistory:
+class SqliteOldRecords:
     """The SQLite adapter of `History`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "history")
+        self._sql = Statements(connection, "history")
         self._events = events
 
     def drop_events(self, after: int, before: float, limit: int) -> EventWindow:
@@ -49,10 +49,10 @@ class SqliteHistory:
             faults.tx("history.events")
         return EventWindow(last=int(row["last"]), dropped=dropped)
 
-    def finished_runs(self, run_ids: Sequence[str], before: float) -> Sequence[str]:
+    def filter_finished_runs(self, run_ids: Sequence[str], before: float) -> Sequence[str]:
         return [str(row["id"]) for row in self._sql.rows("finished_runs", ids=json.dumps(list(run_ids)), before=before)]
 
-    def forgettable(self, below: int, before: float, limit: int) -> tuple[Sequence[OldTask], int | None]:
+    def find_old_tasks(self, below: int, before: float, limit: int) -> tuple[Sequence[OldTask], int | None]:
         lowest = self._sql.value("lowest", below=below, limit=limit)
         found = [
             OldTask(
@@ -74,7 +74,7 @@ class SqliteHistory:
         faults.tx("history.task")
         return True
 
-    def things_of(self, repo_id: str) -> RepoRecords:
+    def records_of_repo(self, repo_id: str) -> RepoRecords:
         return RepoRecords(
             runs=tuple(str(row["id"]) for row in self._sql.rows("runs_of_repo", repo=repo_id)),
             workspaces=tuple(str(row["id"]) for row in self._sql.rows("workspaces_of_repo", repo=repo_id)),
@@ -117,7 +117,7 @@ class SqliteHistory:
             self._sql.change(f"forget_{what}_of", id=task_id)
         self._sql.change("forget_task", id=task_id)
 
-    def drop_answered(self, before: float, limit: int) -> int:
+    def drop_small_records(self, before: float, limit: int) -> int:
         dropped = sum(self._sql.change(name, before=before, limit=limit) for name in _SMALL)
         if dropped:
             faults.tx("history.small")

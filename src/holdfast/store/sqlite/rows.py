@@ -9,13 +9,13 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import recorded, understood
+from holdfast.base.stored_json import load_stored_json, stored_data_errors
 from holdfast.core.model import (
     Claim,
-    Heard,
     PauseReason,
     Repo,
     ReportKind,
+    ReportPosition,
     Request,
     RequestKind,
     Run,
@@ -35,11 +35,11 @@ from holdfast.core.task_settings import (
     DEFAULT_SALVAGE,
     DEFAULT_SUBTASKS,
     DEFAULT_WORKSPACE,
-    differences,
+    non_default_fields,
     rules_from,
 )
-from holdfast.core.workflows.workflow import START, Progress, plain_progress, plain_stage, progress_from, stage_from
-from holdfast.secrets.redact import redacted, redacted_in
+from holdfast.core.workflows.workflow import START, Progress, progress_from, progress_to_json, stage_from, stage_to_json
+from holdfast.secrets.redact import redact_text, redact_values
 
 Row = dict[str, Any]
 
@@ -81,19 +81,19 @@ encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes a ne
 decode = json.JSONDecoder().decode
 
 
-def encode_words(value: Any) -> str:
+def encode_redacted(value: Any) -> str:
     """Return a record of what happened as JSON, with secrets redacted. Use it for all text that agents and tools
     contribute to."""
-    return encode(redacted_in(value))
+    return encode(redact_values(value))
 
 
-def settings_of(spec: TaskSpec) -> str:
+def encode_settings(spec: TaskSpec) -> str:
     """Return the part of a task's specification that queries do not read, except labels while something is held
     back."""
     kept = dict(zip(_IN_SETTINGS, _settings(spec), strict=True))
     for name, default in _RULES.items():
         rules = getattr(spec, name)
-        if rules is not default and (different := differences(rules, default)):
+        if rules is not default and (different := non_default_fields(rules, default)):
             kept[name] = different
     if spec.provider:
         kept["provider"] = spec.provider
@@ -102,7 +102,7 @@ def settings_of(spec: TaskSpec) -> str:
     if spec.base_from_parent:
         kept["base_from_parent"] = True
     if spec.stages:
-        kept |= {"workflow": spec.workflow, "stages": [plain_stage(stage) for stage in spec.stages]}
+        kept |= {"workflow": spec.workflow, "stages": [stage_to_json(stage) for stage in spec.stages]}
     if spec.range_base is not None:
         kept["range_base"] = spec.range_base
     if spec.schedule:
@@ -126,8 +126,8 @@ def _read_settings(text: str) -> dict[str, Any]:
     return settings
 
 
-@understood
-def task(row: tuple[Any, ...]) -> Task:
+@stored_data_errors
+def task_from_row(row: tuple[Any, ...]) -> Task:
     """Return a task from the columns that queries/tasks.sql calls `task_columns`, in their order."""
     (
         task_id,
@@ -188,21 +188,23 @@ def task(row: tuple[Any, ...]) -> Task:
     )
 
 
-def written_progress(progress: Progress) -> str | None:
+def encode_progress(progress: Progress) -> str | None:
     """Return the column `progress`. Only the feedback for the next run is redacted, because it is free text. The
     task needs the rest (stages by name) unchanged."""
     return (
-        None if progress == START else encode(plain_progress(replace(progress, feedback=redacted(progress.feedback))))
+        None
+        if progress == START
+        else encode(progress_to_json(replace(progress, feedback=redact_text(progress.feedback))))
     )
 
 
-def bound_account(spec: TaskSpec) -> str | None:
+def named_account(spec: TaskSpec) -> str | None:
     """Return the account that a task names."""
     named = spec.agent_options.get("account")
     return named if isinstance(named, str) and named else None
 
 
-def added_task(spec: TaskSpec) -> Task:
+def new_task(spec: TaskSpec) -> Task:
     """Return a task as it is right after it was added, with the schema's defaults."""
     return Task(
         spec=spec,
@@ -215,25 +217,25 @@ def added_task(spec: TaskSpec) -> Task:
         resume_attempts=0,
         pause_reason=None,
         session_id=None,
-        account=bound_account(spec),
+        account=named_account(spec),
         fresh=False,
     )
 
 
-def written_usage(usage: RunUsage | None) -> str | None:
+def encode_usage(usage: RunUsage | None) -> str | None:
     """Return the column `usage`, without the cost, which has its own column."""
     if usage is None:
         return None
     return encode({name: getattr(usage, name) for name in _OF_USAGE if getattr(usage, name)})
 
 
-@understood
+@stored_data_errors
 def usage(text: str | None, cost_usd: float | None) -> RunUsage | None:
     return None if text is None else RunUsage(**decode(text), cost_usd=cost_usd)
 
 
-@understood
-def run(row: Row) -> Run:
+@stored_data_errors
+def run_from_row(row: Row) -> Run:
     return Run(
         id=row["id"],
         task_id=row["task_id"],
@@ -260,19 +262,19 @@ def _claim(text: str | None) -> Claim | None:
     return Claim(kind=ReportKind(kept["kind"]), message=kept["message"], at=at)
 
 
-def _heard(text: str | None) -> Heard:
+def _heard(text: str | None) -> ReportPosition:
     if text is None:
-        return Heard()
+        return ReportPosition()
     kept = decode(text)
-    return Heard(offset=kept["offset"], refused=kept["refused"], contradicted=kept["contradicted"])
+    return ReportPosition(offset=kept["offset"], refused=kept["refused"], contradicted=kept["contradicted"])
 
 
-def repo(row: Row) -> Repo:
+def repo_from_row(row: Row) -> Repo:
     return Repo(id=row["id"], path=row["path"], common_dir=row["common_dir"])
 
 
-@understood
-def request(row: Row) -> Request:
+@stored_data_errors
+def request_from_row(row: Row) -> Request:
     return Request(
         id=row["id"],
         kind=RequestKind(row["kind"]),
@@ -280,12 +282,12 @@ def request(row: Row) -> Request:
         by=row["by"],
         at=row["at"],
         why=row["why"],
-        data=recorded(row["data"], shape=dict),
+        data=load_stored_json(row["data"], shape=dict),
     )
 
 
-@understood
-def spend(row: Row) -> Spend:
+@stored_data_errors
+def spend_from_row(row: Row) -> Spend:
     return Spend(
         budget=Budget(row["budget"]),
         at=Instant(wall=row["wall"], boottime=row["boottime"], boot_id=row["boot_id"]),

@@ -13,22 +13,22 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.instant import Instant
-from holdfast.core.model import Claim, Event, Heard, Level, Report, ReportKind, Run, StopWhy
-from holdfast.core.runs.intervals import Allotted
-from holdfast.core.runs.outcome import EXPECTED, Outcome, Verdict, reason_word
+from holdfast.core.model import Claim, Event, Level, Report, ReportKind, ReportPosition, Run, StopWhy
+from holdfast.core.runs.intervals import AdaptiveTimeout
+from holdfast.core.runs.outcome import EXPECTED, Outcome, Verdict, termination_reason
 from holdfast.core.workflows.workflow import WORK
-from holdfast.store.port.transaction import ALONE, AgentNews, Grip, Role
+from holdfast.store.port.transaction import NO_WORKFLOW_ROLE, AgentReports, Ownership, RunRole
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.accounts import Under
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.accounts import RunAccount
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import refusing_duplicates, require_owner
-from holdfast.store.sqlite.rows import decode, encode_words
+from holdfast.store.sqlite.fence import conflict_on_duplicate, require_owner
+from holdfast.store.sqlite.rows import decode, encode_redacted
 
-_SAID = {ReportKind.COMPLETE: "it is complete", ReportKind.FAIL: "it failed"}
+_CLAIM_TEXT = {ReportKind.COMPLETE: "it is complete", ReportKind.FAIL: "it failed"}
 
 
-def claim_that_stands(run: Run, news: AgentNews, now: Instant) -> Claim | None:
+def first_claim(run: Run, news: AgentReports, now: Instant) -> Claim | None:
     """Return the claimed result that counts: the first one, for ever."""
     if run.claim is not None or not news.claims:
         return run.claim
@@ -36,27 +36,27 @@ def claim_that_stands(run: Run, news: AgentNews, now: Instant) -> Claim | None:
     return Claim(kind=first.kind, message=first.message, at=now)
 
 
-def contradiction(claim: Claim | None, news: AgentNews) -> Report | None:
+def find_contradiction(claim: Claim | None, news: AgentReports) -> Report | None:
     """Return a claimed result that differs from the one that counts. A repeated result is not a contradiction."""
     return next((other for other in news.claims if claim is not None and other.kind is not claim.kind), None)
 
 
-def heard(run: Run, claim: Claim | None, news: AgentNews) -> Heard:
+def heard(run: Run, claim: Claim | None, news: AgentReports) -> ReportPosition:
     """Return what the run has received from its agent, with these reports added."""
     return replace(
         run.heard,
         offset=news.offset,
         refused=run.heard.refused + news.refused,
-        contradicted=run.heard.contradicted or contradiction(claim, news) is not None,
+        contradicted=run.heard.contradicted or find_contradiction(claim, news) is not None,
     )
 
 
-def written(heard: Heard, news: AgentNews, before: str | None, now: Instant) -> str:
+def encode_reports(heard: ReportPosition, news: AgentReports, before: str | None, now: Instant) -> str:
     """Return the text of the column `reports`: the offset, and the newest progress for `show` and `why`."""
     progress = decode(before).get("progress") if before else None
     if news.progress is not None:
         progress = {"message": news.progress.message, "percent": news.progress.percent, "at": now.wall}
-    return encode_words(
+    return encode_redacted(
         {
             "offset": heard.offset,
             "refused": heard.refused,
@@ -66,10 +66,10 @@ def written(heard: Heard, news: AgentNews, before: str | None, now: Instant) -> 
     )
 
 
-def written_claim(claim: Claim | None) -> str | None:
+def encode_claim(claim: Claim | None) -> str | None:
     if claim is None:
         return None
-    return encode_words(
+    return encode_redacted(
         {
             "kind": str(claim.kind),
             "message": claim.message,
@@ -80,18 +80,18 @@ def written_claim(claim: Claim | None) -> str | None:
     )
 
 
-def reason_for_people(run: Run, claim: Claim | None, news: AgentNews) -> str | None:
+def task_reason(run: Run, claim: Claim | None, news: AgentReports) -> str | None:
     """Return the new reason for the running task's row, or None if nothing changed."""
     if claim is not None:
-        return said(claim) if run.claim is None else None
+        return describe_claim(claim) if run.claim is None else None
     return f"its agent is at {news.progress}" if news.progress is not None else None
 
 
-def said(claim: Claim | Report) -> str:
-    return f"its agent reported that {_SAID[claim.kind]}{': ' if claim.message else ''}{claim.message}"
+def describe_claim(claim: Claim | Report) -> str:
+    return f"its agent reported that {_CLAIM_TEXT[claim.kind]}{': ' if claim.message else ''}{claim.message}"
 
 
-def events_of(run: Run, claim: Claim | None, news: AgentNews) -> Iterator[Event]:
+def report_events(run: Run, claim: Claim | None, news: AgentReports) -> Iterator[Event]:
     """Yield the events about an agent's reports."""
 
     def told(kind: str, message: str, level: Level = Level.INFO, **more: Any) -> Event:
@@ -113,11 +113,13 @@ def events_of(run: Run, claim: Claim | None, news: AgentNews) -> Iterator[Event]
         yield told("agent.progress", f"{news.progress}", data=progress)
     if claim is not None and run.claim is None:
         data = {"kind": str(claim.kind), "message": claim.message, "counts": True}
-        yield told("agent.claimed", said(claim), reason=str(claim.kind), data=data)
-    other = contradiction(claim, news)
+        yield told("agent.claimed", describe_claim(claim), reason=str(claim.kind), data=data)
+    other = find_contradiction(claim, news)
     if claim is not None and other is not None and not run.heard.contradicted:
         data = {"kind": str(other.kind), "message": other.message, "counts": False}
-        words = f"{said(other)}, after it had reported that {_SAID[claim.kind]}; the first report counts"
+        words = (
+            f"{describe_claim(other)}, after it had reported that {_CLAIM_TEXT[claim.kind]}; the first report counts"
+        )
         yield told("agent.claimed", words, Level.WARNING, reason=str(other.kind), data=data)
 
 
@@ -125,21 +127,21 @@ class SqliteRuns:
     """The SQLite adapter of `Runs`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "runs")
-        self._tasks = Cursor(connection, "tasks")
+        self._sql = Statements(connection, "runs")
+        self._tasks = Statements(connection, "tasks")
         self._events = events
 
     def intend(
         self,
-        grip: Grip,
+        grip: Ownership,
         run_id: str,
         now: Instant,
-        allotted: Allotted | None = None,
+        allotted: AdaptiveTimeout | None = None,
         account: str | None = None,
-        role: Role = ALONE,
+        role: RunRole = NO_WORKFLOW_ROLE,
     ) -> Run:
         require_owner(self._tasks, grip)
-        with refusing_duplicates(f"Task {grip.task_id} has a run that is not settled; a second one is refused."):
+        with conflict_on_duplicate(f"Task {grip.task_id} has a run that is not settled; a second one is refused."):
             self._sql.change(
                 "intend",
                 id=run_id,
@@ -162,18 +164,18 @@ class SqliteRuns:
 
     def open_run(self, task_id: str, member: str = "") -> Run | None:
         row = self._sql.row("open", task_id=task_id, member=member)
-        return rows.run(row) if row else None
+        return rows.run_from_row(row) if row else None
 
     def open_runs(self, task_id: str) -> Sequence[Run]:
-        return [rows.run(row) for row in self._sql.rows("open_of_task", task_id=task_id)]
+        return [rows.run_from_row(row) for row in self._sql.rows("open_of_task", task_id=task_id)]
 
-    def has_had(self, task_id: str, stage: str, member: str, since: int) -> bool:
+    def has_member_run(self, task_id: str, stage: str, member: str, since: int) -> bool:
         return bool(self._sql.value("has_had", task_id=task_id, stage=stage, member=member, since=since))
 
-    def open_ids(self) -> list[str]:
+    def open_run_ids(self) -> list[str]:
         return [str(row["id"]) for row in self._sql.rows("open_ids")]
 
-    def started(self, grip: Grip, run_id: str, pid: int, now: Instant, note: str = "") -> None:
+    def record_start(self, grip: Ownership, run_id: str, pid: int, now: Instant, note: str = "") -> None:
         require_owner(self._tasks, grip)
         if self._sql.change("started", id=run_id, task_id=grip.task_id, pid=pid, now=now.wall) == 0:
             raise Conflict(f"Run {run_id} is not waiting to start.")
@@ -190,7 +192,7 @@ class SqliteRuns:
             now,
         )
 
-    def stopping(self, grip: Grip, run_id: str, why: StopWhy, now: Instant, reason: str = "") -> None:
+    def record_stop_request(self, grip: Ownership, run_id: str, why: StopWhy, now: Instant, reason: str = "") -> None:
         require_owner(self._tasks, grip)
         changed = self._sql.change("stopping", id=run_id, task_id=grip.task_id, why=str(why), reason=reason or None)
         if changed == 0:
@@ -209,31 +211,31 @@ class SqliteRuns:
             now,
         )
 
-    def reported(self, grip: Grip, run_id: str, news: AgentNews, now: Instant) -> Run:
+    def reported(self, grip: Ownership, run_id: str, news: AgentReports, now: Instant) -> Run:
         require_owner(self._tasks, grip)
         row = self._sql.row("get", id=run_id)
         if row is None:
             raise NotFound(f"Run not found: {run_id}")
-        run = rows.run(row)
-        claim = claim_that_stands(run, news, now)
+        run = rows.run_from_row(row)
+        claim = first_claim(run, news, now)
         changed = self._sql.change(
             "reported",
             id=run_id,
             task_id=grip.task_id,
-            claim=written_claim(claim),
-            reports=written(heard(run, claim, news), news, row["reports"], now),
+            claim=encode_claim(claim),
+            reports=encode_reports(heard(run, claim, news), news, row["reports"], now),
         )
         if changed == 0:
             raise Conflict(f"Run {run_id} has ended; it cannot report any more.")
         faults.tx("run.reported")
-        reason = reason_for_people(run, claim, news)
+        reason = task_reason(run, claim, news)
         if reason is not None:
             self._tasks.change("say", id=grip.task_id, reason=reason, now=now.wall)
-        for event in events_of(run, claim, news):
+        for event in report_events(run, claim, news):
             self._events.emit(event, now)
         return self._get(run_id)
 
-    def ended(self, grip: Grip, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
+    def ended(self, grip: Ownership, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
         require_owner(self._tasks, grip)
         changed = self._sql.change(
             "ended",
@@ -244,7 +246,7 @@ class SqliteRuns:
             resets_at=verdict.resets_at,
             session_id=verdict.session_id,
             error_tail=verdict.error_tail,
-            usage=rows.written_usage(verdict.usage),
+            usage=rows.encode_usage(verdict.usage),
             tokens=None if verdict.usage is None else verdict.usage.tokens,
             cost_usd=None if verdict.usage is None else verdict.usage.cost_usd,
             now=now.wall,
@@ -278,20 +280,20 @@ class SqliteRuns:
                 reason=verdict.reason,
                 data={
                     **data,
-                    "reason_word": reason_word(verdict.outcome),
-                    **self._who(run_id),
+                    "reason_word": termination_reason(verdict.outcome),
+                    **self._agent_and_stage(run_id),
                 },
             ),
             now,
         )
 
-    def _who(self, run_id: str) -> dict[str, object]:
+    def _agent_and_stage(self, run_id: str) -> dict[str, object]:
         row = self._sql.row("get", id=run_id)
         assert row is not None  # just changed, in this transaction
         member = {"member": row["member"]} if row["member"] else {}
         return {"agent": row["agent"], "stage": row["stage"] or WORK, **member}
 
-    def under(self, run_id: str) -> tuple[str, str] | None:
+    def account_of_run(self, run_id: str) -> tuple[str, str] | None:
         row = self._sql.row("get", id=run_id)
         return None if row is None or row["account"] is None else (str(row["agent"]), str(row["account"]))
 
@@ -308,7 +310,7 @@ class SqliteRuns:
             usage=rows.usage(row["usage"], row["cost_usd"]),
         )
 
-    def settle(self, grip: Grip, run_id: str, now: Instant) -> Under | None:
+    def settle(self, grip: Ownership, run_id: str, now: Instant) -> RunAccount | None:
         """Settle a run as part of `tasks.settle`, which checks the ownership. Return the account of the run, if it
         had one."""
         found = self._sql.tuples("settled", id=run_id, task_id=grip.task_id, now=now.wall)
@@ -316,10 +318,10 @@ class SqliteRuns:
             raise Conflict(f"Run {run_id} cannot be settled: it has not ended, or was settled before.")
         faults.tx("run.settled")
         agent, account, started_at = found[0]
-        return None if account is None else Under(agent=agent, account=account, started_at=started_at)
+        return None if account is None else RunAccount(agent=agent, account=account, started_at=started_at)
 
     def _get(self, run_id: str) -> Run:
         row = self._sql.row("get", id=run_id)
         if row is None:
             raise NotFound(f"Run not found: {run_id}")
-        return rows.run(row)
+        return rows.run_from_row(row)

@@ -12,8 +12,8 @@ from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL
-from holdfast.store.port.workspaces import Dropped
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.port.workspaces import DroppedSalvage
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
 
 
@@ -21,7 +21,7 @@ class SqliteSalvages:
     """The SQLite adapter of `Salvages`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "salvages")
+        self._sql = Statements(connection, "salvages")
         self._events = events
 
     def expire(self, before: float, limit: int, now: Instant) -> int:
@@ -57,13 +57,13 @@ class SqliteSalvages:
             now,
         )
 
-    def dropped(self) -> Sequence[Dropped]:
+    def dropped(self) -> Sequence[DroppedSalvage]:
         return [
-            Dropped(id=row["id"], repo_id=row["repo_id"], ref=row["ref"], commit=row["commit_id"])
+            DroppedSalvage(id=row["id"], repo_id=row["repo_id"], ref=row["ref"], commit=row["commit_id"])
             for row in self._sql.rows("dropped")
         ]
 
-    def forget(self, gone: Sequence[Dropped]) -> None:
+    def forget(self, gone: Sequence[DroppedSalvage]) -> None:
         for one in gone:
             self._sql.change("forget", id=one.id, commit=one.commit)
         faults.tx("salvage.forget")

@@ -11,13 +11,13 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import recorded, understood
+from holdfast.base.stored_json import load_stored_json, stored_data_errors
 from holdfast.core.model import Event, Level
 from holdfast.core.schedules.due import COUNTED
-from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord, merged_spans
+from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord, merge_spans
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.store.port.schedules import refused_alert
-from holdfast.store.sqlite.engine.statements import Cursor, Row
+from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import decode, encode
 
@@ -26,7 +26,7 @@ class SqliteSchedules:
     """The SQLite adapter of `Schedules`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "schedules")
+        self._sql = Statements(connection, "schedules")
         self._events = events
 
     # -- definitions ---------------------------------------------------------------------------------------------
@@ -35,43 +35,43 @@ class SqliteSchedules:
         kept = {schedule.key for schedule in schedules}
         for row in self._sql.rows("of_file", file=file):
             if f"{row['repo']}\0{row['name']}" not in kept:
-                self._leave_out(row["repo"], row["name"], file, now)
+                self._unlist(row["repo"], row["name"], file, now)
         for schedule in schedules:
-            self._take_in(file, schedule, now)
+            self._record_definition(file, schedule, now)
 
-    def _leave_out(self, repo: str, name: str, file: str, now: Instant) -> None:
+    def _unlist(self, repo: str, name: str, file: str, now: Instant) -> None:
         before = self._record(repo, name)
         assert before is not None  # it was just listed
         self._sql.change("leave_out", repo=repo, schedule=name)
-        self._begin(before, "it is no longer in its file", now)
+        self._start_over(before, "it is no longer in its file", now)
         faults.tx("schedule.leave_out")
-        self._tell_change(before.schedule, "removed", f"is no longer in {file}; nothing of it fires", now)
+        self._emit_change(before.schedule, "removed", f"is no longer in {file}; nothing of it fires", now)
 
-    def _take_in(self, file: str, schedule: Schedule, now: Instant) -> None:
-        at = _at(schedule)
+    def _record_definition(self, file: str, schedule: Schedule, now: Instant) -> None:
+        at = _key_columns(schedule)
         row = self._sql.row("get", **at)
         if row is None:
-            self._sql.change("insert", **at, file=file, definition=_written(schedule), now=now.wall)
+            self._sql.change("insert", **at, file=file, definition=_encode_definition(schedule), now=now.wall)
             faults.tx("schedule.insert")
-            self._tell_change(schedule, "added", f"was found in {file}; it fires from now on", now)
+            self._emit_change(schedule, "added", f"was found in {file}; it fires from now on", now)
             return
         before = self._as_record(row)
-        if row["listed"] and before.file == file and row["definition"] == _written(schedule):
+        if row["listed"] and before.file == file and row["definition"] == _encode_definition(schedule):
             return
-        self._sql.change("define", **at, file=file, definition=_written(schedule))
+        self._sql.change("define", **at, file=file, definition=_encode_definition(schedule))
         if before.schedule.enabled != schedule.enabled:
             self._sql.change("say", **at, word=None, by=None)  # the file's change is newer than the operator's
         after = self._record(schedule.repo, schedule.name)
         assert after is not None
         has_new_time = (before.schedule.cron, before.schedule.zone) != (schedule.cron, schedule.zone)
         if has_new_time or not row["listed"] or before.enabled != after.enabled:
-            self._begin(before, "it was changed", now)
+            self._start_over(before, "it was changed", now)
         faults.tx("schedule.define")
         if not row["listed"]:
-            self._tell_change(schedule, "added", f"was found in {file} again; it goes on from now", now)
+            self._emit_change(schedule, "added", f"was found in {file} again; it goes on from now", now)
         elif before.schedule != schedule:
             begins = "; its new times begin now" if has_new_time else ""
-            self._tell_change(schedule, "changed", f"was changed in {file}{begins}", now)
+            self._emit_change(schedule, "changed", f"was changed in {file}{begins}", now)
 
     def files(self) -> Sequence[str]:
         return [str(row["file"]) for row in self._sql.rows("files")]
@@ -94,19 +94,19 @@ class SqliteSchedules:
 
     def _say(self, key: str, by: str, now: Instant, *, word: bool) -> bool:
         before = self.get(key)
-        self._sql.change("say", **_at(before.schedule), word=int(word), by=by)
+        self._sql.change("say", **_key_columns(before.schedule), word=int(word), by=by)
         faults.tx("schedule.say")
         if before.enabled == word:
             return False
-        self._begin(before, f"{'enabled' if word else 'disabled'} by {by}", now)
+        self._start_over(before, f"{'enabled' if word else 'disabled'} by {by}", now)
         how = ("enabled", "goes on from now") if word else ("disabled", "does not fire until it is enabled")
-        self._tell_change(before.schedule, how[0], f"was {how[0]} by {by}; it {how[1]}", now)
+        self._emit_change(before.schedule, how[0], f"was {how[0]} by {by}; it {how[1]}", now)
         return True
 
-    def _begin(self, record: ScheduleRecord, why: str, now: Instant) -> None:
+    def _start_over(self, record: ScheduleRecord, why: str, now: Instant) -> None:
         """Start over from now: no past occurrence is due, none waits, and no trouble is recorded."""
-        self._sql.change("begin", **_at(record.schedule), now=now.wall)
-        self._sql.change("drop_waiting", **_at(record.schedule), why=why, now=now.wall)
+        self._sql.change("begin", **_key_columns(record.schedule), now=now.wall)
+        self._sql.change("drop_waiting", **_key_columns(record.schedule), why=why, now=now.wall)
         faults.tx("schedule.begin")
         if record.trouble is not None:
             self._events.close_alert(refused_alert(record.schedule), "holdfast", now)
@@ -116,7 +116,7 @@ class SqliteSchedules:
     def admit(
         self, record: ScheduleRecord, occurrences: Sequence[float], cursor: float, now: Instant
     ) -> Sequence[float]:
-        at = _at(record.schedule)
+        at = _key_columns(record.schedule)
         if not self._sql.change("move", **at, before=record.cursor, cursor=cursor):
             raise Conflict(f"Schedule '{record.schedule.name}' was moved on by another process meanwhile.")
         faults.tx("schedule.move")
@@ -124,32 +124,34 @@ class SqliteSchedules:
             self._sql.change("admit", **at, fire_time=occurrence, state="waiting", why="", now=now.wall)
         faults.tx("schedule.admit")
         waiting = self._waiting(at)
-        surplus = waiting[: -record.schedule.may_wait]
+        surplus = waiting[: -record.schedule.max_waiting]
         for occurrence in surplus:
             self._decide(record, occurrence, "skipped", None, "a later one is due", now)
         return waiting[len(surplus) :]
 
     def rewind(self, record: ScheduleRecord, now: Instant) -> None:
-        if self._sql.change("move", **_at(record.schedule), before=record.cursor, cursor=now.wall):
+        if self._sql.change("move", **_key_columns(record.schedule), before=record.cursor, cursor=now.wall):
             faults.tx("schedule.rewind")
 
     def fire(self, record: ScheduleRecord, occurrence: float, task_id: str, now: Instant) -> None:
         self._decide(record, occurrence, "fired", task_id, "", now)
         late = now.wall - occurrence
-        self._fired(record, occurrence, task_id, now, {"scheduled": True, "late": round(late, 3)}, "")
+        self._record_fire(record, occurrence, task_id, now, {"scheduled": True, "late": round(late, 3)}, "")
 
     def fire_by_hand(self, key: str, task_id: str, by: str, now: Instant) -> None:
         record = self.get(key)  # the last task may still run: then both tasks have to end before the next one
-        self._sql.change("by_hand", **_at(record.schedule), task=task_id, why=f"by {by}", now=now.wall)
+        self._sql.change("by_hand", **_key_columns(record.schedule), task=task_id, why=f"by {by}", now=now.wall)
         faults.tx("schedule.by_hand")
-        self._fired(record, now.wall, task_id, now, {"scheduled": False, "by": by}, f" by {by}, out of turn")
+        self._record_fire(record, now.wall, task_id, now, {"scheduled": False, "by": by}, f" by {by}, out of turn")
 
-    def _fired(
+    def _record_fire(
         self, record: ScheduleRecord, fire_time: float, task_id: str, now: Instant, data: Mapping[str, object], how: str
     ) -> None:
         schedule = record.schedule
         crowded = int(not data["scheduled"] and record.is_busy)
-        self._sql.change("fired", **_at(schedule), fire_time=fire_time, task=task_id, crowded=crowded, now=now.wall)
+        self._sql.change(
+            "fired", **_key_columns(schedule), fire_time=fire_time, task=task_id, crowded=crowded, now=now.wall
+        )
         faults.tx("schedule.fire")
         if record.trouble is not None:
             self._events.close_alert(refused_alert(schedule), "holdfast", now)
@@ -157,7 +159,7 @@ class SqliteSchedules:
         self._tell("schedule.fired", schedule, message, now, task_id=task_id, data={"fire_time": fire_time, **data})
 
     def skip(self, record: ScheduleRecord, occurrence: float, why: str, now: Instant) -> None:
-        at = _at(record.schedule)
+        at = _key_columns(record.schedule)
         if not self._sql.change("admit", **at, fire_time=occurrence, state="skipped", why=why, now=now.wall):
             return
         faults.tx("schedule.skip")
@@ -178,12 +180,12 @@ class SqliteSchedules:
         self._tell("schedule.skipped", record.schedule, message, now, reason=why, data={"fire_time": latest})
 
     def replacing(self, record: ScheduleRecord, task_id: str) -> None:
-        self._sql.change("replacing", **_at(record.schedule), task=task_id)
+        self._sql.change("replacing", **_key_columns(record.schedule), task=task_id)
         faults.tx("schedule.replace")
 
     def refused(self, record: ScheduleRecord, why: str, next_try: float, now: Instant) -> None:
         schedule = record.schedule
-        self._sql.change("refused", **_at(schedule), why=why, next=next_try, now=now.wall)
+        self._sql.change("refused", **_key_columns(schedule), why=why, next=next_try, now=now.wall)
         faults.tx("schedule.refuse")
         message = f"Schedule '{schedule.name}' ({schedule.place or schedule.repo}) cannot fire: {why}"
         remedy = "Its occurrence stays due, and it is tried again, less and less often."
@@ -194,7 +196,7 @@ class SqliteSchedules:
     def _decide(
         self, record: ScheduleRecord, occurrence: float, state: str, task_id: str | None, why: str, now: Instant
     ) -> None:
-        at = _at(record.schedule)
+        at = _key_columns(record.schedule)
         if not self._sql.change("decide", **at, fire_time=occurrence, state=state, task=task_id, why=why, now=now.wall):
             raise Conflict(f"This occurrence of schedule '{record.schedule.name}' was decided by another process.")
         faults.tx("schedule.decide")
@@ -202,7 +204,7 @@ class SqliteSchedules:
     def owed(self) -> int:
         return int(self._sql.value("owed"))
 
-    def prune(self, key: str, keep: int) -> int:
+    def merge_old_occurrences(self, key: str, keep: int) -> int:
         repo, _, name = key.partition("\0")
         at = {"repo": repo, "schedule": name}
         old = self._sql.rows("old_ones", **at, keep=keep)
@@ -210,7 +212,7 @@ class SqliteSchedules:
             return 0
         spans = [(row["began"], row["ended"]) for row in self._sql.rows("spans", **at)]
         self._sql.change("clear_spans", **at)
-        for began, ended in merged_spans(spans, [row["fire_time"] for row in old if row["hand"] == 0]):
+        for began, ended in merge_spans(spans, [row["fire_time"] for row in old if row["hand"] == 0]):
             self._sql.change("add_span", **at, began=began, ended=ended)
         for row in old:
             self._sql.change("forget", **at, hand=row["hand"], fire_time=row["fire_time"])
@@ -226,18 +228,18 @@ class SqliteSchedules:
     def _waiting(self, at: Mapping[str, str]) -> list[float]:
         return [float(row[0]) for row in self._sql.tuples("waiting", **at)]
 
-    @understood
+    @stored_data_errors
     def _as_record(self, row: Row) -> ScheduleRecord:
-        schedule = _read(row["definition"])
+        schedule = _decode_definition(row["definition"])
         if row["crowded"] and row["last_task_state"] in (None, *TASK_TERMINAL):
-            row |= self._sql.row("open_task", **_at(schedule)) or {}
+            row |= self._sql.row("open_task", **_key_columns(schedule)) or {}
         return ScheduleRecord(
             schedule=schedule,
             file=row["file"],
             enabled=schedule.enabled if row["word"] is None else bool(row["word"]),
             by=row["word_by"],
             cursor=row["cursor"],
-            waiting=() if row["waiting"] == "[]" else tuple(sorted(recorded(row["waiting"]))),
+            waiting=() if row["waiting"] == "[]" else tuple(sorted(load_stored_json(row["waiting"]))),
             last_fire=row["last_fire"],
             last_fired_at=row["last_fired_at"],
             last_task=row["last_task"],
@@ -249,7 +251,7 @@ class SqliteSchedules:
             next_try=row["next_try"],
         )
 
-    def _tell_change(self, schedule: Schedule, what: str, words: str, now: Instant) -> None:
+    def _emit_change(self, schedule: Schedule, what: str, words: str, now: Instant) -> None:
         self._tell("schedule.changed", schedule, f"Schedule '{schedule.name}' {words}.", now, data={"what": what})
 
     def _tell(
@@ -277,18 +279,18 @@ class SqliteSchedules:
         )
 
 
-def _at(schedule: Schedule) -> dict[str, str]:
+def _key_columns(schedule: Schedule) -> dict[str, str]:
     return {"repo": schedule.repo, "schedule": schedule.name}
 
 
-def _written(schedule: Schedule) -> str:
+def _encode_definition(schedule: Schedule) -> str:
     fields = (item.name for item in dataclasses.fields(Schedule))
     return encode({name: getattr(schedule, name) for name in fields} | {"task": dict(schedule.task)})
 
 
-@understood
+@stored_data_errors
 @functools.lru_cache(maxsize=512)
-def _read(definition: str) -> Schedule:
+def _decode_definition(definition: str) -> Schedule:
     """Return a schedule as it was written. Fields that only a later version knows are ignored. Cached: definitions
     are read often and rarely change."""
     found: dict[str, object] = decode(definition)

@@ -13,27 +13,27 @@ from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Level, PauseReason, Task
 from holdfast.core.runs.crashes import CRASHES
 from holdfast.core.runs.outcome import Verdict
-from holdfast.core.runs.policy import Action, Decision
-from holdfast.core.runs.preserve import Disposition, resolve
+from holdfast.core.runs.policy import Decision, PolicyAction
+from holdfast.core.runs.preserve import Disposition, resolve_disposition
 from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
-from holdfast.store.port.transaction import Grip
+from holdfast.store.port.transaction import Ownership
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.fence import require_owner
 from holdfast.store.sqlite.runs import SqliteRuns
-from holdfast.store.sqlite.subtasks import Families
+from holdfast.store.sqlite.subtasks import SubtaskTree
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
 _STATE_AFTER = {
-    Action.COMPLETE: TaskState.COMPLETED,
-    Action.FAIL: TaskState.FAILED,
-    Action.REQUEUE: TaskState.QUEUED,
-    Action.PAUSE: TaskState.PAUSED,
-    Action.CANCEL: TaskState.CANCELLED,
+    PolicyAction.COMPLETE: TaskState.COMPLETED,
+    PolicyAction.FAIL: TaskState.FAILED,
+    PolicyAction.REQUEUE: TaskState.QUEUED,
+    PolicyAction.PAUSE: TaskState.PAUSED,
+    PolicyAction.CANCEL: TaskState.CANCELLED,
 }
 _EVENT_OF = {
     TaskState.COMPLETED: ("task.completed", Level.INFO),
@@ -44,7 +44,7 @@ _EVENT_OF = {
 }
 
 
-class Endings:
+class Settlement:
     """The part of the tasks facet about endings. `get` reads a task."""
 
     def __init__(
@@ -54,10 +54,10 @@ class Endings:
         runs: SqliteRuns,
         workspaces: SqliteWorkspaces,
         accounts: SqliteAccounts,
-        families: Families,
+        families: SubtaskTree,
         get: Callable[[str], Task],
     ) -> None:
-        self._sql = Cursor(connection, "tasks")
+        self._sql = Statements(connection, "tasks")
         self._events = events
         self._runs = runs
         self._workspaces = workspaces
@@ -68,7 +68,7 @@ class Endings:
 
     def settle(
         self,
-        grip: Grip,
+        grip: Ownership,
         run_id: str | None,
         verdict: Verdict,
         decision: Decision,
@@ -106,14 +106,14 @@ class Endings:
             under = self._runs.settle(grip, run_id, now)
         self.spend(grip.task_id, decision.spends, run_id, now)
         faults.tx("task.settle")
-        self._tell_settled(grip, run_id, state, verdict, decision, now)
+        self._emit_settled(grip, run_id, state, verdict, decision, now)
         if decision.pause is PauseReason.OPERATOR:
             # In this transaction: a pause request must not be carried out after a later resume.
             self.answer_pauses(grip.task_id, RequestAnswer(RequestResult.PAUSED), now)
         if run_id is not None:
             self._crashes.after_settle(grip.task_id, run_id, verdict, decision, now)
         if under is not None:
-            self._accounts.after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
+            self._accounts.update_after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
         is_of_account = under is not None and decision.parking is not None and decision.parking.until is None
         if decision.alert and not is_of_account:  # a stopped account has one alert for all its tasks
             self._alert(grip, state, verdict, decision, disposition, now)
@@ -121,33 +121,33 @@ class Endings:
             self._events.close_alerts_of_task(grip.task_id, f"the task's end: {state}", now)
         if state in TASK_TERMINAL:
             if disposition is not None:
-                self._workspaces.dispose_of_task(grip.task_id, self._kept_since(grip, state, disposition), now)
-            self.tell_kin(grip.task_id, state, now, spare_children=self._families.spares_children(grip.task_id))
+                self._workspaces.dispose_of_task(grip.task_id, self._with_late_keep(grip, state, disposition), now)
+            self.settle_dependents(grip.task_id, state, now, spare_children=self._families.keeps_subtasks(grip.task_id))
         return state
 
-    def settle_member(self, grip: Grip, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
+    def settle_member(self, grip: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
         require_owner(self._sql, grip)
         under = self._runs.settle(grip, run_id, now)
         self._crashes.after_settle(grip.task_id, run_id, verdict, decision, now)
         if under is not None:
-            self._accounts.after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
+            self._accounts.update_after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
 
-    def _kept_since(self, grip: Grip, state: TaskState, disposition: Disposition) -> Disposition:
+    def _with_late_keep(self, grip: Ownership, state: TaskState, disposition: Disposition) -> Disposition:
         """Return the disposition, or one that preserves if `holdfast keep` came after the decision. The command
         counts until this very transaction."""
         spec = self._get(grip.task_id).spec
-        return disposition if disposition.preserve or not spec.keep_workspace else resolve(spec, state)
+        return disposition if disposition.preserve or not spec.keep_workspace else resolve_disposition(spec, state)
 
-    def tell_kin(self, task_id: str, how: TaskState, now: Instant, *, spare_children: bool = False) -> None:
+    def settle_dependents(self, task_id: str, how: TaskState, now: Instant, *, spare_children: bool = False) -> None:
         """Settle the tasks that depend on an ended task, and in turn those that depend on them. The parent gets an
         event. Tasks that need one that will not complete are cancelled. So are the subtasks of a cancelled task."""
         ended = [(task_id, how)]
         while ended:
             over, how = ended.pop()
             self._families.ended(over, how, now)
-            concerned = self._in_vain(over, how)
+            concerned = self._dependents_to_cancel(over, how)
             if not (spare_children and over == task_id):
-                concerned += self._families.going_with(over, how, now)
+                concerned += self._families.subtasks_to_cancel(over, how, now)
             for waiting, reason in concerned:
                 if self._sql.change("cancel_waiting", id=waiting, reason=reason, now=now.wall):
                     faults.tx("task.cancel_dependent")
@@ -155,10 +155,10 @@ class Endings:
                     message = f"Task {waiting} cancelled: {reason}."
                     event = Event(kind="task.cancelled", task_id=waiting, message=message, reason=reason)
                     self._events.emit(event, now)
-                    self._workspaces.dispose_by_setting(self._get(waiting).spec, TaskState.CANCELLED, now)
+                    self._workspaces.dispose_waiting_task(self._get(waiting).spec, TaskState.CANCELLED, now)
                     ended.append((waiting, TaskState.CANCELLED))
 
-    def _in_vain(self, over: str, how: TaskState) -> list[tuple[str, str]]:
+    def _dependents_to_cancel(self, over: str, how: TaskState) -> list[tuple[str, str]]:
         """Return pairs of a task that needs the ended one, and why it waits in vain."""
         if how is TaskState.COMPLETED:
             return []
@@ -184,9 +184,9 @@ class Endings:
             )
             faults.tx("task.spend")
 
-    def _tell_settled(
+    def _emit_settled(
         self,
-        grip: Grip,
+        grip: Ownership,
         run_id: str | None,
         state: TaskState,
         verdict: Verdict,
@@ -220,7 +220,7 @@ class Endings:
 
     def _alert(
         self,
-        grip: Grip,
+        grip: Ownership,
         state: TaskState,
         verdict: Verdict,
         decision: Decision,

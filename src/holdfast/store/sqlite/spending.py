@@ -9,14 +9,22 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import understood
-from holdfast.core.dispatch.spending import since, used_of
-from holdfast.core.dispatch.spending_caps import CLOCK_WAS_SET_BACK, DAY, Allowance, Cap, Entry, Used, labels_of
+from holdfast.base.stored_json import stored_data_errors
+from holdfast.core.dispatch.spending import usage_since, usage_to_used
+from holdfast.core.dispatch.spending_caps import (
+    CLOCK_WAS_SET_BACK,
+    DAY,
+    SharedCap,
+    SpendingCap,
+    UsageEntry,
+    UsedSpending,
+    format_labels,
+)
 from holdfast.core.model import Event, Level, Task
 from holdfast.core.runs.outcome import RunUsage
 from holdfast.store.port.dispatch import SpentBudget, budget_alert
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.engine.statements import Cursor, Row
+from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
 
 
@@ -24,13 +32,13 @@ class SqliteSpending:
     """The SQLite adapter of `Spending`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "spending")
-        self._families = Cursor(connection, "families")
+        self._sql = Statements(connection, "spending")
+        self._families = Statements(connection, "families")
         self._events = events
 
     def record(self, task: Task, run_id: str, told: RunUsage, session_id: str | None, now: Instant) -> bool:
-        news = told if session_id is None else since(told, self.of_session(task.id, session_id))
-        labels, root = sorted(labels_of(task.spec.labels)), self.root_of(task)
+        news = told if session_id is None else usage_since(told, self.of_session(task.id, session_id))
+        labels, root = sorted(format_labels(task.spec.labels)), self.root_of(task)
         is_new = self._sql.change(
             "record",
             run_id=run_id,
@@ -50,13 +58,13 @@ class SqliteSpending:
         if not is_new:
             return False
         faults.tx("usage.record")
-        used = used_of(news)
+        used = usage_to_used(news)
         for label in labels:
             self._sql.change("add_to_label", label=label, tokens=used.tokens, cost_usd=used.usd, unpriced=used.unpriced)
             faults.tx("usage.label")
         return True
 
-    def crosses(self, run_id: str, keys: Sequence[str]) -> None:
+    def record_crossed_caps(self, run_id: str, keys: Sequence[str]) -> None:
         self._sql.change("crosses", run_id=run_id, crossed=rows.encode(list(keys)))
         faults.tx("usage.crosses")
 
@@ -70,15 +78,15 @@ class SqliteSpending:
         [line] = self._families.rows("line", id=task.id)
         return str(line["id"])
 
-    def of_task(self, task: Task) -> Used:
+    def of_task(self, task: Task) -> UsedSpending:
         row = self._sql.row("of_task", task_id=task.id, generation=task.generation)
-        return Used() if row is None else Used(**row)
+        return UsedSpending() if row is None else UsedSpending(**row)
 
     def of_session(self, task_id: str, session_id: str) -> RunUsage:
         row = self._sql.row("of_session", task_id=task_id, session_id=session_id)
         return RunUsage() if row is None else RunUsage(**row)
 
-    def lately(self, now: Instant) -> Sequence[Entry]:
+    def last_day(self, now: Instant) -> Sequence[UsageEntry]:
         found = self._sql.rows(
             "lately",
             boot_id=now.boot_id,
@@ -89,17 +97,17 @@ class SqliteSpending:
         )
         return [_entry(row) for row in found]
 
-    def total_of(self, label: str) -> Used:
+    def total_of(self, label: str) -> UsedSpending:
         row = self._sql.row("total_of_label", label=label)
-        return Used() if row is None else Used(**row)
+        return UsedSpending() if row is None else UsedSpending(**row)
 
     # -- episodes ------------------------------------------------------------------------------------------------
 
     def spent(self) -> Sequence[SpentBudget]:
         return [SpentBudget(**row) for row in self._sql.rows("spent")]
 
-    def begin(self, allowance: Allowance, used: Used, until: float | None, now: Instant) -> None:
-        words = allowance.cap.against(used)
+    def begin(self, allowance: SharedCap, used: UsedSpending, until: float | None, now: Instant) -> None:
+        words = allowance.cap.describe_exceeded(used)
         reason = f"{allowance.name} is spent ({words})"
         is_new = allowance.key not in [found.key for found in self.spent()]
         self._sql.change("begin", key=allowance.key, label=allowance.label, reason=reason, until=until, at=now.wall)
@@ -144,21 +152,21 @@ class SqliteSpending:
 
     # -- operators -----------------------------------------------------------------------------------------------
 
-    def allow(self, task_id: str, cap: Cap, by: str, now: Instant, *, is_root: bool = False) -> None:
+    def change_cap(self, task_id: str, cap: SpendingCap, by: str, now: Instant, *, is_root: bool = False) -> None:
         found = self._sql.value("settings", id=task_id)
         if found is None:
             raise NotFound(f"Task not found: {task_id}")
         settings = rows.decode(found)
         budget = settings.get("budget", {})
-        was = Cap(usd=budget.get("usd"), tokens=budget.get("tokens"))
+        was = SpendingCap(usd=budget.get("usd"), tokens=budget.get("tokens"))
         budget |= {} if cap.usd is None else {"usd": cap.usd}
         budget |= {} if cap.tokens is None else {"tokens": cap.tokens}
         settings["budget"] = budget
         if self._sql.change("set_settings", id=task_id, settings=rows.encode(settings), is_root=int(is_root)) == 0:
             raise Conflict(f"Task {task_id} is not paused; its budget was not changed.")
         faults.tx("budget.raise")
-        words = [f"{was.words_usd} → {cap.words_usd}"] if cap.usd is not None else []
-        words += [f"{was.words_tokens} → {cap.words_tokens}"] if cap.tokens is not None else []
+        words = [f"{was.usd_text} → {cap.usd_text}"] if cap.usd is not None else []
+        words += [f"{was.tokens_text} → {cap.tokens_text}"] if cap.tokens is not None else []
         self._events.emit(
             Event(
                 kind="budget.raised",
@@ -172,17 +180,17 @@ class SqliteSpending:
         )
 
 
-def _setting(allowance: Allowance) -> str:
+def _setting(allowance: SharedCap) -> str:
     if allowance.label is None:
         return "budget.day_usd" if allowance.cap.usd is not None else "budget.day_tokens"
     return f'[budget.labels."{allowance.label}"]'
 
 
-@understood
-def _entry(row: Row) -> Entry:
+@stored_data_errors
+def _entry(row: Row) -> UsageEntry:
     cost = row["cost_usd"]
-    return Entry(
+    return UsageEntry(
         at=Instant(wall=row["wall"], boottime=row["boottime"], boot_id=row["boot_id"]),
-        used=Used(usd=cost or 0.0, tokens=row["tokens"], unpriced=int(cost is None)),
+        used=UsedSpending(usd=cost or 0.0, tokens=row["tokens"], unpriced=int(cost is None)),
         labels=frozenset(rows.decode(row["labels"])),
     )

@@ -14,19 +14,19 @@ from holdfast.base.errors import Conflict
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, RequestKind, Task
 from holdfast.core.states import TaskState
-from holdfast.core.tasks.subtasks import Fate, fate, reaches_children, refusal
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.core.tasks.subtasks import SubtaskFate, affects_subtasks, fate_of_subtask, refuse_subtask
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.hosts import SqliteRequests
 
 BY = "holdfast"
 
 
-class Families:
+class SubtaskTree:
     """The part of the tasks facet about subtasks. `get` reads a task."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents, get: Callable[[str], Task]) -> None:
-        self._sql = Cursor(connection, "families")
+        self._sql = Statements(connection, "families")
         self._events = events
         self._requests = SqliteRequests(connection)
         self._get = get
@@ -38,11 +38,11 @@ class Families:
         [line] = self._sql.rows("line", id=parent_id)
         root = self._get(str(line["id"]))
         known = int(self._sql.value("how_many", id=root.id))
-        why = refusal(parent_id, parent.state, int(line["depth"]) + 1, known, root.spec.subtasks)
+        why = refuse_subtask(parent_id, parent.state, int(line["depth"]) + 1, known, root.spec.subtasks)
         if why is not None:
             raise Conflict(why)
 
-    def added(self, task_id: str, parent_id: str, now: Instant) -> None:
+    def emit_added(self, task_id: str, parent_id: str, now: Instant) -> None:
         message = f"Task {task_id} was added as a subtask of {parent_id}."
         self._events.emit(Event(kind="subtask.added", task_id=parent_id, message=message, data={"child": task_id}), now)
 
@@ -54,24 +54,24 @@ class Families:
             data = {"child": task_id, "state": str(how)}
             self._events.emit(Event(kind="subtask.ended", task_id=str(parent), message=message, data=data), now)
 
-    def spares_children(self, task_id: str) -> bool:
+    def keeps_subtasks(self, task_id: str) -> bool:
         """True if everyone who asked to cancel the running task asked to leave its subtasks alone."""
         return bool(self._sql.value("spares", id=task_id))
 
-    def going_with(self, task_id: str, how: TaskState, now: Instant) -> Iterator[tuple[str, str]]:
+    def subtasks_to_cancel(self, task_id: str, how: TaskState, now: Instant) -> Iterator[tuple[str, str]]:
         """Yield (waiting subtask, why it is cancelled now). The caller cancels them. Running subtasks are asked to
         end here."""
-        if not reaches_children(how):
+        if not affects_subtasks(how):
             return
         for row in self._sql.rows("living", id=task_id):
             child, state = str(row["id"]), TaskState(str(row["state"]))
-            match fate(how, state):
-                case Fate.CANCELLED:
+            match fate_of_subtask(how, state):
+                case SubtaskFate.CANCELLED:
                     yield child, f"task {task_id}, which it is a subtask of, was cancelled"
-                case Fate.ENDING:
-                    self._ask_to_end(child, task_id, now)
+                case SubtaskFate.ENDING:
+                    self._request_cancel(child, task_id, now)
 
-    def _ask_to_end(self, child: str, parent: str, now: Instant) -> None:
+    def _request_cancel(self, child: str, parent: str, now: Instant) -> None:
         if self._sql.value("is_asked_to_end", id=child) is None:
             why = f"task {parent}, which it is a subtask of, was cancelled"
             self._requests.ask(RequestKind.CANCEL, child, BY, why, {}, now)

@@ -8,23 +8,23 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.instant import Instant
-from holdfast.core.tasks.task_lists import Known
-from holdfast.store.sqlite.engine.statements import Cursor
-from holdfast.store.sqlite.fence import refusing_duplicates
+from holdfast.core.tasks.task_lists import KnownTaskKey
+from holdfast.store.sqlite.engine.statements import Statements
+from holdfast.store.sqlite.fence import conflict_on_duplicate
 from holdfast.store.sqlite.rows import encode
 
 
-class SqliteIntake:
+class SqliteTaskListKeys:
     """The SQLite adapter of `Intake`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._sql = Cursor(connection, "intake")
+        self._sql = Statements(connection, "intake")
 
-    def known(self, repo_id: str, keys: Sequence[str]) -> Mapping[str, Known]:
+    def known(self, repo_id: str, keys: Sequence[str]) -> Mapping[str, KnownTaskKey]:
         rows = self._sql.rows("known", repo_id=repo_id, keys=encode(list(keys)))
-        return {str(row["key"]): Known(task_id=str(row["task_id"]), state=row["state"]) for row in rows}
+        return {str(row["key"]): KnownTaskKey(task_id=str(row["task_id"]), state=row["state"]) for row in rows}
 
     def take(self, repo_id: str, key: str, task_id: str, now: Instant) -> None:
-        with refusing_duplicates(f"The key {key} was taken in before; nothing was added."):
+        with conflict_on_duplicate(f"The key {key} was taken in before; nothing was added."):
             self._sql.change("take", repo_id=repo_id, key=key, task_id=task_id, now=now.wall)
         faults.tx("intake.take")

@@ -11,8 +11,8 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound, NotOwner
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.accounts import ShutOut
-from holdfast.core.dispatch.terms import ANY, NO_OPERATORS, ForOperators, Lane, Terms
+from holdfast.core.dispatch.accounts import BlockedTasks
+from holdfast.core.dispatch.terms import ANY_TERMS, NO_OPERATOR_BLOCKS, ClaimTerms, Lane, OperatorBlocks
 from holdfast.core.model import Event, Level, PauseReason, Task, TaskSpec
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Decision
@@ -21,19 +21,19 @@ from holdfast.core.runs.resume import ResumeDecision, decide_resume
 from holdfast.core.runs.retry_budgets import Budget, Spend
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
-from holdfast.store.port.transaction import Grip
+from holdfast.store.port.transaction import Ownership
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.accounts import SqliteAccounts
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import refused
+from holdfast.store.sqlite.fence import not_owner
 from holdfast.store.sqlite.runs import SqliteRuns
-from holdfast.store.sqlite.settle import Endings
-from holdfast.store.sqlite.subtasks import Families
+from holdfast.store.sqlite.settle import Settlement
+from holdfast.store.sqlite.subtasks import SubtaskTree
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
 if TYPE_CHECKING:
-    from holdfast.store.sqlite.workflows import SqliteStaging
+    from holdfast.store.sqlite.workflows import SqliteStageProgress
 
 
 class Pauses:
@@ -47,10 +47,10 @@ class Pauses:
         connection: apsw.Connection,
         events: SqliteEvents,
         workspaces: SqliteWorkspaces,
-        endings: Endings,
+        endings: Settlement,
         get: Callable[[str], Task],
     ) -> None:
-        self._sql = Cursor(connection, "tasks")
+        self._sql = Statements(connection, "tasks")
         self._events = events
         self._workspaces = workspaces
         self._endings = endings
@@ -86,11 +86,11 @@ class Pauses:
         decision = decide_resume(task.resume_attempts, maximum, task_id, task.pause_reason, force=force)
         data = {"resume_attempts": decision.attempt, "max_resume_attempts": maximum, "by": by}
         if decision.allowed:
-            self._go_on(task, decision, by, data | {"forced": force}, now, force=force)
+            self._resume(task, decision, by, data | {"forced": force}, now, force=force)
             if operator:
                 self.withdraw_requests(task_id, RequestAnswer(RequestResult.RESUMED, by), now)
         else:
-            self._refuse(task, decision, data, now)
+            self._fail_resume(task, decision, data, now)
         return decision
 
     def withdraw_requests(self, task_id: str, answer: RequestAnswer, now: Instant) -> None:
@@ -100,7 +100,7 @@ class Pauses:
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
-    def _go_on(
+    def _resume(
         self,
         task: Task,
         decision: ResumeDecision,
@@ -110,7 +110,7 @@ class Pauses:
         *,
         force: bool,
     ) -> None:
-        _require_moved(self._sql.change("resume", **_move(task, decision, now), forced=int(force)), task)
+        _require_moved(self._sql.change("resume", **_resume_columns(task, decision, now), forced=int(force)), task)
         self._sql.change("save_again", id=task.id)
         faults.tx("task.resume")
         if decision.attempt > task.resume_attempts:
@@ -119,16 +119,16 @@ class Pauses:
         message = f"Task {task.id}: {decision.message}."
         self._events.emit(Event(kind="task.resumed", task_id=task.id, message=message, reason=by, data=data), now)
 
-    def _refuse(self, task: Task, decision: ResumeDecision, data: dict[str, object], now: Instant) -> None:
+    def _fail_resume(self, task: Task, decision: ResumeDecision, data: dict[str, object], now: Instant) -> None:
         """Fail the task because its resumes are used up (R-RES-04). The refusal's event comes first, then the state,
         then `task.failed`. The pause fields stay as they were."""
         data["failure_reason"] = "max_resume_attempts_exceeded"
         self._tell("task.resume-refused", task.id, decision, data, now)
-        _require_moved(self._sql.change("resume_refused", **_move(task, decision, now)), task)
+        _require_moved(self._sql.change("resume_refused", **_resume_columns(task, decision, now)), task)
         faults.tx("task.resume_refused")
         self._tell("task.failed", task.id, decision, data, now)
-        self._workspaces.dispose_by_setting(task.spec, TaskState.FAILED, now)
-        self._endings.tell_kin(task.id, TaskState.FAILED, now)
+        self._workspaces.dispose_waiting_task(task.spec, TaskState.FAILED, now)
+        self._endings.settle_dependents(task.id, TaskState.FAILED, now)
 
     def _tell(self, kind: str, task_id: str, decision: ResumeDecision, data: dict[str, object], now: Instant) -> None:
         self._events.emit(
@@ -144,7 +144,7 @@ class Pauses:
         )
 
 
-def _move(task: Task, decision: ResumeDecision, now: Instant) -> dict[str, object]:
+def _resume_columns(task: Task, decision: ResumeDecision, now: Instant) -> dict[str, object]:
     return {
         "id": task.id,
         "reason": decision.message,
@@ -171,12 +171,12 @@ class SqliteTasks:
         accounts: SqliteAccounts,
     ) -> None:
         self._connection = connection
-        self._sql = Cursor(connection, "tasks")
+        self._sql = Statements(connection, "tasks")
         self._events = events
         self._runs = runs
         self._workspaces = workspaces
-        self._families = Families(connection, events, self.get)
-        self._endings = Endings(connection, events, runs, workspaces, accounts, self._families, self.get)
+        self._families = SubtaskTree(connection, events, self.get)
+        self._endings = Settlement(connection, events, runs, workspaces, accounts, self._families, self.get)
         self._pauses = Pauses(connection, events, workspaces, self._endings, self.get)
 
     # -- operators -----------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class SqliteTasks:
     def add(self, spec: TaskSpec, now: Instant) -> Task:
         if spec.parent_id is not None:
             self._families.refuse_too_many(spec.parent_id)
-        self._refuse_hopeless(spec.needs)
+        self._refuse_unreachable_needs(spec.needs)
         try:
             self._sql.change(
                 "add",
@@ -197,8 +197,8 @@ class SqliteTasks:
                 priority=spec.priority,
                 parent_id=spec.parent_id,
                 not_before=spec.not_before,
-                settings=rows.settings_of(spec),
-                account=rows.bound_account(spec),
+                settings=rows.encode_settings(spec),
+                account=rows.named_account(spec),
                 reason="waiting for a free agent",
                 now=now.wall,
             )
@@ -210,10 +210,10 @@ class SqliteTasks:
         faults.tx("task.add")
         self._emit("task.queued", spec.id, f"Task {spec.id} queued.", now, data={"priority": spec.priority})
         if spec.parent_id is not None:
-            self._families.added(spec.id, spec.parent_id, now)
-        return self.get(spec.id) if spec.needs else rows.added_task(spec)
+            self._families.emit_added(spec.id, spec.parent_id, now)
+        return self.get(spec.id) if spec.needs else rows.new_task(spec)
 
-    def _refuse_hopeless(self, needs: Sequence[str]) -> None:
+    def _refuse_unreachable_needs(self, needs: Sequence[str]) -> None:
         """Raise Conflict if a needed task will not complete: a task after it would wait for ever, in silence."""
         for needed in needs:
             state = self.get(needed).state
@@ -231,14 +231,14 @@ class SqliteTasks:
         faults.tx("task.cancel_waiting")
         self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.cancelled", task_id, f"Task {task_id} cancelled by {by}.", now, reason=reason)
-        self._workspaces.dispose_by_setting(task.spec, TaskState.CANCELLED, now)
-        self._endings.tell_kin(task_id, TaskState.CANCELLED, now, spare_children=not subtasks)
+        self._workspaces.dispose_waiting_task(task.spec, TaskState.CANCELLED, now)
+        self._endings.settle_dependents(task_id, TaskState.CANCELLED, now, spare_children=not subtasks)
 
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None:
         task = self.get(task_id)
         if task.state in (TaskState.FAILED, TaskState.CANCELLED):
             self._workspaces.refuse_while_cleaning(task_id)
-            self._refuse_hopeless(task.spec.needs)
+            self._refuse_unreachable_needs(task.spec.needs)
         how = "from the base" if fresh else "where it stopped"
         reason = f"retried by {by}, {how}"
         if self._sql.change("retry", id=task_id, reason=reason, fresh=int(fresh), now=now.wall) == 0:
@@ -248,7 +248,7 @@ class SqliteTasks:
         if fresh:
             self._sql.change("forget_choice", id=task_id)
         if task.spec.stages:
-            self._staging.retried(task, fresh=fresh)
+            self._staging.reset_for_retry(task, fresh=fresh)
         self._pauses.withdraw_requests(task_id, RequestAnswer(RequestResult.RETRIED, by), now)
         faults.tx("task.retry")
         self._events.close_alerts_of_task(task_id, by, now)
@@ -264,18 +264,18 @@ class SqliteTasks:
 
     # -- supervisor ----------------------------------------------------------------------------------------------
 
-    def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
+    def claim(self, host_id: str, now: Instant, terms: ClaimTerms = ANY_TERMS) -> Task | None:
         lease = {"host": host_id, "boottime": now.boottime, "boot_id": now.boot_id}
         if terms.held:
             return None
         if terms:
-            found = self._sql.tuples("claim_on_terms", **lease, now=now.wall, **_terms(terms))
+            found = self._sql.tuples("claim_on_terms", **lease, now=now.wall, **_terms_columns(terms))
         else:
             found = self._sql.tuples("claim", **lease, now=now.wall, lane=None)
         if not found:
             return None
         faults.tx("task.claim")
-        task = rows.task(found[0])
+        task = rows.task_from_row(found[0])
         self._emit(
             "task.claimed",
             task.id,
@@ -297,7 +297,7 @@ class SqliteTasks:
         if not found:
             raise NotOwner(f"Task {task.id} was taken by someone else while we adopted it.")
         faults.tx("task.adopt")
-        adopted = rows.task(found[0])
+        adopted = rows.task_from_row(found[0])
         self._emit(
             "task.adopted",
             task.id,
@@ -308,7 +308,7 @@ class SqliteTasks:
         return adopted
 
     def set_base(
-        self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant, base_ref: str | None = None
+        self, grip: Ownership, base_commit: str | None, branch: str | None, now: Instant, base_ref: str | None = None
     ) -> None:
         if (
             self._sql.change(
@@ -323,12 +323,12 @@ class SqliteTasks:
             )
             == 0
         ):
-            raise refused(grip)
+            raise not_owner(grip)
         faults.tx("task.set_base")
 
     def settle(
         self,
-        grip: Grip,
+        grip: Ownership,
         run_id: str | None,
         verdict: Verdict,
         decision: Decision,
@@ -337,19 +337,19 @@ class SqliteTasks:
     ) -> TaskState:
         return self._endings.settle(grip, run_id, verdict, decision, disposition, now)
 
-    def settle_member(self, grip: Grip, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
+    def settle_member(self, grip: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
         self._endings.settle_member(grip, run_id, verdict, decision, now)
 
-    def forget_branch(self, task_id: str, now: Instant) -> None:
+    def clear_branch(self, task_id: str, now: Instant) -> None:
         self._sql.change("forget_branch", id=task_id, now=now.wall)
         faults.tx("task.forget_branch")
 
-    def due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]:
+    def tasks_due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]:
         return [str(row["id"]) for row in self._sql.rows("due_to_resume", now=now.wall, auto=int(auto))]
 
-    def leave_session(self, grip: Grip, account: str, now: Instant) -> None:
+    def drop_session(self, grip: Ownership, account: str, now: Instant) -> None:
         if self._sql.change("leave_session", id=grip.task_id, fence=grip.fence, owner=grip.owner, now=now.wall) == 0:
-            raise refused(grip)
+            raise not_owner(grip)
         faults.tx("task.leave_session")
         self._emit(
             "task.session-left",
@@ -362,24 +362,24 @@ class SqliteTasks:
             data={"account": account},
         )
 
-    def something_waits(self, now: Instant, terms: Terms = ANY) -> bool:
+    def has_claimable_task(self, now: Instant, terms: ClaimTerms = ANY_TERMS) -> bool:
         if terms.held:
             return False
         if terms:
-            return self._sql.value("something_waits_on_terms", now=now.wall, **_terms(terms)) is not None
+            return self._sql.value("something_waits_on_terms", now=now.wall, **_terms_columns(terms)) is not None
         return self._sql.value("something_waits", now=now.wall, lane=None) is not None
 
-    def next_due(self, now: Instant, *, auto: bool = True) -> float | None:
+    def next_due_time(self, now: Instant, *, auto: bool = True) -> float | None:
         value = self._sql.value("next_due", now=now.wall, auto=int(auto))
         return None if value is None else float(value)
 
     def running_elsewhere(self, host_id: str) -> Sequence[Task]:
-        return [rows.task(row) for row in self._sql.tuples("running_elsewhere", host=host_id)]
+        return [rows.task_from_row(row) for row in self._sql.tuples("running_elsewhere", host=host_id)]
 
     def running_here(self, host_id: str) -> Sequence[Task]:
-        return [rows.task(row) for row in self._sql.tuples("running_here", host=host_id)]
+        return [rows.task_from_row(row) for row in self._sql.tuples("running_here", host=host_id)]
 
-    def unfinished_count(self, lasting: ForOperators = NO_OPERATORS) -> int:
+    def unfinished_count(self, lasting: OperatorBlocks = NO_OPERATOR_BLOCKS) -> int:
         auto = int(lasting.auto)
         going_on = int(self._sql.value("going_on_count", auto=auto))
         waiting = 0 if lasting.held else int(self._sql.value("waiting_count"))
@@ -388,7 +388,7 @@ class SqliteTasks:
         lanes = lasting.lanes
         stuck = self._sql.value(
             "for_operators_count",
-            **_lists(lasting.shut_out),
+            **_account_columns(lasting.blocked),
             spent_labels=rows.encode(sorted(lasting.labels)),
             lanes=None if lanes is None else rows.encode([_lane(lane) for lane in lanes]),
             auto=auto,
@@ -396,21 +396,21 @@ class SqliteTasks:
         return going_on + waiting - int(stuck)
 
     def ledger(self, task: Task) -> Sequence[Spend]:
-        return [rows.spend(row) for row in self._sql.rows("ledger", id=task.id, generation=task.generation)]
+        return [rows.spend_from_row(row) for row in self._sql.rows("ledger", id=task.id, generation=task.generation)]
 
     def get(self, task_id: str) -> Task:
         found = self._sql.tuples("get", id=task_id)
         if not found:
             raise NotFound(f"Task not found: {task_id}")
-        return rows.task(found[0])
+        return rows.task_from_row(found[0])
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _staging(self) -> SqliteStaging:
-        from holdfast.store.sqlite.workflows import SqliteStaging
+    def _staging(self) -> SqliteStageProgress:
+        from holdfast.store.sqlite.workflows import SqliteStageProgress
 
-        return SqliteStaging(self._connection, self._events)
+        return SqliteStageProgress(self._connection, self._events)
 
     def _emit(
         self,
@@ -429,10 +429,10 @@ class SqliteTasks:
         )
 
 
-def _terms(terms: Terms) -> dict[str, str | None]:
+def _terms_columns(terms: ClaimTerms) -> dict[str, str | None]:
     lane = terms.lane
     return {
-        **_lists(terms.shut_out),
+        **_account_columns(terms.blocked),
         "providers_down": rows.encode(sorted(terms.providers_down)),
         "spent_labels": rows.encode(sorted(terms.labels)),
         "lane": lane.name if lane else None,
@@ -446,7 +446,7 @@ def _lane(lane: Lane) -> dict[str, object]:
     return {"agent": lane.agent, "account": lane.account, "labels": dict(lane.labels)}
 
 
-def _lists(shut_out: ShutOut) -> dict[str, str]:
+def _account_columns(shut_out: BlockedTasks) -> dict[str, str]:
     return {
         "accounts": rows.encode(sorted(shut_out.accounts)),
         "agents": rows.encode(sorted(shut_out.agents)),

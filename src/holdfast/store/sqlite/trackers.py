@@ -8,22 +8,22 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import understood
+from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.model import Event, Level
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
-from holdfast.core.tasks.trackers import CRASHES, Link, LinkState, backoff
-from holdfast.store.sqlite.engine.statements import Cursor, Row
+from holdfast.core.tasks.trackers import CRASHES, IssueLink, LinkState, tracker_backoff
+from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
 
-_TOLD = {  # the event kind and level of a move. Moves to other states are steps on the way and have no event
+_EVENT_OF = {  # the event kind and level of a move. Moves to other states are steps on the way and have no event
     LinkState.CLAIMED: ("issue.claimed", Level.INFO),
     LinkState.RELEASED: ("issue.released", Level.INFO),
     LinkState.CLOSED: ("issue.closed", Level.INFO),
     LinkState.LEFT: ("issue.left", Level.INFO),
     LinkState.LOST: ("issue.lost", Level.WARNING),
 }
-_IN_WORDS = {
+_STATE_TEXT = {
     LinkState.CLAIMED: "is ours",
     LinkState.RELEASED: "is free again",
     LinkState.CLOSED: "is closed",
@@ -32,11 +32,11 @@ _IN_WORDS = {
 }
 
 
-class SqliteLinks:
+class SqliteIssueLinks:
     """The SQLite adapter of `Links`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "links")
+        self._sql = Statements(connection, "links")
         self._events = events
 
     def our_name(self, suggested: str) -> str:
@@ -49,45 +49,45 @@ class SqliteLinks:
 
     # -- one issue -----------------------------------------------------------------------------------------------
 
-    def intend(self, repo_id: str, issue: str, assignee: str, now: Instant) -> Link | None:
+    def intend(self, repo_id: str, issue: str, assignee: str, now: Instant) -> IssueLink | None:
         made = self._sql.value("intend", repo=repo_id, issue=issue, assignee=assignee, now=now.wall)
         if made is None:
             return None
         faults.tx("link.intend")
         return self._get(int(made))
 
-    def intend_again(self, link: Link, assignee: str, now: Instant) -> Link | None:
+    def record_intent_again(self, link: IssueLink, assignee: str, now: Instant) -> IssueLink | None:
         if not self._sql.change("intend_again", id=link.id, state=str(link.state), assignee=assignee, now=now.wall):
             return None
         faults.tx("link.intend_again")
         return self._get(link.id)
 
-    def belongs_to(self, link: Link, task_id: str, now: Instant) -> None:
+    def link_task(self, link: IssueLink, task_id: str, now: Instant) -> None:
         if not self._sql.change("belongs_to", id=link.id, task=task_id, now=now.wall):
             raise AssertionError(f"link {link.id} was settled by somebody else: one supervisor has a home")
         faults.tx("link.belong")
         self._tell(link, LinkState.CLAIMED, "ours, by read-back", now, task_id, {})
 
     def move(
-        self, link: Link, state: LinkState, reason: str, now: Instant, data: Mapping[str, object] | None = None
-    ) -> Link | None:
+        self, link: IssueLink, state: LinkState, reason: str, now: Instant, data: Mapping[str, object] | None = None
+    ) -> IssueLink | None:
         if not self._sql.change("move", id=link.id, state=str(link.state), to=str(state), reason=reason, now=now.wall):
             return None
         faults.tx("link.move")
-        if state in _TOLD:
+        if state in _EVENT_OF:
             self._tell(link, state, reason, now, link.task_id, data or {})
         if link.task_id is not None and state is not LinkState.CLAIMED:
-            self._say_waiting(link, "it waits until its issue is ours again")
+            self._set_waiting_reason(link, "it waits until its issue is ours again")
         elif link.task_id is not None:
-            self._say_waiting(link, "waiting for a free agent")
+            self._set_waiting_reason(link, "waiting for a free agent")
         return self._get(link.id)
 
-    def drop(self, link: Link, reason: str, now: Instant) -> None:
+    def drop(self, link: IssueLink, reason: str, now: Instant) -> None:
         del reason, now  # nothing was ours and nothing happened, so there is no event: the tracker has its own record
         if self._sql.change("drop", id=link.id):
             faults.tx("link.drop")
 
-    def stand_back(self, link: Link, reason: str, now: Instant) -> bool:
+    def release_lost_claim(self, link: IssueLink, reason: str, now: Instant) -> bool:
         self.move(link, LinkState.LOST, reason, now)
         found = self._get(link.id)
         return found is not None and found.task_state is TaskState.QUEUED
@@ -99,11 +99,11 @@ class SqliteLinks:
         if self._sql.change("let_go", task=task_id, reason=reason, now=now.wall):
             faults.tx("link.let_go")
 
-    def of_task(self, task_id: str) -> Link | None:
+    def of_task(self, task_id: str) -> IssueLink | None:
         row = self._sql.row("of_task", task=task_id)
         return _link(row) if row else None
 
-    def unsettled(self) -> Sequence[Link]:
+    def open_links(self) -> Sequence[IssueLink]:
         return [_link(row) for row in self._sql.rows("unsettled")]
 
     def room(self, agents: int) -> int:
@@ -121,10 +121,12 @@ class SqliteLinks:
             message = f"The tracker ({kind}) of repository {repo_id} answers again."
             self._events.emit(Event(kind="tracker.recovered", component="trackers", message=message), now)
 
-    def troubled(self, repo_id: str, kind: str, why: str, now: Instant) -> None:
+    def record_trouble(self, repo_id: str, kind: str, why: str, now: Instant) -> None:
         before = self._sql.row("tracker", repo=repo_id)
         failures = 1 + (int(before["failures"]) if before else 0)
-        self._sql.change("troubled", repo=repo_id, kind=kind, why=why, now=now.wall, next=now.wall + backoff(failures))
+        self._sql.change(
+            "troubled", repo=repo_id, kind=kind, why=why, now=now.wall, next=now.wall + tracker_backoff(failures)
+        )
         faults.tx("tracker.troubled")
         if before is None or before["trouble"] is None:
             self._events.emit(
@@ -149,37 +151,37 @@ class SqliteLinks:
             if row["next_at"] > now.wall and not row["asked_at"] > now.wall + 60
         }
 
-    def ask_at_once(self) -> None:
+    def end_backoffs(self) -> None:
         self._sql.change("ask_at_once")
         faults.tx("tracker.ask")
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
-    def _get(self, link_id: int) -> Link | None:
+    def _get(self, link_id: int) -> IssueLink | None:
         row = self._sql.row("get", id=link_id)
         return _link(row) if row else None
 
-    def _say_waiting(self, link: Link, reason: str) -> None:
+    def _set_waiting_reason(self, link: IssueLink, reason: str) -> None:
         if self._sql.change("say_waiting", task=link.task_id, reason=reason):
             faults.tx("link.say")
 
     def _tell(
         self,
-        link: Link,
+        link: IssueLink,
         state: LinkState,
         reason: str,
         now: Instant,
         task_id: str | None,
         data: Mapping[str, object],
     ) -> None:
-        kind, level = _TOLD[state]
+        kind, level = _EVENT_OF[state]
         self._events.emit(
             Event(
                 kind=kind,
                 level=level,
                 component="trackers",
                 task_id=task_id,
-                message=f"Issue {link.issue} {_IN_WORDS[state]}: {reason}.",
+                message=f"Issue {link.issue} {_STATE_TEXT[state]}: {reason}.",
                 reason=reason,
                 data={"issue": link.issue, "repo": link.repo_id, "assignee": link.assignee, **data},
             ),
@@ -187,9 +189,9 @@ class SqliteLinks:
         )
 
 
-@understood
-def _link(row: Row) -> Link:
-    return Link(
+@stored_data_errors
+def _link(row: Row) -> IssueLink:
+    return IssueLink(
         id=row["id"],
         repo_id=row["repo_id"],
         issue=row["issue"],

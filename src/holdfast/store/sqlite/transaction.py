@@ -11,29 +11,29 @@ from holdfast.base import faults
 from holdfast.base.instant import Instant
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import refusing_duplicates
+from holdfast.store.sqlite.fence import conflict_on_duplicate
 from holdfast.store.sqlite.hosts import SqliteHosts, SqliteRequests
-from holdfast.store.sqlite.preserved import SqliteKeeps
+from holdfast.store.sqlite.preserved import SqlitePreservedWorkspaces
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.tasks import SqliteTasks
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
 if TYPE_CHECKING:
-    from holdfast.store.sqlite.alerts import SqliteNotices
+    from holdfast.store.sqlite.alerts import SqliteDeliveries
     from holdfast.store.sqlite.checkpoints import SqliteCheckpoints
     from holdfast.store.sqlite.holds import SqliteHolds
-    from holdfast.store.sqlite.retention import SqliteHistory
+    from holdfast.store.sqlite.retention import SqliteOldRecords
     from holdfast.store.sqlite.salvages import SqliteSalvages
     from holdfast.store.sqlite.schedules import SqliteSchedules
     from holdfast.store.sqlite.spending import SqliteSpending
-    from holdfast.store.sqlite.task_lists import SqliteIntake
-    from holdfast.store.sqlite.trackers import SqliteLinks
+    from holdfast.store.sqlite.task_lists import SqliteTaskListKeys
+    from holdfast.store.sqlite.trackers import SqliteIssueLinks
     from holdfast.store.sqlite.workers import SqliteWorkers
-    from holdfast.store.sqlite.workflows import SqliteResults, SqliteStaging
+    from holdfast.store.sqlite.workflows import SqliteResults, SqliteStageProgress
 
-_LATER = (
+_LAZY_FACETS = (
     "checkpoints",
     "holds",
     "notices",
@@ -58,19 +58,19 @@ class SqliteTransaction:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._operations = Cursor(connection, "hosts")
+        self._operations = Statements(connection, "hosts")
         self.events = SqliteEvents(connection)
         self.runs = SqliteRuns(connection, self.events)
         self.workspaces = SqliteWorkspaces(connection, self.events)
         self.crashes = SqliteCrashes(connection, self.events)
         self.accounts = SqliteAccounts(connection, self.events)
         self.tasks = SqliteTasks(connection, self.events, self.runs, self.workspaces, self.accounts)
-        self.keeps = SqliteKeeps(connection, self.events, self.workspaces, self.tasks.get)
+        self.preserved = SqlitePreservedWorkspaces(connection, self.events, self.workspaces, self.tasks.get)
         self.hosts = SqliteHosts(connection, self.events)
         self.requests = SqliteRequests(connection)
 
     def whole(self) -> SqliteTransaction:
-        for name in _LATER:
+        for name in _LAZY_FACETS:
             getattr(self, name)
         return self
 
@@ -87,10 +87,10 @@ class SqliteTransaction:
         return SqliteHolds(self._connection, self.events)
 
     @cached_property
-    def notices(self) -> SqliteNotices:
-        from holdfast.store.sqlite.alerts import SqliteNotices
+    def deliveries(self) -> SqliteDeliveries:
+        from holdfast.store.sqlite.alerts import SqliteDeliveries
 
-        return SqliteNotices(self._connection, self.events)
+        return SqliteDeliveries(self._connection, self.events)
 
     @cached_property
     def workers(self) -> SqliteWorkers:
@@ -99,10 +99,10 @@ class SqliteTransaction:
         return SqliteWorkers(self._connection, self.events)
 
     @cached_property
-    def links(self) -> SqliteLinks:
-        from holdfast.store.sqlite.trackers import SqliteLinks
+    def issue_links(self) -> SqliteIssueLinks:
+        from holdfast.store.sqlite.trackers import SqliteIssueLinks
 
-        return SqliteLinks(self._connection, self.events)
+        return SqliteIssueLinks(self._connection, self.events)
 
     @cached_property
     def spending(self) -> SqliteSpending:
@@ -111,16 +111,16 @@ class SqliteTransaction:
         return SqliteSpending(self._connection, self.events)
 
     @cached_property
-    def staging(self) -> SqliteStaging:
-        from holdfast.store.sqlite.workflows import SqliteStaging
+    def stages(self) -> SqliteStageProgress:
+        from holdfast.store.sqlite.workflows import SqliteStageProgress
 
-        return SqliteStaging(self._connection, self.events)
+        return SqliteStageProgress(self._connection, self.events)
 
     @cached_property
-    def intake(self) -> SqliteIntake:
-        from holdfast.store.sqlite.task_lists import SqliteIntake
+    def task_lists(self) -> SqliteTaskListKeys:
+        from holdfast.store.sqlite.task_lists import SqliteTaskListKeys
 
-        return SqliteIntake(self._connection)
+        return SqliteTaskListKeys(self._connection)
 
     @cached_property
     def results(self) -> SqliteResults:
@@ -141,13 +141,13 @@ class SqliteTransaction:
         return SqliteSalvages(self._connection, self.events)
 
     @cached_property
-    def history(self) -> SqliteHistory:
-        from holdfast.store.sqlite.retention import SqliteHistory
+    def history(self) -> SqliteOldRecords:
+        from holdfast.store.sqlite.retention import SqliteOldRecords
 
-        return SqliteHistory(self._connection, self.events)
+        return SqliteOldRecords(self._connection, self.events)
 
     def remember_operation(self, operation_id: str, now: Instant) -> None:
-        with refusing_duplicates(f"The operation {operation_id} was done before; nothing was done again."):
+        with conflict_on_duplicate(f"The operation {operation_id} was done before; nothing was done again."):
             self._operations.change("remember_operation", id=operation_id, now=now.wall)
         faults.tx("operation.remember")
 

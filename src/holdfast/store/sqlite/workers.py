@@ -10,12 +10,12 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import understood
+from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.dispatch.workers import WORKER_MOVES, WorkerRecord, WorkerState
 from holdfast.core.model import Event, Level
-from holdfast.core.runs.crashes import Answer, last_words, worker_alert
+from holdfast.core.runs.crashes import CrashReaction, tail_of_error, worker_crash_alert_key
 from holdfast.store.port.dispatch import WorkerCrash
-from holdfast.store.sqlite.engine.statements import Cursor, Row
+from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import encode
 
@@ -31,7 +31,7 @@ class SqliteWorkers:
     """The SQLite adapter of `Workers`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "workers")
+        self._sql = Statements(connection, "workers")
         self._events = events
 
     # -- looking -------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class SqliteWorkers:
 
     # -- supervisor ----------------------------------------------------------------------------------------------
 
-    def crashed(self, crash: WorkerCrash, now: Instant) -> None:
+    def record_crash(self, crash: WorkerCrash, now: Instant) -> None:
         record = self.get(crash.worker)
         if record is None or not crash.decision.counts or self._sql.row("crash_of", run_id=crash.run_id):
             return
@@ -115,18 +115,18 @@ class SqliteWorkers:
             "crashes": decision.crashes,
             "decision": str(decision.answer),
         }
-        if decision.answer is Answer.RESTART:
+        if decision.answer is CrashReaction.RESTART:
             reason = f"its agent of task {crash.task_id} crashed ({decision.reason}), and it goes on: {crash.recovered}"
             self._tell(record, reason, now, Level.WARNING, data)
-        elif decision.answer is Answer.NOTIFY:
+        elif decision.answer is CrashReaction.NOTIFY:
             reason = f"its agent of task {crash.task_id} crashed: {crash.why}; {decision.reason}"
             self._move(record, decision.state, reason, now, by_run=crash.run_id, data=data)
             self._alert(crash, now)
 
-    def quiet(self, record: WorkerRecord, now: Instant) -> None:
+    def unbench(self, record: WorkerRecord, now: Instant) -> None:
         self._move(record, WorkerState.READY, "it was quiet for a whole crash window", now)
 
-    def pardon(self, run_ids: Sequence[str], now: Instant) -> None:
+    def forgive_crashes(self, run_ids: Sequence[str], now: Instant) -> None:
         if not run_ids:
             return
         runs = encode(list(run_ids))
@@ -180,7 +180,7 @@ class SqliteWorkers:
         loud = Level.CRITICAL if state is WorkerState.BENCHED else Level.WARNING if by_run else Level.INFO
         self._tell(moved, reason, now, loud, {**(data or {}), **({"released": freed} if freed else {})})
         if by_run is None:
-            self._events.close_alert(worker_alert(record.name), f"the worker: {reason}", now)
+            self._events.close_alert(worker_crash_alert_key(record.name), f"the worker: {reason}", now)
         return moved
 
     def _forgive(self, name: str) -> None:
@@ -212,7 +212,7 @@ class SqliteWorkers:
         decision, by_hand = crash.decision, f"holdfast worker restart {crash.worker}"
         by_itself = " It goes on by itself after a whole window without a crash."
         self._events.raise_alert(
-            worker_alert(crash.worker),
+            worker_crash_alert_key(crash.worker),
             f"Worker {crash.worker} is {decision.state}: its agent of task {crash.task_id} crashed ({crash.why}). "
             f"{decision.reason[0].upper()}{decision.reason[1:]}; {decision.crashes} recent crash(es). "
             f"Recovered: {crash.recovered}.",
@@ -223,7 +223,7 @@ class SqliteWorkers:
             details={
                 "worker": crash.worker,
                 "reason": crash.why,
-                "error_text": last_words(crash.error_tail),
+                "error_text": tail_of_error(crash.error_tail),
                 "recovered": crash.recovered,
                 "crashes": decision.crashes,
                 "window": crash.window,
@@ -232,7 +232,7 @@ class SqliteWorkers:
         )
 
 
-@understood
+@stored_data_errors
 def _record(row: Row) -> WorkerRecord:
     return WorkerRecord(
         name=row["name"],

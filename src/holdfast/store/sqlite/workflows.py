@@ -10,60 +10,68 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import understood
+from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.model import Event, Level, Task, TaskSpec
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
-from holdfast.core.workflows.next_stage import Following, Step, approved, is_over, place, retried, sent_back
-from holdfast.core.workflows.result import GateResult, Result
-from holdfast.core.workflows.workflow import START, Progress, entered, stage_of
+from holdfast.core.workflows.next_stage import (
+    NextStep,
+    StageStep,
+    describe_stage,
+    is_workflow_over,
+    progress_after_approval,
+    progress_after_changes,
+    progress_after_retry,
+)
+from holdfast.core.workflows.result import GateResult, StageResult
+from holdfast.core.workflows.workflow import START, Progress, enter_stage, stage_of
 from holdfast.store.port.tasks import approval_alert
-from holdfast.store.port.values import Grip
+from holdfast.store.port.values import Ownership
 from holdfast.store.port.workspaces import Checkpoint
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.engine.statements import Cursor, Row
+from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import refused, require_owner
-from holdfast.store.sqlite.rows import decode, encode_words
+from holdfast.store.sqlite.fence import not_owner, require_owner
+from holdfast.store.sqlite.rows import decode, encode_redacted
 
 
-class SqliteStaging:
+class SqliteStageProgress:
     """The SQLite adapter of `Staging`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "staging")
-        self._tasks = Cursor(connection, "tasks")
+        self._sql = Statements(connection, "staging")
+        self._tasks = Statements(connection, "tasks")
         self._events = events
 
     # -- supervisor --------------------------------------------------------------------------------------------------
 
-    def keep(self, grip: Grip, progress: Progress, now: Instant) -> None:
-        written = rows.written_progress(progress)
-        if self._sql.change("keep", **_held(grip), progress=written, now=now.wall) == 0:
-            raise refused(grip)
+    def keep(self, grip: Ownership, progress: Progress, now: Instant) -> None:
+        written = rows.encode_progress(progress)
+        if self._sql.change("keep", **_ownership_columns(grip), progress=written, now=now.wall) == 0:
+            raise not_owner(grip)
         faults.tx("stage.keep")
 
-    def move(self, grip: Grip, following: Following, now: Instant, *, resets_resumes: bool = False) -> None:
+    def move(self, grip: Ownership, following: NextStep, now: Instant, *, resets_resumes: bool = False) -> None:
         spec = self._get(grip.task_id).spec
         moved = self._sql.change(
             "move",
-            **_held(grip),
-            **self._standing(spec, self._since(grip.task_id, following)),
+            **_ownership_columns(grip),
+            **self._columns_at(spec, self._with_run_count(grip.task_id, following)),
             resets_resumes=int(resets_resumes),
             now=now.wall,
         )
         if moved == 0:
-            raise refused(grip)
+            raise not_owner(grip)
         faults.tx("stage.move")
-        if following.step is Step.WAIT:
-            self._ask(grip.task_id, following, now)
+        if following.step is StageStep.WAIT:
+            self._raise_approval_alert(grip.task_id, following, now)
 
-    def _since(self, task_id: str, following: Following) -> Progress:
-        if following.step not in (Step.NEXT, Step.BACK):
+    def _with_run_count(self, task_id: str, following: NextStep) -> Progress:
+        if following.step not in (StageStep.NEXT, StageStep.BACK):
             return following.progress
         return replace(following.progress, since=int(self._sql.value("runs_so_far", id=task_id)))
 
-    def _ask(self, task_id: str, following: Following, now: Instant) -> None:
+    def _raise_approval_alert(self, task_id: str, following: NextStep, now: Instant) -> None:
         self._events.raise_alert(
             approval_alert(task_id),
             f"Task {task_id} waits for you: {following.reason}.",
@@ -83,23 +91,29 @@ class SqliteStaging:
                 f"Task {task_id} is {task.state} and waits for nobody's approval; nothing was changed. "
                 f"`holdfast why {task_id}` says what it waits for."
             )
-        stages, done = task.spec.stages, place(task.spec.stages, task.progress.stage)
+        stages, done = task.spec.stages, describe_stage(task.spec.stages, task.progress.stage)
         if changes is None:
-            after = replace(approved(stages, task.progress), since=int(self._sql.value("runs_so_far", id=task_id)))
-            follows = "nothing is left to do" if is_over(stages, after) else f"{place(stages, after.stage)} follows"
+            after = replace(
+                progress_after_approval(stages, task.progress), since=int(self._sql.value("runs_so_far", id=task_id))
+            )
+            follows = (
+                "nothing is left to do"
+                if is_workflow_over(stages, after)
+                else f"{describe_stage(stages, after.stage)} follows"
+            )
             reason = f"{done} approved by {by}; {follows}"
         else:
-            after = sent_back(task.progress, changes)
+            after = progress_after_changes(task.progress, changes)
             reason = f"{done} goes again, with changes that {by} wants"
-        standing = self._standing(task.spec, after)
+        standing = self._columns_at(task.spec, after)
         moved = self._sql.change(
             "approve",
             id=task_id,
             reason=reason,
-            before=rows.written_progress(task.progress),
+            before=rows.encode_progress(task.progress),
             keeps_session=int(changes is not None),
-            is_over=int(is_over(stages, after)),
-            account=rows.bound_account(_spec_at(task.spec, after)),
+            is_over=int(is_workflow_over(stages, after)),
+            account=rows.named_account(_spec_at(task.spec, after)),
             now=now.wall,
             **standing,
         )
@@ -121,16 +135,16 @@ class SqliteStaging:
         )
         return reason
 
-    def return_to(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
-        task, stage = self._get(task_id), checkpoint.goes_to
+    def return_to_checkpoint(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
+        task, stage = self._get(task_id), checkpoint.stage_to_resume
         is_there = stage == task.progress.stage and checkpoint.is_within_stage
         if not 0 <= stage < len(task.spec.stages) or (is_there and not task.progress.checks):
             return
         session_id = checkpoint.session_id if checkpoint.is_within_stage else None
         # What the agent did after the checkpoint is gone. Running only the gate would prove nothing about it.
-        after = replace(task.progress, checks="") if is_there else self._entered(task, stage)
-        standing = self._standing(task.spec, after)
-        bound = rows.bound_account(_spec_at(task.spec, after))
+        after = replace(task.progress, checks="") if is_there else self._progress_entering(task, stage)
+        standing = self._columns_at(task.spec, after)
+        bound = rows.named_account(_spec_at(task.spec, after))
         if self._sql.change("return_to", id=task_id, session_id=session_id, account=bound, **standing) == 0:
             raise Conflict(f"Task {task_id} is {task.state}; it cannot go to another stage.")
         faults.tx("stage.return_to")
@@ -138,51 +152,51 @@ class SqliteStaging:
             Event(
                 kind="task.stage",
                 task_id=task_id,
-                message=f"Task {task_id} goes back to {place(task.spec.stages, stage)}, with its checkpoint.",
+                message=f"Task {task_id} goes back to {describe_stage(task.spec.stages, stage)}, with its checkpoint.",
                 reason="checkpoint",
                 data={"step": "checkpoint", "stage": stage, "name": task.spec.stages[stage].name, "turn": 0, "try": 1},
             ),
             now,
         )
 
-    def retried(self, task: Task, *, fresh: bool) -> None:
+    def reset_for_retry(self, task: Task, *, fresh: bool) -> None:
         if not task.spec.stages:
             return
-        after = START if fresh else retried(task.progress)
-        bound = rows.bound_account(_spec_at(task.spec, after))
-        self._sql.change("retried", id=task.id, fresh=int(fresh), account=bound, **self._standing(task.spec, after))
+        after = START if fresh else progress_after_retry(task.progress)
+        bound = rows.named_account(_spec_at(task.spec, after))
+        self._sql.change("retried", id=task.id, fresh=int(fresh), account=bound, **self._columns_at(task.spec, after))
         if not fresh:
             self._sql.change("carry_results", id=task.id)
         faults.tx("stage.retried")
 
     # -- pieces ------------------------------------------------------------------------------------------------------
 
-    def _standing(self, spec: TaskSpec, progress: Progress) -> dict[str, str | None]:
+    def _columns_at(self, spec: TaskSpec, progress: Progress) -> dict[str, str | None]:
         """Return the columns of a task's row for this position in its workflow."""
         at = _spec_at(spec, progress)
-        return {"progress": rows.written_progress(progress), "agent": at.agent, "settings": rows.settings_of(at)}
+        return {"progress": rows.encode_progress(progress), "agent": at.agent, "settings": rows.encode_settings(at)}
 
-    def _entered(self, task: Task, stage: int) -> Progress:
+    def _progress_entering(self, task: Task, stage: int) -> Progress:
         """Return the progress of a task that enters a stage. `since` hides earlier runs from the stage's agent: they
         were of other stages, or are undone."""
-        return replace(entered(task.progress, stage), since=int(self._sql.value("runs_so_far", id=task.id)))
+        return replace(enter_stage(task.progress, stage), since=int(self._sql.value("runs_so_far", id=task.id)))
 
     def _get(self, task_id: str) -> Task:
         found = self._tasks.tuples("get", id=task_id)
         if not found:
             raise NotFound(f"Task not found: {task_id}")
-        return rows.task(found[0])
+        return rows.task_from_row(found[0])
 
 
 def _spec_at(spec: TaskSpec, progress: Progress) -> TaskSpec:
     stage = stage_of(spec.stages, progress)
     if stage is None:
         return spec
-    provider = "" if is_over(spec.stages, progress) else stage.provider  # no agent runs any more
+    provider = "" if is_workflow_over(spec.stages, progress) else stage.provider  # no agent runs any more
     return replace(spec, agent=stage.agent, agent_options=stage.agent_options, timeout=stage.timeout, provider=provider)
 
 
-def _held(grip: Grip) -> dict[str, object]:
+def _ownership_columns(grip: Ownership) -> dict[str, object]:
     return {"id": grip.task_id, "fence": grip.fence, "owner": grip.owner}
 
 
@@ -190,10 +204,10 @@ class SqliteResults:
     """The SQLite adapter of `Results`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._sql = Cursor(connection, "results")
-        self._tasks = Cursor(connection, "tasks")
+        self._sql = Statements(connection, "results")
+        self._tasks = Statements(connection, "tasks")
 
-    def record(self, grip: Grip, result: Result) -> Result:
+    def record(self, grip: Ownership, result: StageResult) -> StageResult:
         require_owner(self._tasks, grip)
         gate = result.gate
         changed = self._sql.change(
@@ -211,11 +225,13 @@ class SqliteResults:
             ruling=result.ruling,
             passed=int(result.passed),
             text=result.text,
-            files=encode_words(list(result.files)),
+            files=encode_redacted(list(result.files)),
             commit_id=result.commit,
             gate=None
             if gate is None
-            else encode_words({"command": gate.command, "passed": gate.passed, "how": gate.how, "output": gate.output}),
+            else encode_redacted(
+                {"command": gate.command, "passed": gate.passed, "how": gate.how, "output": gate.output}
+            ),
             started_at=result.started_at,
             ended_at=result.ended_at,
         )
@@ -224,13 +240,13 @@ class SqliteResults:
         assert row is not None  # just written, or the earlier result of this run, which prevented it
         return _result(row)
 
-    def of_task(self, task_id: str) -> Sequence[Result]:
+    def of_task(self, task_id: str) -> Sequence[StageResult]:
         return [_result(row) for row in self._sql.rows("of_task", task_id=task_id)]
 
 
-@understood
-def _result(row: Row) -> Result:
-    return Result(
+@stored_data_errors
+def _result(row: Row) -> StageResult:
+    return StageResult(
         number=row["number"],
         stage=row["stage"],
         name=row["name"],

@@ -11,17 +11,17 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.ids import new_id
 from holdfast.base.instant import Instant
-from holdfast.base.stored_json import understood
+from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.model import Event, Level, Repo, TaskSpec, Workspace
-from holdfast.core.runs.preserve import Disposition, resolve
-from holdfast.core.states import TaskState, WorkspaceState, can_move
-from holdfast.store.port.transaction import Grip, Salvaged
+from holdfast.core.runs.preserve import Disposition, resolve_disposition
+from holdfast.core.states import TaskState, WorkspaceState, is_legal_move
+from holdfast.store.port.transaction import Ownership, Salvaged
 from holdfast.store.port.values import unsaved_alert
-from holdfast.store.port.workspaces import workspace_of
+from holdfast.store.port.workspaces import workspace_from_row
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import refused, refusing_duplicates, require_owner
+from holdfast.store.sqlite.fence import conflict_on_duplicate, not_owner, require_owner
 
 _EVENT_OF = {
     WorkspaceState.READY: "workspace.created",
@@ -35,8 +35,8 @@ class SqliteWorkspaces:
     """The SQLite adapter of `Workspaces`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Cursor(connection, "workspaces")
-        self._tasks = Cursor(connection, "tasks")
+        self._sql = Statements(connection, "workspaces")
+        self._tasks = Statements(connection, "tasks")
         self._events = events
 
     # -- repos ---------------------------------------------------------------------------------------------------
@@ -46,11 +46,11 @@ class SqliteWorkspaces:
         faults.tx("repo.register")
         row = self._sql.row("repo_by_path", path=path)
         assert row is not None  # just written, in this transaction
-        return rows.repo(row)
+        return rows.repo_from_row(row)
 
     def move_repo(self, old: str, path: str, common_dir: str) -> Repo:
         """Record that the repository known at `old` is now at `path`, with everything that belongs to it."""
-        with refusing_duplicates(f"The repository {path} is known already; its tasks and those of {old} stay apart."):
+        with conflict_on_duplicate(f"The repository {path} is known already; its tasks and those of {old} stay apart."):
             self._sql.change("forget_unused_repo", path=path)  # `holdfast init` was run in the new place first
             if self._sql.change("move_repo", old=old, path=path, common_dir=common_dir) == 0:
                 raise NotFound(f"No repository is known at {old}. `holdfast doctor` lists those that are.")
@@ -58,25 +58,25 @@ class SqliteWorkspaces:
         faults.tx("repo.move")
         row = self._sql.row("repo_by_path", path=path)
         assert row is not None  # just written, in this transaction
-        return rows.repo(row)
+        return rows.repo_from_row(row)
 
     def repo(self, repo_id: str) -> Repo:
         row = self._sql.row("repo", id=repo_id)
         if row is None:
             raise NotFound(f"Repository not found: {repo_id}")
-        return rows.repo(row)
+        return rows.repo_from_row(row)
 
     def repos(self) -> Sequence[Repo]:
-        return [rows.repo(row) for row in self._sql.rows("repos")]
+        return [rows.repo_from_row(row) for row in self._sql.rows("repos")]
 
     # -- ledger --------------------------------------------------------------------------------------------------
 
-    def intend(self, grip: Grip, workspace: Workspace, now: Instant) -> None:
+    def intend(self, grip: Ownership, workspace: Workspace, now: Instant) -> None:
         self._require_owner(grip, workspace)
         self._record_intent(workspace, now)
 
     def _record_intent(self, workspace: Workspace, now: Instant) -> None:
-        with refusing_duplicates(f"Task {workspace.task_id} has a workspace already; a second one is refused."):
+        with conflict_on_duplicate(f"Task {workspace.task_id} has a workspace already; a second one is refused."):
             self._sql.change(
                 "intend",
                 id=workspace.id,
@@ -95,29 +95,29 @@ class SqliteWorkspaces:
         row = self._sql.row("get", id=workspace_id)
         if row is None:
             raise NotFound(f"Workspace not found: {workspace_id}")
-        return workspace_of(row)
+        return workspace_from_row(row)
 
     def current(self, task_id: str, member: str = "") -> Workspace | None:
         row = self._sql.row("current", task_id=task_id, member=member)
-        return workspace_of(row) if row else None
+        return workspace_from_row(row) if row else None
 
     def all_current(self, task_id: str) -> Sequence[Workspace]:
-        return [workspace_of(row) for row in self._sql.rows("all_current", task_id=task_id)]
+        return [workspace_from_row(row) for row in self._sql.rows("all_current", task_id=task_id)]
 
     def branches_of(self, task_id: str, member: str) -> Sequence[str | None]:
         return [row["branch"] for row in self._sql.rows("branches_of", task_id=task_id, member=member)]
 
-    def open_ones(self) -> Sequence[Workspace]:
-        return [workspace_of(row) for row in self._sql.rows("open")]
+    def not_gone(self) -> Sequence[Workspace]:
+        return [workspace_from_row(row) for row in self._sql.rows("open")]
 
     def to_clean(self, now: Instant) -> Sequence[Workspace]:
-        return [workspace_of(row) for row in self._sql.rows("to_clean", now=now.wall)]
+        return [workspace_from_row(row) for row in self._sql.rows("to_clean", now=now.wall)]
 
-    def next_retry(self, now: Instant) -> float | None:
+    def next_retry_time(self, now: Instant) -> float | None:
         value = self._sql.value("next_retry", now=now.wall)
         return None if value is None else float(value)
 
-    def retry_at_once(self) -> None:
+    def make_cleanups_due(self) -> None:
         self._sql.change("retry_at_once")
         faults.tx("workspace.retry_at_once")
 
@@ -129,7 +129,7 @@ class SqliteWorkspaces:
         now: Instant,
         details: Mapping[str, object] | None = None,
     ) -> Workspace:
-        if not can_move(workspace.state, state):
+        if not is_legal_move(workspace.state, state):
             raise Conflict(f"A workspace cannot go from {workspace.state} to {state}.")
         changed = self._sql.change(
             "move",
@@ -169,21 +169,21 @@ class SqliteWorkspaces:
         self._record_intent(workspace, now)
         return self.move(workspace, WorkspaceState.READY, reason, now)
 
-    def ready(self, grip: Grip, workspace: Workspace, reason: str, now: Instant) -> Workspace:
+    def ready(self, grip: Ownership, workspace: Workspace, reason: str, now: Instant) -> Workspace:
         self._require_owner(grip, workspace)
         self._tasks.change("fresh_start_made", id=grip.task_id)
         faults.tx("workspace.ready")
         return self.move(workspace, WorkspaceState.READY, reason, now)
 
-    def enclosed(self, grip: Grip, workspace: Workspace, container: str) -> None:
+    def record_container(self, grip: Ownership, workspace: Workspace, container: str) -> None:
         self._require_owner(grip, workspace)
         self._sql.change("enclosed", id=workspace.id, container=container)
         faults.tx("workspace.enclosed")
 
-    def _require_owner(self, grip: Grip, workspace: Workspace) -> None:
+    def _require_owner(self, grip: Ownership, workspace: Workspace) -> None:
         require_owner(self._tasks, grip)
         if workspace.task_id != grip.task_id:
-            raise refused(grip)
+            raise not_owner(grip)
 
     def dispose(self, workspace: Workspace, disposition: str, reason: str, now: Instant) -> None:
         self._sql.change("dispose", id=workspace.id, disposition=disposition, reason=reason, now=now.wall)
@@ -197,10 +197,10 @@ class SqliteWorkspaces:
         ):
             faults.tx("workspace.dispose_of_task")
 
-    def dispose_by_setting(self, spec: TaskSpec, ending: TaskState, now: Instant) -> None:
+    def dispose_waiting_task(self, spec: TaskSpec, ending: TaskState, now: Instant) -> None:
         """Decide what happens to the workspaces of a task that ended while it waited. Its work is not saved yet, so
         the clean-up salvages it first."""
-        disposition = resolve(spec, ending)
+        disposition = resolve_disposition(spec, ending)
         word = "preserve" if disposition.preserve else "salvage"
         for workspace in self.all_current(spec.id):
             self.dispose(workspace, word, str(disposition), now)
@@ -216,7 +216,7 @@ class SqliteWorkspaces:
                 "Try again in a moment; a supervisor must be running: `holdfast up`."
             )
 
-    def cleanup_failed(self, workspace: Workspace, why: str, retry_at: float, now: Instant) -> int:
+    def record_cleanup_failure(self, workspace: Workspace, why: str, retry_at: float, now: Instant) -> int:
         failures = int(self._sql.value("cleanup_failed", id=workspace.id, reason=why, retry_at=retry_at, now=now.wall))
         faults.tx("workspace.cleanup_failed")
         self._events.emit(
@@ -248,7 +248,7 @@ class SqliteWorkspaces:
             files=salvaged.files,
             reason=salvaged.reason,
             partial=int(salvaged.partial),
-            details=rows.encode_words(dict(salvaged.details)),
+            details=rows.encode_redacted(dict(salvaged.details)),
             now=now.wall,
         )
         faults.tx("workspace.salvaged")
@@ -267,7 +267,7 @@ class SqliteWorkspaces:
             now,
         )
 
-    @understood
+    @stored_data_errors
     def last_salvage(self, task_id: str) -> Salvaged | None:
         row = self._sql.row("last_salvage", task_id=task_id)
         if row is None:

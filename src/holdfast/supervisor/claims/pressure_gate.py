@@ -5,51 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.base.units import show_size
-from holdfast.core.dispatch.pressure import Hold, Pressure, hold
+from holdfast.core.dispatch.pressure import Pressure, PressureHold, check_pressure
 from holdfast.core.dispatch.terms import Lane
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.dispatch.terms import terms_now
+from holdfast.supervisor.dispatch.terms import build_claim_terms
 
 NOTHING_WAITS = "nothing waits any more"
 DISK_ALERT = "disk:floor"
 
 
-class Gate:
+class PressureGate:
     def __init__(self, context: Context, lanes: Callable[[Transaction], Sequence[Lane | None]]) -> None:
         """Create the gate. `lanes`: the worker lanes that may claim a task."""
         self._context = context
         self._lanes = lanes
-        self._hold: Hold | None = None
+        self._hold: PressureHold | None = None
         self._disk_alert: bool | None = None  # None: an earlier supervisor may have left one open
 
-    async def lets_in(self) -> bool:
+    async def may_claim(self) -> bool:
         """True if the next waiting task may be claimed. The machine is measured only if a task waits."""
         context = self._context
         limits = context.settings.pressure
-        if limits.off and self._hold is None and not self._disk_alert:
+        if limits.is_off and self._hold is None and not self._disk_alert:
             return True
-        if not await context.writer.write(self._something_waits):
+        if not await context.writer.write(self._has_waiting_task):
             await self._release(NOTHING_WAITS)
             if self._disk_alert:  # room may have been made meanwhile
                 now = context.ports.pressure()
-                await self._alert_of_disk(hold(limits, now, ("disk",)), now)
+                await self._update_disk_alert(check_pressure(limits, now, ("disk",)), now)
             return False
         now = context.ports.pressure()
-        found = hold(limits, now, self._hold.over if self._hold else ())
-        await self._alert_of_disk(found, now)
+        found = check_pressure(limits, now, self._hold.over if self._hold else ())
+        await self._update_disk_alert(found, now)
         if found is None:
             await self._release("there is room again")
             return True
         if self._hold is None or self._hold.over != found.over:
-            await self._keep_back(found, is_new=self._hold is None)
+            await self._record_hold(found, is_new=self._hold is None)
         return False
 
-    def _something_waits(self, tx: Transaction) -> bool:
+    def _has_waiting_task(self, tx: Transaction) -> bool:
         now = self._context.clock()
-        return any(tx.tasks.something_waits(now, terms_now(self._context, tx, lane)) for lane in self._lanes(tx))
+        return any(
+            tx.tasks.has_claimable_task(now, build_claim_terms(self._context, tx, lane)) for lane in self._lanes(tx)
+        )
 
-    async def _alert_of_disk(self, found: Hold | None, now: Pressure) -> None:
+    async def _update_disk_alert(self, found: PressureHold | None, now: Pressure) -> None:
         """Keep one alert open from the moment that the disk is short until there is room again (R-TREE-14)."""
         is_short = found is not None and "disk" in found.over
         if is_short == self._disk_alert:
@@ -73,7 +75,7 @@ class Gate:
         await context.writer.write(tell)
         self._disk_alert = is_short
 
-    async def _keep_back(self, found: Hold, *, is_new: bool) -> None:
+    async def _record_hold(self, found: PressureHold, *, is_new: bool) -> None:
         context = self._context
         await context.writer.write(
             lambda tx: tx.hosts.hold(context.host_id, found.reason, found.data, context.clock(), tell=is_new)

@@ -4,16 +4,16 @@ end."""
 from __future__ import annotations
 
 from holdfast.core.dispatch.terms import Lane
-from holdfast.core.dispatch.workers import WorkerState, bench_is_over
+from holdfast.core.dispatch.workers import WorkerState, is_bench_over
 from holdfast.core.model import StopWhy
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.dispatch.accounts import closed_accounts
-from holdfast.supervisor.log import say
+from holdfast.supervisor.dispatch.accounts import unavailable_accounts
+from holdfast.supervisor.log import log_line
 from holdfast.supervisor.runs.attempts import Attempts
 
 
-class Roll:
+class WorkerLanes:
     """The workers of the settings compared with those of the store, at every look."""
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
@@ -26,11 +26,11 @@ class Roll:
         if names != self._known:
             await self._context.writer.write(lambda tx: tx.workers.enrol(names, self._context.clock()))
             if self._known is None and names:
-                await self._introduce()
+                await self._log_workers()
             self._known = names
         if names:
-            await self._let_go_on()
-        await self._end_at_once()
+            await self._release_benched()
+        await self._stop_workers_at_once()
 
     def lanes(self, tx: Transaction) -> list[Lane | None]:
         """Return the lanes that may take a task now. Named workers come first: a task made for one should not go to any
@@ -43,11 +43,11 @@ class Roll:
                 continue
             if worker.lane.account is not None:
                 if shut is None:
-                    shut = {account.full_name for account in closed_accounts(self._context, tx)}
+                    shut = {account.full_name for account in unavailable_accounts(self._context, tx)}
                 if f"{worker.lane.agent}/{worker.lane.account}" in shut:
                     continue  # its tasks would get an account that is parked or stopped
             found.append(worker.lane)
-        if self._has_place():
+        if self._has_free_slot():
             found.append(None)
         return found
 
@@ -56,23 +56,26 @@ class Roll:
         """True if some lane is idle. Does not read the store."""
         busy = self._attempts.workers
         idle = any(worker.name not in busy for worker in self._context.settings.staff.workers)
-        return idle or self._has_place()
+        return idle or self._has_free_slot()
 
-    def _has_place(self) -> bool:
+    def _has_free_slot(self) -> bool:
         """True if there is a slot for one more task without a named worker. Slots of parallel stages are taken into
         account."""
-        return self._attempts.anonymous + self._context.shared.places.for_groups < self._context.settings.agents
+        return (
+            self._attempts.count_without_worker + self._context.shared.places.reserved_for_members
+            < self._context.settings.agents
+        )
 
-    async def _introduce(self) -> None:
+    async def _log_workers(self) -> None:
         records = await self._context.writer.write(lambda tx: tx.workers.all())
         words = [
             record.name + ("" if record.state is WorkerState.READY else f" ({record.state}: {record.reason})")
             for record in records
             if record.state is not WorkerState.RETIRED
         ]
-        say(f"holdfast: {len(words)} named worker(s): {', '.join(words)}")
+        log_line(f"holdfast: {len(words)} named worker(s): {', '.join(words)}")
 
-    async def _let_go_on(self) -> None:
+    async def _release_benched(self) -> None:
         """Let benched workers go on that were quiet for a whole window (R-CRASH-04)."""
         context = self._context
 
@@ -80,18 +83,18 @@ class Roll:
             for record in tx.workers.all():
                 if record.state is not WorkerState.BENCHED:
                     continue
-                if bench_is_over(tx.workers.crashes(record.name), context.limits.crash_window, context.clock()):
-                    tx.workers.quiet(record, context.clock())
+                if is_bench_over(tx.workers.crashes(record.name), context.limits.crash_window, context.clock()):
+                    tx.workers.unbench(record, context.clock())
 
         await context.writer.write(look)
 
-    async def _end_at_once(self) -> None:
+    async def _stop_workers_at_once(self) -> None:
         """Stop the agents of workers with `worker stop --now`. Each agent gets its grace, and its task stays queued to
         continue."""
-        at_work = {attempt.task.worker: attempt for attempt in self._attempts.living if attempt.task.worker}
+        at_work = {attempt.task.worker: attempt for attempt in self._attempts.unfrozen if attempt.task.worker}
         if not at_work:
             return
         for record in await self._context.writer.write(lambda tx: tx.workers.all()):
             attempt = at_work.get(record.name)
-            if record.at_once and attempt is not None and attempt.stop_wanted is None:
+            if record.at_once and attempt is not None and attempt.requested_stop is None:
                 await attempt.stop(StopWhy.WORKER, fast=False, reason=f"worker {record.name} was {record.reason}")

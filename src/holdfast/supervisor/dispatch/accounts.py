@@ -6,8 +6,14 @@ from collections.abc import Sequence
 
 from holdfast.agents.port import DEFAULT_ACCOUNT
 from holdfast.base.errors import LaunchError
-from holdfast.core.dispatch.accounts import Choice, ShutAccount, ShutOut, choose, shut_out
-from holdfast.core.dispatch.holds import Hold, Scope, accounts_held
+from holdfast.core.dispatch.accounts import (
+    AccountChoice,
+    BlockedTasks,
+    ClosedAccount,
+    choose_account,
+    find_blocked_tasks,
+)
+from holdfast.core.dispatch.holds import Hold, Scope, held_accounts
 from holdfast.core.model import Task
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
@@ -17,7 +23,7 @@ class NoAccountNow(Exception):
     """Raised when every account that the task may use was parked or stopped since it was claimed."""
 
 
-def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
+def account_for(context: Context, tx: Transaction, task: Task) -> AccountChoice:
     """Choose the account of a run. Called in the transaction of the run's intent, so that what another run has just
     found counts."""
     agent, options = task.spec.agent, task.spec.agent_options
@@ -25,10 +31,10 @@ def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
     named = options.get("account")
     bound = task.account or (DEFAULT_ACCOUNT if task.session_id else None)  # a session from before there were accounts
     if bound is None:
-        bound = _of_its_worker(context, task, names)
-    closed = () if task.forced else closed_accounts(context, tx, task.id)
+        bound = _account_of_worker(context, task, names)
+    closed = () if task.forced else unavailable_accounts(context, tx, task.id)
     shut = [account.name for account in closed if account.agent == agent]
-    choice = choose(bound, named if isinstance(named, str) else None, shut, names, choosable)
+    choice = choose_account(bound, named if isinstance(named, str) else None, shut, names, choosable)
     if choice is None:
         raise NoAccountNow
     if names and choice.account is None:
@@ -39,7 +45,7 @@ def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
     return choice
 
 
-def _of_its_worker(context: Context, task: Task, names: Sequence[str]) -> str | None:
+def _account_of_worker(context: Context, task: Task, names: Sequence[str]) -> str | None:
     """Return the account of the task's worker, for a task that names none."""
     worker = context.settings.staff.get(task.worker)
     if worker is None or worker.lane.agent != task.spec.agent or worker.lane.account not in names:
@@ -47,32 +53,32 @@ def _of_its_worker(context: Context, task: Task, names: Sequence[str]) -> str | 
     return worker.lane.account
 
 
-def closed_accounts(
+def unavailable_accounts(
     context: Context, tx: Transaction, task_id: str | None = None, holds: Sequence[Hold] | None = None
-) -> Sequence[ShutAccount]:
+) -> Sequence[ClosedAccount]:
     """Return the accounts that the task cannot use now: parked or stopped ones, and held ones.
 
     An account is held while another task is its probe, or while enough agents use it near its limit.
     """
     now, holds = context.clock(), tx.holds.all() if holds is None else holds
-    shut = tx.accounts.shut(now)
-    return [*shut, *accounts_held(holds, _crowded(context, tx, holds), now, task_id)] if holds else shut
+    shut = tx.accounts.unavailable(now)
+    return [*shut, *held_accounts(holds, _find_crowded_accounts(context, tx, holds), now, task_id)] if holds else shut
 
 
-def shut_out_now(context: Context, tx: Transaction, holds: Sequence[Hold]) -> ShutOut:
+def find_blocked_now(context: Context, tx: Transaction, holds: Sequence[Hold]) -> BlockedTasks:
     """Return the agents and accounts whose tasks cannot start at the moment."""
-    shut = closed_accounts(context, tx, None, holds)
-    return shut_out(shut, context.ports.accounts.names, context.ports.accounts.choosable)
+    shut = unavailable_accounts(context, tx, None, holds)
+    return find_blocked_tasks(shut, context.ports.accounts.names, context.ports.accounts.choosable)
 
 
-def stopped_accounts(context: Context, tx: Transaction) -> ShutOut:
+def find_blocked_for_operator(context: Context, tx: Transaction) -> BlockedTasks:
     """Return the agents and accounts whose tasks only an operator can help."""
-    shut = [account for account in tx.accounts.shut(context.clock()) if account.until is None]
-    return shut_out(shut, context.ports.accounts.names, context.ports.accounts.choosable)
+    shut = [account for account in tx.accounts.unavailable(context.clock()) if account.until is None]
+    return find_blocked_tasks(shut, context.ports.accounts.names, context.ports.accounts.choosable)
 
 
-def _crowded(context: Context, tx: Transaction, holds: Sequence[Hold]) -> list[str]:
+def _find_crowded_accounts(context: Context, tx: Transaction, holds: Sequence[Hold]) -> list[str]:
     """Return the accounts near their limit on which enough agents have started since."""
     most = context.settings.holds.near_starts
     near = [hold for hold in holds if hold.scope is Scope.NEAR and hold.is_waiting(context.clock())]
-    return [hold.name for hold in near if most and tx.holds.crowd(hold.name, hold.since) >= most]
+    return [hold.name for hold in near if most and tx.holds.count_agents_since(hold.name, hold.since) >= most]

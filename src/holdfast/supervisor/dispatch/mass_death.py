@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.dispatch.holds import Scope
-from holdfast.core.dispatch.mass_death import DEATHS, Death, after_mass, among, is_mass, may_become_mass
+from holdfast.core.dispatch.mass_death import (
+    DEATHS,
+    Death,
+    deaths_in_window,
+    is_mass,
+    may_become_mass_death,
+    start_fleet_hold,
+)
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import REBOOTED, Cause, Outcome, ProcessEnd, Verdict
-from holdfast.core.runs.policy import Action, decide
+from holdfast.core.runs.policy import PolicyAction, decide
 from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 
-OTHERS_DIE_WITHIN = 0.25  # seconds between two checks for other deaths
+CHECK_EVERY = 0.25  # seconds between two checks for other deaths
 
 
 def is_death(verdict: Verdict, end: ProcessEnd) -> bool:
@@ -23,21 +30,21 @@ def is_death(verdict: Verdict, end: ProcessEnd) -> bool:
     return verdict.outcome is Outcome.LOST and end.cause is Cause.KEEPER_DIED and end.detail != REBOOTED
 
 
-def note_death(context: Context, tx: Transaction, task: Task, run_id: str, at: float | None) -> None:
+def record_death(context: Context, tx: Transaction, task: Task, run_id: str, at: float | None) -> None:
     """Record a death, in the transaction that records the end of the run. Many deaths within a moment are one problem
     with one alert."""
     rules, now = context.settings.holds, context.clock()
     if rules.deaths == 0:
         return
     at = now.wall if at is None else min(at, now.wall)
-    tx.holds.died(run_id, task.id, at, now)
-    together = among(tx.holds.deaths_around(at, rules.death_window), at, rules.death_window)
-    dead, alive, ran = _who(context, tx, together)
+    tx.holds.record_death(run_id, task.id, at, now)
+    together = deaths_in_window(tx.holds.deaths_around(at, rules.death_window), at, rules.death_window)
+    dead, alive, ran = _count_tasks(context, tx, together)
     if any(death.is_mass for death in together) or is_mass(dead, ran, rules):
-        _tell_mass_death(context, tx, together, alive)
+        _record_mass_death(context, tx, together, alive)
 
 
-def _who(context: Context, tx: Transaction, deaths: Sequence[Death]) -> tuple[int, int, int]:
+def _count_tasks(context: Context, tx: Transaction, deaths: Sequence[Death]) -> tuple[int, int, int]:
     """Return the numbers of tasks whose agents died, live, and ran at all meanwhile. Tasks are counted, because a
     restarted agent is not a second one."""
     dead = {death.task_id for death in deaths}
@@ -45,17 +52,17 @@ def _who(context: Context, tx: Transaction, deaths: Sequence[Death]) -> tuple[in
     return len(dead), len(alive - dead), len(alive | ended | dead)
 
 
-def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], alive: int) -> None:
+def _record_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], alive: int) -> None:
     now, rules = context.clock(), context.settings.holds
     held = next((hold for hold in tx.holds.all() if hold.scope is Scope.FLEET), None)
     is_new = not any(death.is_mass for death in dead)
     news = [death.run_id for death in dead if not death.is_mass]
-    tx.holds.of_many(news, now)
-    tx.workers.pardon(news, now)
+    tx.holds.mark_mass_death(news, now)
+    tx.workers.forgive_crashes(news, now)
     if (held is not None and held.is_held) or not is_new:
         return  # part of the same mass death; an operator may have released the hold since
     reason = f"{len(dead)} agents died within {rules.death_window:g} s, {alive} live on"
-    hold = after_mass(held, reason, rules, now, context.jitter())
+    hold = start_fleet_hold(held, reason, rules, now, context.jitter())
     tx.holds.keep(hold, now)
     tx.events.raise_alert(
         MASS_DEATH_ALERT,
@@ -66,30 +73,30 @@ def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], a
         + (
             "Nothing goes on by itself any more: run fewer agents (`agents` in your settings), or limit their memory "
             "(`limits.memory`), then `holdfast dispatch release`."
-            if hold.for_operator
+            if hold.needs_operator
             else "In a while one task goes first by itself; `holdfast dispatch release` lets all start now."
         ),
         now,
     )
 
 
-def fails_in(context: Context, tx: Transaction, task: Task, run_id: str) -> float:
+def seconds_until_failure_decided(context: Context, tx: Transaction, task: Task, run_id: str) -> float:
     """Return the seconds until it is known whether a death that would fail its task is part of a mass death. 0: it is
     known."""
     if tx.holds.death(run_id) is None:
         return 0.0
     verdict, ledger = tx.runs.verdict(run_id), tx.tasks.ledger(task)
-    if decide(verdict, ledger, context.limits, context.clock()).action is not Action.FAIL:
+    if decide(verdict, ledger, context.limits, context.clock()).action is not PolicyAction.FAIL:
         return 0.0
-    return open_for(context, tx, run_id)
+    return seconds_until_decided(context, tx, run_id)
 
 
-def is_of_many(tx: Transaction, run_id: str | None) -> bool:
+def is_mass_death(tx: Transaction, run_id: str | None) -> bool:
     found = None if run_id is None else tx.holds.death(run_id)
     return found is not None and found[0].is_mass
 
 
-def open_for(context: Context, tx: Transaction, run_id: str) -> float:
+def seconds_until_decided(context: Context, tx: Transaction, run_id: str) -> float:
     """Return the seconds for which other agents may still die with this run. 0: it is not a death, or the question is
     decided."""
     rules, now, found = context.settings.holds, context.clock(), tx.holds.death(run_id)
@@ -99,8 +106,8 @@ def open_for(context: Context, tx: Transaction, run_id: str) -> float:
     if noted.boot_id != now.boot_id:
         # Agents that could have died with it are dead. And a clock that was set back would not count the seconds.
         return 0.0
-    together = among(tx.holds.deaths_around(death.at, rules.death_window), death.at, rules.death_window)
-    dead, alive, ran = _who(context, tx, together)
-    if not may_become_mass(dead, alive, ran, rules):
+    together = deaths_in_window(tx.holds.deaths_around(death.at, rules.death_window), death.at, rules.death_window)
+    dead, alive, ran = _count_tasks(context, tx, together)
+    if not may_become_mass_death(dead, alive, ran, rules):
         return 0.0
     return max(0.0, rules.death_window - now.since(noted))

@@ -12,7 +12,7 @@ from holdfast.base.instant import Instant
 from holdfast.core.dispatch import holds as rules_of
 from holdfast.core.dispatch.accounts import full_name
 from holdfast.core.dispatch.holds import OUTAGE, Hold, Scope
-from holdfast.core.dispatch.mass_death import after_fleet
+from holdfast.core.dispatch.mass_death import update_fleet_hold
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision
@@ -23,7 +23,7 @@ from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 
 
-def take_account(
+def make_probe_of_account(
     context: Context, tx: Transaction, task: Task, account: str | None, *, has_others: bool = False
 ) -> None:
     """Make the task the probe of `account` if that has a hold without one, and of no other account.
@@ -34,7 +34,7 @@ def take_account(
     for hold in tx.holds.all():
         if hold.scope is not Scope.ACCOUNT:
             continue
-        if hold.name == wanted and hold.lets_one_go(now):
+        if hold.name == wanted and hold.may_start_probe(now):
             tx.holds.keep(hold.with_probe(task.id, now), now)
         elif hold.name != wanted and hold.is_probe(task.id) and not has_others:
             tx.holds.keep(replace(hold, probe=None), now)
@@ -44,7 +44,7 @@ def take_account(
 class HoldFacts:
     """The holds that the end of one task concerns."""
 
-    standing: Sequence[Hold] = ()  # accounts and the fleet
+    holds: Sequence[Hold] = ()  # accounts and the fleet
     freed: Sequence[Hold] = ()  # holds whose probe was the task, while its members reported for themselves
     provider: str = ""
     provider_hold: ProviderHold | None = None
@@ -59,14 +59,14 @@ def read_holds(context: Context, tx: Transaction, task: Task, run_id: str | None
     # each member reported for itself: only the task's role as a probe is left to free
     if run_id is None and _has_members(task):
         freed = [hold for hold in standing if hold.scope is not Scope.FLEET and hold.is_probe(task.id)]
-        return HoldFacts(standing=[hold for hold in standing if hold.scope is Scope.FLEET], freed=freed)
+        return HoldFacts(holds=[hold for hold in standing if hold.scope is Scope.FLEET], freed=freed)
     provider = task.spec.provider
     before = next((hold for hold in standing if hold.full_name == f"{Scope.PROVIDER}:{provider}"), None)
     if not provider or (before is None and verdict.outcome not in OUTAGE):
-        return HoldFacts(standing=standing, provider=provider)
+        return HoldFacts(holds=standing, provider=provider)
     rules, now = context.settings.holds, context.clock()
-    after = rules_of.after_provider(before, provider, task.id, verdict, rules, now, context.jitter())
-    return HoldFacts(standing=standing, provider=provider, provider_hold=ProviderHold(before=before, after=after))
+    after = rules_of.update_provider_hold(before, provider, task.id, verdict, rules, now, context.jitter())
+    return HoldFacts(holds=standing, provider=provider, provider_hold=ProviderHold(before=before, after=after))
 
 
 def record_holds(
@@ -87,17 +87,17 @@ def record_holds(
         tx.holds.keep(replace(hold, probe=None), now)
     if facts.provider_hold is not None:
         held = facts.provider_hold
-        _follow(tx, held.before, held.after, f"it answered task {task.id}", context)
-    for hold in facts.standing:
-        if hold.scope is Scope.ACCOUNT and _is_under(tx, task, run_id, hold):
-            after = rules_of.after_account(hold, task.id, verdict)
+        _apply_hold_change(tx, held.before, held.after, f"it answered task {task.id}", context)
+    for hold in facts.holds:
+        if hold.scope is Scope.ACCOUNT and _uses_account(tx, task, run_id, hold):
+            after = rules_of.update_account_hold(hold, task.id, verdict)
             if after is None and decision.parking is not None:
                 tx.holds.release(hold.scope, hold.name, "it is parked or stopped again", now, tell=False)
             else:
-                _follow(tx, hold, after, f"task {task.id} got through", context)
+                _apply_hold_change(tx, hold, after, f"task {task.id} got through", context)
         elif hold.scope is Scope.FLEET:
-            after = after_fleet(hold, task.id, verdict, rules, now, context.jitter())
-            _follow(tx, hold, after, f"the agent of task {task.id} lived", context)
+            after = update_fleet_hold(hold, task.id, verdict, rules, now, context.jitter())
+            _apply_hold_change(tx, hold, after, f"the agent of task {task.id} lived", context)
     if raises_outage_alert(decision, facts.provider_hold):
         alert_outage(tx, facts.provider, verdict.reason, now)
 
@@ -118,9 +118,9 @@ def alert_outage(tx: Transaction, provider: str, reason: str, now: Instant) -> N
     )
 
 
-def _is_under(tx: Transaction, task: Task, run_id: str | None, hold: Hold) -> bool:
+def _uses_account(tx: Transaction, task: Task, run_id: str | None, hold: Hold) -> bool:
     if run_id is not None and _has_members(task):  # other members of its task may use another account
-        under = tx.runs.under(run_id)
+        under = tx.runs.account_of_run(run_id)
         return under is not None and hold.name == full_name(*under)
     if hold.is_probe(task.id):
         return True
@@ -128,7 +128,7 @@ def _is_under(tx: Transaction, task: Task, run_id: str | None, hold: Hold) -> bo
     return account is not None and hold.name == full_name(task.spec.agent, account)
 
 
-def _follow(tx: Transaction, before: Hold | None, after: Hold | None, why: str, context: Context) -> None:
+def _apply_hold_change(tx: Transaction, before: Hold | None, after: Hold | None, why: str, context: Context) -> None:
     if after is None and before is not None:
         tx.holds.release(before.scope, before.name, why, context.clock())
     elif after is not None and after != before:

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from holdfast.base.errors import Conflict
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch.accounts import full_name
-from holdfast.core.dispatch.holds import Hold, Scope, proving
+from holdfast.core.dispatch.holds import Hold, Scope, new_account_hold
 from holdfast.core.model import PauseReason
 from holdfast.core.states import TaskState
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.dispatch.holds import Holding
+from holdfast.supervisor.dispatch.holds import HoldUpkeep
 from holdfast.supervisor.service import Service, seconds_until
-from holdfast.supervisor.workspaces.checkpoint_restore import can_go_on
+from holdfast.supervisor.workspaces.checkpoint_restore import can_resume
 
 _OF_AN_ACCOUNT = frozenset({PauseReason.USAGE_LIMIT, PauseReason.RATE_LIMIT})
 
 
 class Resumes(Service):
-    def __init__(self, context: Context, holding: Holding) -> None:
+    def __init__(self, context: Context, holding: HoldUpkeep) -> None:
         self._context = context
         self._holding = holding
         self._looked: Instant | None = None  # what was due by then has been handled
@@ -38,33 +38,33 @@ class Resumes(Service):
         spend no resume."""
         now = self._context.clock()
         for account in tx.accounts.open_due(now):
-            tx.holds.keep(proving(account, now), now)
+            tx.holds.keep(new_account_hold(account, now), now)
         self._holding.look(tx)
-        due = tx.tasks.due_to_resume(now, auto=self._context.limits.auto_resume)
+        due = tx.tasks.tasks_due_to_resume(now, auto=self._context.limits.auto_resume)
         if not due:
             return due
         holds = {hold.name: hold for hold in tx.holds.all() if hold.scope is Scope.ACCOUNT}
-        return [task_id for task_id in due if self._may_go_on(tx, task_id, holds, now)]
+        return [task_id for task_id in due if self._may_resume(tx, task_id, holds, now)]
 
-    def _may_go_on(self, tx: Transaction, task_id: str, holds: dict[str, Hold], now: Instant) -> bool:
+    def _may_resume(self, tx: Transaction, task_id: str, holds: dict[str, Hold], now: Instant) -> bool:
         task = tx.tasks.get(task_id)
         if task.pause_reason not in _OF_AN_ACCOUNT:
             return True
-        shut = tx.accounts.keeping_back(task, now)
+        shut = tx.accounts.account_blocking(task, now)
         if shut is not None and shut.until is not None:
             return False  # another run met a limit of this account that lasts longer
         account = tx.holds.account_of(task_id)
         hold = None if account is None else holds.get(full_name(task.spec.agent, account))
         if hold is None:
             return True
-        if not hold.lets_resume(now):
+        if not hold.may_resume_probe(now):
             return False
         holds[hold.name] = hold.with_probe(task_id, now, TaskState.QUEUED)
         tx.holds.keep(holds[hold.name], now)
         return True
 
     async def _resume(self, task_id: str) -> None:
-        if not await can_go_on(self._context, task_id):
+        if not await can_resume(self._context, task_id):
             return
         try:
             await self._context.writer.write(
@@ -85,6 +85,6 @@ class Resumes(Service):
 
     def _next_due(self, tx: Transaction) -> float | None:
         auto = self._context.limits.auto_resume
-        due = tx.tasks.next_due(self._looked or self._context.clock(), auto=auto)
+        due = tx.tasks.next_due_time(self._looked or self._context.clock(), auto=auto)
         moments = (due, self._holding.next_moment(tx))
         return min((at for at in moments if at is not None), default=None)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 
 
-class Places:
+class Slots:
     """The slots of one supervisor. They change only in the loop's thread, and claims read them in the writer's
     thread."""
 
@@ -25,7 +25,7 @@ class Places:
         self._bells: dict[object, Callable[[], None]] = {}
 
     @property
-    def for_groups(self) -> int:
+    def reserved_for_members(self) -> int:
         """The number of slots that a claim must not use: taken by members, or wanted by a stage that is under way."""
         return self._taken + self._wanted
 
@@ -36,7 +36,7 @@ class Places:
         self._taken += 1
         return True
 
-    def take_anyway(self) -> None:
+    def take_adopted(self) -> None:
         """Take a slot for a member that already runs: it was adopted from an earlier supervisor."""
         self._taken += 1
 
@@ -45,12 +45,12 @@ class Places:
         if count:
             self.changed()
 
-    def want(self, more: int) -> None:
+    def change_wanted(self, more: int) -> None:
         """Change the number of members that wait for a slot."""
         self._wanted += more
 
     @contextlib.contextmanager
-    def claiming(self) -> Iterator[None]:
+    def block_during_claim(self) -> Iterator[None]:
         self._claims += 1
         try:
             yield
@@ -65,7 +65,7 @@ class Places:
             ring()
 
     @contextlib.contextmanager
-    def watched(self, ring: Callable[[], None]) -> Iterator[None]:
+    def notify_on_change(self, ring: Callable[[], None]) -> Iterator[None]:
         key = object()
         self._bells[key] = ring
         try:

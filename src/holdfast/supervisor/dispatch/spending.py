@@ -10,11 +10,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.spending import Meter, Till, since, used_of
-from holdfast.core.dispatch.spending_caps import Allowance, Entry, Used, free_in, in_window, labels_of, sum_of
+from holdfast.core.dispatch.spending import FamilyUsage, SpendingMeter, usage_since, usage_to_used
+from holdfast.core.dispatch.spending_caps import (
+    SharedCap,
+    UsageEntry,
+    UsedSpending,
+    entries_in_window,
+    format_labels,
+    seconds_until_free,
+    sum_entries,
+)
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import RunUsage, Verdict
-from holdfast.store.port.dispatch import SpentBudget, purses_of
+from holdfast.store.port.dispatch import SpentBudget, allowances_of
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.service import Service
@@ -22,7 +30,7 @@ from holdfast.supervisor.service import Service
 WORTH_WRITING = 5.0  # seconds by which the end of an episode has to move to be recorded
 
 
-class NothingLeft(Exception):
+class SpendingCapReached(Exception):
     """Raised when a spending cap of the task is used up before its run begins, by other tasks of its family."""
 
 
@@ -32,77 +40,79 @@ def record_usage(context: Context, tx: Transaction, task: Task, run_id: str, ver
     if verdict.usage is None:
         return
     now = context.clock()
-    if not tx.spending.record(task, run_id, verdict.usage, _summed_session(context, task, verdict.session_id), now):
+    if not tx.spending.record(
+        task, run_id, verdict.usage, _session_with_totals(context, task, verdict.session_id), now
+    ):
         return
-    mine = [one for one in context.limits.caps.all() if one.concerns(labels_of(task.spec.labels))]
+    mine = [one for one in context.limits.caps.all() if one.applies_to(format_labels(task.spec.labels))]
     if not mine:
         return
-    spent, lately = {found.key for found in tx.spending.spent()}, tx.spending.lately(now)
-    crossed = [one for one in mine if one.key not in spent and _begins(tx, one, lately, now)]
+    spent, lately = {found.key for found in tx.spending.spent()}, tx.spending.last_day(now)
+    crossed = [one for one in mine if one.key not in spent and _record_if_spent(tx, one, lately, now)]
     if crossed:
-        tx.spending.crosses(run_id, [one.key for one in crossed])
+        tx.spending.record_crossed_caps(run_id, [one.key for one in crossed])
 
 
-def spent_of(tx: Transaction, task: Task) -> str:
+def describe_spent_cap(tx: Transaction, task: Task) -> str:
     """Return which spending cap of the task is used up, for people. Empty: none."""
-    return next((purse.spent for purse in purses_of(tx, task) if purse.spent), "")
+    return next((purse.spent for purse in allowances_of(tx, task) if purse.spent), "")
 
 
-def refuse_spent(tx: Transaction, task: Task) -> None:
+def raise_if_cap_spent(tx: Transaction, task: Task) -> None:
     """Raise NothingLeft if a spending cap of the task is used up. Called in the transaction of the run's intent."""
-    if spent_of(tx, task):
-        raise NothingLeft
+    if describe_spent_cap(tx, task):
+        raise SpendingCapReached
 
 
-def names_of_caps(context: Context, keys: Sequence[str]) -> list[str]:
+def cap_names(context: Context, keys: Sequence[str]) -> list[str]:
     """Return the names of shared caps, for people."""
     names = {one.key: one.name for one in context.limits.caps.all()}
     return [names.get(key, f"the budget '{key}'") for key in keys]
 
 
-def spent_now(tx: Transaction) -> tuple[bool, frozenset[str]]:
+def spent_caps_for_claim(tx: Transaction) -> tuple[bool, frozenset[str]]:
     """Return whether nothing at all may start, and the labels of which nothing may start. Part of the terms of a
     claim."""
     spent = tx.spending.spent()
     return any(found.label is None for found in spent), frozenset(found.label for found in spent if found.label)
 
 
-def meter_of(context: Context, tx: Transaction, task: Task) -> Meter | None:
+def make_meter(context: Context, tx: Transaction, task: Task) -> SpendingMeter | None:
     """Return what the current or next run of the task may use. None: there is no limit."""
-    purses = purses_of(tx, task)
+    purses = allowances_of(tx, task)
     if not purses:
         return None
-    session = _summed_session(context, task, task.session_id)
+    session = _session_with_totals(context, task, task.session_id)
     before = RunUsage() if session is None else tx.spending.of_session(task.id, session)
     family = tx.spending.root_of(task) if any(purse.is_shared for purse in purses) else None
-    return Meter(purses=purses, before=before, family=family)
+    return SpendingMeter(caps=purses, before=before, family=family)
 
 
-def at_work(context: Context, meter: Meter | None, run_id: str) -> Meter | None:
+def start_metering(context: Context, meter: SpendingMeter | None, run_id: str) -> SpendingMeter | None:
     """Start metering a run. While it runs, its meter includes what other runs of its family use."""
     if meter is None or meter.family is None:
         return meter
-    till = context.shared.tills.setdefault(meter.family, Till())
-    till.at_work[run_id] = Used()
-    return replace(meter, run_id=run_id, till=till, mark=till.ended)
+    till = context.shared.family_usage.setdefault(meter.family, FamilyUsage())
+    till.at_work[run_id] = UsedSpending()
+    return replace(meter, run_id=run_id, family_usage=till, mark=till.ended)
 
 
-def at_rest(context: Context, meter: Meter | None, told: RunUsage | None = None) -> None:
+def stop_metering(context: Context, meter: SpendingMeter | None, told: RunUsage | None = None) -> None:
     """Stop metering a run that ended. With `told` its usage is added to the family total, which lowers what its
     siblings may still spend."""
-    if meter is None or meter.till is None or meter.family is None:
+    if meter is None or meter.family_usage is None or meter.family is None:
         return
-    meter.till.over(meter.run_id, None if told is None else used_of(since(told, meter.before)))
-    if not meter.till.at_work and context.shared.tills.get(meter.family) is meter.till:
-        del context.shared.tills[meter.family]
+    meter.family_usage.over(meter.run_id, None if told is None else usage_to_used(usage_since(told, meter.before)))
+    if not meter.family_usage.at_work and context.shared.family_usage.get(meter.family) is meter.family_usage:
+        del context.shared.family_usage[meter.family]
 
 
-def _summed_session(context: Context, task: Task, session_id: str | None) -> str | None:
+def _session_with_totals(context: Context, task: Task, session_id: str | None) -> str | None:
     """Return the session whose total the agent reports. None: the agent reports the usage of one run."""
     return session_id if context.ports.agents[task.spec.agent].capabilities.session_usage else None
 
 
-class Allowances(Service):
+class SpendingCapService(Service):
     """The service that reopens shared spending caps when their window moves on, or when they are raised."""
 
     def __init__(self, context: Context) -> None:
@@ -120,19 +130,19 @@ class Allowances(Service):
         now = self._context.clock()
         caps = {one.key: one for one in self._context.limits.caps.all()}
         spent = {found.key: found for found in tx.spending.spent()}
-        lately = tx.spending.lately(now) if caps else ()
+        lately = tx.spending.last_day(now) if caps else ()
         for key in spent.keys() - caps.keys():
             tx.spending.end(key, "this cap is no longer set", now)
         for key, one in caps.items():
-            if not _begins(tx, one, lately, now, spent.get(key)) and key in spent:
+            if not _record_if_spent(tx, one, lately, now, spent.get(key)) and key in spent:
                 tx.spending.end(key, "its window moved on" if one.is_sliding else "it was raised", now)
 
 
-def _begins(
-    tx: Transaction, one: Allowance, lately: Sequence[Entry], now: Instant, before: SpentBudget | None = None
+def _record_if_spent(
+    tx: Transaction, one: SharedCap, lately: Sequence[UsageEntry], now: Instant, before: SpentBudget | None = None
 ) -> bool:
     """Return whether the cap is used up. If so, record it, the first time with an event and an alert."""
-    used, until = _used(tx, one, lately, now)
+    used, until = _usage_of_cap(tx, one, lately, now)
     if not one.cap.is_reached(used):
         return False
     if before is None or abs((before.until or 0.0) - (until or 0.0)) > WORTH_WRITING:
@@ -140,8 +150,10 @@ def _begins(
     return True
 
 
-def _used(tx: Transaction, one: Allowance, lately: Sequence[Entry], now: Instant) -> tuple[Used, float | None]:
+def _usage_of_cap(
+    tx: Transaction, one: SharedCap, lately: Sequence[UsageEntry], now: Instant
+) -> tuple[UsedSpending, float | None]:
     if not one.is_sliding:
         return tx.spending.total_of(one.label or ""), None
-    mine = in_window(lately, now, one.label)
-    return sum_of(mine), now.wall + free_in(mine, one.cap, now)
+    mine = entries_in_window(lately, now, one.label)
+    return sum_entries(mine), now.wall + seconds_until_free(mine, one.cap, now)

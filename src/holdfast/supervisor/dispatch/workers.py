@@ -4,14 +4,14 @@ transaction."""
 from __future__ import annotations
 
 from holdfast.core.model import Task
-from holdfast.core.runs.policy import Action
+from holdfast.core.runs.policy import PolicyAction
 from holdfast.core.settle import SettleFacts, Settlement, WorkerFacts
 from holdfast.store.port.dispatch import WorkerCrash
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 
 
-def worker_facts(context: Context, tx: Transaction, task: Task) -> WorkerFacts | None:
+def read_worker_facts(context: Context, tx: Transaction, task: Task) -> WorkerFacts | None:
     """Return the facts about the worker that had the task. None: no named worker had it."""
     record = None if task.worker is None else tx.workers.get(task.worker)
     if task.worker is None or record is None:
@@ -36,14 +36,16 @@ def record_worker_crash(
     kept = (
         f"task {task.id} waits for this worker" if decision.keeps_worker else f"task {task.id} is free for any worker"
     )
-    tx.workers.crashed(
+    tx.workers.record_crash(
         WorkerCrash(
             worker=task.worker,
             task_id=task.id,
             run_id=run_id,
             decision=crash,
             why=facts.verdict.reason,
-            recovered=kept if decision.action is Action.REQUEUE else f"task {task.id} has failed: {decision.reason}",
+            recovered=kept
+            if decision.action is PolicyAction.REQUEUE
+            else f"task {task.id} has failed: {decision.reason}",
             error_tail=facts.verdict.error_tail,
             window=context.limits.crash_window,
         ),

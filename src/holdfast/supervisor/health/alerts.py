@@ -9,7 +9,7 @@ from holdfast.core.health.diagnosis import Condition, Diagnosis
 from holdfast.core.model import Event, Level
 from holdfast.store.port.transaction import Transaction, stuck_alert, unended_alert
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.ports import Patient
+from holdfast.supervisor.ports import WatchedRun
 
 HEADLINES = {
     Condition.STUCK: "is stuck",
@@ -17,11 +17,13 @@ HEADLINES = {
     Condition.STARTUP_TIMEOUT: "has shown no sign of life since its start",
     Condition.DOOMED: "cannot succeed any more, but goes on",
 }
-NO_FILE = "no file of its workspace changed since its last new output"
+NO_FILE_CHANGED = "no file of its workspace changed since its last new output"
 NOT_ALL_FILES = "not all of its workspace could be looked at; no change was seen in the rest"
 
 
-async def tell(context: Context, patient: Patient, diagnosis: Diagnosis, more: Sequence[str] = ()) -> None:
+async def report_diagnosis(
+    context: Context, patient: WatchedRun, diagnosis: Diagnosis, more: Sequence[str] = ()
+) -> None:
     """Emit the event of a diagnosis, once per episode. `more` is further evidence. If the run is not ended, raise an
     alert too."""
     event = Event(
@@ -48,7 +50,7 @@ async def tell(context: Context, patient: Patient, diagnosis: Diagnosis, more: S
     await context.writer.write(write)
 
 
-async def tell_recovery(context: Context, patient: Patient, was: str, diagnosis: Diagnosis) -> None:
+async def report_recovery(context: Context, patient: WatchedRun, was: str, diagnosis: Diagnosis) -> None:
     event = Event(
         kind="agent.recovered",
         component="health",
@@ -67,7 +69,7 @@ async def tell_recovery(context: Context, patient: Patient, was: str, diagnosis:
     await context.writer.write(write)
 
 
-def _alert(tx: Transaction, patient: Patient, diagnosis: Diagnosis, now: Instant) -> None:
+def _alert(tx: Transaction, patient: WatchedRun, diagnosis: Diagnosis, now: Instant) -> None:
     tx.events.raise_alert(
         stuck_alert(patient.run_id),
         f"The agent of task {patient.task_id} {HEADLINES[diagnosis.condition]}: {diagnosis.reason}.",
@@ -78,7 +80,7 @@ def _alert(tx: Transaction, patient: Patient, diagnosis: Diagnosis, now: Instant
     )
 
 
-async def alarm(context: Context, patient: Patient, pids: tuple[int, ...]) -> None:
+async def alert_unended_run(context: Context, patient: WatchedRun, pids: tuple[int, ...]) -> None:
     """Raise an alert for a run that should have ended by now (R-TERM-06). Its keeper keeps trying."""
     named = ", ".join(map(str, pids)) or "unknown"
     await context.writer.write(

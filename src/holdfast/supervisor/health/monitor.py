@@ -15,38 +15,38 @@ import math
 from collections.abc import Callable, Coroutine, Iterable
 
 from holdfast.base import clock
-from holdfast.base.concurrency import in_thread
-from holdfast.core.dispatch.holds import Sight
+from holdfast.base.concurrency import run_in_thread
+from holdfast.core.dispatch.holds import ProbeSight
 from holdfast.core.health.diagnosis import STOP_WHY, Condition, Diagnosis
 from holdfast.core.health.signs import NearLimit
 from holdfast.core.model import StopWhy
 from holdfast.processes.port import Observer
-from holdfast.supervisor.context import Bell, Context
+from holdfast.supervisor.context import Context, WakeUp
 from holdfast.supervisor.health import alerts
-from holdfast.supervisor.health.run_facts import Watch
-from holdfast.supervisor.log import debug, say_trouble
-from holdfast.supervisor.ports import Patient
+from holdfast.supervisor.health.run_facts import RunObservation
+from holdfast.supervisor.log import log_debug, log_error
+from holdfast.supervisor.ports import WatchedRun
 from holdfast.supervisor.service import Service
-from holdfast.workspaces.snapshots.change_detection import Change, changed_since
+from holdfast.workspaces.snapshots.change_detection import FoundChange, find_change_since
 
 TICK = 30.0  # seconds between two looks at the latest (R-TERM-03)
 SAVE_EVERY = 10.0
-AGAIN = 1.0  # seconds after a look that failed, or a stop that could not be recorded
-TOLD = 10.0  # seconds between two looks at a run that was reported and may go on; its output wakes us at once
-ABSENT = 5.0  # seconds: if the loop slept this much longer than asked, runs are treated as just adopted
+RETRY_AFTER = 1.0  # seconds after a look that failed, or a stop that could not be recorded
+REPORTED_EVERY = 10.0  # seconds between two looks at a run that was reported and may go on; its output wakes us at once
+OVERSLEPT_BY = 5.0  # seconds: if the loop slept this much longer than asked, runs are treated as just adopted
 READ_EVERY = 0.5  # seconds: the file's time shows when output came; only loops and tools are seen this much later
-BREATH = 0.02  # seconds between two looks at a run that writes faster than we read
+READ_ON_AFTER = 0.02  # seconds between two looks at a run that writes faster than we read
 SNAPSHOT_SHARE = 50.0  # a snapshot is followed by this many times its cost without one: at most 2 % of a core
 
 
-class Health(Service):
+class HealthService(Service):
     """The health service. Attempts report which runs begin, are being ended, and are over."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
         self._context = context
         self._now = monotonic
-        self._bell = Bell()
-        self._watches: dict[str, Watch] = {}
+        self._bell = WakeUp()
+        self._watches: dict[str, RunObservation] = {}
         self._heap: list[tuple[float, str]] = []
         self._reactions: dict[str, asyncio.Task[None]] = {}
         self._observer: Observer | None = None
@@ -59,12 +59,12 @@ class Health(Service):
 
     # -- from the attempts -------------------------------------------------------------------------------------------
 
-    def began(self, patient: Patient) -> None:
+    def began(self, patient: WatchedRun) -> None:
         if self._observer is None:
             self._observer = self._context.ports.processes.observe(self._on_change)
         now = self._now()
-        view = self._observer.watch(patient.run_id, patient.signs, patient.agent if patient.adopted else None, now)
-        watch = self._watches[patient.run_id] = Watch(patient, view, now)
+        view = self._observer.watch(patient.run_id, patient.signs, patient.agent if patient.is_adopted else None, now)
+        watch = self._watches[patient.run_id] = RunObservation(patient, view, now)
         self._schedule(watch, now)
 
     def ending(self, run_id: str, grace: float) -> None:
@@ -72,7 +72,7 @@ class Health(Service):
         watch = self._watches.get(run_id)
         if watch is not None:
             watch.is_stopping = True
-            watch.ending_within(grace, self._now())
+            watch.expect_end_within(grace, self._now())
             self._schedule(watch, watch.alarm_at)
 
     def over(self, run_id: str) -> None:
@@ -87,13 +87,13 @@ class Health(Service):
             watch.view.look(self._now())  # reads what the agent wrote in the last moment, which waits for READ_EVERY
             self._save(watch)
 
-    def sight(self, run_id: str) -> Sight:
+    def probe_sight(self, run_id: str) -> ProbeSight:
         """Return how the probe of a hold is doing."""
         watch = self._watches.get(run_id)
         if watch is None or watch.leader_ended:
-            return Sight()
+            return ProbeSight()
         talk = watch.view.talk
-        return Sight(
+        return ProbeSight(
             lived=self._now() - watch.view.started_at, has_answer=talk.has_answer, in_trouble=talk.plight is not None
         )
 
@@ -116,17 +116,17 @@ class Health(Service):
             began = self._now()
             until = max(0.0, min(self._heap[0][0] - began, TICK)) if self._heap else TICK
             await self._bell.wait(until)
-            if self._now() > began + until + ABSENT:
-                self._begin_anew()
+            if self._now() > began + until + OVERSLEPT_BY:
+                self._treat_as_adopted()
             self.look()
 
-    def _begin_anew(self) -> None:
+    def _treat_as_adopted(self) -> None:
         """Treat all runs as just adopted, because we stood still (stopped, or frozen together with our agents). What
         happened meanwhile proves nothing."""
         for watch in self._watches.values():
             watch.watched_since = self._now()
 
-    def _schedule(self, watch: Watch, at: float) -> None:
+    def _schedule(self, watch: RunObservation, at: float) -> None:
         """Schedule a look at that moment, unless an earlier one is due. Older heap entries of the run are ignored."""
         if at < watch.due:
             watch.due = at
@@ -157,19 +157,19 @@ class Health(Service):
         if run_id in self._reading_on:
             return  # it is read in a moment
         now = self._now()
-        before, was_behind = watch.which_rule, watch.is_behind
-        self._look_at(watch, now)
+        before, was_behind = watch.threshold_key, watch.is_behind
+        self._read_run(watch, now)
         has_caught_up = was_behind and not watch.is_behind
-        if watch.is_looping or watch.view.told or watch.which_rule != before or has_caught_up:
+        if watch.is_looping or watch.view.told or watch.threshold_key != before or has_caught_up:
             self._schedule(watch, now)
         elif watch.is_unsaved:
             self._schedule(watch, watch.saved_at + SAVE_EVERY)
 
-    def _read_on(self, run_id: str) -> None:
+    def _continue_reading(self, run_id: str) -> None:
         self._reading_on.discard(run_id)
         self._note_change(run_id)
 
-    def _look_at(self, watch: Watch, now: float) -> None:
+    def _read_run(self, watch: RunObservation, now: float) -> None:
         """Read what is new of a run. If there is more to read, it is read in a moment: later, the more runs wait for
         that."""
         run_id = watch.patient.run_id
@@ -179,12 +179,14 @@ class Health(Service):
         watch.is_behind = seen.behind
         if seen.behind:
             self._reading_on.add(run_id)
-            asyncio.get_running_loop().call_later(BREATH * len(self._reading_on), self._read_on, run_id)
+            asyncio.get_running_loop().call_later(READ_ON_AFTER * len(self._reading_on), self._continue_reading, run_id)
         if seen.output and watch.patient.signs is not None:
             watch.is_unsaved = True
-        if (spent := watch.passed_budget) is not None:  # not a health problem: the run is ended whatever `on_stuck` is
-            self._do(run_id, watch.end(StopWhy.BUDGET, spent))
-            self._schedule(watch, now + AGAIN)  # in case the stop cannot be recorded
+        if (
+            spent := watch.reason_over_cap
+        ) is not None:  # not a health problem: the run is ended whatever `on_stuck` is
+            self._start_reaction(run_id, watch.end(StopWhy.BUDGET, spent))
+            self._schedule(watch, now + RETRY_AFTER)  # in case the stop cannot be recorded
         if seen.channel and self.on_channel is not None:
             self.on_channel(run_id)
         near = watch.view.talk.near_limit
@@ -193,7 +195,7 @@ class Health(Service):
             self.on_warning(run_id, near)
         if not watch.leader_ended and watch.view.leader_ended():
             watch.leader_ended = True
-            watch.ending_within(watch.patient.grace, now)
+            watch.expect_end_within(watch.patient.grace, now)
             self._schedule(watch, watch.alarm_at)
 
     # -- a look ------------------------------------------------------------------------------------------------------
@@ -204,18 +206,18 @@ class Health(Service):
         now = self._now()
         try:
             for watch in due:
-                self._look_at(watch, now)
+                self._read_run(watch, now)
                 watch.judge(now)
-            self._look_at_trees(due, now)
+            self._snapshot_trees(due, now)
             for watch in due:
-                self._keep(watch, now)
+                self._save_if_due(watch, now)
                 self._react(watch, now)
         finally:
             for watch in due:
                 self._schedule(watch, self._next_moment(watch, now))
 
-    def _take_due(self) -> list[Watch]:
-        found: list[Watch] = []
+    def _take_due(self) -> list[RunObservation]:
+        found: list[RunObservation] = []
         now = self._now()
         while self._heap and self._heap[0][0] <= now:
             at, run_id = heapq.heappop(self._heap)
@@ -225,10 +227,10 @@ class Health(Service):
                 found.append(watch)
         return found
 
-    def _look_at_trees(self, due: Iterable[Watch], now: float) -> None:
+    def _snapshot_trees(self, due: Iterable[RunObservation], now: float) -> None:
         """Take one snapshot for all runs if one of them needs it. Then all of them are due together the next time as
         well."""
-        wanted = [watch for watch in due if _wants_tree(watch, now) or now >= watch.alarm_at]
+        wanted = [watch for watch in due if _needs_tree(watch, now) or now >= watch.alarm_at]
         if not wanted or self._observer is None:
             return
         if now < self._next_snapshot and not any(_cannot_wait(watch, now) for watch in wanted):
@@ -245,122 +247,122 @@ class Health(Service):
         for watch in wanted:
             tree = trees.get(watch.patient.run_id)
             if tree is not None:
-                watch.note_tree(tree, after, boottime)
+                watch.record_tree(tree, after, boottime)
                 watch.judge(after)
 
-    def _next_moment(self, watch: Watch, now: float) -> float:
-        at = min(now + TICK, watch.alarm_at if watch.alarm_at > now else now + AGAIN)
+    def _next_moment(self, watch: RunObservation, now: float) -> float:
+        at = min(now + TICK, watch.alarm_at if watch.alarm_at > now else now + RETRY_AFTER)
         if watch.is_unsaved:
             at = min(at, watch.saved_at + SAVE_EVERY)
         diagnosis = watch.diagnosis
         if diagnosis is None or watch.is_stopping or watch.leader_ended:
             return at
         if diagnosis.condition is not Condition.ALIVE:  # reported already: the agent may recover, or the stop failed
-            return min(at, now + (AGAIN if watch.patient.rules.on_stuck == "kill" else TOLD))
+            return min(at, now + (RETRY_AFTER if watch.patient.rules.on_stuck == "kill" else REPORTED_EVERY))
         wanted = diagnosis.look_at
         if diagnosis.needs_tree:
             wanted = min(diagnosis.due, max(wanted, self._next_snapshot))
         if wanted <= diagnosis.facts.now:  # it could not be looked at: its keeper is gone, or hidden from us
-            wanted = now + AGAIN
+            wanted = now + RETRY_AFTER
         return min(at, wanted)
 
     # -- reactions ------------------------------------------------------------------------------------------------
 
-    def _react(self, watch: Watch, now: float) -> None:
+    def _react(self, watch: RunObservation, now: float) -> None:
         """React in a separate task: a slow store or disk must not keep other runs from being looked at."""
         diagnosis, run_id = watch.diagnosis, watch.patient.run_id
         if watch.is_stopping or watch.leader_ended or diagnosis is None:
             work = self._alarm(watch) if now >= watch.alarm_at else None
         else:
-            debug(lambda: f"health of run {run_id}: {diagnosis.condition}; {'; '.join(diagnosis.evidence)}")
+            log_debug(lambda: f"health of run {run_id}: {diagnosis.condition}; {'; '.join(diagnosis.evidence)}")
             if now >= watch.alarm_at:
                 work = self._alarm(watch)
             else:
                 is_alive = diagnosis.condition is Condition.ALIVE
                 is_news = watch.view.told if is_alive else not watch.is_behind
-                work = self._follow(watch, diagnosis) if is_news else None
+                work = self._act_on_diagnosis(watch, diagnosis) if is_news else None
         if work is not None:
-            self._do(run_id, work)
+            self._start_reaction(run_id, work)
 
-    def _do(self, run_id: str, work: Coroutine[object, None, None]) -> None:
+    def _start_reaction(self, run_id: str, work: Coroutine[object, None, None]) -> None:
         if run_id in self._reactions:
             work.close()  # the previous reaction still runs
             return
-        reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
+        reaction = self._reactions[run_id] = asyncio.create_task(self._run_logged(run_id, work))
         reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
 
-    async def _safely(self, run_id: str, work: Coroutine[object, None, None]) -> None:
+    async def _run_logged(self, run_id: str, work: Coroutine[object, None, None]) -> None:
         try:
             await work
         except Exception as trouble:  # noqa: BLE001 - logged, and tried again at the next look
-            say_trouble(f"the health of run {run_id}: ", trouble)
+            log_error(f"the health of run {run_id}: ", trouble)
 
-    async def _alarm(self, watch: Watch) -> None:
-        await alerts.alarm(self._context, watch.patient, watch.pids)
+    async def _alarm(self, watch: RunObservation) -> None:
+        await alerts.alert_unended_run(self._context, watch.patient, watch.pids)
         watch.alarm_at = math.inf
 
-    async def _follow(self, watch: Watch, diagnosis: Diagnosis) -> None:
+    async def _act_on_diagnosis(self, watch: RunObservation, diagnosis: Diagnosis) -> None:
         if diagnosis.condition is Condition.ALIVE:
-            await alerts.tell_recovery(self._context, watch.patient, watch.view.told, diagnosis)
+            await alerts.report_recovery(self._context, watch.patient, watch.view.told, diagnosis)
             watch.view.told = ""
             self._save(watch)
             return
         if not watch.view.told:
             files: tuple[str, ...] = ()
             if diagnosis.condition is Condition.LOOPING:
-                change = await self._change_of_files(watch)
+                change = await self._find_file_change(watch)
                 if change.name is not None:
                     return
-                files = (alerts.NO_FILE if change.saw_all else alerts.NOT_ALL_FILES,)
+                files = (alerts.NO_FILE_CHANGED if change.saw_all else alerts.NOT_ALL_FILES,)
             if not self._still_holds(watch, diagnosis):
                 return
-            await alerts.tell(self._context, watch.patient, diagnosis, files)
+            await alerts.report_diagnosis(self._context, watch.patient, diagnosis, files)
             watch.view.told = str(diagnosis.condition)
             self._save(watch)
         if watch.patient.rules.on_stuck == "kill" and self._still_holds(watch, diagnosis):
             await watch.patient.stop(STOP_WHY[diagnosis.condition], diagnosis.reason)
 
-    def _still_holds(self, watch: Watch, diagnosis: Diagnosis) -> bool:
+    def _still_holds(self, watch: RunObservation, diagnosis: Diagnosis) -> bool:
         """True if the diagnosis still holds. Meanwhile the agent may have recovered, ended, or reported its result."""
-        if self._watches.get(watch.patient.run_id) is not watch or watch.patient.claimed():
+        if self._watches.get(watch.patient.run_id) is not watch or watch.patient.has_claimed_result():
             return False
-        self._look_at(watch, self._now())
+        self._read_run(watch, self._now())
         if watch.is_stopping or watch.leader_ended or watch.is_behind:
             return False
         return watch.judge(self._now()).condition is diagnosis.condition
 
-    async def _change_of_files(self, watch: Watch) -> Change:
+    async def _find_file_change(self, watch: RunObservation) -> FoundChange:
         """Return a change in the workspace. An agent that repeats itself while its files change makes progress
         (R-TERM-07)."""
         task_id, talk = watch.patient.task_id, watch.view.talk
         member = watch.patient.place_of
         workspace = await self._context.writer.write(lambda tx: tx.workspaces.current(task_id, member))
         if workspace is None:
-            return Change(saw_all=False)
+            return FoundChange(saw_all=False)
         since = watch.view.started_at if talk.progress_at is None else talk.progress_at
-        change = await in_thread(changed_since, workspace.path, clock.file_time() - (self._now() - since))
+        change = await run_in_thread(find_change_since, workspace.path, clock.file_time() - (self._now() - since))
         if change.name is not None:
-            debug(lambda: f"health of run {watch.patient.run_id}: {change.name} changed: it does not go in circles")
-            talk.progressed(self._now())
+            log_debug(lambda: f"health of run {watch.patient.run_id}: {change.name} changed: it does not go in circles")
+            talk.record_progress(self._now())
             watch.judge(self._now())
         return change
 
-    def _keep(self, watch: Watch, now: float) -> None:
+    def _save_if_due(self, watch: RunObservation, now: float) -> None:
         if watch.is_unsaved and now >= watch.saved_at + SAVE_EVERY:
             watch.saved_at = now
             self._save(watch)
 
-    def _save(self, watch: Watch) -> None:
+    def _save(self, watch: RunObservation) -> None:
         watch.is_unsaved = False
         with contextlib.suppress(OSError):  # a full disk, for example: the next supervisor reads from the start
             watch.view.save()
 
 
-def _cannot_wait(watch: Watch, now: float) -> bool:
+def _cannot_wait(watch: RunObservation, now: float) -> bool:
     return now >= watch.alarm_at or (watch.diagnosis is not None and now >= watch.diagnosis.due)
 
 
-def _wants_tree(watch: Watch, now: float) -> bool:
+def _needs_tree(watch: RunObservation, now: float) -> bool:
     diagnosis = watch.diagnosis
     return (
         diagnosis is not None

@@ -9,24 +9,24 @@ import math
 from collections.abc import Awaitable, Callable
 
 from holdfast.agents.port import sign_reader
-from holdfast.core.dispatch.spending import Meter
-from holdfast.core.health.diagnosis import Diagnosis, Facts, TreeFacts, judge, window_of
+from holdfast.core.dispatch.spending import SpendingMeter
+from holdfast.core.health.diagnosis import Diagnosis, RunFacts, TreeFacts, cpu_window, diagnose
 from holdfast.core.health.signs import NearLimit
-from holdfast.core.health.stalled import CpuTrail, Plight
+from holdfast.core.health.stalled import CpuTrail, Stall
 from holdfast.core.model import Run, StopWhy, Task
-from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.core.states import RunState
-from holdfast.processes.port import LiveRun, Tree, View
+from holdfast.processes.port import LiveRun, ProcessTree, RunViewPort
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.ports import Patient
+from holdfast.supervisor.ports import WatchedRun
 
 UNENDED_AFTER = 2.0  # seconds after its grace that a run which is being ended may still live (R-TERM-06)
 
 
-class Watch:
+class RunObservation:
     """The observations of one run. All moments are CLOCK_MONOTONIC."""
 
-    def __init__(self, patient: Patient, view: View, now: float) -> None:
+    def __init__(self, patient: WatchedRun, view: RunViewPort, now: float) -> None:
         self.patient = patient
         self.view = view
         self.due = math.inf  # the same as in the service's heap
@@ -38,13 +38,13 @@ class Watch:
         self.alarm_at = view.started_at + patient.timeout + patient.grace + UNENDED_AFTER
         self.diagnosis: Diagnosis | None = None
         self.near_limit: NearLimit | None = None  # the last warning that was reported
-        self.watched_since = now if patient.adopted else view.started_at
+        self.watched_since = now if patient.is_adopted else view.started_at
         self._trail: CpuTrail | None = None
-        self._tree: Tree | None = None
+        self._tree: ProcessTree | None = None
         self._child_at: float | None = None
 
     def judge(self, now: float) -> Diagnosis:
-        self.diagnosis = judge(self._facts(now), self.patient.rules)
+        self.diagnosis = diagnose(self._facts(now), self.patient.rules)
         return self.diagnosis
 
     @property
@@ -52,7 +52,7 @@ class Watch:
         return 0 < self.patient.rules.loop_steps <= self.view.talk.steps
 
     @property
-    def passed_budget(self) -> str | None:
+    def reason_over_cap(self) -> str | None:
         """The reason why the run has to end, if it has used up its spending cap. Otherwise None."""
         meter, talk = self.patient.meter, self.view.talk
         if (
@@ -60,7 +60,7 @@ class Watch:
             or not talk.spending.is_told
             or self.is_stopping
             or self.leader_ended
-            or self.patient.claimed()
+            or self.patient.has_claimed_result()
         ):
             return None
         return meter.passed(talk.spending.total)
@@ -69,20 +69,20 @@ class Watch:
         await self.patient.stop(why, reason)
 
     @property
-    def which_rule(self) -> tuple[bool, int, Plight | None]:
+    def threshold_key(self) -> tuple[bool, int, Stall | None]:
         """The values that select the threshold. When they change, the moment of the next look must be computed
         again."""
         has_sign = self.view.output_at is not None or self.view.channel_at is not None
         return has_sign, len(self.view.talk.tools), self.view.talk.plight
 
-    def ending_within(self, grace: float, now: float) -> None:
+    def expect_end_within(self, grace: float, now: float) -> None:
         self.alarm_at = min(self.alarm_at, now + grace + UNENDED_AFTER)
 
-    def note_tree(self, tree: Tree, now: float, boottime: float) -> None:
+    def record_tree(self, tree: ProcessTree, now: float, boottime: float) -> None:
         """Record a look at the run's processes. A process that is younger than all earlier ones is a sign of life at
         its start time."""
         rules, seen = self.patient.rules, self._facts(now).sign_at is not None
-        window = window_of(rules, seen=seen)
+        window = cpu_window(rules, seen=seen)
         if self._trail is None or self._trail.window != window:
             self._trail = CpuTrail(window)
             if self._tree is None:
@@ -96,9 +96,9 @@ class Watch:
     def pids(self) -> tuple[int, ...]:
         return self._tree.pids if self._tree is not None else ()
 
-    def _facts(self, now: float) -> Facts:
+    def _facts(self, now: float) -> RunFacts:
         talk = self.view.talk
-        return Facts(
+        return RunFacts(
             now=now,
             started_at=self.view.started_at,
             watched_since=self.watched_since,
@@ -127,20 +127,20 @@ class Watch:
         )
 
 
-def patient_of(
+def watched_run(
     context: Context,
     task: Task,
     run: Run,
     live: LiveRun,
-    root: Identity | None,
-    meter: Meter | None,
+    root: ProcessIdentity | None,
+    meter: SpendingMeter | None,
     stop: Callable[[StopWhy, str], Awaitable[None]],
     claimed: Callable[[], bool],
     place_of: str = "",
-) -> Patient:
+) -> WatchedRun:
     """Return the watched run. `root`: the root of its process tree, where that is not its keeper."""
     spec = task.spec
-    return Patient(
+    return WatchedRun(
         run_id=run.id,
         task_id=task.id,
         rules=spec.health,
@@ -149,21 +149,21 @@ def patient_of(
         grace=spec.grace,
         keeper=root or live.keeper,
         agent=live.agent or live.keeper,
-        adopted=run.state is not RunState.INTENDED,
+        is_adopted=run.state is not RunState.INTENDED,
         meter=meter,
         stop=stop,
-        claimed=claimed,
+        has_claimed_result=claimed,
         place_of=place_of,
     )
 
 
-def told_to_stop(context: Context, run_id: str, grace: float, *, fast: bool) -> None:
+def notify_stopping(context: Context, run_id: str, grace: float, *, fast: bool) -> None:
     context.services.checkpoints.over(run_id)  # a checkpoint that is under way must not delay the end
     if fast:
-        context.services.checkpoints.hasten(run_id)
+        context.services.checkpoints.skip_wait_for_run(run_id)
     context.services.health.ending(run_id, grace)
 
 
-def look_away(context: Context, run_id: str) -> None:
+def unregister_run(context: Context, run_id: str) -> None:
     context.services.health.over(run_id)
     context.services.checkpoints.over(run_id)

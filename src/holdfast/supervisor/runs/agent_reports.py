@@ -7,22 +7,22 @@ import asyncio
 
 from holdfast.base.instant import Instant
 from holdfast.core.model import Claim, Report, ReportKind, Run
-from holdfast.processes.port import Batch, ReportChannel
-from holdfast.store.port.transaction import AgentNews, Grip
+from holdfast.processes.port import ReportBatch, ReportChannel
+from holdfast.store.port.transaction import AgentReports, Ownership
 from holdfast.supervisor.context import Context
 
 PROGRESS_EVERY = 10.0  # seconds between two progress events of one run: agents report far more often than people read
-AFTER_TROUBLE = 5.0
+PAUSE_AFTER_ERROR = 5.0
 
 
-class Listener:
+class ReportReader:
     """The reader of one run's report channel.
 
     It is created when the agent runs. services/agent_reports.py calls it now and then. The attempt calls it a last time
     when the run is over.
     """
 
-    def __init__(self, context: Context, grip: Grip, run: Run, channel: ReportChannel, claim_grace: float) -> None:
+    def __init__(self, context: Context, grip: Ownership, run: Run, channel: ReportChannel, claim_grace: float) -> None:
         self.run_id = run.id
         self.claim: Claim | None = run.claim
         self._context = context
@@ -44,7 +44,7 @@ class Listener:
         """True if `hear` is worth calling. Costs one stat at most."""
         if self._is_quiet():
             return False
-        return self._is_worth_telling(asyncio.get_running_loop().time()) or self._channel.changed()
+        return self._has_unrecorded_news(asyncio.get_running_loop().time()) or self._channel.changed()
 
     async def hear(self, *, last: bool = False) -> bool:
         """Read one piece of the channel (all of it if `last`) and record what matters. Return True if there is more to
@@ -52,8 +52,8 @@ class Listener:
         async with self._turn:
             while True:
                 batch = self._channel.read(last=last)
-                self._take(batch)
-                await self._tell(last=last)
+                self._sort_reports(batch)
+                await self._record_news(last=last)
                 if not last or not batch.more:
                     return batch.more
                 await asyncio.sleep(0)
@@ -69,17 +69,17 @@ class Listener:
         assert self.claim is not None
         return f"it reported `{self.claim.kind}` and did not exit within {self._claim_grace:g} s"
 
-    def stopped(self) -> None:
+    def mark_stopped(self) -> None:
         self._was_stopped = True
 
-    def hold_off(self) -> None:
+    def delay_next_try(self) -> None:
         """Wait a few seconds before the next try, after something went wrong."""
-        self._quiet_until = asyncio.get_running_loop().time() + AFTER_TROUBLE
+        self._quiet_until = asyncio.get_running_loop().time() + PAUSE_AFTER_ERROR
 
     def _is_quiet(self) -> bool:
         return asyncio.get_running_loop().time() < self._quiet_until
 
-    def _take(self, batch: Batch) -> None:
+    def _sort_reports(self, batch: ReportBatch) -> None:
         self._offset = batch.offset
         self._refused_why = self._refused_why or batch.refused_why
         self._refused += batch.refused
@@ -87,11 +87,11 @@ class Listener:
             if report.kind is ReportKind.PROGRESS:
                 self._progress = report
             elif report.kind is ReportKind.CHECKPOINT:
-                self._wants_checkpoint(report.message)
+                self._request_checkpoint(report.message)
             elif self._is_new(report):
                 self._claims.append(report)
 
-    def _wants_checkpoint(self, note: str) -> None:
+    def _request_checkpoint(self, note: str) -> None:
         """Ask for a checkpoint.
 
         The read position is recorded only with the next news. So a crash may repeat this request, which does no harm.
@@ -106,16 +106,16 @@ class Listener:
         told = self._heard.contradicted or any(other.kind is not stands.kind for other in self._claims)
         return claim.kind is not stands.kind and not told
 
-    def _is_worth_telling(self, now: float, *, last: bool = False) -> bool:
+    def _has_unrecorded_news(self, now: float, *, last: bool = False) -> bool:
         if self._claims or (self._refused and not self._heard.refused):
             return True
         return self._progress is not None and (last or now >= self._progress_from)
 
-    async def _tell(self, *, last: bool) -> None:
+    async def _record_news(self, *, last: bool) -> None:
         loop = asyncio.get_running_loop()
-        if not self._is_worth_telling(loop.time(), last=last):
+        if not self._has_unrecorded_news(loop.time(), last=last):
             return
-        news = AgentNews(
+        news = AgentReports(
             offset=self._offset,
             refused=self._refused,
             refused_why=self._refused_why,

@@ -12,14 +12,14 @@ from holdfast.base.errors import NotOwner
 from holdfast.core.model import StopWhy, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.workflows.workflow import stage_of
-from holdfast.store.port.transaction import Grip
+from holdfast.store.port.transaction import Ownership
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.dispatch.mass_death import OTHERS_DIE_WITHIN, fails_in
-from holdfast.supervisor.runs.parallel_stage import Group
+from holdfast.supervisor.dispatch.mass_death import CHECK_EVERY, seconds_until_failure_decided
+from holdfast.supervisor.runs.parallel_stage import ParallelStageDriver
 from holdfast.supervisor.runs.run import RunDriver
-from holdfast.supervisor.runs.settle import freeze, settle
-from holdfast.supervisor.runs.stages import ended_before, stage_ended
-from holdfast.supervisor.runs.stop_request import Wish
+from holdfast.supervisor.runs.settle import freeze_task, settle
+from holdfast.supervisor.runs.stages import find_earlier_end, finish_stage
+from holdfast.supervisor.runs.stop_request import StopRequest
 from holdfast.supervisor.workspaces.guard import WorkspaceGuard
 
 
@@ -29,13 +29,13 @@ class Attempt:
     def __init__(self, context: Context, task: Task, earlier: Attempt | None = None) -> None:
         """Create the driver. `earlier` is the attempt that failed before this one: its stop request still applies."""
         assert task.owner is not None
-        self.grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+        self.grip = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
         self.frozen = False
         self._context = context
-        self._wish: Wish = earlier._wish if earlier else Wish()
+        self._wish: StopRequest = earlier._wish if earlier else StopRequest()
         stage = stage_of(task.spec.stages, task.progress)
-        kind = RunDriver if stage is None or not stage.is_parallel else Group
-        self._driver: RunDriver | Group = kind(context, task, self.grip, self._wish)
+        kind = RunDriver if stage is None or not stage.is_parallel else ParallelStageDriver
+        self._driver: RunDriver | ParallelStageDriver = kind(context, task, self.grip, self._wish)
 
     async def drive(self) -> None:
         """Drive the task until it is settled, frozen, or owned by another supervisor.
@@ -49,29 +49,29 @@ class Attempt:
 
     async def _drive(self, guard: WorkspaceGuard) -> None:
         try:
-            run_id, verdict = await self._until_ended()
+            run_id, verdict = await self._wait_for_end()
             if verdict.outcome is Outcome.UNKNOWN:
                 self.frozen = True
                 guard.keep()
-                await freeze(self._context, self.grip, run_id, verdict)
+                await freeze_task(self._context, self.grip, run_id, verdict)
                 return
-            await self._see_who_else_dies(run_id)
-            verdict, ended = await stage_ended(
+            await self._wait_for_mass_death(run_id)
+            verdict, ended = await finish_stage(
                 self._context, self.task, self.grip, run_id, verdict, self._wish, self._driver.answer
             )
             if not await settle(self._context, self.task, self.grip, run_id, verdict, ended):
                 guard.keep()  # Between attempts the workspace stays: an agent's session resumes only at its own path.
         except NotOwner:
             guard.keep()
-            await self._driver.let_go()
+            await self._driver.release_lost_task()
         finally:
             self._driver.close()
 
-    async def _until_ended(self) -> tuple[str | None, Verdict]:
+    async def _wait_for_end(self) -> tuple[str | None, Verdict]:
         """Return the end of the current run. If a stage ended earlier and only its gate or settlement is left, return
         that end."""
-        rest = await ended_before(self._context, self.task, self.grip, self._wish)
-        return (None, rest) if rest is not None else await self._driver.until_ended()
+        rest = await find_earlier_end(self._context, self.task, self.grip, self._wish)
+        return (None, rest) if rest is not None else await self._driver.wait_for_end()
 
     @property
     def task(self) -> Task:
@@ -92,13 +92,13 @@ class Attempt:
         await self._driver.send_again()
 
     @property
-    def stop_wanted(self) -> StopWhy | None:
+    def requested_stop(self) -> StopWhy | None:
         return self._wish.why
 
     def beat(self) -> None:
         self._driver.beat()
 
-    async def _see_who_else_dies(self, run_id: str | None) -> None:
+    async def _wait_for_mass_death(self, run_id: str | None) -> None:
         """Wait to see whether a crash that would fail the task is part of a mass death.
 
         A failed task cannot be undone, but the retry budget that a first or second crash spends can be given back. Wait
@@ -108,7 +108,9 @@ class Attempt:
             return
         died = run_id
         while self._wish.why is None:
-            left = await self._context.writer.write(lambda tx: fails_in(self._context, tx, self.task, died))
+            left = await self._context.writer.write(
+                lambda tx: seconds_until_failure_decided(self._context, tx, self.task, died)
+            )
             if left <= 0:
                 return
-            await asyncio.sleep(min(left, OTHERS_DIE_WITHIN))
+            await asyncio.sleep(min(left, CHECK_EVERY))

@@ -12,18 +12,18 @@ import math
 import traceback
 from dataclasses import replace
 
-from holdfast.base.concurrency import in_thread
-from holdfast.base.errors import HoldfastError, NotOwner, Unavailable, is_passing
+from holdfast.base.concurrency import run_in_thread
+from holdfast.base.errors import HoldfastError, NotOwner, Unavailable, is_transient
 from holdfast.core.model import Event, Level, Run, StopWhy, Task
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
-from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.store.port.transaction import Transaction
-from holdfast.supervisor.context import Bell, Context
+from holdfast.supervisor.context import Context, WakeUp
 from holdfast.supervisor.dispatch.spending import record_usage
-from holdfast.supervisor.log import say, say_trouble
+from holdfast.supervisor.log import log_error, log_line
 from holdfast.supervisor.runs.attempt import Attempt
-from holdfast.supervisor.runs.launch import agents_word
-from holdfast.supervisor.runs.member import with_agent_of
+from holdfast.supervisor.runs.launch import verdict_from_output
+from holdfast.supervisor.runs.member import task_with_agent_of_run
 from holdfast.supervisor.runs.settle import settle
 from holdfast.supervisor.service import Service
 
@@ -31,7 +31,7 @@ LONGEST_PAUSE = 30.0
 ALERT_FROM = 4.0  # the fourth failure in a row is no longer a temporary failure
 
 
-def _beats_wanted(task: Task) -> float:
+def _heartbeat_interval(task: Task) -> float:
     """Return the seconds between two heartbeats that the keeper of this task needs."""
     return task.spec.orphan_grace / 3
 
@@ -43,17 +43,17 @@ class Attempts(Service):
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._workers: dict[str, str | None] = {}  # task → the named worker that claimed it
         self._leaving = asyncio.Event()  # set when the supervisor leaves
-        self._impatient = Bell()  # rung when a task starts whose keeper needs an earlier heartbeat
+        self._impatient = WakeUp()  # rung when a task starts whose keeper needs an earlier heartbeat
         self._beat_in = math.inf
-        context.shared.places.room = lambda: context.settings.agents - self.anonymous
+        context.shared.places.room = lambda: context.settings.agents - self.count_without_worker
 
     def start(self, task: Task) -> None:
         driving = asyncio.create_task(self._keep_driving(task), name=f"attempt {task.id}")
         self._tasks[task.id] = driving
         self._workers[task.id] = task.worker
-        driving.add_done_callback(lambda _driving: self._over(task.id, driving))
+        driving.add_done_callback(lambda _driving: self._on_driver_done(task.id, driving))
 
-    def _over(self, task_id: str, driving: asyncio.Task[None]) -> None:
+    def _on_driver_done(self, task_id: str, driving: asyncio.Task[None]) -> None:
         """Forget the attempt of a task.
 
         This is a callback because a coroutine that is cancelled before its first step never runs its own `finally`.
@@ -80,7 +80,7 @@ class Attempts(Service):
         return len(self._tasks)
 
     @property
-    def anonymous(self) -> int:
+    def count_without_worker(self) -> int:
         """The number of running tasks that no named worker has.
 
         Claims read this in the writer's thread while attempts end in the loop's thread: hence the copy of the list.
@@ -93,7 +93,7 @@ class Attempts(Service):
         return frozenset(worker for worker in list(self._workers.values()) if worker is not None)
 
     @property
-    def living(self) -> list[Attempt]:
+    def unfrozen(self) -> list[Attempt]:
         return [attempt for attempt in self._attempts.values() if not attempt.frozen]
 
     def get(self, task_id: str) -> Attempt | None:
@@ -103,13 +103,13 @@ class Attempts(Service):
         for attempt in self._attempts.values():
             attempt.beat()
 
-    async def until_beat(self, usually: float) -> None:
+    async def wait_for_next_heartbeat(self, usually: float) -> None:
         """Wait until the next heartbeat is due.
 
         The wait is well within the orphan grace of the most impatient keeper. A keeper that starts meanwhile shortens
         it.
         """
-        self._beat_in = min([usually, *(_beats_wanted(attempt.task) for attempt in self._attempts.values())])
+        self._beat_in = min([usually, *(_heartbeat_interval(attempt.task) for attempt in self._attempts.values())])
         await self._impatient.wait(self._beat_in)
 
     async def stop_all(self, why: StopWhy, *, fast: bool) -> None:
@@ -118,22 +118,22 @@ class Attempts(Service):
             if fast:
                 self._context.services.checkpoints.hurry()
         results = await asyncio.gather(
-            *(attempt.stop(why, fast=fast) for attempt in self.living), return_exceptions=True
+            *(attempt.stop(why, fast=fast) for attempt in self.unfrozen), return_exceptions=True
         )
         for result in results:
             if isinstance(result, BaseException):
-                say(f"holdfast: a stop could not be recorded and is tried again: {result}")
+                log_line(f"holdfast: a stop could not be recorded and is tried again: {result}")
 
     async def send_again(self) -> None:
         """Send the stops again whose record failed.
 
         Without the stop the agent would go on, and we would wait for it.
         """
-        for attempt in self.living:
+        for attempt in self.unfrozen:
             try:
                 await attempt.send_again()
             except Exception as trouble:  # noqa: BLE001 - logged, and tried again in a moment
-                say_trouble(f"the stop of task {attempt.task.id} could not be recorded and is tried again: ", trouble)
+                log_error(f"the stop of task {attempt.task.id} could not be recorded and is tried again: ", trouble)
 
     async def wait_all(self) -> None:
         while self._tasks:
@@ -155,38 +155,38 @@ class Attempts(Service):
             return False
         own: Run | None = None
         for run in open_runs:
-            verdict = await self._take_for_dead(attempt, run, verdict)
+            verdict = await self._record_assumed_death(attempt, run, verdict)
             own = own if run.member else run
         await settle(self._context, attempt.task, attempt.grip, own.id if own else None, verdict)
         self._attempts.pop(attempt.task.id, None)
         return True
 
-    async def _take_for_dead(self, attempt: Attempt, run: Run, verdict: Verdict) -> Verdict:
+    async def _record_assumed_death(self, attempt: Attempt, run: Run, verdict: Verdict) -> Verdict:
         if run.outcome is not None:
             return verdict
-        task = with_agent_of(attempt.task, run)
-        final = await self._with_what_it_took(task, run, verdict)
+        task = task_with_agent_of_run(attempt.task, run)
+        final = await self._with_reported_usage(task, run, verdict)
 
         def record(tx: Transaction) -> None:
             tx.runs.ended(attempt.grip, run.id, final, self._context.clock())
             record_usage(self._context, tx, task, run.id, final)
             if run.member:
-                decision = Decision(action=Action.CANCEL, reason=final.reason)
+                decision = Decision(action=PolicyAction.CANCEL, reason=final.reason)
                 tx.tasks.settle_member(attempt.grip, run.id, final, decision, self._context.clock())
 
         await self._context.writer.write(record)
         return verdict if run.member else final
 
-    async def _with_what_it_took(self, task: Task, run: Run, verdict: Verdict) -> Verdict:
+    async def _with_reported_usage(self, task: Task, run: Run, verdict: Verdict) -> Verdict:
         """Return the verdict with the usage that the agent reported. The end of the run was not observed, but its
         tokens were used."""
         live = self._context.ports.processes.find(run.id)
         try:
             end = ProcessEnd(cause=Cause.UNPROVEN)
-            said = await in_thread(agents_word, self._context, task, run, live, end)
+            said = await run_in_thread(verdict_from_output, self._context, task, run, live, end)
         # its records may be gone: the end of the run matters more
         except (HoldfastError, OSError, ValueError) as trouble:
-            say_trouble(f"what run {run.id} used is not known: ", trouble)
+            log_error(f"what run {run.id} used is not known: ", trouble)
             return verdict
         finally:
             live.close()
@@ -200,23 +200,23 @@ class Attempts(Service):
         try:
             while True:
                 attempt = self._attempts[task.id] = Attempt(self._context, task, attempt)
-                if _beats_wanted(task) < self._beat_in:
+                if _heartbeat_interval(task) < self._beat_in:
                     self._impatient.ring()
                 try:
                     await attempt.drive()
                     break
                 except Exception as error:  # noqa: BLE001 - nothing may end an attempt in silence
-                    await self._tell_trouble(task, error, pause)
+                    await self._record_failed_step(task, error, pause)
                     if (
                         pause >= LONGEST_PAUSE
                         and not isinstance(error, OSError | Unavailable)
-                        and not is_passing(error)
+                        and not is_transient(error)
                     ):
                         attempt.frozen = True  # a defect of ours, not of the machine: repeating does not fix it
                         break
                     if self._leaving.is_set() and pause >= ALERT_FROM:
                         break  # as after a crash: the next supervisor continues from here
-                await self._rest(pause)
+                await self._pause_before_retry(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
                 if not await self._is_still_ours(attempt):
                     break  # The last step was the settlement, and only what came after it failed.
@@ -225,7 +225,7 @@ class Attempts(Service):
         finally:
             self._forget(task.id)  # before a waiting caller looks
 
-    async def _rest(self, pause: float) -> None:
+    async def _pause_before_retry(self, pause: float) -> None:
         """Pause before the next try. A task that has already waited does not delay a supervisor that is leaving."""
         if self._leaving.is_set():
             await asyncio.sleep(pause)
@@ -241,7 +241,7 @@ class Attempts(Service):
             return True  # unknown: the next step is refused if the task is not ours
         return (now.owner, now.fence) == (attempt.grip.owner, attempt.grip.fence)
 
-    async def _tell_trouble(self, task: Task, error: Exception, pause: float) -> None:
+    async def _record_failed_step(self, task: Task, error: Exception, pause: float) -> None:
         trace = "".join(traceback.format_exception(error))
         reason = str(error) or type(error).__name__  # a MemoryError has no text
         event = Event(
@@ -257,7 +257,7 @@ class Attempts(Service):
             if pause >= ALERT_FROM:
                 await self._alert(task, error)
         except Exception as second:  # noqa: BLE001 - the store itself may have failed: write to our own output instead
-            say_trouble(f"A step of task {task.id} failed (and that could not be recorded: {second}): ", error)
+            log_error(f"A step of task {task.id} failed (and that could not be recorded: {second}): ", error)
 
     async def _alert(self, task: Task, error: Exception) -> None:
         await self._context.writer.write(
@@ -275,7 +275,7 @@ async def recover(context: Context, attempts: Attempts) -> None:
     """Adopt every running task of a supervisor that is gone. Its attempt continues from the state that it finds."""
     left = await context.writer.write(lambda tx: tx.tasks.running_elsewhere(context.host_id))
     for task in left:
-        await _adopt(context, attempts, task)
+        await _adopt_task(context, attempts, task)
     if left:
         await context.writer.write(
             lambda tx: tx.events.emit(
@@ -289,7 +289,7 @@ async def recover(context: Context, attempts: Attempts) -> None:
         )
 
 
-async def _adopt(context: Context, attempts: Attempts, task: Task) -> None:
+async def _adopt_task(context: Context, attempts: Attempts, task: Task) -> None:
     try:
         adopted = await context.writer.write(lambda tx: tx.tasks.adopt(task, context.host_id, context.clock()))
     except NotOwner:

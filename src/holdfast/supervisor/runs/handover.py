@@ -6,19 +6,19 @@ import os
 from collections.abc import Mapping
 
 from holdfast.agents.port import AgentAdapter, Stream
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.files import last_lines
 from holdfast.core.model import Event, Run, Task, Workspace
-from holdfast.core.workflows.handover import MOST_RUNS, EarlierRun, Recollection, hand_over
-from holdfast.secrets.redact import redacted
+from holdfast.core.workflows.handover import MOST_RUNS, EarlierRun, RunMemory, write_handover
+from holdfast.secrets.redact import redact_text
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.workspaces.save import litter_of
+from holdfast.supervisor.workspaces.save import litter_patterns
 
 MOST_OUTPUT = 2 << 20  # bytes of a run's output, from its end: older output is history
 MOST_EARLIER = 20  # earlier runs whose ends are listed
 
 
-async def handed_over(context: Context, task: Task, run: Run, workspace: Workspace) -> str | None:
+async def build_handover(context: Context, task: Task, run: Run, workspace: Workspace) -> str | None:
     """Return the hand-over text for the agent of this run. None: the agent gets only its task.
 
     None is returned in three cases. No earlier run worked on the task. The agent resumes its own conversation. The
@@ -32,11 +32,13 @@ async def handed_over(context: Context, task: Task, run: Run, workspace: Workspa
     )
     if not rows:
         return None
-    said = await in_thread(_recollections, context.home, adapter, [str(row["id"]) for row in rows[-MOST_RUNS:]])
-    earlier = [_earlier(row, said.get(str(row["id"]))) for row in rows]
-    leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
-    changes = await context.ports.so_far(workspace, leave)
-    text = _without_secrets(hand_over(task.spec.prompt, earlier, changes, f"holdfast {run.id}"), task.spec.prompt)
+    said = await run_in_thread(
+        _read_earlier_output, context.home, adapter, [str(row["id"]) for row in rows[-MOST_RUNS:]]
+    )
+    earlier = [_earlier_run(row, said.get(str(row["id"]))) for row in rows]
+    leave = (*task.spec.workspace.copy, *litter_patterns(context, task.spec))
+    changes = await context.ports.changes_so_far(workspace, leave)
+    text = _redact_handover(write_handover(task.spec.prompt, earlier, changes, f"holdfast {run.id}"), task.spec.prompt)
     why = earlier[-1].reason
     await context.writer.write(
         lambda tx: tx.events.emit(
@@ -55,14 +57,14 @@ async def handed_over(context: Context, task: Task, run: Run, workspace: Workspa
     return text
 
 
-def _without_secrets(text: str, prompt: str) -> str:
+def _redact_handover(text: str, prompt: str) -> str:
     """Return the text with secrets redacted, because earlier agents' output is kept with the run. The user's own prompt
     stays as it was."""
-    clean, cleaned = redacted(text), redacted(prompt)
+    clean, cleaned = redact_text(text), redact_text(prompt)
     return clean if cleaned == prompt else clean.replace(cleaned, prompt)
 
 
-def _earlier(row: Mapping[str, object], said: Recollection | None) -> EarlierRun:
+def _earlier_run(row: Mapping[str, object], said: RunMemory | None) -> EarlierRun:
     report = row["claimed"] or row["progress"]
     return EarlierRun(
         number=int(str(row["number"])),
@@ -73,10 +75,10 @@ def _earlier(row: Mapping[str, object], said: Recollection | None) -> EarlierRun
     )
 
 
-def _recollections(home: str, adapter: AgentAdapter, runs: list[str]) -> dict[str, Recollection]:
+def _read_earlier_output(home: str, adapter: AgentAdapter, runs: list[str]) -> dict[str, RunMemory]:
     found = {}
     for run_id in runs:
-        recollection = Recollection()
+        recollection = RunMemory()
         for line in last_lines(os.path.join(home, "runs", run_id, "out.log"), MOST_OUTPUT):
             for event in adapter.parse(line, Stream.OUT):
                 recollection.add(event)

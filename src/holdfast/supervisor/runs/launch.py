@@ -10,29 +10,29 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.agents.port import USERS_OWN, AgentAdapter, Ended, Stream, WorkOrder
+from holdfast.agents.port import OWN_LOGIN, AgentAdapter, EndedRun, Stream, WorkOrder
 from holdfast.base.errors import LaunchError, Unavailable
 from holdfast.base.ids import new_id
-from holdfast.core.dispatch.spending import Meter
+from holdfast.core.dispatch.spending import SpendingMeter
 from holdfast.core.model import Run, Strategy, Task, TaskSpec, Workspace
 from holdfast.core.runs.outcome import ProcessEnd, Verdict
 from holdfast.core.workflows.workflow import name_of
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.secrets.redact import learn, secrets_in
-from holdfast.store.port.transaction import Grip
+from holdfast.store.port.transaction import Ownership
 from holdfast.supervisor.context import Context
 
 LEAST_BUDGET = 0.0001  # dollars: a CLI may take 0 to mean "no limit"
 
 
-def launch_spec(
+def build_launch_spec(
     context: Context,
     task: Task,
-    grip: Grip,
+    grip: Ownership,
     run: Run,
     workspace: Workspace,
     hand_over: str | None = None,
-    meter: Meter | None = None,
+    meter: SpendingMeter | None = None,
 ) -> LaunchSpec:
     """Return what to launch. Raise LaunchError when the agent cannot be started here as requested."""
     spec, adapter = task.spec, context.ports.agents[task.spec.agent]
@@ -40,30 +40,30 @@ def launch_spec(
     problem = adapter.problem(spec.agent_options, surroundings)
     if problem is not None:
         raise LaunchError(f"The agent cannot be started: {problem}.")
-    account = USERS_OWN if run.account is None else context.ports.accounts.look_up(spec.agent, run.account)
+    account = OWN_LOGIN if run.account is None else context.ports.accounts.look_up(spec.agent, run.account)
     if spec.strategy is Strategy.CONTAINER:
         # a directory of this machine, which does not exist in the container
         account = replace(account, config_dir=None)
     run_dir = os.path.join(context.home, "runs", run.id)
     channel = os.path.join(run_dir, "channel")
     # Another account must not find the keys of the user's own login.
-    own = adapter.passes if account.is_default else ()
-    wanted = {**spec.environment, "pass": [*_words(spec.environment.get("pass")), *own]}
+    own = adapter.login_variables if account.is_default else ()
+    wanted = {**spec.environment, "pass": [*_string_list(spec.environment.get("pass")), *own]}
     inherited = context.ports.environment(wanted)
-    _refuse_without_secrets(task, inherited)
+    _require_secrets(task, inherited)
     command = adapter.build(
         WorkOrder(
             prompt=spec.prompt,
             run_number=run.number,
             session_id=task.session_id,
-            options=_options(spec, adapter, meter),
-            new_session=session_of(run.id),
+            options=_options_with_budget(spec, adapter, meter),
+            new_session=new_session_id(run.id),
             account=account,
             surroundings=surroundings,
-            inherited=inherited,
+            inherited_environment=inherited,
             files_directory=os.path.join(channel, "files"),
             directory=os.path.realpath(workspace.path),
-            left_directory=channel,
+            result_directory=channel,
             hand_over=hand_over,
             is_sent_back=bool(task.progress.feedback),
         )
@@ -97,7 +97,7 @@ def launch_spec(
         limits=spec.limits,
         files=command.files,
         told=command.told or (spec.prompt if spec.stages else ""),
-        chosen=(*command.env, *_login_in(env, own)),
+        chosen=(*command.env, *_find_login_variables(env, own)),
         token=token,
         metadata={
             "task": task.id,
@@ -110,7 +110,7 @@ def launch_spec(
     )
 
 
-def _refuse_without_secrets(task: Task, env: Mapping[str, str]) -> None:
+def _require_secrets(task: Task, env: Mapping[str, str]) -> None:
     """Raise LaunchError if a secret of `env.set` is missing.
 
     A value of `env.set` that looked like a secret at `add` is not kept with the task. The file that held it must still
@@ -126,7 +126,7 @@ def _refuse_without_secrets(task: Task, env: Mapping[str, str]) -> None:
             )
 
 
-def _options(spec: TaskSpec, adapter: AgentAdapter, meter: Meter | None) -> Mapping[str, object]:
+def _options_with_budget(spec: TaskSpec, adapter: AgentAdapter, meter: SpendingMeter | None) -> Mapping[str, object]:
     """Return the agent's options. A CLI that stops by itself at an amount of money gets what is left of the spending
     cap."""
     left = None if meter is None else meter.left_usd
@@ -135,25 +135,25 @@ def _options(spec: TaskSpec, adapter: AgentAdapter, meter: Meter | None) -> Mapp
     return {**spec.agent_options, "budget_usd": max(LEAST_BUDGET, round(left, 6))}
 
 
-def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: ProcessEnd) -> Verdict:
+def verdict_from_output(context: Context, task: Task, run: Run, live: LiveRun, end: ProcessEnd) -> Verdict:
     """Return the verdict that the agent's output gives on its end."""
     adapter = context.ports.agents[task.spec.agent]
     return adapter.judge(
-        Ended(
+        EndedRun(
             end=end,
             output=live.output(),
             error_tail=live.error_tail(),
             at=context.clock().wall if end.at is None else end.at,
-            zone=_zone(context, task, run),
+            zone=_find_time_zone(context, task, run),
             session_id=task.session_id,
-            new_session=session_of(run.id),
+            new_session=new_session_id(run.id),
             errors=live.output(Stream.ERR),
-            left={name: live.left(name) for name in adapter.leaves},
+            left={name: live.left(name) for name in adapter.result_files},
         )
     )
 
 
-def _zone(context: Context, task: Task, run: Run) -> str | None:
+def _find_time_zone(context: Context, task: Task, run: Run) -> str | None:
     """Return the time zone of the agent's clock: some agents print the end of a limit in local time."""
     own: Mapping[str, str] = {}
     if run.account is not None:
@@ -164,13 +164,13 @@ def _zone(context: Context, task: Task, run: Run) -> str | None:
     return own.get("TZ")
 
 
-def session_of(run_id: str) -> str:
+def new_session_id(run_id: str) -> str:
     """Return the session id of a run, for CLIs that let us choose it. It is derived from the run id, so it is known
     after any crash without a record."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"holdfast:{run_id}"))
 
 
-def _login_in(env: Mapping[str, str], patterns: Sequence[str]) -> list[str]:
+def _find_login_variables(env: Mapping[str, str], patterns: Sequence[str]) -> list[str]:
     """Return the variables of the user's own login that are valid in a container. Absolute paths of this machine are
     not."""
     return [
@@ -180,5 +180,5 @@ def _login_in(env: Mapping[str, str], patterns: Sequence[str]) -> list[str]:
     ]
 
 
-def _words(value: object) -> list[str]:
+def _string_list(value: object) -> list[str]:
     return [str(word) for word in value] if isinstance(value, list | tuple) else []

@@ -11,81 +11,81 @@ from dataclasses import dataclass, replace
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Level, Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.runs.outcome import Outcome, ProcessEnd, Verdict
-from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.settle import SettleFacts, settle_member
 from holdfast.core.workflows.parallel_stage import (
     Gathering,
     MemberEnd,
-    by_outcome,
-    counts_as_result,
-    in_words,
-    members_timeout,
-    missing,
-    standing,
+    count_outcomes,
+    describe_outcomes,
+    is_result,
+    member_timeout,
+    missing_members,
+    results_that_count,
 )
-from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.result import StageResult
 from holdfast.core.workflows.workflow import Member, Stage
-from holdfast.store.port.transaction import Grip, Role, Transaction
+from holdfast.store.port.transaction import Ownership, RunRole, Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.dispatch.mass_death import is_of_many
+from holdfast.supervisor.dispatch.mass_death import is_mass_death
 from holdfast.supervisor.dispatch.probes import read_holds, record_holds
-from holdfast.supervisor.log import say_trouble
-from holdfast.supervisor.runs.result import result_of
+from holdfast.supervisor.log import log_error
+from holdfast.supervisor.runs.result import collect_result
 from holdfast.supervisor.runs.run import RunDriver
 from holdfast.supervisor.runs.settle import commit_leftovers
-from holdfast.supervisor.runs.stages import prompted
-from holdfast.supervisor.runs.stop_request import Wish
+from holdfast.supervisor.runs.stages import task_with_stage_prompt
+from holdfast.supervisor.runs.stop_request import StopRequest
 from holdfast.supervisor.workspaces.prepare import ensure_member_workspace
 
-_NO_LOGIN = Verdict(outcome=Outcome.OVERLOADED, reason="its account is held back at the moment")
+_ACCOUNT_HELD = Verdict(outcome=Outcome.OVERLOADED, reason="its account is held back at the moment")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class MemberPart:
     """The task, stage and gathering that a member belongs to."""
 
     task: Task
-    grip: Grip
+    grip: Ownership
     stage: Stage
     gathering: Gathering
 
 
-def seen_by(task: Task, stage: Stage, gathering: Gathering, member: Member, now: Instant) -> Task:
+def task_for_member(task: Task, stage: Stage, gathering: Gathering, member: Member, now: Instant) -> Task:
     """Return the task as this member sees it. It has no session: each member begins its own conversation."""
     spec = replace(
         task.spec,
         agent=member.agent,
         agent_options=member.agent_options,
         provider=member.provider,
-        timeout=members_timeout(stage, gathering, now),
+        timeout=member_timeout(stage, gathering, now),
         adaptive_floor=None,
     )
     named = member.agent_options.get("account")
     return replace(task, spec=spec, session_id=None, account=named if isinstance(named, str) else None)
 
 
-def with_agent_of(task: Task, run: Run) -> Task:
+def task_with_agent_of_run(task: Task, run: Run) -> Task:
     """Return the task with the agent of that run, as needed to read its output and usage."""
     stages = [stage for stage in task.spec.stages if stage.name == run.stage]
     found = [member for stage in stages for member in stage.members if member.name == run.member]
     return replace(task, spec=replace(task.spec, agent=found[0].agent), session_id=None) if found else task
 
 
-def stands(tx: Transaction, part: Part) -> dict[str, Result]:
+def find_valid_results(tx: Transaction, part: MemberPart) -> dict[str, StageResult]:
     """Return the result that counts for each member. A member that died in a mass death has none: it is run again
     (R-CRASH-07)."""
-    found = standing(part.stage, tx.results.of_task(part.task.id), part.task.progress, part.gathering)
-    return {name: result for name, result in found.items() if not is_of_many(tx, result.run_id)}
+    found = results_that_count(part.stage, tx.results.of_task(part.task.id), part.task.progress, part.gathering)
+    return {name: result for name, result in found.items() if not is_mass_death(tx, result.run_id)}
 
 
 class MemberRun(RunDriver):
     """The driver of one member, until it has ended and its result is recorded. It never starts the member a second
     time."""
 
-    def __init__(self, context: Context, part: Part, member: Member, wish: Wish) -> None:
-        seen = seen_by(part.task, part.stage, part.gathering, member, context.clock())
+    def __init__(self, context: Context, part: MemberPart, member: Member, wish: StopRequest) -> None:
+        seen = task_for_member(part.task, part.stage, part.gathering, member, context.clock())
         super().__init__(context, seen, part.grip, wish)
-        self.role = Role(stage=part.stage.name, member=member.name, agent=member.agent)
+        self.role = RunRole(stage=part.stage.name, member=member.name, agent=member.agent)
         self.end: MemberEnd | None = None  # None: the member has no result (yet)
         self.cut_short: Verdict | None = None  # it ended without a result: stopped or lost
         self.unknown: Verdict | None = None
@@ -95,61 +95,61 @@ class MemberRun(RunDriver):
         self._member = member
         self._recorded = False
 
-    async def to_its_end(self) -> None:
-        run_id, verdict = await self.until_ended()
+    async def run_to_end(self) -> None:
+        run_id, verdict = await self.wait_for_end()
         if verdict.outcome is Outcome.UNKNOWN:
             self.unknown = verdict
             return
-        if run_id is None and counts_as_result(verdict):
-            await self.never_ran(verdict)
+        if run_id is None and is_result(verdict):
+            await self.record_end_without_run(verdict)
         elif run_id is not None and not self._recorded:  # an earlier supervisor recorded the end
             assert self.run is not None
-            await self._write(await self._also(self.run, verdict, None))
+            await self._write(await self._writes_at_end(self.run, verdict, None))
         if self.end is None:
             self.cut_short = verdict
         if run_id is not None:
             self._forget(run_id)
 
-    async def never_ran(self, verdict: Verdict) -> None:
+    async def record_end_without_run(self, verdict: Verdict) -> None:
         """Record the result of a member that ended before it had a run."""
-        result = await result_of(self._context, self._part.task, None, verdict, agent=self._member.agent,
+        result = await collect_result(self._context, self._part.task, None, verdict, agent=self._member.agent,
                                  member=self._member.name)  # fmt: skip
-        await self._write(lambda tx: self._tell(tx, None, verdict, result))
-        self._is(verdict, result)
+        await self._write(lambda tx: self._record_result(tx, None, verdict, result))
+        self._set_end(verdict, result)
 
     # -- what differs from one run -------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
         """Prepare the member's own workspace, if it has one. The task's own tree is ready before its members start."""
         if self.place_of:
-            await self.wish.interrupts(
+            await self.wish.run_cancellable(
                 ensure_member_workspace(self._context, self._part.task, self.grip, self._member.name)
             )
 
-    async def _asked(self) -> Task:
-        asked = await prompted(self._context, self._part.task, self._member)
+    async def _task_with_prompt(self) -> Task:
+        asked = await task_with_stage_prompt(self._context, self._part.task, self._member)
         return replace(self.task, spec=replace(self.task.spec, prompt=asked.spec.prompt))
 
-    async def _told(self, _asked: Task, _run: Run, _workspace: Workspace) -> str | None:
+    async def _hand_over(self, _asked: Task, _run: Run, _workspace: Workspace) -> str | None:
         """Return None: no earlier run worked on this member's part."""
         return None
 
-    async def _also(self, run: Run, verdict: Verdict, end: ProcessEnd | None) -> Callable[[Transaction], None]:
+    async def _writes_at_end(self, run: Run, verdict: Verdict, end: ProcessEnd | None) -> Callable[[Transaction], None]:
         """Return the writes that record the member's result and settlement.
 
         End, result and settlement are one transaction. After a crash the next supervisor finds either a result or an
         open run. So no member is run twice, and none is forgotten.
         """
-        result: Result | None = None
-        if counts_as_result(verdict):
-            workspace = await self._write(self._current)
+        result: StageResult | None = None
+        if is_result(verdict):
+            workspace = await self._write(self._current_workspace)
             if workspace is not None and self.place_of and verdict.outcome is Outcome.COMPLETED:
                 await self._commit_leftovers(workspace)
-            result = await result_of(
+            result = await collect_result(
                 self._context, self._part.task, run.id, verdict,
                 workspace=workspace, agent=self._member.agent, member=self._member.name,
             )  # fmt: skip
-            result = _naming_its_branch(result, workspace)
+            result = _with_branch(result, workspace)
         decided, jitter = self._context.clock(), self._context.jitter()
 
         def record(tx: Transaction) -> None:
@@ -168,51 +168,51 @@ class MemberRun(RunDriver):
             )
             decision = settle_member(facts).decision
             record_holds(self._context, tx, self.task, run.id, verdict, decision, holds)
-            after = _for_a_member(decision, self.task)
+            after = _decision_for_member(decision, self.task)
             tx.tasks.settle_member(self.grip, run.id, verdict, after, self._context.clock())
             if result is not None:
-                self._tell(tx, run.id, verdict, result)
+                self._record_result(tx, run.id, verdict, result)
 
         self._recorded = True
         if result is not None:
-            self._is(verdict, result)
+            self._set_end(verdict, result)
         return record
 
-    async def _never_started(self, why: StopWhy) -> tuple[str | None, Verdict]:
+    async def _end_stopped_before_start(self, why: StopWhy) -> tuple[str | None, Verdict]:
         """Record a timeout as the result if the stage's time was up during preparation. Otherwise the member would be
         prepared again for ever."""
         if why is not StopWhy.DEADLINE:
-            return await super()._never_started(why)
+            return await super()._end_stopped_before_start(why)
         reason = f"{self.wish.reason} before its agent had started"
         return await self._end_without_process(Verdict(outcome=Outcome.TIMEOUT, reason=reason))
 
-    async def _no_account(self) -> Verdict:
+    async def _verdict_without_account(self) -> Verdict:
         """Return the verdict for a member without a usable account.
 
         A parked or stopped account is a failure of this member. If all members met one, the task waits as it would for
         a single agent.
         """
         now = self._context.clock()
-        shut = await self._write(lambda tx: tx.accounts.shut(now))
+        shut = await self._write(lambda tx: tx.accounts.unavailable(now))
         mine = [account for account in shut if account.agent == self._member.agent]
         if not mine:
-            return _NO_LOGIN
+            return _ACCOUNT_HELD
         first = min(mine, key=lambda account: account.until or float("inf"))
         reason = f"its account {first.full_name} is parked or stopped: {first.reason}"
         return Verdict(outcome=first.outcome, reason=reason, resets_at=first.until)
 
-    def _nothing_left(self) -> Verdict:
+    def _verdict_cap_spent(self) -> Verdict:
         return Verdict(outcome=Outcome.OVER_BUDGET, reason="nothing was left of the spending cap before it started")
 
     async def _commit_leftovers(self, workspace: Workspace) -> None:
         """Commit what the member left uncommitted in its own tree. The next stage finds that work on its branch."""
         repo = await self._write(lambda tx: tx.workspaces.repo(workspace.repo_id))
-        await self._context.ports.strategy_of(self.task.spec).tidy(repo, workspace)
+        await self._context.ports.strategy_of(self.task.spec).drop_stale_locks(repo, workspace)
         await commit_leftovers(self._context, self.task, repo, workspace)
 
     # -- pieces --------------------------------------------------------------------------------------------------------
 
-    def _is(self, verdict: Verdict, result: Result) -> None:
+    def _set_end(self, verdict: Verdict, result: StageResult) -> None:
         self.end = MemberEnd(
             name=self._member.name,
             outcome=verdict.outcome,
@@ -221,7 +221,7 @@ class MemberRun(RunDriver):
             text=result.text,
         )
 
-    def _tell(self, tx: Transaction, run_id: str | None, verdict: Verdict, result: Result) -> None:
+    def _record_result(self, tx: Transaction, run_id: str | None, verdict: Verdict, result: StageResult) -> None:
         """Record the member's result. With the last result, also emit the summary of the stage: exactly once, even
         after a crash."""
         part, now = self._part, self._context.clock()
@@ -242,11 +242,11 @@ class MemberRun(RunDriver):
             ),
             now,
         )  # fmt: skip
-        done = stands(tx, part)
-        if missing(stage, done):
+        done = find_valid_results(tx, part)
+        if missing_members(stage, done):
             return
         ends = [MemberEnd(name=one.member, outcome=Outcome(one.outcome)) for one in done.values()]
-        words = in_words(stage, ends)
+        words = describe_outcomes(stage, ends)
         tx.events.emit(
             Event(
                 kind="stage.collected",
@@ -254,7 +254,7 @@ class MemberRun(RunDriver):
                 message=f"All members of stage {stage.name} of task {self.task.id} have ended: {words}.",
                 reason=words,
                 data={"stage": stage.name, "visit": part.task.progress.visit, "members": len(stage.members),
-                      "outcomes": by_outcome(ends)},
+                      "outcomes": count_outcomes(ends)},
             ),
             now,
         )  # fmt: skip
@@ -264,10 +264,10 @@ class MemberRun(RunDriver):
         try:
             self._context.ports.processes.forget(run_id)
         except OSError as trouble:
-            say_trouble(f"something of run {run_id} could not be removed: ", trouble)
+            log_error(f"something of run {run_id} could not be removed: ", trouble)
 
 
-def _naming_its_branch(result: Result, workspace: Workspace | None) -> Result:
+def _with_branch(result: StageResult, workspace: Workspace | None) -> StageResult:
     """Return the result with the branch that holds the member's commits. A branch without commits is deleted with its
     workspace, so it is not named."""
     if workspace is None or not workspace.member or workspace.branch is None:
@@ -277,10 +277,10 @@ def _naming_its_branch(result: Result, workspace: Workspace | None) -> Result:
     return replace(result, reason=f"{result.reason}; its commits are on {workspace.branch}")
 
 
-def _for_a_member(decision: Decision, task: Task) -> Decision:
+def _decision_for_member(decision: Decision, task: Task) -> Decision:
     """Return the decision for a member's end. It spends no retry budget and requeues nothing. Effects on others
     (parking the account, for example) still apply."""
     parking = decision.parking
     if task.spec.strategy is Strategy.CONTAINER and parking is not None and parking.until is None:
         parking = None  # as for one agent in a container (settle.py)
-    return replace(decision, action=Action.FAIL, spends=(), alert=False, failure=None, parking=parking)
+    return replace(decision, action=PolicyAction.FAIL, spends=(), alert=False, failure=None, parking=parking)

@@ -14,40 +14,40 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from holdfast.base.concurrency import end_all
+from holdfast.base.concurrency import cancel_all
 from holdfast.base.errors import LaunchError
 from holdfast.core.model import Run, StopWhy, Strategy, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.retry_budgets import lost_too_often
+from holdfast.core.runs.retry_budgets import is_lost_too_often
 from holdfast.core.workflows.parallel_stage import (
     Gathering,
     MemberEnd,
-    gathering_of,
+    gathering_from_progress,
+    gathering_to_json,
     is_enough,
-    joined,
-    missing,
-    plain_gathering,
-    summary,
+    join_answers,
+    judge_stage,
+    missing_members,
 )
 from holdfast.core.workflows.parallel_stage import time_left as seconds_left
-from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.result import StageResult
 from holdfast.core.workflows.workflow import Member, Stage, stage_of
-from holdfast.store.port.transaction import Grip, Transaction
-from holdfast.supervisor.context import Bell, Context
-from holdfast.supervisor.dispatch.mass_death import OTHERS_DIE_WITHIN, is_of_many, open_for
-from holdfast.supervisor.runs.member import MemberRun, Part, stands
+from holdfast.store.port.transaction import Ownership, Transaction
+from holdfast.supervisor.context import Context, WakeUp
+from holdfast.supervisor.dispatch.mass_death import CHECK_EVERY, is_mass_death, seconds_until_decided
+from holdfast.supervisor.runs.member import MemberPart, MemberRun, find_valid_results
 from holdfast.supervisor.runs.run import RunDriver
-from holdfast.supervisor.runs.stop_request import Stopped, Wish, naming_the_operator, stopped_before
+from holdfast.supervisor.runs.stop_request import StopRequest, StopRequested, verdict_stopped_before, with_requester
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
 
 LOOK_EVERY = 5.0  # seconds: a fallback for missed wake-ups, and for a clock that stood still while the machine slept
-_CUT = (Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED)  # the strongest outcome first
+_STOPPED_OUTCOMES = (Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED)  # the strongest outcome first
 
 
-class Group:
+class ParallelStageDriver:
     """The driver of the members of one stage. Stops reach all members, and are durable before they are sent."""
 
-    def __init__(self, context: Context, task: Task, grip: Grip, wish: Wish) -> None:
+    def __init__(self, context: Context, task: Task, grip: Ownership, wish: StopRequest) -> None:
         """Create the driver, with the stop request of the task: it may date from before this try."""
         stage = stage_of(task.spec.stages, task.progress)
         assert stage is not None
@@ -57,7 +57,7 @@ class Group:
         self.answer = ""  # the stage's answer, once it is over
         self._context = context
         self._stage: Stage = stage
-        self._bell = Bell()
+        self._bell = WakeUp()
         self._all: list[MemberRun] = []
         self._driving: dict[asyncio.Task[None], MemberRun] = {}
         self._ends: dict[str, MemberEnd] = {}
@@ -71,28 +71,28 @@ class Group:
         """The runs that are driven at the moment."""
         return list(self._driving.values())
 
-    async def until_ended(self) -> tuple[str | None, Verdict]:
+    async def wait_for_end(self) -> tuple[str | None, Verdict]:
         """Return the verdict of the stage. A run id with it names a run whose end cannot be proven."""
-        with self._context.shared.places.watched(self._bell.ring):
+        with self._context.shared.places.notify_on_change(self._bell.ring):
             try:
-                return await self._gather()
+                return await self._run_members()
             except LaunchError as error:
                 return None, Verdict(outcome=Outcome.LAUNCH_ERROR, reason=str(error))
-            except Stopped as stopped:
-                return None, await stopped_before(self._context, self.task, stopped.why, "any member started")
+            except StopRequested as stopped:
+                return None, await verdict_stopped_before(self._context, self.task, stopped.why, "any member started")
             finally:
                 # After a cancellation, or trouble of one member: the agents stay with their keepers and are found
                 # again.
-                await end_all(self._driving)
+                await cancel_all(self._driving)
                 self._driving.clear()
-                self._want(0)
+                self._set_wanted_slots(0)
                 self._context.shared.places.give_back(self._extra)
                 self._extra = 0
 
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
         self.wish.add(why, reason, fast=fast)
-        if fast and why is StopWhy.DOWN and self._context.ports.furnishing is not None:
-            self._context.ports.furnishing.cut_short(self.task.id)
+        if fast and why is StopWhy.DOWN and self._context.ports.workspace_setup is not None:
+            self._context.ports.workspace_setup.cut_short(self.task.id)
         self._bell.ring()
         told = await asyncio.gather(
             *(run.stop(why, fast=fast, reason=reason) for run in self.runs), return_exceptions=True
@@ -112,10 +112,10 @@ class Group:
             if run.end is None and run.cut_short is None:
                 run.beat()
 
-    async def let_go(self) -> None:
+    async def release_lost_task(self) -> None:
         """Stop writing: another supervisor owns the task."""
         for run in self._all:
-            await run.let_go()
+            await run.release_lost_task()
 
     def close(self) -> None:
         for run in self._all:
@@ -123,45 +123,45 @@ class Group:
 
     # -- from the first member to the last ---------------------------------------------------------------------------
 
-    async def _gather(self) -> tuple[str | None, Verdict]:
+    async def _run_members(self) -> tuple[str | None, Verdict]:
         found = await self._context.writer.write(lambda tx: tx.runs.open_runs(self.task.id))
         if not found:
-            self.wish.heed()
+            self.wish.raise_if_stopped()
             await self._prepare()
-            self.wish.heed()
+            self.wish.raise_if_stopped()
         part, results = await self._context.writer.write(self._begin)
-        self._waiting = missing(self._stage, results)
-        await self._take_in(results)
+        self._waiting = missing_members(self._stage, results)
+        await self._load_results(results)
         await self._adopt(part, found)
         while True:
             left = seconds_left(self._stage, part.gathering, self._context.clock())
             if left > 0:
                 self._start_more(part)
             else:
-                await self._end_the_rest(part)
+                await self._end_remaining_members(part)
             if not self._driving:
                 break
             await self._bell.wait(LOOK_EVERY if left <= 0 else min(left, LOOK_EVERY))
             self._collect()
-        return await self._concluded()
+        return await self._conclude()
 
     async def _prepare(self) -> None:
         """Prepare the workspace before the first member starts. It is never prepared again under a working member."""
         if self.task.spec.strategy is Strategy.CONTAINER and not self._stage.apart:
             raise LaunchError("The members of a parallel stage cannot share a container: give them `apart = true`.")
-        await self.wish.interrupts(ensure_workspace(self._context, self.task, self.grip))
+        await self.wish.run_cancellable(ensure_workspace(self._context, self.task, self.grip))
 
-    def _begin(self, tx: Transaction) -> tuple[Part, dict[str, Result]]:
+    def _begin(self, tx: Transaction) -> tuple[MemberPart, dict[str, StageResult]]:
         """Begin the gathering, or continue the one that was begun: its deadline outlives its supervisor."""
         now, task, results = self._context.clock(), tx.tasks.get(self.task.id), tx.results.of_task(self.task.id)
-        gathering = gathering_of(task.progress, now)
+        gathering = gathering_from_progress(task.progress, now)
         if gathering is None:
             gathering = Gathering(at=now, after=max((result.number for result in results), default=0))
-            tx.staging.keep(self.grip, replace(task.progress, began=plain_gathering(gathering)), now)
-        part = Part(task=task, grip=self.grip, stage=self._stage, gathering=gathering)
-        return part, stands(tx, part)
+            tx.stages.keep(self.grip, replace(task.progress, began=gathering_to_json(gathering)), now)
+        part = MemberPart(task=task, grip=self.grip, stage=self._stage, gathering=gathering)
+        return part, find_valid_results(tx, part)
 
-    async def _take_in(self, results: dict[str, Result]) -> None:
+    async def _load_results(self, results: dict[str, StageResult]) -> None:
         """Load the results of earlier tries and of an earlier supervisor."""
         for result in results.values():
             resets_at, run_id = None, result.run_id
@@ -176,7 +176,7 @@ class Group:
                 text=result.text,
             )
 
-    async def _adopt(self, part: Part, found: Sequence[Run]) -> None:
+    async def _adopt(self, part: MemberPart, found: Sequence[Run]) -> None:
         """Adopt the open runs.
 
         A run whose keeper is gone has ended, or its end is unknown. Wait until that is known before other members
@@ -187,7 +187,7 @@ class Group:
             member = next(one for one in self._stage.members if one.name == run.member)
             self._waiting = [one for one in self._waiting if one is not member]
             if self._driving:
-                self._context.shared.places.take_anyway()
+                self._context.shared.places.take_adopted()
                 self._extra += 1
             driving = self._drive(part, member)
             if not self._context.ports.processes.is_held(run.id):
@@ -196,18 +196,18 @@ class Group:
             await asyncio.wait(over)
         self._collect()
 
-    def _start_more(self, part: Part) -> None:
+    def _start_more(self, part: MemberPart) -> None:
         """Start as many members as there are slots for. Start none that would be ended at once, or that might meet a
         run with an unknown end."""
-        if self.wish.why is not None or self._unknown is not None:
-            self._want(0)
+        if self.wish.why is not None or self._unproven_end is not None:
+            self._set_wanted_slots(0)
             return
         most = self._stage.at_once or len(self._stage.members)
-        while self._waiting and len(self._driving) < most and self._has_place():
+        while self._waiting and len(self._driving) < most and self._take_slot():
             self._drive(part, self._waiting.pop(0))
-        self._want(min(len(self._waiting), max(0, most - len(self._driving))))
+        self._set_wanted_slots(min(len(self._waiting), max(0, most - len(self._driving))))
 
-    def _has_place(self) -> bool:
+    def _take_slot(self) -> bool:
         if len(self._driving) <= self._extra:
             return True  # the claim's own slot, or one that another member has left
         if not self._context.shared.places.take():
@@ -215,10 +215,10 @@ class Group:
         self._extra += 1
         return True
 
-    def _drive(self, part: Part, member: Member) -> asyncio.Task[None]:
-        wish = Wish(self.wish.why, self.wish.reason, fast=self.wish.fast)
+    def _drive(self, part: MemberPart, member: Member) -> asyncio.Task[None]:
+        wish = StopRequest(self.wish.why, self.wish.reason, fast=self.wish.fast)
         run = MemberRun(self._context, part, member, wish)
-        driving = asyncio.create_task(run.to_its_end(), name=f"member {member.name} of {self.task.id}")
+        driving = asyncio.create_task(run.run_to_end(), name=f"member {member.name} of {self.task.id}")
         self._all.append(run)
         self._driving[driving] = run
         driving.add_done_callback(lambda _driving: self._bell.ring())
@@ -238,7 +238,7 @@ class Group:
             self._extra -= idle
             self._context.shared.places.give_back(idle)
 
-    async def _end_the_rest(self, part: Part) -> None:
+    async def _end_remaining_members(self, part: MemberPart) -> None:
         """Stop the running members because the stage's time is up: what they have is their result. A member that never
         had a slot gets a timeout."""
         words = f"the stage's time of {self._stage.timeout:g} s was up"
@@ -247,76 +247,82 @@ class Group:
                 await run.stop(StopWhy.DEADLINE, fast=True, reason=words)
             elif not run.wish.fast:
                 await run.stop(run.wish.why, fast=True, reason=run.wish.reason)
-        self._want(0)
-        while self._waiting and self.wish.why is None and self._unknown is None:
-            run = MemberRun(self._context, part, self._waiting[0], Wish())
-            await run.never_ran(Verdict(outcome=Outcome.TIMEOUT, reason=f"{words} before a slot was free for it"))
+        self._set_wanted_slots(0)
+        while self._waiting and self.wish.why is None and self._unproven_end is None:
+            run = MemberRun(self._context, part, self._waiting[0], StopRequest())
+            await run.record_end_without_run(
+                Verdict(outcome=Outcome.TIMEOUT, reason=f"{words} before a slot was free for it")
+            )
             assert run.end is not None
             self._ends[run.end.name] = run.end
             self._waiting.pop(0)
 
     # -- the verdict ---------------------------------------------------------------------------------------------
 
-    async def _concluded(self) -> tuple[str | None, Verdict]:
-        if self._unknown is not None:
-            return self._unknown
+    async def _conclude(self) -> tuple[str | None, Verdict]:
+        if self._unproven_end is not None:
+            return self._unproven_end
         cut = [run.cut_short for run in self._all if run.cut_short is not None]
-        stopped = [verdict for outcome in _CUT for verdict in cut if verdict.outcome is outcome]
+        stopped = [verdict for outcome in _STOPPED_OUTCOMES for verdict in cut if verdict.outcome is outcome]
         if stopped:
             verdict = Verdict(outcome=stopped[0].outcome, reason=stopped[0].reason, resets_at=stopped[0].resets_at)
-            return None, await naming_the_operator(self._context, self.task, verdict)
+            return None, await with_requester(self._context, self.task, verdict)
         if self._waiting and self.wish.why is not None:
-            return None, await stopped_before(self._context, self.task, self.wish.why, "all members had started")
-        if await self._died_with_many():
+            return None, await verdict_stopped_before(
+                self._context, self.task, self.wish.why, "all members had started"
+            )
+        if await self._is_mass_death():
             words = f"members of stage {self._stage.name} died with many other agents at once, and are run again"
             return None, Verdict(outcome=Outcome.STOPPED, reason=words)
-        lost = await self._lost()
+        lost = await self._find_lost_members()
         ends = [self._ends[member.name] for member in self._stage.members if member.name in self._ends]
-        self.answer = joined(ends)
-        return None, summary(self._stage, ends, lost)
+        self.answer = join_answers(ends)
+        return None, judge_stage(self._stage, ends, lost)
 
-    async def _died_with_many(self) -> bool:
+    async def _is_mass_death(self) -> bool:
         """True if members died in a mass death: then the stage has not failed (R-CRASH-07). This may be known only
         after other agents have died too."""
         ended = [*self._found, *(run.run.id for run in self._all if run.run is not None)]
         while not is_enough(self._stage, self._ends.values()):
-            is_mass, left = await self._context.writer.write(partial(_of_many, self._context, ended))
+            is_mass, left = await self._context.writer.write(partial(_mass_death_state, self._context, ended))
             if is_mass or left <= 0 or self.wish.why is not None:
                 return is_mass
-            await asyncio.sleep(min(left, OTHERS_DIE_WITHIN))
+            await asyncio.sleep(min(left, CHECK_EVERY))
         return False
 
-    async def _lost(self) -> list[str]:
+    async def _find_lost_members(self) -> list[str]:
         """Return the lost members that are run again. If the task's budget for losses is spent, record each loss as the
         member's result instead."""
         lost = [run for run in self._all if run.cut_short is not None]
         if not lost:
             return []
         ledger = await self._context.writer.write(lambda tx: tx.tasks.ledger(self.task))
-        if not lost_too_often(ledger, self._context.limits):
+        if not is_lost_too_often(ledger, self._context.limits):
             return [run.role.member for run in lost]
         for run in lost:
             assert run.cut_short is not None
-            await run.never_ran(run.cut_short)
+            await run.record_end_without_run(run.cut_short)
             assert run.end is not None
             self._ends[run.end.name] = run.end
         return []
 
     @property
-    def _unknown(self) -> tuple[str | None, Verdict] | None:
+    def _unproven_end(self) -> tuple[str | None, Verdict] | None:
         for run in self._all:
             if run.unknown is not None:
                 return (run.run.id if run.run is not None else None), run.unknown
         return None
 
-    def _want(self, count: int) -> None:
-        self._context.shared.places.want(count - self._wanted)
+    def _set_wanted_slots(self, count: int) -> None:
+        self._context.shared.places.change_wanted(count - self._wanted)
         self._wanted = count
 
 
-def _of_many(context: Context, runs: Sequence[str], tx: Transaction) -> tuple[bool, float]:
+def _mass_death_state(context: Context, runs: Sequence[str], tx: Transaction) -> tuple[bool, float]:
     """Return whether one of the runs died in a mass death, and the seconds for which that is still undecided."""
-    return any(is_of_many(tx, run) for run in runs), max((open_for(context, tx, run) for run in runs), default=0.0)
+    return any(is_mass_death(tx, run) for run in runs), max(
+        (seconds_until_decided(context, tx, run) for run in runs), default=0.0
+    )
 
 
 def _verdict(run_id: str, tx: Transaction) -> Verdict:

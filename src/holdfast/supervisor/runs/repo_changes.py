@@ -14,65 +14,65 @@ import shlex
 import time
 from dataclasses import dataclass
 
-from holdfast.base.concurrency import in_thread
-from holdfast.base.text import as_text
+from holdfast.base.concurrency import run_in_thread
+from holdfast.base.text import make_text
 from holdfast.core.model import Event, Level, Repo, Strategy, Task
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.log import say
+from holdfast.supervisor.log import log_line
 from holdfast.supervisor.service import Service
-from holdfast.workspaces.git.fingerprint import Changes, shared_locks
+from holdfast.workspaces.git.fingerprint import RepoChanges, list_shared_locks
 
-SHOWN, TOLD = 8, 200  # names in a message, names in an event
+SHOWN, MOST_NAMES_IN_EVENT = 8, 200  # names in a message, names in an event
 # seconds that a lock without a holder must stay unchanged: other programs than git use such locks for moments
-SETTLING = 0.2
+LOCK_UNCHANGED_FOR = 0.2
 LOCK_ALERT = "git-lock:"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Findings:
+class RepoFindings:
     """The changes and locks that were found at the end of a run."""
 
     repo: Repo
-    changes: Changes | None
+    changes: RepoChanges | None
     locks: tuple[str, ...]
 
 
-async def note_before(context: Context, task: Task, run_id: str) -> None:
+async def fingerprint_before(context: Context, task: Task, run_id: str) -> None:
     """Fingerprint the repository before the agent starts. If that fails, nothing can be compared later, but the run
     goes on."""
     if task.spec.strategy is Strategy.WORKTREE:
         repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
         with contextlib.suppress(OSError):
-            await in_thread(context.ports.fingerprints.note, repo.common_dir, _folder(context, run_id))
+            await run_in_thread(context.ports.fingerprints.note, repo.common_dir, _folder(context, run_id))
 
 
-async def look_after(context: Context, task: Task, run_id: str) -> Findings | None:
+async def compare_after(context: Context, task: Task, run_id: str) -> RepoFindings | None:
     """Compare the repository with its fingerprint after the tree is proven empty, whichever supervisor started the run.
     None: no findings."""
     if task.spec.strategy is not Strategy.WORKTREE:
         return None
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     try:
-        return await in_thread(_look, context, repo, run_id)
+        return await run_in_thread(_compare, context, repo, run_id)
     except OSError as trouble:  # For example out of descriptors: the settlement of a task does not wait for this.
-        say(f"holdfast: {repo.path} could not be compared after task {task.id}: {trouble}")
+        log_line(f"holdfast: {repo.path} could not be compared after task {task.id}: {trouble}")
         return None
 
 
-def _look(context: Context, repo: Repo, run_id: str) -> Findings | None:
+def _compare(context: Context, repo: Repo, run_id: str) -> RepoFindings | None:
     changes = context.ports.fingerprints.compare(repo.common_dir, _folder(context, run_id))
     folders = (repo.path, repo.common_dir, os.path.join(context.home, "workspaces", repo.id))
-    locks = _lying_around(repo.common_dir, folders, context)
-    return Findings(repo=repo, changes=changes, locks=locks) if changes or locks else None
+    locks = _find_stale_locks(repo.common_dir, folders, context)
+    return RepoFindings(repo=repo, changes=changes, locks=locks) if changes or locks else None
 
 
-def _lying_around(common_dir: str, folders: tuple[str, ...], context: Context) -> tuple[str, ...]:
+def _find_stale_locks(common_dir: str, folders: tuple[str, ...], context: Context) -> tuple[str, ...]:
     """Return the locks that no process holds, and that are unchanged a moment later."""
-    seen = [(lock, _stamp(lock)) for lock in shared_locks(common_dir)]
+    seen = [(lock, _stamp(lock)) for lock in list_shared_locks(common_dir)]
     free = [(lock, stamp) for lock, stamp in seen if stamp and not context.ports.may_be_held(lock, folders)]
     if free:
-        time.sleep(SETTLING)
+        time.sleep(LOCK_UNCHANGED_FOR)
     return tuple(lock for lock, stamp in free if _stamp(lock) == stamp and not context.ports.may_be_held(lock, folders))
 
 
@@ -84,13 +84,13 @@ def _stamp(path: str) -> tuple[int, int] | None:
     return found.st_ino, found.st_ctime_ns
 
 
-def tell(tx: Transaction, context: Context, task: Task, run_id: str, found: Findings | None) -> None:
+def report_findings(tx: Transaction, context: Context, task: Task, run_id: str, found: RepoFindings | None) -> None:
     """Emit the findings in the transaction that ends the run: exactly once, even after a crash."""
     if found is None:
         return
     if found.changes is not None:
-        _tell_changes(tx, context, task, run_id, found.repo, found.changes)
-    for lock in map(as_text, found.locks):
+        _report_changes(tx, context, task, run_id, found.repo, found.changes)
+    for lock in map(make_text, found.locks):
         tx.events.raise_alert(
             f"{LOCK_ALERT}{lock}",
             f"The git lock {lock} was there when a run of task {task.id} ended, and no process holds it: "
@@ -102,8 +102,10 @@ def tell(tx: Transaction, context: Context, task: Task, run_id: str, found: Find
         )
 
 
-def _tell_changes(tx: Transaction, context: Context, task: Task, run_id: str, repo: Repo, changes: Changes) -> None:
-    names, now = [as_text(name) for name in changes.names], context.clock()
+def _report_changes(
+    tx: Transaction, context: Context, task: Task, run_id: str, repo: Repo, changes: RepoChanges
+) -> None:
+    names, now = [make_text(name) for name in changes.names], context.clock()
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     message = f"{shown} of {repo.path} changed while task {task.id} ran: by its agent, or by you or another program."
     tx.events.emit(
@@ -114,7 +116,7 @@ def _tell_changes(tx: Transaction, context: Context, task: Task, run_id: str, re
             task_id=task.id,
             run_id=run_id,
             message=message,
-            data={"repo": repo.path, "names": names[:TOLD], "count": len(names)},
+            data={"repo": repo.path, "names": names[:MOST_NAMES_IN_EVENT], "count": len(names)},
         ),
         now,
     )

@@ -10,22 +10,22 @@ from collections.abc import Iterable
 
 from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.port import AgentAdapter, Stream
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.files import data_lines, last_lines
-from holdfast.core.agents.final_answer import answer_of, storable
+from holdfast.core.agents.final_answer import make_storable, read_final_answer
 from holdfast.core.model import Task, Workspace
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.states import WorkspaceState
-from holdfast.core.workflows.result import MOST_TEXT, NOTHING_TOUCHED, GateResult, Result, Touched
+from holdfast.core.workflows.result import MOST_TEXT, NO_CHANGED_FILES, ChangedFiles, GateResult, StageResult
 from holdfast.core.workflows.workflow import name_of
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.workspaces.save import litter_of
+from holdfast.supervisor.workspaces.save import litter_patterns
 
 MOST_TAIL = 1 << 20  # bytes from the end of an agent's output, which nearly always hold its answer
-_THERE = (WorkspaceState.READY, WorkspaceState.PRESERVED)
+_STATES_WITH_FILES = (WorkspaceState.READY, WorkspaceState.PRESERVED)
 
 
-async def result_of(
+async def collect_result(
     context: Context,
     task: Task,
     run_id: str | None,
@@ -38,7 +38,7 @@ async def result_of(
     ruling: str = "",
     passed: bool | None = None,
     is_committed: bool = False,
-) -> Result:
+) -> StageResult:
     """Return the result of a run whose end is proven. The output is read from the run's directory, so the result is the
     same after any crash.
 
@@ -47,10 +47,12 @@ async def result_of(
     times at which the run began and ended are filled in when the result is recorded.
     """
     name = agent or task.spec.agent
-    text = "" if run_id is None else await in_thread(answer, context.home, run_id, context.ports.agents.get(name))
-    touched = await _touched(context, task, workspace, is_committed=is_committed)
+    text = (
+        "" if run_id is None else await run_in_thread(read_answer, context.home, run_id, context.ports.agents.get(name))
+    )
+    touched = await _find_changed_files(context, task, workspace, is_committed=is_committed)
     progress = task.progress
-    return Result(
+    return StageResult(
         stage=progress.stage,
         name=name_of(task.spec.stages, progress),
         visit=progress.visit,
@@ -59,7 +61,7 @@ async def result_of(
         run_id=run_id,
         agent=name,
         outcome=str(verdict.outcome),
-        reason=storable(verdict.reason),
+        reason=make_storable(verdict.reason),
         ruling=ruling,
         passed=verdict.outcome is Outcome.COMPLETED if passed is None else passed,
         text=text,
@@ -69,36 +71,40 @@ async def result_of(
     )
 
 
-async def result_at_end(context: Context, task: Task, run_id: str | None, verdict: Verdict) -> Result:
+async def collect_final_result(context: Context, task: Task, run_id: str | None, verdict: Verdict) -> StageResult:
     """Return the result of a task without a workflow, after its work is saved and before its workspace is removed."""
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     is_committed = verdict.outcome is Outcome.COMPLETED and task.spec.commit_leftovers == "all"
-    return await result_of(context, task, run_id, verdict, workspace=workspace, is_committed=is_committed)
+    return await collect_result(context, task, run_id, verdict, workspace=workspace, is_committed=is_committed)
 
 
-def answer(home: str, run_id: str, adapter: AgentAdapter | None) -> str:
+def read_answer(home: str, run_id: str, adapter: AgentAdapter | None) -> str:
     """Return the agent's last answer. Blocking, and never raises. The end of the output nearly always has it. Otherwise
     all of the output is read."""
     path = os.path.join(home, "runs", run_id, "out.log")
     try:
         if adapter is None or not adapter.reads_events:
-            return answer_of(last_lines(path, 4 * MOST_TEXT), None)
-        found = _said(adapter, last_lines(path, MOST_TAIL))
+            return read_final_answer(last_lines(path, 4 * MOST_TEXT), None)
+        found = _find_answer(adapter, last_lines(path, MOST_TAIL))
         if found or os.path.getsize(path) <= MOST_TAIL:
             return found
-        return _said(adapter, data_lines(path))
+        return _find_answer(adapter, data_lines(path))
     except Exception:  # noqa: BLE001 - our own defect while reading an agent's files: the answer is left out
         return ""
 
 
-def _said(adapter: AgentAdapter, lines: Iterable[str]) -> str:
+def _find_answer(adapter: AgentAdapter, lines: Iterable[str]) -> str:
     if isinstance(adapter, CliAgent):
-        return answer_of(adapter.rejoin(lines), lambda line: adapter.parse(line, Stream.OUT), adapter.is_banner)
-    return answer_of(lines, lambda line: adapter.parse(line, Stream.OUT))
+        return read_final_answer(
+            adapter.join_lines(lines), lambda line: adapter.parse(line, Stream.OUT), adapter.is_banner
+        )
+    return read_final_answer(lines, lambda line: adapter.parse(line, Stream.OUT))
 
 
-async def _touched(context: Context, task: Task, workspace: Workspace | None, *, is_committed: bool) -> Touched:
-    if workspace is None or workspace.state not in _THERE:
-        return NOTHING_TOUCHED
-    leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
-    return await context.ports.touched(workspace, leave, is_committed=is_committed)
+async def _find_changed_files(
+    context: Context, task: Task, workspace: Workspace | None, *, is_committed: bool
+) -> ChangedFiles:
+    if workspace is None or workspace.state not in _STATES_WITH_FILES:
+        return NO_CHANGED_FILES
+    leave = (*task.spec.workspace.copy, *litter_patterns(context, task.spec))
+    return await context.ports.changed_files(workspace, leave, is_committed=is_committed)

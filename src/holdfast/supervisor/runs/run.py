@@ -12,86 +12,93 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import LaunchError, NotOwner
 from holdfast.base.ids import new_id
-from holdfast.core.dispatch.spending import Meter
+from holdfast.core.dispatch.spending import SpendingMeter
 from holdfast.core.health.diagnosis import STOP_WHY
 from holdfast.core.model import Run, StopWhy, Strategy, Task, Workspace
-from holdfast.core.runs.claimed_result import conclude
-from holdfast.core.runs.intervals import MOST_RUNS, Allotted, allot
+from holdfast.core.runs.claimed_result import judge_run
+from holdfast.core.runs.intervals import MOST_RUNS, AdaptiveTimeout, adapt_timeout
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.states import RunState
 from holdfast.core.workflows.workflow import name_of
 from holdfast.processes.port import LaunchSpec, LiveRun
-from holdfast.store.port.transaction import ALONE, Grip, Role, Transaction
+from holdfast.store.port.transaction import NO_WORKFLOW_ROLE, Ownership, RunRole, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.accounts import NoAccountNow, account_for
-from holdfast.supervisor.dispatch.mass_death import is_death, note_death
-from holdfast.supervisor.dispatch.probes import take_account
-from holdfast.supervisor.dispatch.spending import NothingLeft, at_rest, at_work, meter_of, record_usage, refuse_spent
-from holdfast.supervisor.health.run_facts import look_away, patient_of, told_to_stop
-from holdfast.supervisor.ports import Enclosure, Subject
-from holdfast.supervisor.runs.agent_reports import Listener
-from holdfast.supervisor.runs.handover import handed_over
-from holdfast.supervisor.runs.launch import agents_word, launch_spec
-from holdfast.supervisor.runs.repo_changes import look_after, note_before, tell
-from holdfast.supervisor.runs.stages import prompted
-from holdfast.supervisor.runs.stop_request import Stopped, Wish, naming_the_operator, stopped_before
+from holdfast.supervisor.dispatch.mass_death import is_death, record_death
+from holdfast.supervisor.dispatch.probes import make_probe_of_account
+from holdfast.supervisor.dispatch.spending import (
+    SpendingCapReached,
+    make_meter,
+    raise_if_cap_spent,
+    record_usage,
+    start_metering,
+    stop_metering,
+)
+from holdfast.supervisor.health.run_facts import notify_stopping, unregister_run, watched_run
+from holdfast.supervisor.ports import AgentContainers, CheckpointedRun
+from holdfast.supervisor.runs.agent_reports import ReportReader
+from holdfast.supervisor.runs.handover import build_handover
+from holdfast.supervisor.runs.launch import build_launch_spec, verdict_from_output
+from holdfast.supervisor.runs.repo_changes import compare_after, fingerprint_before, report_findings
+from holdfast.supervisor.runs.stages import task_with_stage_prompt
+from holdfast.supervisor.runs.stop_request import StopRequest, StopRequested, verdict_stopped_before, with_requester
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
 
 
-def intend(
-    context: Context, tx: Transaction, task: Task, grip: Grip, run_id: str, role: Role = ALONE
+def record_intent(
+    context: Context, tx: Transaction, task: Task, grip: Ownership, run_id: str, role: RunRole = NO_WORKFLOW_ROLE
 ) -> tuple[Task, Run]:
     """Record the durable intent of a run, with its account and timeout, in one transaction before anything is started.
 
     Return the task and its run. The task has no session any more if that session belonged to an account that is gone.
     """
     now = context.clock()
-    refuse_spent(tx, task)
+    raise_if_cap_spent(tx, task)
     choice = account_for(context, tx, task)
     if choice.left is not None:
-        tx.tasks.leave_session(grip, choice.left, now)
+        tx.tasks.drop_session(grip, choice.left, now)
         task = replace(task, session_id=None, account=None)
-    take_account(context, tx, task, choice.account, has_others=bool(role.member))
+    make_probe_of_account(context, tx, task, choice.account, has_others=bool(role.member))
     if task.spec.stages and role.stage is None:
         role = replace(role, stage=name_of(task.spec.stages, task.progress))
-    return task, tx.runs.intend(grip, run_id, now, _allotted(tx, task), choice.account, role)
+    return task, tx.runs.intend(grip, run_id, now, _adaptive_timeout(tx, task), choice.account, role)
 
 
-def _allotted(tx: Transaction, task: Task) -> Allotted | None:
+def _adaptive_timeout(tx: Transaction, task: Task) -> AdaptiveTimeout | None:
     """Return a timeout derived from earlier runs with the same repository and agent, if the task asked for it
     (R-TERM-13)."""
     spec = task.spec
     if spec.adaptive_floor is None:
         return None
     durations = tx.runs.recent_durations(spec.repo_id, spec.agent, MOST_RUNS)
-    return allot(durations, spec.adaptive_floor, spec.timeout)
+    return adapt_timeout(durations, spec.adaptive_floor, spec.timeout)
 
 
 T = TypeVar("T")
-_VERDICTS = frozenset(STOP_WHY.values())  # stop reasons that come from the run's health
+_HEALTH_STOPS = frozenset(STOP_WHY.values())  # stop reasons that come from the run's health
 
 
 class RunDriver:
     """The driver of one run under its task's fence. Stops are durable before they are sent."""
 
-    role: Role = ALONE
+    role: RunRole = NO_WORKFLOW_ROLE
     place_of = ""  # the member whose own workspace the run uses; empty: the task's workspace
     is_kept = True  # checkpoints of the tree are taken while it runs
 
-    def __init__(self, context: Context, task: Task, grip: Grip, wish: Wish) -> None:
+    def __init__(self, context: Context, task: Task, grip: Ownership, wish: StopRequest) -> None:
         """Create the driver, with the stop request of the task: it may date from before this try."""
         self.task = task
         self.grip = grip
         self.wish = wish
         self.run: Run | None = None
-        self.listener: Listener | None = None  # set while there is a run whose agent may report
+        self.report_reader: ReportReader | None = None  # set while there is a run whose agent may report
         self._context = context
         self._live: LiveRun | None = None
         self._unsent = False
-        self._meter: Meter | None = None  # set while the agent is watched
+        self._meter: SpendingMeter | None = None  # set while the agent is watched
 
     answer = ""  # set for a stage with members (parallel_stage.py); the answer of one agent is read from its output
 
@@ -102,16 +109,16 @@ class RunDriver:
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
         """Ask for the end of the run. The reason is on disk before the signal is sent, so this death is never taken for
         a crash."""
-        if why in _VERDICTS and self.listener is not None and self.listener.claim is not None:
+        if why in _HEALTH_STOPS and self.report_reader is not None and self.report_reader.claim is not None:
             return  # The agent has reported its result and has its grace to exit: its silence means nothing any more.
         before = self.wish.why, self.wish.reason
         self.wish.add(why, reason, fast=fast)
-        if fast and why is StopWhy.DOWN and self._context.ports.furnishing is not None:
-            self._context.ports.furnishing.cut_short(self.task.id)
+        if fast and why is StopWhy.DOWN and self._context.ports.workspace_setup is not None:
+            self._context.ports.workspace_setup.cut_short(self.task.id)
         try:
             await self._send_stop()
         except Exception:
-            if why in _VERDICTS and self.wish.why is why:
+            if why in _HEALTH_STOPS and self.wish.why is why:
                 # the agent may be at work again before the stop can be recorded
                 self.wish.why, self.wish.reason = before
             raise
@@ -122,7 +129,7 @@ class RunDriver:
             await self._send_stop()
 
     @property
-    def stop_wanted(self) -> StopWhy | None:
+    def requested_stop(self) -> StopWhy | None:
         return self.wish.why
 
     def beat(self) -> None:
@@ -131,74 +138,76 @@ class RunDriver:
 
     # -- from claim to the end of the run -------------------------------------------------------------------------
 
-    async def until_ended(self) -> tuple[str | None, Verdict]:
+    async def wait_for_end(self) -> tuple[str | None, Verdict]:
         run = await self._write(lambda tx: tx.runs.open_run(self.task.id, self.role.member))
         if run is not None and run.state is RunState.ENDED:
             self.run, ended = run, run.id
             return ended, await self._write(lambda tx: tx.runs.verdict(ended))
         try:
             if run is None:
-                run = await self._begin()
+                run = await self._start_run()
             else:
                 self.run, self._live = run, self._context.ports.processes.find(run.id)
                 if self.wish.why is None and run.stop_why is not None:  # recorded, but perhaps never sent
                     self.wish.why, self.wish.reason = run.stop_why, run.stop_reason or ""
-            return run.id, await self._watch(run)
+            return run.id, await self._wait_for_proven_end(run)
         except LaunchError as error:
-            return await self._could_not_start(str(error))
-        except Stopped as stopped:
-            return await self._never_started(stopped.why)
+            return await self._end_with_launch_error(str(error))
+        except StopRequested as stopped:
+            return await self._end_stopped_before_start(stopped.why)
         except NoAccountNow:
-            return None, await self._no_account()
-        except NothingLeft:
-            return None, self._nothing_left()
+            return None, await self._verdict_without_account()
+        except SpendingCapReached:
+            return None, self._verdict_cap_spent()
 
-    async def _begin(self) -> Run:
+    async def _start_run(self) -> Run:
         """Prepare the workspace, record the durable intent, launch: in this order."""
-        self.wish.heed()
+        self.wish.raise_if_stopped()
         await self._prepare()
-        self.wish.heed()
+        self.wish.raise_if_stopped()
         if self._enclosure is not None:
             await self._enclosure.check(self.task.spec)
         # No run begins while the task's secrets cannot be read.
         self._context.ports.environment(self.task.spec.environment)
         run_id, was = new_id(12), self.task
-        self.task, run = await self._write(lambda tx: intend(self._context, tx, was, self.grip, run_id, self.role))
+        self.task, run = await self._write(
+            lambda tx: record_intent(self._context, tx, was, self.grip, run_id, self.role)
+        )
         self.run = run
         launching = await self._launch_spec(run)
-        await note_before(self._context, self.task, run.id)
+        await fingerprint_before(self._context, self.task, run.id)
         self._live = self._context.ports.processes.launch(launching)
         return run
 
-    async def _watch(self, run: Run) -> Verdict:
+    async def _wait_for_proven_end(self, run: Run) -> Verdict:
         """Wait until the whole process tree is proven empty, or until that cannot be proven. Return the verdict."""
         assert self._live is not None
         pid = await self._live.wait_started()
         if pid is not None:
             if run.state is RunState.INTENDED:
                 note = self._live.note()
-                await self._write(lambda tx: tx.runs.started(self.grip, run.id, pid, self._context.clock(), note))
+                await self._write(lambda tx: tx.runs.record_start(self.grip, run.id, pid, self._context.clock(), note))
             channel = self._live.channel(run.heard.offset)
-            self.listener = Listener(self._context, self.grip, run, channel, self.task.spec.health.claim_grace)
+            self.report_reader = ReportReader(self._context, self.grip, run, channel, self.task.spec.health.claim_grace)
             self.beat()
-            await self._be_watched(run)
+            await self._start_watching(run)
             await self._send_stop()
-        end = await self._live.wait_over()
-        look_away(self._context, run.id)  # before the work is saved, which may take long
+        end = await self._live.wait_ended()
+        unregister_run(self._context, run.id)  # before the work is saved, which may take long
         if end.cause is Cause.NEVER_STARTED and run.state is not RunState.INTENDED:
             end = ProcessEnd(cause=Cause.UNPROVEN, detail="it was started, but its records have vanished")
         if self._enclosure is not None:
             end = await self._enclosure.prove(self.task.spec, await self._workspace(), end)
-        return await self._ended(run, end)
+        return await self._record_end(run, end)
 
-    async def _ended(self, run: Run, end: ProcessEnd) -> Verdict:
+    async def _record_end(self, run: Run, end: ProcessEnd) -> Verdict:
         assert self._live is not None
         # In a thread: an agent may have written more than can be read between two beats.
-        said = await in_thread(agents_word, self._context, self.task, run, self._live, end)
-        if self.listener is not None:
-            await self.listener.hear(last=True)  # a claim that was written just before the exit counts
+        said = await run_in_thread(verdict_from_output, self._context, self.task, run, self._live, end)
+        if self.report_reader is not None:
+            await self.report_reader.hear(last=True)  # a claim that was written just before the exit counts
         recorded = await self._write(lambda tx: tx.runs.open_run(self.task.id, self.role.member))
-        verdict = conclude(
+        verdict = judge_run(
             end,
             recorded.stop_why if recorded else self.wish.why,
             said,
@@ -207,34 +216,34 @@ class RunDriver:
         )
         if verdict.outcome is Outcome.UNKNOWN:
             return verdict
-        final = await naming_the_operator(self._context, self.task, verdict)
-        found = await look_after(self._context, self.task, run.id)
-        also = await self._also(run, final, end)
+        final = await with_requester(self._context, self.task, verdict)
+        found = await compare_after(self._context, self.task, run.id)
+        also = await self._writes_at_end(run, final, end)
 
         def record(tx: Transaction) -> None:
             tx.runs.ended(self.grip, run.id, final, self._context.clock(), end.at)
             record_usage(self._context, tx, self.task, run.id, final)
             if is_death(final, end):
-                note_death(self._context, tx, self.task, run.id, end.at)
-            tell(tx, self._context, self.task, run.id, found)
+                record_death(self._context, tx, self.task, run.id, end.at)
+            report_findings(tx, self._context, self.task, run.id, found)
             also(tx)
 
         await self._write(record)
-        at_rest(self._context, self._meter, final.usage)
+        stop_metering(self._context, self._meter, final.usage)
         self._context.ports.fingerprints.forget(os.path.join(self._context.home, "runs", run.id))
         return final
 
-    async def _could_not_start(self, why: str) -> tuple[str | None, Verdict]:
+    async def _end_with_launch_error(self, why: str) -> tuple[str | None, Verdict]:
         verdict = Verdict(outcome=Outcome.LAUNCH_ERROR, reason=why)
         return await self._end_without_process(verdict)
 
-    async def _never_started(self, why: StopWhy) -> tuple[str | None, Verdict]:
-        return await self._end_without_process(await stopped_before(self._context, self.task, why))
+    async def _end_stopped_before_start(self, why: StopWhy) -> tuple[str | None, Verdict]:
+        return await self._end_without_process(await verdict_stopped_before(self._context, self.task, why))
 
     async def _end_without_process(self, verdict: Verdict) -> tuple[str | None, Verdict]:
         run = self.run
         if run is not None:
-            also = await self._also(run, verdict, None)
+            also = await self._writes_at_end(run, verdict, None)
 
             def record(tx: Transaction) -> None:
                 tx.runs.ended(self.grip, run.id, verdict, self._context.clock())
@@ -247,27 +256,29 @@ class RunDriver:
 
     async def _prepare(self) -> None:
         """Prepare the workspace of the run."""
-        await self.wish.interrupts(ensure_workspace(self._context, self.task, self.grip))
+        await self.wish.run_cancellable(ensure_workspace(self._context, self.task, self.grip))
 
-    def _current(self, tx: Transaction) -> Workspace | None:
+    def _current_workspace(self, tx: Transaction) -> Workspace | None:
         return tx.workspaces.current(self.task.id, self.place_of)
 
-    async def _asked(self) -> Task:
+    async def _task_with_prompt(self) -> Task:
         """Return the task with the prompt of its stage."""
-        return await prompted(self._context, self.task)
+        return await task_with_stage_prompt(self._context, self.task)
 
-    async def _told(self, asked: Task, run: Run, workspace: Workspace) -> str | None:
+    async def _hand_over(self, asked: Task, run: Run, workspace: Workspace) -> str | None:
         """Return the hand-over about earlier runs for the agent."""
-        return await handed_over(self._context, asked, run, workspace)
+        return await build_handover(self._context, asked, run, workspace)
 
-    async def _also(self, _run: Run, _verdict: Verdict, _end: ProcessEnd | None) -> Callable[[Transaction], None]:
+    async def _writes_at_end(
+        self, _run: Run, _verdict: Verdict, _end: ProcessEnd | None
+    ) -> Callable[[Transaction], None]:
         """Return further writes for the transaction that records the end. `_end` is None if there was no process."""
-        return _nothing
+        return _write_nothing
 
-    async def _no_account(self) -> Verdict:
+    async def _verdict_without_account(self) -> Verdict:
         return Verdict(outcome=Outcome.STOPPED, reason="its account was parked or stopped before the agent started")
 
-    def _nothing_left(self) -> Verdict:
+    def _verdict_cap_spent(self) -> Verdict:
         return Verdict(outcome=Outcome.STOPPED, reason="nothing was left of its spending cap before the agent started")
 
     # -- pieces ----------------------------------------------------------------------------------------------------
@@ -278,16 +289,18 @@ class RunDriver:
             return
         self._unsent = True
         try:
-            await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock(), reason))
+            await self._write(
+                lambda tx: tx.runs.record_stop_request(self.grip, run.id, why, self._context.clock(), reason)
+            )
         except NotOwner:
-            await self.let_go()
+            await self.release_lost_task()
         else:
             self._live.stop(fast=self.wish.fast)
         self._unsent = False
         grace = self._context.settings.fast_grace if self.wish.fast else self.task.spec.grace
-        told_to_stop(self._context, run.id, grace, fast=self.wish.fast)
+        notify_stopping(self._context, run.id, grace, fast=self.wish.fast)
 
-    async def _be_watched(self, run: Run) -> None:
+    async def _start_watching(self, run: Run) -> None:
         if self._live is None:
             return
         root = None
@@ -295,40 +308,42 @@ class RunDriver:
             root = await self._enclosure.root(self.task.spec, await self._workspace())
         if self.wish.why is None and self.is_kept:
             seen = root if self._enclosure is not None else self._live.keeper
-            self._context.services.checkpoints.began(Subject(run_id=run.id, task=self.task, grip=self.grip, root=seen))
-        meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
-        meter = self._meter = at_work(self._context, meter, run.id)
+            self._context.services.checkpoints.began(
+                CheckpointedRun(run_id=run.id, task=self.task, grip=self.grip, root=seen)
+            )
+        meter = await self._write(lambda tx: make_meter(self._context, tx, self.task))
+        meter = self._meter = start_metering(self._context, meter, run.id)
         self._context.services.health.began(
-            patient_of(
+            watched_run(
                 self._context, self.task, run, self._live, root, meter,
                 stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
-                claimed=lambda: self.listener is not None and self.listener.claim is not None,
+                claimed=lambda: self.report_reader is not None and self.report_reader.claim is not None,
                 place_of=self.place_of,
             )
         )  # fmt: skip
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         workspace = await self._workspace()
-        asked = await self._asked()
-        told = await self.wish.interrupts(self._told(asked, run, workspace))
-        meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
-        launch = launch_spec(self._context, asked, self.grip, run, workspace, told, meter)
+        asked = await self._task_with_prompt()
+        told = await self.wish.run_cancellable(self._hand_over(asked, run, workspace))
+        meter = await self._write(lambda tx: make_meter(self._context, tx, self.task))
+        launch = build_launch_spec(self._context, asked, self.grip, run, workspace, told, meter)
         if self._enclosure is None:
             return launch
         launch, container = await self._enclosure.enclose(self.task.spec, workspace, launch)
-        await self._write(lambda tx: tx.workspaces.enclosed(self.grip, workspace, container))
+        await self._write(lambda tx: tx.workspaces.record_container(self.grip, workspace, container))
         return launch
 
     async def _workspace(self) -> Workspace:
-        workspace = await self._write(self._current)
+        workspace = await self._write(self._current_workspace)
         assert workspace is not None  # ensure_workspace made it under our fence, and it stays while a run is open
         return workspace
 
     @property
-    def _enclosure(self) -> Enclosure | None:
-        return self._context.ports.enclosure if self.task.spec.strategy is Strategy.CONTAINER else None
+    def _enclosure(self) -> AgentContainers | None:
+        return self._context.ports.agent_containers if self.task.spec.strategy is Strategy.CONTAINER else None
 
-    async def let_go(self) -> None:
+    async def release_lost_task(self) -> None:
         """Stop driving the run without writing anything: another supervisor owns the task.
 
         If this very run is still open, that supervisor has adopted its agent, as it adopts everything that lives in
@@ -343,10 +358,10 @@ class RunDriver:
 
     def close(self) -> None:
         """Release everything that belongs to the run: it is not driven any more."""
-        self.listener = None
+        self.report_reader = None
         if self.run is not None:
-            look_away(self._context, self.run.id)
-        at_rest(self._context, self._meter)
+            unregister_run(self._context, self.run.id)
+        stop_metering(self._context, self._meter)
         if self._live is not None:
             self._live.close()
 
@@ -354,5 +369,5 @@ class RunDriver:
         return await self._context.writer.write(operation)
 
 
-def _nothing(_tx: Transaction) -> None:
+def _write_nothing(_tx: Transaction) -> None:
     return

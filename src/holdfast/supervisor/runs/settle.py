@@ -8,34 +8,39 @@ from holdfast.base import faults
 from holdfast.core.dispatch.mass_death import Death
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import Action, Decision
-from holdfast.core.runs.preserve import Disposition, resolve
+from holdfast.core.runs.policy import Decision, PolicyAction
+from holdfast.core.runs.preserve import Disposition, resolve_disposition
 from holdfast.core.settle import SettleFacts, Settlement
 from holdfast.core.settle import settle as decide_settlement
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.core.workflows.advance import StageOutcome
-from holdfast.core.workflows.next_stage import place
-from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.next_stage import describe_stage
+from holdfast.core.workflows.result import StageResult
 from holdfast.core.workflows.workflow import stage_of
-from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.store.port.transaction import Ownership, Transaction
 from holdfast.store.port.values import unsaved_alert
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.probes import read_holds, record_holds
-from holdfast.supervisor.dispatch.spending import names_of_caps, spent_of
-from holdfast.supervisor.dispatch.workers import record_worker_crash, worker_facts
-from holdfast.supervisor.runs.result import result_at_end
-from holdfast.supervisor.runs.stages import move
-from holdfast.supervisor.workspaces.save import deliver_work, litter_of, save_work
+from holdfast.supervisor.dispatch.spending import cap_names, describe_spent_cap
+from holdfast.supervisor.dispatch.workers import read_worker_facts, record_worker_crash
+from holdfast.supervisor.runs.result import collect_final_result
+from holdfast.supervisor.runs.stages import record_stage_move
+from holdfast.supervisor.workspaces.save import deliver_work, litter_patterns, save_work
 
 _TERMINAL = {
-    Action.COMPLETE: TaskState.COMPLETED,
-    Action.FAIL: TaskState.FAILED,
-    Action.CANCEL: TaskState.CANCELLED,
+    PolicyAction.COMPLETE: TaskState.COMPLETED,
+    PolicyAction.FAIL: TaskState.FAILED,
+    PolicyAction.CANCEL: TaskState.CANCELLED,
 }
 
 
 async def settle(
-    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, stage: StageOutcome | None = None
+    context: Context,
+    task: Task,
+    grip: Ownership,
+    run_id: str | None,
+    verdict: Verdict,
+    stage: StageOutcome | None = None,
 ) -> bool:
     """Save work, decide what becomes of the task, and record it. The run's process tree is proven empty.
 
@@ -44,11 +49,11 @@ async def settle(
     """
     facts = await context.writer.write(lambda tx: _read_facts(context, tx, task, run_id, verdict, stage))
     expected = decide_settlement(facts)
-    disposition = await _save(context, task, expected.decision)
+    disposition = await _save_workspaces(context, task, expected.decision)
     result = None
     if expected.decision.action in _TERMINAL and not task.spec.stages:
-        result = await result_at_end(context, task, run_id, verdict)
-    await _checkpoint(context, task, grip, run_id, verdict, expected)
+        result = await collect_final_result(context, task, run_id, verdict)
+    await _save_checkpoint(context, task, grip, run_id, verdict, expected)
     if run_id is not None:
         context.ports.processes.forget(run_id)  # before: nothing may fail after the task is settled
     faults.passed("settle.ask")  # a supervisor that stops here may be declared lost before it settles
@@ -77,14 +82,14 @@ def _read_facts(
         recorded=now,
         jitter=context.jitter(),
         stage=stage,
-        spent=spent_of(tx, task),
-        crossed=names_of_caps(context, tx.spending.crossed(run_id or "")),
-        death=_death(tx, run_id),
+        spent=describe_spent_cap(tx, task),
+        crossed=cap_names(context, tx.spending.crossed(run_id or "")),
+        death=_read_death(tx, run_id),
         loses_session=task.spec.strategy is Strategy.CONTAINER and bool(context.ports.accounts.names(task.spec.agent)),
     )
 
 
-def _death(tx: Transaction, run_id: str | None) -> Death | None:
+def _read_death(tx: Transaction, run_id: str | None) -> Death | None:
     found = None if run_id is None else tx.holds.death(run_id)
     return None if found is None else found[0]
 
@@ -92,11 +97,11 @@ def _death(tx: Transaction, run_id: str | None) -> Death | None:
 def _record(
     context: Context,
     tx: Transaction,
-    grip: Grip,
+    grip: Ownership,
     run_id: str | None,
     facts: SettleFacts,
     disposition: Disposition | None,
-    result: Result | None,
+    result: StageResult | None,
 ) -> TaskState:
     """Settle the task, the named worker that had it and the claim of its tracker issue in one transaction.
 
@@ -107,25 +112,25 @@ def _record(
     facts = replace(
         facts,
         recorded=context.clock(),
-        death=_death(tx, run_id),
+        death=_read_death(tx, run_id),
         provider=holds.provider_hold,
-        worker=worker_facts(context, tx, task),
+        worker=read_worker_facts(context, tx, task),
     )
     settlement = decide_settlement(facts)
     decision = settlement.decision
     record_holds(context, tx, task, run_id, verdict, decision, holds)
     if result is not None:
         tx.results.record(grip, result)
-    move(context, tx, task, grip, decision, facts.stage, settlement.following)
+    record_stage_move(context, tx, task, grip, decision, facts.stage, settlement.following)
     state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
     record_worker_crash(context, tx, run_id, facts, settlement)
     if context.settings.staff.release_claims:
-        tx.links.after_settle(task.id, state, verdict.outcome, context.clock())
+        tx.issue_links.after_settle(task.id, state, verdict.outcome, context.clock())
     return state
 
 
-async def _checkpoint(
-    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, expected: Settlement
+async def _save_checkpoint(
+    context: Context, task: Task, grip: Ownership, run_id: str | None, verdict: Verdict, expected: Settlement
 ) -> None:
     """Keep the tree at the end of every stage, and when a run ends that goes on later (R-RES-11)."""
     decision, following = expected.decision, expected.following
@@ -135,20 +140,20 @@ async def _checkpoint(
         return
     session_id = (verdict.session_id or task.session_id) if decision.keeps_session else None
     if following is None:
-        word = "paused" if decision.action is Action.PAUSE else "requeued"
-        await context.services.checkpoints.at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
+        word = "paused" if decision.action is PolicyAction.PAUSE else "requeued"
+        await context.services.checkpoints.save_at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
         return
-    why = f"at the end of {place(task.spec.stages, task.progress.stage)}"
+    why = f"at the end of {describe_stage(task.spec.stages, task.progress.stage)}"
     follows = None if following.keeps_session else following.progress.stage
-    await context.services.checkpoints.at_end(task, grip, run_id, session_id, why, always=True, next_stage=follows)
+    await context.services.checkpoints.save_at_end(task, grip, run_id, session_id, why, always=True, next_stage=follows)
 
 
-async def _save(context: Context, task: Task, decision: Decision) -> Disposition | None:
+async def _save_workspaces(context: Context, task: Task, decision: Decision) -> Disposition | None:
     """Save the work of a task that ends. Between attempts the workspace stays as it is."""
     ending = _TERMINAL.get(decision.action)
     if ending is None:
         return None
-    disposition = resolve(task.spec, ending)
+    disposition = resolve_disposition(task.spec, ending)
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     for workspace in await context.writer.write(lambda tx: tx.workspaces.all_current(task.id)):
         if workspace.state is not WorkspaceState.INTENDED:
@@ -161,7 +166,7 @@ async def _save_one(
 ) -> Disposition:
     """Save one workspace: the task's own, or that of a member of a parallel stage. If the work in one cannot be saved,
     all of them are preserved."""
-    await context.ports.strategy_of(task.spec).tidy(repo, workspace)
+    await context.ports.strategy_of(task.spec).drop_stale_locks(repo, workspace)
     if ending is TaskState.COMPLETED and not workspace.member:  # a member's are committed when it completes
         await commit_leftovers(context, task, repo, workspace)
     problem = await deliver_work(context, task.spec, repo, workspace)
@@ -178,7 +183,7 @@ async def _save_one(
 async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
     title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
     message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
-    leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
+    leave = (*task.spec.workspace.copy, *litter_patterns(context, task.spec))
     commit = await context.ports.strategy_of(task.spec).commit_leftovers(
         repo, workspace, task.spec.commit_leftovers, message, leave
     )
@@ -209,7 +214,7 @@ async def _alert_unsaved(context: Context, task: Task, workspace: Workspace, pro
     )
 
 
-async def freeze(context: Context, grip: Grip, run_id: str | None, verdict: Verdict) -> None:
+async def freeze_task(context: Context, grip: Ownership, run_id: str | None, verdict: Verdict) -> None:
     """Freeze a task whose process tree is not proven empty. It is not requeued and not cleaned, and a critical alert is
     raised."""
     assert verdict.outcome is Outcome.UNKNOWN

@@ -18,46 +18,50 @@ from dataclasses import replace
 
 from holdfast.base.errors import LaunchError
 from holdfast.base.text import one_line
-from holdfast.core.agents.final_answer import storable
+from holdfast.core.agents.final_answer import make_storable
 from holdfast.core.model import Task, Workspace
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.workflows.advance import StageOutcome, gives_resumes_back, turn_of
-from holdfast.core.workflows.next_stage import Following, Step, is_over, ruling_of
-from holdfast.core.workflows.result import MOST_TEXT, GateResult, Result
+from holdfast.core.workflows.next_stage import NextStep, StageStep, is_workflow_over, parse_ruling
+from holdfast.core.workflows.result import MOST_TEXT, GateResult, StageResult
 from holdfast.core.workflows.template import TemplateError, parse, render
 from holdfast.core.workflows.workflow import Member, Stage, stage_of
-from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.store.port.transaction import Ownership, Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.runs.result import result_of
-from holdfast.supervisor.runs.stop_request import Stopped, Wish, stopped_before
+from holdfast.supervisor.runs.result import collect_result
+from holdfast.supervisor.runs.stop_request import StopRequest, StopRequested, verdict_stopped_before
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
 from holdfast.supervisor.workspaces.setup import commands_environment
 
-MOST_BEGINNINGS = 5  # as often as a run may be lost
+MOST_GATE_STARTS = 5  # as often as a run may be lost
 
 
-async def ask_gate(context: Context, task: Task, grip: Grip, stage: Stage, workspace: Workspace | None) -> GateResult:
+async def run_gate(
+    context: Context, task: Task, grip: Ownership, stage: Stage, workspace: Workspace | None
+) -> GateResult:
     """Run the gate of a stage in the task's workspace. The gate is ended at once when the caller is cancelled."""
-    if workspace is None or context.ports.furnishing is None:
+    if workspace is None or context.ports.workspace_setup is None:
         how = "could not be run: there is no workspace"
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
     begun = task.progress.asked
-    if begun >= MOST_BEGINNINGS:
+    if begun >= MOST_GATE_STARTS:
         how = f"was started {begun} times and never finished: each time the supervisor died"
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
-    await context.writer.write(lambda tx: _count(context, tx, grip, begun + 1))
+    await context.writer.write(lambda tx: _count_gate_start(context, tx, grip, begun + 1))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     env = commands_environment(context, task, repo, workspace) | {"HOLDFAST_STAGE": stage.name}
-    return await context.ports.furnishing.gate(workspace, gate_kind(task, stage), stage.gate, env, stage.gate_timeout)
+    return await context.ports.workspace_setup.gate(
+        workspace, gate_kind(task, stage), stage.gate, env, stage.gate_timeout
+    )
 
 
-def _count(context: Context, tx: Transaction, grip: Grip, begun: int) -> None:
+def _count_gate_start(context: Context, tx: Transaction, grip: Ownership, begun: int) -> None:
     """Count the beginning of a gate once per claim or adoption. Further tries within one claim are not counted: their
     cause is the machine."""
     progress = tx.tasks.get(grip.task_id).progress
     if progress.asked != begun:
-        tx.staging.keep(grip, replace(progress, asked=begun), context.clock())
+        tx.stages.keep(grip, replace(progress, asked=begun), context.clock())
 
 
 def gate_kind(task: Task, stage: Stage) -> str:
@@ -66,22 +70,22 @@ def gate_kind(task: Task, stage: Stage) -> str:
     return f"gate-{plain}-{task.progress.visit}-{task.progress.tries + 1}"
 
 
-_NOT_ITS_END = frozenset({Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED, Outcome.LOST})
+_NOT_STAGE_ENDS = frozenset({Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED, Outcome.LOST})
 
 
-async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> Verdict | None:
+async def find_earlier_end(context: Context, task: Task, grip: Ownership, wish: StopRequest) -> Verdict | None:
     """Return the verdict of a stage whose agent is not run again. None: there is an agent to run, or one that runs.
 
     There are two such cases: a person approved the last stage, or a stop cut its gate short.
     """
-    progress, has_all = task.progress, is_over(task.spec.stages, task.progress)
+    progress, has_all = task.progress, is_workflow_over(task.spec.stages, task.progress)
     if not progress.checks and not has_all:
         return None
     try:
-        wish.heed()
-        await wish.interrupts(ensure_workspace(context, task, grip))  # a cancel may have removed it before a retry
-    except Stopped as stopped:
-        return await stopped_before(context, task, stopped.why, "its end" if has_all else "its gate was asked")
+        wish.raise_if_stopped()
+        await wish.run_cancellable(ensure_workspace(context, task, grip))  # a cancel may have removed it before a retry
+    except StopRequested as stopped:
+        return await verdict_stopped_before(context, task, stopped.why, "its end" if has_all else "its gate was asked")
     except LaunchError as error:
         return Verdict(outcome=Outcome.LAUNCH_ERROR, reason=str(error))
     if has_all:
@@ -89,8 +93,14 @@ async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> 
     return await context.writer.write(lambda tx: tx.runs.verdict(progress.checks))
 
 
-async def stage_ended(
-    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, wish: Wish, answer: str = ""
+async def finish_stage(
+    context: Context,
+    task: Task,
+    grip: Ownership,
+    run_id: str | None,
+    verdict: Verdict,
+    wish: StopRequest,
+    answer: str = "",
 ) -> tuple[Verdict, StageOutcome | None]:
     """Return the verdict and the outcome of the stage.
 
@@ -98,22 +108,24 @@ async def stage_ended(
     left to do later.
     """
     stage = stage_of(task.spec.stages, task.progress)
-    if stage is None or is_over(task.spec.stages, task.progress) or verdict.outcome in _NOT_ITS_END:
+    if stage is None or is_workflow_over(task.spec.stages, task.progress) or verdict.outcome in _NOT_STAGE_ENDS:
         return verdict, None
     try:
         if stage.gate and verdict.outcome is Outcome.COMPLETED:
-            wish.heed()
-        return verdict, await wish.interrupts(gather(context, task, grip, run_id, verdict, answer))
-    except Stopped as stopped:
+            wish.raise_if_stopped()
+        return verdict, await wish.run_cancellable(collect_stage_outcome(context, task, grip, run_id, verdict, answer))
+    except StopRequested as stopped:
         if verdict.outcome is not Outcome.COMPLETED:
-            return verdict, await gather(context, task, grip, run_id, verdict, answer)  # nothing in it takes long
-        asked = await stopped_before(context, task, stopped.why, "its gate had passed")
+            return verdict, await collect_stage_outcome(
+                context, task, grip, run_id, verdict, answer
+            )  # nothing in it takes long
+        asked = await verdict_stopped_before(context, task, stopped.why, "its gate had passed")
         cut_short = StageOutcome(cut_short=task.progress.checks or run_id or "")
         return replace(verdict, outcome=asked.outcome, reason=asked.reason, resets_at=asked.resets_at), cut_short
 
 
-async def gather(
-    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, answer: str = ""
+async def collect_stage_outcome(
+    context: Context, task: Task, grip: Ownership, run_id: str | None, verdict: Verdict, answer: str = ""
 ) -> StageOutcome:
     """Collect the outcome of a stage. The gate is ended at once when the caller is cancelled.
 
@@ -122,44 +134,44 @@ async def gather(
     stage = task.spec.stages[task.progress.stage]
     run_id = task.progress.checks or run_id
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
-    result = await result_of(context, task, None if stage.is_parallel else run_id, verdict, workspace=workspace)
+    result = await collect_result(context, task, None if stage.is_parallel else run_id, verdict, workspace=workspace)
     if stage.is_parallel:
-        result = replace(result, text=storable(answer)[-MOST_TEXT:])
+        result = replace(result, text=make_storable(answer)[-MOST_TEXT:])
     if verdict.outcome is not Outcome.COMPLETED:
         return StageOutcome(result=result)
     if stage.gate:
-        result = replace(result, gate=await ask_gate(context, task, grip, stage, workspace))
+        result = replace(result, gate=await run_gate(context, task, grip, stage, workspace))
     if stage.reviews:
-        result = replace(result, ruling=str(ruling_of(result.text) or ""))
+        result = replace(result, ruling=str(parse_ruling(result.text) or ""))
     return StageOutcome(result=result)
 
 
-def move(
+def record_stage_move(
     context: Context,
     tx: Transaction,
     task: Task,
-    grip: Grip,
+    grip: Ownership,
     decision: Decision,
     ended: StageOutcome | None,
-    following: Following | None,
+    following: NextStep | None,
 ) -> None:
     """Record the result of the stage and move the task to the next stage. Call this in the transaction of the
     settlement, before it."""
     now = context.clock()
     if ended is not None and ended.cut_short:
-        tx.staging.keep(grip, replace(task.progress, checks=ended.cut_short, asked=0), now)
+        tx.stages.keep(grip, replace(task.progress, checks=ended.cut_short, asked=0), now)
     if ended is None or ended.result is None or following is None:
         return
-    if following.step is Step.FAIL and decision.action is not Action.FAIL:
+    if following.step is StageStep.FAIL and decision.action is not PolicyAction.FAIL:
         return  # the crash was part of a mass death, which costs the task nothing
     tx.results.record(grip, replace(ended.result, passed=following.passed))
-    tx.staging.move(grip, following, now, resets_resumes=gives_resumes_back(context.limits, following))
+    tx.stages.move(grip, following, now, resets_resumes=gives_resumes_back(context.limits, following))
 
 
 FEEDBACK = "This is not the first try. Findings about the previous try:\n\n{feedback}\n\nFix them."
 
 
-async def prompted(context: Context, task: Task, member: Member | None = None) -> Task:
+async def task_with_stage_prompt(context: Context, task: Task, member: Member | None = None) -> Task:
     """Return the task with the prompt of its stage, or of a member of that stage."""
     stage = stage_of(task.spec.stages, task.progress)
     if stage is None:
@@ -170,14 +182,14 @@ async def prompted(context: Context, task: Task, member: Member | None = None) -
     # It was valid when the task was added: Holdfast was replaced by another version since.
     except TemplateError as error:
         raise LaunchError(f"The prompt of stage '{stage.name}' cannot be read: {error}.") from error
-    values = values_of(task, results) | {"member": "" if member is None else member.name}
+    values = template_values(task, results) | {"member": "" if member is None else member.name}
     text, feedback = render(template, values), task.progress.feedback
     if feedback and "feedback" not in template.names:
         text = f"{text}\n\n{FEEDBACK.format(feedback=feedback)}"
     return replace(task, spec=replace(task.spec, prompt=text))
 
 
-def values_of(task: Task, results: Sequence[Result]) -> dict[str, str]:
+def template_values(task: Task, results: Sequence[StageResult]) -> dict[str, str]:
     """Return the value of every variable that a template may name."""
     spec, progress = task.spec, task.progress
     base = spec.range_base or task.base_commit or ""
@@ -195,11 +207,11 @@ def values_of(task: Task, results: Sequence[Result]) -> dict[str, str]:
         **{f"task.labels.{key}": value for key, value in spec.labels.items()},
     }
     for name in {result.name for result in results}:
-        values |= _of_stage(name, [result for result in results if result.name == name])
+        values |= _values_of_stage(name, [result for result in results if result.name == name])
     return values
 
 
-def _of_stage(name: str, results: Sequence[Result]) -> dict[str, str]:
+def _values_of_stage(name: str, results: Sequence[StageResult]) -> dict[str, str]:
     """Return the variables of one stage. They come from the last try of its last visit, also for each member."""
     last = [one for one in results if one.visit == results[-1].visit]
     members = {one.member: one for one in last if one.member}.values()
@@ -209,11 +221,11 @@ def _of_stage(name: str, results: Sequence[Result]) -> dict[str, str]:
         f"stages.{name}.text": answers or whole.text,
         f"stages.{name}.outcome": whole.outcome,
         f"stages.{name}.ruling": whole.ruling,
-        f"stages.{name}.gate": "" if whole.gate is None else _gate(whole.gate),
+        f"stages.{name}.gate": "" if whole.gate is None else _describe_gate(whole.gate),
         f"stages.{name}.files": "\n".join(whole.files),
         f"stages.{name}.members": answers,
     }
 
 
-def _gate(gate: GateResult) -> str:
+def _describe_gate(gate: GateResult) -> str:
     return f"`{gate.command}` {gate.how}.\n{gate.output}".strip()

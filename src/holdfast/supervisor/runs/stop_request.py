@@ -11,17 +11,17 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from holdfast.core.model import RequestKind, StopWhy, Task, outranks
+from holdfast.core.model import RequestKind, StopWhy, Task, outranks_stop
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.resume import end_of_pause
 from holdfast.supervisor.context import Context
 
 T = TypeVar("T")
-_ASKED_FOR = {Outcome.CANCELLED: RequestKind.CANCEL, Outcome.PAUSED: RequestKind.PAUSE}
+_REQUEST_KINDS = {Outcome.CANCELLED: RequestKind.CANCEL, Outcome.PAUSED: RequestKind.PAUSE}
 _UNSTARTED = {StopWhy.CANCEL: Outcome.CANCELLED, StopWhy.PAUSE: Outcome.PAUSED}
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """Raised when a stop arrived while there was no process to stop."""
 
     def __init__(self, why: StopWhy) -> None:
@@ -29,7 +29,7 @@ class Stopped(Exception):
         self.why = why
 
 
-class Wish:
+class StopRequest:
     """The stop request of a task. It outlives the try that received it."""
 
     def __init__(self, why: StopWhy | None = None, reason: str = "", *, fast: bool = False) -> None:
@@ -40,18 +40,18 @@ class Wish:
 
     def add(self, why: StopWhy, reason: str, *, fast: bool) -> None:
         """Add a stop. The stronger reason wins, and a running preparation is cancelled at once."""
-        if outranks(why, self.why):
+        if outranks_stop(why, self.why):
             self.why, self.reason = why, reason
         self.fast = self.fast or fast
         if self._preparing is not None:
             self._preparing.cancel()
 
-    def heed(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise Stopped if a stop was requested."""
         if self.why is not None:
-            raise Stopped(self.why)
+            raise StopRequested(self.why)
 
-    async def interrupts(self, work: Coroutine[object, None, T]) -> T:
+    async def run_cancellable(self, work: Coroutine[object, None, T]) -> T:
         """Await a preparation, which may take minutes (a large checkout). A stop ends it at once, helpers included."""
         preparing: asyncio.Task[T] = asyncio.create_task(work)
         self._preparing = preparing
@@ -61,7 +61,7 @@ class Wish:
             current = asyncio.current_task()
             if self.why is None or (current is not None and current.cancelling()):
                 raise
-            raise Stopped(self.why) from None
+            raise StopRequested(self.why) from None
         finally:
             self._preparing = None
             if not preparing.done():
@@ -70,14 +70,14 @@ class Wish:
                     await preparing
 
 
-async def naming_the_operator(context: Context, task: Task, verdict: Verdict) -> Verdict:
+async def with_requester(context: Context, task: Task, verdict: Verdict) -> Verdict:
     """Return the verdict with the requester, the reason and the end of a cancel or a pause.
 
     The request is pending until the task is settled. Of two requests, the later one counts.
     """
-    if verdict.outcome not in _ASKED_FOR:
+    if verdict.outcome not in _REQUEST_KINDS:
         return verdict
-    kind = _ASKED_FOR[verdict.outcome]
+    kind = _REQUEST_KINDS[verdict.outcome]
     pending = await context.writer.write(lambda tx: tx.requests.pending())
     asked = [request for request in pending if request.kind is kind and request.task_id == task.id]
     if not asked:
@@ -87,7 +87,9 @@ async def naming_the_operator(context: Context, task: Task, verdict: Verdict) ->
     return replace(verdict, reason=f"{verdict.outcome} by {asked[-1].by}{why}", resets_at=until)
 
 
-async def stopped_before(context: Context, task: Task, why: StopWhy, what: str = "the agent started") -> Verdict:
+async def verdict_stopped_before(
+    context: Context, task: Task, why: StopWhy, what: str = "the agent started"
+) -> Verdict:
     """Return the verdict for something that was stopped before it existed."""
     outcome = _UNSTARTED.get(why, Outcome.STOPPED)
-    return await naming_the_operator(context, task, Verdict(outcome=outcome, reason=f"stopped ({why}) before {what}"))
+    return await with_requester(context, task, Verdict(outcome=outcome, reason=f"stopped ({why}) before {what}"))

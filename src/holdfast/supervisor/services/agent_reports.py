@@ -7,8 +7,8 @@ import asyncio
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Conflict
 from holdfast.core.model import StopWhy
-from holdfast.supervisor.context import Bell
-from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.context import WakeUp
+from holdfast.supervisor.log import log_error
 from holdfast.supervisor.runs.attempts import Attempts
 from holdfast.supervisor.runs.run import RunDriver
 
@@ -16,12 +16,12 @@ from holdfast.supervisor.runs.run import RunDriver
 LOOK_EVERY = 10.0
 
 
-class Reports:
+class ReportService:
     def __init__(self, attempts: Attempts, clock: Clock) -> None:
         self._attempts = attempts
         self._clock = clock
         self._hints: set[str] = set()
-        self._bell = Bell()
+        self._bell = WakeUp()
 
     def changed(self, run_id: str) -> None:
         """Note a change in the channel of a run. It is only a hint: the channel is read soon, and checked."""
@@ -48,36 +48,36 @@ class Reports:
         talking = [
             run
             for run in self._runs
-            if (listener := run.listener) is not None
+            if (listener := run.report_reader) is not None
             and (run_ids is None or listener.run_id in run_ids or listener.claim is not None)
             and (listener.has_news() or self._is_overdue(run))
         ]
-        results = await asyncio.gather(*(self._attend(run) for run in talking), return_exceptions=True)
+        results = await asyncio.gather(*(self._handle_run(run) for run in talking), return_exceptions=True)
         for run, result in zip(talking, results, strict=True):
             if isinstance(result, Exception):
-                self._trouble(run, result)
+                self._handle_error(run, result)
 
     @property
     def _runs(self) -> list[RunDriver]:
-        return [run for attempt in self._attempts.living for run in attempt.runs]
+        return [run for attempt in self._attempts.unfrozen for run in attempt.runs]
 
-    async def _attend(self, run: RunDriver) -> None:
-        listener = run.listener
+    async def _handle_run(self, run: RunDriver) -> None:
+        listener = run.report_reader
         if listener is None:
             return
         if listener.has_news() and await listener.hear():
             self.changed(listener.run_id)  # a claim may follow after many other reports
         if self._is_overdue(run):
             await run.stop(StopWhy.CLAIMED, fast=False, reason=listener.stop_reason())
-            listener.stopped()
+            listener.mark_stopped()
 
-    def _trouble(self, run: RunDriver, error: Exception) -> None:
-        if run.listener is not None:
-            run.listener.hold_off()
+    def _handle_error(self, run: RunDriver, error: Exception) -> None:
+        if run.report_reader is not None:
+            run.report_reader.delay_next_try()
         # A run that ended, or is another supervisor's: the attempt handles that.
         is_news = not isinstance(error, Conflict)
         if is_news:
-            say_trouble(f"the reports of task {run.task.id} could not be taken in, and are tried again: ", error)
+            log_error(f"the reports of task {run.task.id} could not be taken in, and are tried again: ", error)
 
     def _is_overdue(self, run: RunDriver) -> bool:
         left = self._grace_left(run)
@@ -86,9 +86,9 @@ class Reports:
     def _grace_left(self, run: RunDriver) -> float | None:
         """Return the seconds until an agent that claimed its result must exit. None if a stop for another reason is
         already under way."""
-        if run.listener is None or run.stop_wanted not in (None, StopWhy.CLAIMED):
+        if run.report_reader is None or run.requested_stop not in (None, StopWhy.CLAIMED):
             return None
-        return run.listener.grace_left(self._clock())
+        return run.report_reader.grace_left(self._clock())
 
     def _until_overdue(self) -> float:
         lefts = [self._grace_left(run) for run in self._runs]

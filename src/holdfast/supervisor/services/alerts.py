@@ -12,19 +12,26 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from holdfast.alerts.port import Answer, Target
+from holdfast.alerts.port import AlertTarget, SendResult
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError
-from holdfast.core.tasks.alerts import Delivery, NoticeRules, due_in, is_spent, plan, wait_after
+from holdfast.core.tasks.alerts import (
+    Delivery,
+    DeliveryRules,
+    is_out_of_attempts,
+    plan_delivery,
+    seconds_after_attempt,
+    seconds_until_due,
+)
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.log import say
+from holdfast.supervisor.log import log_line
 from holdfast.supervisor.service import Service
 
 PIECE = 100  # deliveries planned per look
 
 
-class Notifying(Service):
+class DeliveryService(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._sending: dict[str, asyncio.Task[None]] = {}  # by target
@@ -47,7 +54,7 @@ class Notifying(Service):
 
     async def tick(self) -> None:
         """Plan what is new, and begin one attempt for every free target with a delivery that is due."""
-        outlets = self._context.ports.outlets
+        outlets = self._context.ports.alert_targets
         rules, names = outlets.rules(), outlets.names()
         heads = await self._context.writer.write(lambda tx: self._look(tx, rules, names))
         now = self._context.clock()
@@ -56,7 +63,7 @@ class Notifying(Service):
             running = self._sending.get(delivery.target)
             if running is not None and not running.done():
                 continue
-            left = due_in(delivery, now)
+            left = seconds_until_due(delivery, now)
             if left > 0:
                 waits.append(left)
                 continue
@@ -70,45 +77,45 @@ class Notifying(Service):
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=patience)
 
-    def _look(self, tx: Transaction, rules: NoticeRules, targets: Sequence[str]) -> Sequence[Delivery]:
-        for notice in tx.notices.unplanned(PIECE):
-            tx.notices.plan(notice, plan(notice, targets, rules))
-        return tx.notices.heads()
+    def _look(self, tx: Transaction, rules: DeliveryRules, targets: Sequence[str]) -> Sequence[Delivery]:
+        for notice in tx.deliveries.find_unplanned(PIECE):
+            tx.deliveries.plan(notice, plan_delivery(notice, targets, rules))
+        return tx.deliveries.next_deliveries()
 
-    async def _attempt(self, delivery: Delivery, target: Target | None, rules: NoticeRules) -> None:
+    async def _attempt(self, delivery: Delivery, target: AlertTarget | None, rules: DeliveryRules) -> None:
         try:
             if target is None:
                 await self._give_up(delivery, "the target is no longer configured")
-            elif is_spent(delivery, rules):
+            elif is_out_of_attempts(delivery, rules):
                 why = "the supervisor ended during the last attempt, so it is not known whether it arrived"
                 await self._give_up(delivery, why)
             else:
                 await self._send(delivery, target, rules)
         except HoldfastError as trouble:  # the store failed, or another supervisor sends: the next look finds out
-            say(f"holdfast: a delivery could not be handled, and is tried again: {trouble}")
+            log_line(f"holdfast: a delivery could not be handled, and is tried again: {trouble}")
         finally:
             self._context.bell.ring()
 
-    async def _send(self, delivery: Delivery, target: Target, rules: NoticeRules) -> None:
+    async def _send(self, delivery: Delivery, target: AlertTarget, rules: DeliveryRules) -> None:
         context = self._context
-        delay = wait_after(delivery.attempts + 1, rules, context.jitter())
-        begun = await context.writer.write(lambda tx: tx.notices.begin(delivery, delay, context.clock()))
-        answer = await self._ask(target, begun)
+        delay = seconds_after_attempt(delivery.attempts + 1, rules, context.jitter())
+        begun = await context.writer.write(lambda tx: tx.deliveries.begin(delivery, delay, context.clock()))
+        answer = await self._call_target(target, begun)
         faults.passed("notice.answered")
         if answer.ok:
-            await context.writer.write(lambda tx: tx.notices.sent(begun, answer.told, context.clock()))
-        elif is_spent(begun, rules):
+            await context.writer.write(lambda tx: tx.deliveries.record_sent(begun, answer.told, context.clock()))
+        elif is_out_of_attempts(begun, rules):
             await self._give_up(begun, answer.told)
         else:
-            wait = wait_after(begun.attempts, rules, context.jitter(), answer.retry_after)
-            await context.writer.write(lambda tx: tx.notices.failed(begun, answer.told, wait, context.clock()))
+            wait = seconds_after_attempt(begun.attempts, rules, context.jitter(), answer.retry_after)
+            await context.writer.write(lambda tx: tx.deliveries.failed(begun, answer.told, wait, context.clock()))
 
-    async def _ask(self, target: Target, delivery: Delivery) -> Answer:
+    async def _call_target(self, target: AlertTarget, delivery: Delivery) -> SendResult:
         try:
             faults.effect("notice.send")
             return await target.send(delivery.notice)
         except Exception as trouble:  # noqa: BLE001 - whatever a target does, it is a failed attempt
-            return Answer(ok=False, told=f"{type(trouble).__name__}: the attempt failed")
+            return SendResult(ok=False, told=f"{type(trouble).__name__}: the attempt failed")
 
     async def _give_up(self, delivery: Delivery, why: str) -> None:
-        await self._context.writer.write(lambda tx: tx.notices.give_up(delivery, why, self._context.clock()))
+        await self._context.writer.write(lambda tx: tx.deliveries.give_up(delivery, why, self._context.clock()))

@@ -19,24 +19,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.base import clock
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import NotOwner
 from holdfast.core.model import Repo, Strategy, Task, Workspace
-from holdfast.core.runs.intervals import next_interval
+from holdfast.core.runs.intervals import next_checkpoint_interval
 from holdfast.core.states import WorkspaceState
-from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.store.port.transaction import Ownership, Transaction
 from holdfast.store.port.workspaces import Checkpoint
-from holdfast.supervisor.context import Bell, Context
-from holdfast.supervisor.log import debug, say_trouble
-from holdfast.supervisor.ports import Subject
+from holdfast.supervisor.context import Context, WakeUp
+from holdfast.supervisor.log import log_debug, log_error
+from holdfast.supervisor.ports import CheckpointedRun
 from holdfast.supervisor.service import Service
-from holdfast.supervisor.workspaces.checkpoint_restore import rules_for
+from holdfast.supervisor.workspaces.checkpoint_restore import salvage_rules
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import NO_CHECKPOINTS
-from holdfast.workspaces.snapshots.change_detection import stamp
+from holdfast.workspaces.snapshots.change_detection import compute_stamp
 
 PAUSE = 0.02
-OVER = 60.0  # seconds since a task's end: a task that has just ended may still be inspected
+TASK_ENDED_FOR = 60.0  # seconds since a task's end: a task that has just ended may still be inspected
 
 
 async def prune_checkpoints(context: Context) -> int:
@@ -44,8 +44,8 @@ async def prune_checkpoints(context: Context) -> int:
 
     If this is killed anywhere, or refused because a save is under way, the next call finishes it.
     """
-    now, ago = context.clock(), context.services.timekeeper.ago
-    over, old = ago(OVER, now), ago(context.settings.keeping.runs, now)
+    now, ago = context.clock(), context.services.timekeeper.wall_time_ago
+    over, old = ago(TASK_ENDED_FOR, now), ago(context.settings.keeping.runs, now)
     await context.writer.write(lambda tx: tx.checkpoints.expire(over, old))
     if context.ports.reclaimer is None:
         return 0
@@ -76,39 +76,39 @@ async def _prune(context: Context, repo: Repo, gone: Sequence[Checkpoint]) -> in
 
 MOST_REASONS = 3  # reasons reported per task until a checkpoint succeeds
 AT_END = 30.0  # seconds that a settle waits for a checkpoint
-AT_ONCE = 2  # how many settles take their checkpoint at the same time
+MOST_SETTLES_AT_ONCE = 2  # how many settles take their checkpoint at the same time
 IDLE = 60.0  # seconds between two looks while nothing runs
 PRUNE_AFTER = 25  # new checkpoints before old ones (beyond `checkpoint.keep`) are pruned and their space is freed
 PRUNE_SIZE = 1 << 30  # bytes of new checkpoints beyond their HEAD: large ones are pruned sooner
 MOST_YIELDS = 3  # times that pruning makes way for the end of a run, which needs the same lock
-APART = 2.0  # seconds at least between two checkpoints that an agent asks for: it may ask in a loop
+SECONDS_BETWEEN_REQUESTS = 2.0  # seconds at least between two checkpoints that an agent asks for: it may ask in a loop
 ASKED_SHARE = 4  # and at least this many times the duration of the last one
-TOGETHER = 6  # parts of the interval: runs that are due in the same part share one look at /proc
+DUE_PARTS = 6  # parts of the interval: runs that are due in the same part share one look at /proc
 
 
 @dataclass(slots=True)
-class _Watch:
-    subject: Subject
+class _CheckpointedRunState:
+    subject: CheckpointedRun
     interval: float
     due: float
     mark: object = None  # state of the run's processes at the last look
     asked: str | None = None  # the note of an agent that asked for a checkpoint; None: it did not ask
     rested: float = -math.inf  # from then on the agent may have a checkpoint that it asks for
 
-    def wants(self, now: float) -> bool:
+    def is_request_due(self, now: float) -> bool:
         return self.asked is not None and self.rested <= now
 
 
-class Checkpoints(Service):
+class CheckpointService(Service):
     """The checkpoint service. Attempts report which runs begin and end."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
         self._context = context
         self._now = monotonic
-        self._bell = Bell()
-        self._watches: dict[str, _Watch] = {}
+        self._bell = WakeUp()
+        self._watches: dict[str, _CheckpointedRunState] = {}
         self._current: tuple[str, asyncio.Task[None]] | None = None
-        self._ending = asyncio.Semaphore(AT_ONCE)
+        self._ending = asyncio.Semaphore(MOST_SETTLES_AT_ONCE)
         self._stamps: dict[str, tuple[str, int]] = {}  # task → its workspace, and the stamp of its last checkpoint
         self._failing: dict[str, set[str]] = {}  # task → reasons that were reported, with numbers masked
         self._unpruned = 0
@@ -120,9 +120,9 @@ class Checkpoints(Service):
 
     # -- from the attempts -------------------------------------------------------------------------------------------
 
-    def began(self, subject: Subject) -> None:
+    def began(self, subject: CheckpointedRun) -> None:
         every = self._context.settings.checkpoint.every
-        self._watches[subject.run_id] = _Watch(subject, every, self._later(every))
+        self._watches[subject.run_id] = _CheckpointedRunState(subject, every, self._rounded_due(every))
         self._bell.ring()
 
     def asked(self, run_id: str, note: str) -> None:
@@ -140,7 +140,7 @@ class Checkpoints(Service):
         if self._pruning is not None and self._yields < MOST_YIELDS:
             self._pruning.cancel()
 
-    def hasten(self, run_id: str) -> None:
+    def skip_wait_for_run(self, run_id: str) -> None:
         """Do not wait for the last checkpoint of this run, because its task must end at once."""
         if run_id in self._ends and not self._ends[run_id].expired():
             self._ends[run_id].reschedule(asyncio.get_running_loop().time())
@@ -154,10 +154,10 @@ class Checkpoints(Service):
         """Let no settle wait for a checkpoint any more."""
         self._hurried = True
 
-    async def at_end(
+    async def save_at_end(
         self,
         task: Task,
-        grip: Grip,
+        grip: Ownership,
         run_id: str | None,
         session_id: str | None,
         why: str,
@@ -176,19 +176,21 @@ class Checkpoints(Service):
         if self._current is not None and self._current[0] == run_id:
             await asyncio.wait([self._current[1]])
         told = replace(task, session_id=session_id)
-        subject = Subject(run_id=run_id or "", task=told, grip=grip, root=None, next_stage=next_stage)
+        subject = CheckpointedRun(run_id=run_id or "", task=told, grip=grip, root=None, next_stage=next_stage)
         try:
             async with asyncio.timeout(AT_END) as patience:
                 self._ends[subject.run_id] = patience
                 async with self._ending:
                     if always or await self._may_have_changed(subject):
-                        await self._take(subject, why, always=always)
+                        await self._save_checkpoint(subject, why, always=always)
         except TimeoutError:
-            await self._tell_failed(subject, why, f"it was not done within {AT_END:g} s, or its task is to end at once")
+            await self._record_failure(
+                subject, why, f"it was not done within {AT_END:g} s, or its task is to end at once"
+            )
         except NotOwner:
             raise
         except Exception as trouble:  # noqa: BLE001 - the settle goes on: the failure is logged, and nothing is lost
-            say_trouble(f"no checkpoint of task {task.id} was saved: ", trouble)
+            log_error(f"no checkpoint of task {task.id} was saved: ", trouble)
         finally:
             self._ends.pop(subject.run_id, None)
 
@@ -228,32 +230,32 @@ class Checkpoints(Service):
         asked = [watch.rested - now for watch in self._watches.values() if watch.asked is not None]
         return max(0.0, min([IDLE, *asked, *(watch.due - now for watch in self._watches.values())]))
 
-    def _later(self, interval: float) -> float:
+    def _rounded_due(self, interval: float) -> float:
         """Return the next due moment, rounded down so that many runs are due together."""
         if interval <= 0:
             return math.inf
-        part = interval / TOGETHER
+        part = interval / DUE_PARTS
         return math.floor((self._now() + interval) / part) * part
 
     async def look(self) -> None:
         """Take a checkpoint of every run that is due, one after the other."""
         now = self._now()
-        due = [watch for watch in self._watches.values() if watch.due <= now or watch.wants(now)]
+        due = [watch for watch in self._watches.values() if watch.due <= now or watch.is_request_due(now)]
         roots = {run.run_id: run.root for run in (watch.subject for watch in due) if run.root is not None}
         marks = self._context.ports.activity(roots) if roots else {}
         for watch in due:
             if watch.subject.run_id in self._watches:
-                await self._one(watch, marks.get(watch.subject.run_id))
+                await self._save_run(watch, marks.get(watch.subject.run_id))
 
-    async def _one(self, watch: _Watch, mark: object) -> None:
+    async def _save_run(self, watch: _CheckpointedRunState, mark: object) -> None:
         every = self._context.settings.checkpoint.every
-        is_asked = watch.wants(self._now())
+        is_asked = watch.is_request_due(self._now())
         is_quiet = mark is not None and mark == watch.mark and not is_asked
-        watch.mark, watch.due = mark, self._later(max(watch.interval, every) if every else 0.0)
+        watch.mark, watch.due = mark, self._rounded_due(max(watch.interval, every) if every else 0.0)
         if is_quiet:
             return
         run_id, began = watch.subject.run_id, self._now()
-        working = asyncio.create_task(self._keep(watch, is_asked=is_asked), name=f"checkpoint {run_id}")
+        working = asyncio.create_task(self._save_if_changed(watch, is_asked=is_asked), name=f"checkpoint {run_id}")
         self._current = run_id, working
         try:
             await asyncio.wait([working])
@@ -264,28 +266,30 @@ class Checkpoints(Service):
             self._current = None
         cost = self._now() - began
         if is_asked:
-            watch.rested = self._now() + max(APART, ASKED_SHARE * cost)
-        watch.interval = next_interval(every, max(every, watch.interval), cost)
-        watch.due = self._later(watch.interval if every else 0.0)
+            watch.rested = self._now() + max(SECONDS_BETWEEN_REQUESTS, ASKED_SHARE * cost)
+        watch.interval = next_checkpoint_interval(every, max(every, watch.interval), cost)
+        watch.due = self._rounded_due(watch.interval if every else 0.0)
 
-    async def _keep(self, watch: _Watch, *, is_asked: bool) -> None:
+    async def _save_if_changed(self, watch: _CheckpointedRunState, *, is_asked: bool) -> None:
         """Take a checkpoint of one run if it may have changed. A lost ownership or trouble of the machine is handled by
         the run's attempt."""
         note = watch.asked if is_asked else None
         watch.asked = None if is_asked else watch.asked
         try:
             if note is not None:
-                await self._take(watch.subject, f"asked by its agent{': ' if note else ''}{note}", always=bool(note))
+                await self._save_checkpoint(
+                    watch.subject, f"asked by its agent{': ' if note else ''}{note}", always=bool(note)
+                )
             elif await self._may_have_changed(watch.subject):
-                await self._take(watch.subject, "periodically")
+                await self._save_checkpoint(watch.subject, "periodically")
         except NotOwner:
             self._watches.pop(watch.subject.run_id, None)
         except Exception as trouble:  # noqa: BLE001 - a checkpoint must never end anything else
-            say_trouble(f"no checkpoint of task {watch.subject.task.id} was saved: ", trouble)
+            log_error(f"no checkpoint of task {watch.subject.task.id} was saved: ", trouble)
 
     # -- one checkpoint ----------------------------------------------------------------------------------------------
 
-    async def _may_have_changed(self, subject: Subject) -> bool:
+    async def _may_have_changed(self, subject: CheckpointedRun) -> bool:
         workspace = await self._context.writer.write(lambda tx: tx.workspaces.current(subject.task.id))
         if workspace is None or workspace.state is not WorkspaceState.READY:
             return False
@@ -293,17 +297,17 @@ class Checkpoints(Service):
         return known is None or known != (workspace.id, await self._stamp(workspace))
 
     async def _stamp(self, workspace: Workspace) -> int | None:
-        return await in_thread(stamp, workspace.path)
+        return await run_in_thread(compute_stamp, workspace.path)
 
-    async def _take(self, subject: Subject, why: str, *, always: bool = False) -> None:
+    async def _save_checkpoint(self, subject: CheckpointedRun, why: str, *, always: bool = False) -> None:
         task = subject.task
-        found = await self._context.writer.write(lambda tx: _what(tx, task.id, task.spec.repo_id))
+        found = await self._context.writer.write(lambda tx: _read_checkpoint_facts(tx, task.id, task.spec.repo_id))
         if found is None:
             return
         workspace, repo, last, number = found
         if workspace.strategy is Strategy.NONE:
             if why.startswith("asked"):
-                await self._tell_failed(subject, why, NO_CHECKPOINTS)
+                await self._record_failure(subject, why, NO_CHECKPOINTS)
             return
         before = await self._stamp(workspace)  # changes made during the checkpoint are seen the next time
         same = last.key if last is not None and last.workspace_id == workspace.id and not always else None
@@ -312,11 +316,11 @@ class Checkpoints(Service):
                 repo,
                 workspace,
                 checkpoint_ref(task.id, number, subject.grip.fence),
-                rules_for(self._context, task),
+                salvage_rules(self._context, task),
                 same,
             )
         except Exception as error:  # noqa: BLE001 - any failure is reported and tried again
-            await self._tell_failed(subject, why, str(error) or type(error).__name__)
+            await self._record_failure(subject, why, str(error) or type(error).__name__)
             return
         self._failing.pop(task.id, None)
         if kept is not None:
@@ -328,7 +332,7 @@ class Checkpoints(Service):
                 run_id=subject.run_id or None,
                 stage=min(task.progress.stage, max(0, len(task.spec.stages) - 1)),
                 session_id=task.session_id,
-                output_offset=_printed(self._context.home, subject.run_id),
+                output_offset=_output_size(self._context.home, subject.run_id),
                 ref=kept.ref,
                 commit=kept.commit,
                 base=kept.base,
@@ -345,11 +349,11 @@ class Checkpoints(Service):
             self._unpruned += 1
             size = kept.details.get("size", 0)
             self._unpruned_size += size if isinstance(size, int) else 0
-            debug(lambda: f"checkpoint {number} of task {task.id}: {kept.commit}")
+            log_debug(lambda: f"checkpoint {number} of task {task.id}: {kept.commit}")
         if before is not None and (kept is None or not kept.partial):
             self._stamps[task.id] = workspace.id, before
 
-    async def _tell_failed(self, subject: Subject, why: str, reason: str) -> None:
+    async def _record_failure(self, subject: CheckpointedRun, why: str, reason: str) -> None:
         """Record a failed checkpoint once per episode: until one succeeds, or the reason changes. Numbers are ignored,
         because sizes change all the time."""
         task_id = subject.task.id
@@ -363,7 +367,7 @@ class Checkpoints(Service):
         told.add(plain)
 
 
-def _printed(home: str, run_id: str) -> int:
+def _output_size(home: str, run_id: str) -> int:
     """Return the number of bytes that the agent has written to its output."""
     try:
         return os.lstat(os.path.join(home, "runs", run_id, "out.log")).st_size
@@ -371,7 +375,9 @@ def _printed(home: str, run_id: str) -> int:
         return 0
 
 
-def _what(tx: Transaction, task_id: str, repo_id: str) -> tuple[Workspace, Repo, Checkpoint | None, int] | None:
+def _read_checkpoint_facts(
+    tx: Transaction, task_id: str, repo_id: str
+) -> tuple[Workspace, Repo, Checkpoint | None, int] | None:
     workspace = tx.workspaces.current(task_id)
     if workspace is None or workspace.state is not WorkspaceState.READY:
         return None  # not made yet, or being removed

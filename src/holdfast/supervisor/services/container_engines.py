@@ -10,16 +10,16 @@ import asyncio
 
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.log import log_error
 from holdfast.supervisor.runs.attempts import Attempts
 from holdfast.supervisor.service import Service
 
 ALERT = "engine:"
 EVERY = 5.0
-TWICE = 2  # looks: an engine that is being restarted is back at the second look
+MISSES_BEFORE_ALERT = 2  # looks: an engine that is being restarted is back at the second look
 
 
-class EngineAlerts(Service):
+class EngineAlertService(Service):
     """One alert per engine. It is closed when the engine answers again."""
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
@@ -45,24 +45,24 @@ class EngineAlerts(Service):
 
     def _waiting(self) -> list[TaskSpec]:
         """Return the tasks that have an agent in a container, or are about to start one."""
-        specs = [attempt.task.spec for attempt in self._attempts.living]
+        specs = [attempt.task.spec for attempt in self._attempts.unfrozen]
         return [spec for spec in specs if spec.strategy is Strategy.CONTAINER]
 
     async def _look(self, told: list[str]) -> None:
-        if self._context.ports.enclosure is None:
+        if self._context.ports.agent_containers is None:
             return
         try:
             named = [key.removeprefix(ALERT) for key in told]
-            silent = await self._context.ports.enclosure.silent(self._waiting(), named)
+            silent = await self._context.ports.agent_containers.silent(self._waiting(), named)
             self._missed = {socket: self._missed.get(socket, 0) + 1 for socket in silent}
             for socket, why in silent.items():
-                if self._missed[socket] >= TWICE and ALERT + socket not in told:
+                if self._missed[socket] >= MISSES_BEFORE_ALERT and ALERT + socket not in told:
                     await self._raise(socket, why)
             for key in told:
                 if key.removeprefix(ALERT) not in silent:
                     await self._close(key)
         except Exception as trouble:  # noqa: BLE001 - logged, and checked again: nothing else depends on it
-            say_trouble("the container engines could not be looked at: ", trouble)
+            log_error("the container engines could not be looked at: ", trouble)
 
     async def _raise(self, socket: str, why: str) -> None:
         tasks = [spec.id for spec in self._waiting()]

@@ -12,7 +12,7 @@ import os
 from holdfast.base.errors import HoldfastError
 from holdfast.core.model import Event, Level
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.ports import Tuning
+from holdfast.supervisor.ports import ReloadedSettings
 from holdfast.supervisor.service import Service
 
 _NEVER = object()
@@ -20,7 +20,7 @@ SETTLE = 0.3  # seconds: a file that is just being written is read after it was 
 LONGEST = 5.0  # seconds: a file that changes all the time is read after this at the latest
 
 
-class Stillness:
+class FileStillness:
     """Distinguishes a finished file from one between two writes: an editor empties the file first, which is not a
     change."""
 
@@ -41,11 +41,11 @@ class Stillness:
         return left
 
 
-class Reloading(Service):
+class ReloadService(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._seen: object = _NEVER  # so the first look reads the file: it may have changed while we started
-        self._stillness = Stillness()
+        self._stillness = FileStillness()
         self._asked = False
 
     def ask(self) -> None:
@@ -62,7 +62,7 @@ class Reloading(Service):
         except HoldfastError as error:
             await self._reject(error)
         else:
-            await self._take_over(tuning)
+            await self._apply_settings(tuning)
         self._seen = stamp
         self._asked = False
 
@@ -83,7 +83,7 @@ class Reloading(Service):
             )
         )
 
-    async def _take_over(self, tuning: Tuning) -> None:
+    async def _apply_settings(self, tuning: ReloadedSettings) -> None:
         if tuning.changes or tuning.at_next_start or self._asked:
             changes = ", ".join(f"{key} {change}" for key, change in tuning.changes.items())
             later = f" At the next start: {', '.join(tuning.at_next_start)}." if tuning.at_next_start else ""

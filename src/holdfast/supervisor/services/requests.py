@@ -16,7 +16,7 @@ from holdfast.supervisor.runs.attempts import Attempts
 from holdfast.supervisor.service import Service
 
 
-class Requests(Service):
+class RequestService(Service):
     """Reads the pending requests, carries each out, and records its answer."""
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
@@ -77,9 +77,9 @@ class Requests(Service):
         now = self._context.clock()
         until = end_of_pause(request, now)
         attempt = self._attempts.get(task_id)
-        is_under_way = attempt is not None and attempt.stop_wanted is StopWhy.PAUSE
+        is_under_way = attempt is not None and attempt.requested_stop is StopWhy.PAUSE
         if until is not None and until <= now.wall and not is_under_way:
-            await self._refuse_late(request, task_id)
+            await self._refuse_expired_pause(request, task_id)
             return
         task = await self._context.writer.write(lambda tx: tx.tasks.get(task_id))
         if task.state is not TaskState.RUNNING:
@@ -91,7 +91,7 @@ class Requests(Service):
         else:
             await attempt.stop(StopWhy.PAUSE, fast=bool(request.data.get("force")))
 
-    async def _refuse_late(self, request: Request, task_id: str) -> None:
+    async def _refuse_expired_pause(self, request: Request, task_id: str) -> None:
         """Refuse a pause whose time is over.
 
         Not if a run was stopped for this pause, perhaps by an earlier supervisor. The settle that follows then reads

@@ -20,15 +20,15 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast.base import faults
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import HoldfastError, WorkspaceProblem
 from holdfast.base.files import listed
 from holdfast.core.model import Event
 from holdfast.store.port.history import EventWindow, OldTask
 from holdfast.store.port.transaction import Transaction
-from holdfast.store.port.workspaces import Dropped
+from holdfast.store.port.workspaces import DroppedSalvage
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.log import rotate, say
+from holdfast.supervisor.log import log_line, rotate_log
 from holdfast.supervisor.ports import SalvageReclaimer
 from holdfast.supervisor.service import Service
 from holdfast.supervisor.services.checkpoints import prune_checkpoints
@@ -43,7 +43,7 @@ async def expire_salvages(context: Context) -> int:
     half done."""
     count = 0
     while True:
-        before = context.services.timekeeper.ago(context.settings.keeping.salvages, context.clock())
+        before = context.services.timekeeper.wall_time_ago(context.settings.keeping.salvages, context.clock())
 
         def mark(tx: Transaction, before: float = before) -> int:
             return tx.salvages.expire(before, SALVAGES_PIECE, context.clock())
@@ -53,14 +53,14 @@ async def expire_salvages(context: Context) -> int:
         if marked < SALVAGES_PIECE:
             break
         await asyncio.sleep(PAUSE)
-    await _finish(context)
+    await _delete_dropped_salvages(context)
     return count
 
 
-async def _finish(context: Context) -> None:
+async def _delete_dropped_salvages(context: Context) -> None:
     if context.ports.reclaimer is None:
         return
-    by_repo: dict[str, list[Dropped]] = {}
+    by_repo: dict[str, list[DroppedSalvage]] = {}
     for one in await context.writer.write(lambda tx: tx.salvages.dropped()):
         by_repo.setdefault(one.repo_id, []).append(one)
     for repo_id, gone in by_repo.items():
@@ -68,7 +68,7 @@ async def _finish(context: Context) -> None:
         await asyncio.sleep(PAUSE)
 
 
-async def _reclaim(context: Context, reclaimer: SalvageReclaimer, repo_id: str, gone: Sequence[Dropped]) -> None:
+async def _reclaim(context: Context, reclaimer: SalvageReclaimer, repo_id: str, gone: Sequence[DroppedSalvage]) -> None:
     """Delete the commits of dropped salvages, and their rows last: the rows are how the next pass finds what is left to
     do."""
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(repo_id))
@@ -86,7 +86,7 @@ _ABOVE_ALL = 2**62
 
 
 @dataclass(slots=True)
-class _Removed:
+class _RemovedCounts:
     events: int = 0
     runs: int = 0
     tasks: int = 0
@@ -109,7 +109,7 @@ class Retention(Service):
 
     async def tick(self) -> None:
         """Start a pass if one is due, at most one at a time."""
-        rotate(self._context.home, self._context.settings.keeping.log_size)
+        rotate_log(self._context.home, self._context.settings.keeping.log_size)
         now = asyncio.get_running_loop().time()
         if not self.busy and now >= self._next:
             self._next = now + EVERY
@@ -125,29 +125,29 @@ class Retention(Service):
             await asyncio.gather(self._work, return_exceptions=True)
 
     async def _pass(self) -> None:
-        removed = _Removed()
+        removed = _RemovedCounts()
         try:
-            await self._events(removed)
-            await self._run_directories(removed)
-            await self._setup_logs()
+            await self._delete_events(removed)
+            await self._delete_run_directories(removed)
+            await self._delete_setup_logs()
             removed.salvages = await expire_salvages(self._context)
             await prune_checkpoints(self._context)
             await self._tasks(removed)
-            await self._answered(removed)
+            await self._delete_records(removed)
             if removed:
-                await self._tell(removed)
+                await self._emit_summary(removed)
         # a full disk, for example: the next pass continues where this one stopped
         except (HoldfastError, OSError) as trouble:
-            say(f"holdfast: old history was not deleted, and is tried again in an hour: {trouble}")
+            log_line(f"holdfast: old history was not deleted, and is tried again in an hour: {trouble}")
         except Exception:  # noqa: BLE001 - logged: upkeep must never end the supervisor
-            say(traceback.format_exc())
+            log_line(traceback.format_exc())
         finally:
             self._context.bell.ring()
 
-    async def _events(self, removed: _Removed) -> None:
+    async def _delete_events(self, removed: _RemovedCounts) -> None:
         """Delete old events, the oldest first, until none is left. A clock that was ahead delays this, but never makes
         it earlier."""
-        before, after = self._moment(self._context.settings.keeping.events), 0
+        before, after = self._wall_time_ago(self._context.settings.keeping.events), 0
         while True:
             window = await self._write(partial(_drop_events, after, before))
             removed.events += window.dropped
@@ -156,9 +156,9 @@ class Retention(Service):
             after = window.last
             await asyncio.sleep(PAUSE)
 
-    async def _run_directories(self, removed: _Removed) -> None:
-        before = self._moment(self._context.settings.keeping.runs)
-        names = sorted(await in_thread(listed, os.path.join(self._context.home, "runs")))
+    async def _delete_run_directories(self, removed: _RemovedCounts) -> None:
+        before = self._wall_time_ago(self._context.settings.keeping.runs)
+        names = sorted(await run_in_thread(listed, os.path.join(self._context.home, "runs")))
         for start in range(0, len(names), PIECE):
             old = await self._write(partial(_finished_runs, names[start : start + PIECE], before))
             removed.runs += await self._delete_runs(old)
@@ -175,25 +175,25 @@ class Retention(Service):
             if os.path.lexists(path):
                 faults.effect("rundir.delete")
                 try:
-                    await in_thread(delete_tree, path)
+                    await run_in_thread(delete_tree, path)
                 except WorkspaceProblem as obstacle:
-                    say(f"holdfast: {obstacle}")
+                    log_line(f"holdfast: {obstacle}")
                     continue
                 faults.passed("rundir.deleted")
                 deleted += 1
         return deleted
 
-    async def _setup_logs(self) -> None:
+    async def _delete_setup_logs(self) -> None:
         """Delete old output of set-up and teardown commands. It is kept as long as agents' output."""
-        before, folder = self._moment(self._context.settings.keeping.runs), setup_logs(self._context.home)
-        for name in await in_thread(listed, folder):
+        before, folder = self._wall_time_ago(self._context.settings.keeping.runs), setup_logs(self._context.home)
+        for name in await run_in_thread(listed, folder):
             with contextlib.suppress(OSError):
                 if os.lstat(os.path.join(folder, name)).st_mtime < before:
                     faults.effect("setuplog.delete")
                     os.unlink(os.path.join(folder, name))
 
-    async def _tasks(self, removed: _Removed) -> None:
-        before, below = self._moment(self._context.settings.keeping.tasks), _ABOVE_ALL
+    async def _tasks(self, removed: _RemovedCounts) -> None:
+        before, below = self._wall_time_ago(self._context.settings.keeping.tasks), _ABOVE_ALL
         while True:
             old, lowest = await self._write(partial(_forgettable, below, before))
             if lowest is None:
@@ -209,20 +209,20 @@ class Retention(Service):
     def _has_directory(self, run_id: str) -> bool:
         return os.path.lexists(os.path.join(self._context.home, "runs", run_id))
 
-    async def _answered(self, removed: _Removed) -> None:
-        before = self._moment(self._context.settings.keeping.events)
-        while dropped := await self._write(lambda tx: tx.history.drop_answered(before, PIECE)):
+    async def _delete_records(self, removed: _RemovedCounts) -> None:
+        before = self._wall_time_ago(self._context.settings.keeping.events)
+        while dropped := await self._write(lambda tx: tx.history.drop_small_records(before, PIECE)):
             removed.records += dropped
             await asyncio.sleep(PAUSE)
-        while dropped := await self._write(lambda tx: tx.notices.forget(before, PIECE)):
+        while dropped := await self._write(lambda tx: tx.deliveries.forget(before, PIECE)):
             removed.records += dropped
             await asyncio.sleep(PAUSE)
-        before = self._moment(self._context.settings.keeping.crashes)
+        before = self._wall_time_ago(self._context.settings.keeping.crashes)
         while dropped := await self._write(lambda tx: tx.crashes.forget(before, MOST_CRASHES, PIECE)):
             removed.records += dropped
             await asyncio.sleep(PAUSE)
 
-    async def _tell(self, removed: _Removed) -> None:
+    async def _emit_summary(self, removed: _RemovedCounts) -> None:
         parts = {
             "event(s)": removed.events,
             "run directory(s)": removed.runs,
@@ -244,8 +244,8 @@ class Retention(Service):
     async def _write(self, operation: Callable[[Transaction], T]) -> T:
         return await self._context.writer.write(operation)
 
-    def _moment(self, age: float) -> float:
-        return self._context.services.timekeeper.ago(age, self._context.clock())
+    def _wall_time_ago(self, age: float) -> float:
+        return self._context.services.timekeeper.wall_time_ago(age, self._context.clock())
 
 
 def _drop_events(after: int, before: float, tx: Transaction) -> EventWindow:
@@ -253,11 +253,11 @@ def _drop_events(after: int, before: float, tx: Transaction) -> EventWindow:
 
 
 def _finished_runs(names: Sequence[str], before: float, tx: Transaction) -> Sequence[str]:
-    return tx.history.finished_runs(names, before)
+    return tx.history.filter_finished_runs(names, before)
 
 
 def _forgettable(below: int, before: float, tx: Transaction) -> tuple[Sequence[OldTask], int | None]:
-    return tx.history.forgettable(below, before, PIECE)
+    return tx.history.find_old_tasks(below, before, PIECE)
 
 
 def _forget(tasks: Sequence[OldTask], before: float, tx: Transaction) -> int:

@@ -14,17 +14,26 @@ from dataclasses import dataclass
 from holdfast.base.errors import HoldfastError, NotFound, Unavailable
 from holdfast.base.instant import Instant
 from holdfast.core.model import Level, Repo, RequestKind, Task
-from holdfast.core.schedules.due import Due, Step, back_off, due, leaves_out, let_in, next_moment, next_step
+from holdfast.core.schedules.due import (
+    DueOccurrences,
+    ScheduleStep,
+    admit,
+    find_due,
+    next_look_at_schedule,
+    next_schedule_step,
+    refused_fire_delay,
+    skips_new,
+)
 from holdfast.core.schedules.schedule import Overlap, Schedule, ScheduleRecord
 from holdfast.store.port.schedules import file_alert
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.log import say_trouble
-from holdfast.supervisor.ports import Timetable, Timetables
+from holdfast.supervisor.log import log_error
+from holdfast.supervisor.ports import ReadSchedules, ScheduleSource
 from holdfast.supervisor.service import Service, seconds_until
-from holdfast.supervisor.services.reload import Stillness
+from holdfast.supervisor.services.reload import FileStillness
 
-HASTE = 0.2  # seconds that the loop waits for a fire's preparation; a longer one is finished in the background
+PREPARE_WAIT = 0.2  # seconds that the loop waits for a fire's preparation; a longer one is finished in the background
 KEPT = 1000  # occurrences of a schedule that have a row each; older ones are stored as ranges
 _NEVER = object()
 Accept = Callable[[Transaction], Task]
@@ -32,7 +41,7 @@ Prepared = tuple[Accept | None, str | None]  # what adds the task, or why it can
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
+class NothingDue:
     """A record that nothing is due for a schedule.
 
     It is valid while neither the schedule nor the clock contradicts it.
@@ -47,34 +56,34 @@ class Quiet:
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
+class PreparingFire:
     """A fire whose preparation takes long, for example git on a disk that hangs."""
 
     record: ScheduleRecord
-    found: Due | None
+    found: DueOccurrences | None
     prepared: asyncio.Task[Prepared]
 
 
-class Scheduling(Service):
+class ScheduleService(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._seen: object = _NEVER
-        self._stillness = Stillness()
+        self._stillness = FileStillness()
         self._told: list[Schedule] = []  # schedules with an unexpected error, which was logged
         self._decided: dict[str, int] = {}  # occurrences decided per schedule, since its rows were last counted
-        self._quiet: dict[str, Quiet] = {}  # by schedule: checked often, computed rarely
-        self._under_way: dict[str, UnderWay] = {}  # by schedule
+        self._quiet: dict[str, NothingDue] = {}  # by schedule: checked often, computed rarely
+        self._under_way: dict[str, PreparingFire] = {}  # by schedule
         self._due: float | None = None  # wall time of the next occurrence or retry
 
     async def next_wake(self) -> float:
         return seconds_until(self._due, self._context.clock())
 
     async def tick(self) -> None:
-        timetables = self._context.ports.timetables
+        timetables = self._context.ports.schedule_files
         if timetables is None:
             return
         repos, records = await self._context.writer.write(lambda tx: (tx.workspaces.repos(), tx.schedules.all()))
-        if await self._read(timetables, repos):
+        if await self._read_files(timetables, repos):
             records = await self._context.writer.write(lambda tx: tx.schedules.all())
         if self._seen is _NEVER:
             return  # The stored schedules may be out of date: nothing fires before the files are read.
@@ -83,9 +92,9 @@ class Scheduling(Service):
             self._under_way.pop(key).prepared.cancel()  # the schedule is gone or disabled
         for record in records:
             if record.enabled:
-                await self._serve_alone(timetables, record)
+                await self._serve_logged(timetables, record)
 
-    async def _serve_alone(self, timetables: Timetables, record: ScheduleRecord) -> None:
+    async def _serve_logged(self, timetables: ScheduleSource, record: ScheduleRecord) -> None:
         """Serve one schedule. An error in it (its time zone is gone from this machine, for example) does not delay the
         others."""
         try:
@@ -95,7 +104,7 @@ class Scheduling(Service):
         except Exception as error:  # noqa: BLE001 - logged once, and tried again at the next look
             if record.schedule not in self._told:
                 self._told.append(record.schedule)
-                say_trouble(f"schedule '{record.schedule.name}' of {record.file}: ", error)
+                log_error(f"schedule '{record.schedule.name}' of {record.file}: ", error)
 
     @property
     def tasks(self) -> list[asyncio.Task[Prepared]]:
@@ -107,11 +116,11 @@ class Scheduling(Service):
 
     def owed(self, tx: Transaction) -> int:
         """Count the occurrences that wait only for this supervisor: they keep an idle supervisor running."""
-        return 0 if self._context.ports.timetables is None else tx.schedules.owed()
+        return 0 if self._context.ports.schedule_files is None else tx.schedules.owed()
 
     # -- the files -----------------------------------------------------------------------------------------------
 
-    async def _read(self, timetables: Timetables, repos: Sequence[Repo]) -> bool:
+    async def _read_files(self, timetables: ScheduleSource, repos: Sequence[Repo]) -> bool:
         """Read the schedule files if they changed. Return True if they were read.
 
         A file with mistakes changes nothing: its previous schedules stay in force, and one alert has the reason.
@@ -122,15 +131,15 @@ class Scheduling(Service):
         try:
             found = timetables.read(repos)
         except Exception as error:  # noqa: BLE001 - logged once per change: what was read before stays in force
-            say_trouble("the schedules could not be read, so the previous ones stay in force: ", error)
+            log_error("the schedules could not be read, so the previous ones stay in force: ", error)
             self._seen = stamp
             return False
         try:
-            await self._context.writer.write(lambda tx: self._take_over(tx, found))
+            await self._context.writer.write(lambda tx: self._record_files(tx, found))
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001 - likewise: all other services must go on
-            say_trouble("the schedules could not be recorded, so the previous ones stay in force: ", error)
+            log_error("the schedules could not be recorded, so the previous ones stay in force: ", error)
         self._seen = stamp
         return True
 
@@ -141,9 +150,9 @@ class Scheduling(Service):
             loop.call_later(left, self._context.bell.ring)
         return left <= 0
 
-    def _take_over(self, tx: Transaction, found: Timetable) -> None:
+    def _record_files(self, tx: Transaction, found: ReadSchedules) -> None:
         now = self._context.clock()
-        tx.hosts.require(self._context.host_id)  # an earlier incarnation may have read older files
+        tx.hosts.require_active(self._context.host_id)  # an earlier incarnation may have read older files
         named = {*found.schedules, *found.problems, *found.absent}
         for file in (file for file in tx.schedules.files() if file not in named):
             tx.schedules.enrol(file, (), now)  # its repository is no longer registered
@@ -162,7 +171,7 @@ class Scheduling(Service):
 
     # -- the clock -----------------------------------------------------------------------------------------------
 
-    async def _serve(self, timetables: Timetables, record: ScheduleRecord) -> None:
+    async def _serve(self, timetables: ScheduleSource, record: ScheduleRecord) -> None:
         if (under_way := self._under_way.get(record.schedule.key)) is not None:
             if under_way.record == record and not under_way.prepared.done():
                 return  # the bell rings when it is done
@@ -174,26 +183,26 @@ class Scheduling(Service):
         now = self._context.clock()
         quiet = self._quiet.get(record.schedule.key)
         if quiet is not None and quiet.holds(record, now):
-            self._again_at(quiet.until)
+            self._wake_at(quiet.until)
             return
         if now.wall < record.cursor:  # the clock was set back
             await self._context.writer.write(lambda tx: self._rewind(tx, record))
-            self._again_at(now.wall)
+            self._wake_at(now.wall)
             return
-        found = due(record, now)
-        waiting = let_in(record, found)
-        if found is None and (not waiting or next_step(record, now)[0] is Step.WAIT):
-            until = next_moment(record, now)
-            self._quiet[record.schedule.key] = Quiet(record, now.wall, until)
-            self._again_at(until)
+        found = find_due(record, now)
+        waiting = admit(record, found)
+        if found is None and (not waiting or next_schedule_step(record, now)[0] is ScheduleStep.WAIT):
+            until = next_look_at_schedule(record, now)
+            self._quiet[record.schedule.key] = NothingDue(record, now.wall, until)
+            self._wake_at(until)
             return
         prepared: Prepared | None = (None, None)
-        if waiting and next_step(record, now)[0] is Step.FIRE:
-            prepared = await self._prepared_soon(timetables, record, found, waiting[0])
+        if waiting and next_schedule_step(record, now)[0] is ScheduleStep.FIRE:
+            prepared = await self._prepare_briefly(timetables, record, found, waiting[0])
         if prepared is not None:
             await self._conclude(record, found, prepared)
 
-    async def _conclude(self, record: ScheduleRecord, found: Due | None, prepared: Prepared) -> None:
+    async def _conclude(self, record: ScheduleRecord, found: DueOccurrences | None, prepared: Prepared) -> None:
         accept, trouble = prepared
         try:
             await self._context.writer.write(lambda tx: self._decide(tx, record, found, accept, trouble))
@@ -203,26 +212,26 @@ class Scheduling(Service):
             why = str(error)
             await self._context.writer.write(lambda tx: self._decide(tx, record, found, None, why))
         await self._count(record, 1 if found is None else len(found.occurrences))
-        self._again_at(self._context.clock().wall)  # whatever its state is now, look once more
+        self._wake_at(self._context.clock().wall)  # whatever its state is now, look once more
 
-    async def _prepared_soon(
-        self, timetables: Timetables, record: ScheduleRecord, found: Due | None, occurrence: float
+    async def _prepare_briefly(
+        self, timetables: ScheduleSource, record: ScheduleRecord, found: DueOccurrences | None, occurrence: float
     ) -> Prepared | None:
         """Prepare a fire, but wait for HASTE seconds at most. None: it goes on in the background, and what is due is
         decided when it ends."""
-        task = asyncio.ensure_future(self._prepared(timetables, record, occurrence))
+        task = asyncio.ensure_future(self._prepare_fire(timetables, record, occurrence))
         try:
-            await asyncio.wait([task], timeout=HASTE)
+            await asyncio.wait([task], timeout=PREPARE_WAIT)
         except asyncio.CancelledError:
             task.cancel()
             raise
         if task.done():
             return task.result()
-        self._under_way[record.schedule.key] = UnderWay(record, found, task)
+        self._under_way[record.schedule.key] = PreparingFire(record, found, task)
         task.add_done_callback(lambda _done: self._context.bell.ring())
         return None
 
-    async def _prepared(self, timetables: Timetables, record: ScheduleRecord, occurrence: float) -> Prepared:
+    async def _prepare_fire(self, timetables: ScheduleSource, record: ScheduleRecord, occurrence: float) -> Prepared:
         """Return what adds the task, or why it cannot be added. The store is not used here, so a locked store cannot
         fail it."""
         by = f"schedule '{record.schedule.name}'"
@@ -231,14 +240,14 @@ class Scheduling(Service):
         except HoldfastError as error:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - logged, and tried again: one schedule must not delay the others
-            say_trouble(f"schedule '{record.schedule.name}': ", error)
+            log_error(f"schedule '{record.schedule.name}': ", error)
             return None, f"a defect of Holdfast: {error}"
 
     def _decide(
         self,
         tx: Transaction,
         record: ScheduleRecord,
-        found: Due | None,
+        found: DueOccurrences | None,
         accept: Accept | None,
         trouble: str | None,
     ) -> None:
@@ -248,20 +257,20 @@ class Scheduling(Service):
         Only what was due at that time is decided. An occurrence that came during preparation is due at the next look.
         """
         now = self._context.clock()
-        tx.hosts.require(self._context.host_id)
-        if self._moved_on(tx, record):
+        tx.hosts.require_active(self._context.host_id)
+        if self._has_changed(tx, record):
             return
-        left = self._admit(tx, record, found or Due(occurrences=(), cursor=record.cursor), now)
+        left = self._admit(tx, record, found or DueOccurrences(occurrences=(), cursor=record.cursor), now)
         if not left:
             return
-        step, why = next_step(record, now)
-        if step is Step.REPLACE or (found is not None and self._was_refused(tx, record)):
+        step, why = next_schedule_step(record, now)
+        if step is ScheduleStep.REPLACE or (found is not None and self._replacement_failed(tx, record)):
             self._replace(tx, record, why, now)
-        if step is not Step.FIRE:
+        if step is not ScheduleStep.FIRE:
             return
         if trouble is not None:
-            tx.schedules.refused(record, trouble, now.wall + back_off(record.failures), now)
-        elif accept is not None and left[0] == let_in(record, found)[0]:
+            tx.schedules.refused(record, trouble, now.wall + refused_fire_delay(record.failures), now)
+        elif accept is not None and left[0] == admit(record, found)[0]:
             task = accept(tx)
             tx.schedules.fire(record, left[0], task.id, now)
         # Otherwise nothing was prepared for this occurrence: its time came just now, or another one was decided first.
@@ -274,15 +283,15 @@ class Scheduling(Service):
         tx.schedules.replacing(record, record.last_task)
         self._context.bell.ring()
 
-    def _was_refused(self, tx: Transaction, record: ScheduleRecord) -> bool:
+    def _replacement_failed(self, tx: Transaction, record: ScheduleRecord) -> bool:
         """True if the last task was asked to end in vain because it was frozen. Then the next occurrence asks again."""
         if not record.is_busy or record.schedule.overlap is not Overlap.REPLACE or record.replacing != record.last_task:
             return False
         return all(request.task_id != record.last_task for request in tx.requests.pending())
 
-    def _admit(self, tx: Transaction, record: ScheduleRecord, found: Due, now: Instant) -> tuple[float, ...]:
+    def _admit(self, tx: Transaction, record: ScheduleRecord, found: DueOccurrences, now: Instant) -> tuple[float, ...]:
         """Admit the occurrences that were found due. Return those that wait now."""
-        skips = leaves_out(record)
+        skips = skips_new(record)
         left = tuple(tx.schedules.admit(record, () if skips else found.occurrences, found.cursor, now))
         if found.left_out:
             tx.schedules.left_out(record, found.left_out, now)
@@ -294,11 +303,11 @@ class Scheduling(Service):
 
     def _rewind(self, tx: Transaction, record: ScheduleRecord) -> None:
         now = self._context.clock()
-        tx.hosts.require(self._context.host_id)
-        if now.wall < record.cursor and not self._moved_on(tx, record):
+        tx.hosts.require_active(self._context.host_id)
+        if now.wall < record.cursor and not self._has_changed(tx, record):
             tx.schedules.rewind(record, now)
 
-    def _moved_on(self, tx: Transaction, record: ScheduleRecord) -> bool:
+    def _has_changed(self, tx: Transaction, record: ScheduleRecord) -> bool:
         try:
             return tx.schedules.get(record.schedule.key) != record
         except NotFound:
@@ -313,8 +322,8 @@ class Scheduling(Service):
         count = self._decided.get(key, KEPT) + decided  # so the first decision of a supervisor prunes
         self._decided[key] = count % KEPT
         if count >= KEPT:
-            await self._context.writer.write(lambda tx: tx.schedules.prune(key, KEPT))
+            await self._context.writer.write(lambda tx: tx.schedules.merge_old_occurrences(key, KEPT))
 
-    def _again_at(self, moment: float | None) -> None:
+    def _wake_at(self, moment: float | None) -> None:
         if moment is not None:
             self._due = moment if self._due is None else min(self._due, moment)

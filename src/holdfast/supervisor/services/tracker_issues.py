@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Level, Repo, Task
 from holdfast.core.states import TASK_TERMINAL, TaskState
-from holdfast.core.tasks.trackers import Issue, Link, LinkState, Step
+from holdfast.core.tasks.trackers import Issue, IssueLink, LinkState, LinkStep
 from holdfast.store.port.trackers import overwritten_alert
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ports import TrackerSetup
-from holdfast.trackers.port import Done, Found, Missing, Overwrote, Refused, Unknown
+from holdfast.trackers.port import ChangeDone, ChangeRefused, FoundIssue, MissingIssue, OverwrittenChange, UnknownAnswer
 
 T = TypeVar("T")
 
 
-class Linking:
+class IssueSteps:
     """The link between one repository's issues and tasks. `name` is our name in the tracker."""
 
     def __init__(self, context: Context, repo: Repo, setup: TrackerSetup, name: str) -> None:
@@ -32,19 +32,19 @@ class Linking:
         self._tracker = setup.tracker
         self._name = name
 
-    async def do(self, step: Step, link: Link) -> str | None:
+    async def do(self, step: LinkStep, link: IssueLink) -> str | None:
         """Carry out one step. Return the reason if the tracker did not answer, else None."""
-        if step is Step.RELEASE:
+        if step is LinkStep.RELEASE:
             return await self._release(link)
-        if step is Step.CLOSE:
+        if step is LinkStep.CLOSE:
             return await self._close(link)
-        if step is Step.LEAVE:
+        if step is LinkStep.LEAVE:
             return await self._leave(link)
-        if step is Step.CLAIM:
-            return await self._take_up(link)
-        if step is Step.CLAIM_AGAIN:
+        if step is LinkStep.CLAIM:
+            return await self._continue_claim(link)
+        if step is LinkStep.CLAIM_AGAIN:
             return await self._claim_again(link)
-        return await self._check(link)
+        return await self._check_still_ours(link)
 
     async def take(self, issue: Issue) -> bool | str:
         """Turn a ready issue into a task.
@@ -52,76 +52,76 @@ class Linking:
         Return True if it became one, or the reason why the tracker did not answer.
         """
         # Everything that can be refused is refused before the claim.
-        operation = await in_thread(self._resolve_task, issue)
-        link = await self._write(lambda tx: tx.links.intend(self._repo.id, issue.id, self._name, self._now()))
+        operation = await run_in_thread(self._resolve_task, issue)
+        link = await self._write(lambda tx: tx.issue_links.intend(self._repo.id, issue.id, self._name, self._now()))
         return False if link is None else await self._claim_new(link, operation)
 
     # -- taking --------------------------------------------------------------------------------------------------
 
-    async def _take_up(self, link: Link) -> str | None:
+    async def _continue_claim(self, link: IssueLink) -> str | None:
         """Continue an intent whose supervisor died: read whether the issue was assigned to us."""
         shown = await self._tracker.show(link.issue)
-        if isinstance(shown, Unknown):
+        if isinstance(shown, UnknownAnswer):
             return shown.why
-        if isinstance(shown, Missing) or not (shown.issue.is_free or shown.issue.is_held_by(link.assignee)):
-            await self._write(lambda tx: tx.links.drop(link, "it is not ours", self._now()))
+        if isinstance(shown, MissingIssue) or not (shown.issue.is_free or shown.issue.is_held_by(link.assignee)):
+            await self._write(lambda tx: tx.issue_links.drop(link, "it is not ours", self._now()))
             return None
-        taken = await self._claim_new(link, await in_thread(self._resolve_task, shown.issue))
+        taken = await self._claim_new(link, await run_in_thread(self._resolve_task, shown.issue))
         return taken if isinstance(taken, str) else None
 
-    async def _claim_new(self, link: Link, operation: Callable[[Transaction], Task]) -> bool | str:
+    async def _claim_new(self, link: IssueLink, operation: Callable[[Transaction], Task]) -> bool | str:
         answer = await self._tracker.claim(link.issue, link.assignee)
-        if isinstance(answer, Unknown):
+        if isinstance(answer, UnknownAnswer):
             return answer.why  # the intent stays, and is looked at again
-        if isinstance(answer, Refused) or answer.overwrote is not None:
-            overwrote = answer.overwrote if isinstance(answer, Done) else None
+        if isinstance(answer, ChangeRefused) or answer.overwrote is not None:
+            overwrote = answer.overwrote if isinstance(answer, ChangeDone) else None
 
             def give_up(tx: Transaction) -> None:
-                tx.links.drop(link, "it is not ours", self._now())
-                self._tell(tx, link, overwrote)
+                tx.issue_links.drop(link, "it is not ours", self._now())
+                self._report_overwritten(tx, link, overwrote)
 
             await self._write(give_up)
             return False
 
         def accept(tx: Transaction) -> None:
             task = operation(tx)
-            tx.links.belongs_to(link, task.id, self._now())
+            tx.issue_links.link_task(link, task.id, self._now())
 
         await self._write(accept)
         self._context.bell.ring()
         return True
 
-    async def _claim_again(self, link: Link) -> str | None:
+    async def _claim_again(self, link: IssueLink) -> str | None:
         """Claim an issue again that was free for a while. If it was taken meanwhile, our task gives it up."""
         if link.state is not LinkState.INTENDED:
-            intended = await self._write(lambda tx: tx.links.intend_again(link, self._name, self._now()))
+            intended = await self._write(lambda tx: tx.issue_links.record_intent_again(link, self._name, self._now()))
             if intended is None:
-                await self._stand_back(link, "another task of this home has it", None)
+                await self._give_up_issue(link, "another task of this home has it", None)
                 return None
             link = intended
         answer = await self._tracker.claim(link.issue, link.assignee)
-        if isinstance(answer, Unknown):
+        if isinstance(answer, UnknownAnswer):
             return answer.why
-        if isinstance(answer, Done) and answer.overwrote is None:
+        if isinstance(answer, ChangeDone) and answer.overwrote is None:
             held = await self._write(
-                lambda tx: tx.links.move(link, LinkState.CLAIMED, "claimed again for its task", self._now())
+                lambda tx: tx.issue_links.move(link, LinkState.CLAIMED, "claimed again for its task", self._now())
             )
             self._context.bell.ring()
             return None if held is not None else "its link was changed under us"
-        if isinstance(answer, Refused):
+        if isinstance(answer, ChangeRefused):
             if answer.is_free:
                 return f"it does not give issue {link.issue} to us, though nobody has it"
-            await self._stand_back(link, answer.holder, None)
+            await self._give_up_issue(link, answer.holder, None)
         else:
-            await self._stand_back(link, "somebody took it in the same moment", answer.overwrote)
+            await self._give_up_issue(link, "somebody took it in the same moment", answer.overwrote)
         return None
 
-    async def _stand_back(self, link: Link, holder: str, overwrote: Overwrote | None) -> None:
+    async def _give_up_issue(self, link: IssueLink, holder: str, overwrote: OverwrittenChange | None) -> None:
         reason = f"its issue {link.issue} is not ours any more: {holder}"
 
         def stand_back(tx: Transaction) -> None:
-            self._tell(tx, link, overwrote)
-            if tx.links.stand_back(link, holder, self._now()) and link.task_id is not None:
+            self._report_overwritten(tx, link, overwrote)
+            if tx.issue_links.release_lost_claim(link, holder, self._now()) and link.task_id is not None:
                 tx.tasks.cancel_waiting(link.task_id, "Holdfast", reason, self._now())
 
         await self._write(stand_back)
@@ -129,87 +129,91 @@ class Linking:
 
     # -- giving back ---------------------------------------------------------------------------------------------
 
-    async def _release(self, link: Link) -> str | None:
-        releasing = await self._begin(link, LinkState.RELEASING)
+    async def _release(self, link: IssueLink) -> str | None:
+        releasing = await self._record_intent(link, LinkState.RELEASING)
         if releasing is None:
             return None
         answer = await self._tracker.release(link.issue, link.assignee)
-        if isinstance(answer, Unknown):
+        if isinstance(answer, UnknownAnswer):
             return answer.why
-        if isinstance(answer, Refused) and not answer.is_free:
-            await self._lost(releasing, answer.holder)
+        if isinstance(answer, ChangeRefused) and not answer.is_free:
+            await self._record_loss(releasing, answer.holder)
             return None
-        overwrote = answer.overwrote if isinstance(answer, Done) else None
+        overwrote = answer.overwrote if isinstance(answer, ChangeDone) else None
         if overwrote is not None:
-            await self._lost(releasing, f"{overwrote.assignee or 'somebody'} changed it in the same moment", overwrote)
+            await self._record_loss(
+                releasing, f"{overwrote.assignee or 'somebody'} changed it in the same moment", overwrote
+            )
             return None
         is_ended = link.task_state in TASK_TERMINAL
         why = f"its task {link.task_state}: {link.reason}" if is_ended else "its agent is dead"
-        await self._write(lambda tx: tx.links.move(releasing, LinkState.RELEASED, why, self._now()))
-        if is_ended and link.task_id is not None and isinstance(answer, Done):
+        await self._write(lambda tx: tx.issue_links.move(releasing, LinkState.RELEASED, why, self._now()))
+        if is_ended and link.task_id is not None and isinstance(answer, ChangeDone):
             kept = f" What it did is on branch {link.branch}." if link.branch else ""
-            await self._note(link, f"Holdfast task {link.task_id} {link.task_state}: {link.reason}.{kept}")
+            await self._add_note(link, f"Holdfast task {link.task_id} {link.task_state}: {link.reason}.{kept}")
         return None
 
-    async def _close(self, link: Link) -> str | None:
-        closing = await self._begin(link, LinkState.CLOSING)
+    async def _close(self, link: IssueLink) -> str | None:
+        closing = await self._record_intent(link, LinkState.CLOSING)
         if closing is None:
             return None
         answer = await self._tracker.close(link.issue, link.assignee, self._result(link))
-        if isinstance(answer, Unknown):
+        if isinstance(answer, UnknownAnswer):
             return answer.why
-        if isinstance(answer, Refused) and not answer.is_over:
-            await self._lost(closing, answer.holder)
-        elif isinstance(answer, Done) and answer.overwrote is not None:
-            await self._lost(closing, "somebody took it over in the same moment", answer.overwrote)
+        if isinstance(answer, ChangeRefused) and not answer.is_over:
+            await self._record_loss(closing, answer.holder)
+        elif isinstance(answer, ChangeDone) and answer.overwrote is not None:
+            await self._record_loss(closing, "somebody took it over in the same moment", answer.overwrote)
         else:
-            how = "its task completed" if isinstance(answer, Done) else answer.holder
-            await self._write(lambda tx: tx.links.move(closing, LinkState.CLOSED, how, self._now()))
+            how = "its task completed" if isinstance(answer, ChangeDone) else answer.holder
+            await self._write(lambda tx: tx.issue_links.move(closing, LinkState.CLOSED, how, self._now()))
         return None
 
-    async def _leave(self, link: Link) -> str | None:
-        left = await self._write(lambda tx: tx.links.move(link, LinkState.LEFT, "its task completed", self._now()))
+    async def _leave(self, link: IssueLink) -> str | None:
+        left = await self._write(
+            lambda tx: tx.issue_links.move(link, LinkState.LEFT, "its task completed", self._now())
+        )
         if left is not None:
-            await self._note(link, self._result(link))
+            await self._add_note(link, self._result(link))
         return None
 
-    async def _check(self, link: Link) -> str | None:
+    async def _check_still_ours(self, link: IssueLink) -> str | None:
         """Check whether the issue is still ours. If a person changed it, it is theirs, whatever they did. A running
         task goes on."""
         shown = await self._tracker.show(link.issue)
-        if isinstance(shown, Unknown):
+        if isinstance(shown, UnknownAnswer):
             return shown.why
-        if isinstance(shown, Found) and shown.issue.is_held_by(link.assignee):
+        if isinstance(shown, FoundIssue) and shown.issue.is_held_by(link.assignee):
             return None
-        holder = shown.issue.holder if isinstance(shown, Found) else "it is gone"
+        holder = shown.issue.holder if isinstance(shown, FoundIssue) else "it is gone"
         goes_on = "; its task goes on" if link.task_state is TaskState.RUNNING else ""
-        await self._lost(link, f"{holder}{goes_on}")
+        await self._record_loss(link, f"{holder}{goes_on}")
         return None
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
-    async def _begin(self, link: Link, state: LinkState) -> Link | None:
+    async def _record_intent(self, link: IssueLink, state: LinkState) -> IssueLink | None:
         """Record the intent. An earlier supervisor, or a settle, may have recorded it already."""
         if link.state is state:
             return link
-        return await self._write(lambda tx: tx.links.move(link, state, link.reason, self._now()))
+        return await self._write(lambda tx: tx.issue_links.move(link, state, link.reason, self._now()))
 
-    async def _lost(self, link: Link, holder: str, overwrote: Overwrote | None = None) -> None:
+    async def _record_loss(self, link: IssueLink, holder: str, overwrote: OverwrittenChange | None = None) -> None:
         def lose(tx: Transaction) -> None:
-            tx.links.move(link, LinkState.LOST, holder, self._now())
-            self._tell(tx, link, overwrote)
+            tx.issue_links.move(link, LinkState.LOST, holder, self._now())
+            self._report_overwritten(tx, link, overwrote)
 
         await self._write(lose)
 
-    async def _note(self, link: Link, text: str) -> None:
+    async def _add_note(self, link: IssueLink, text: str) -> None:
         """Add a note for people to the issue, after everything else is done. It is tried at most once."""
         await self._tracker.note(link.issue, link.assignee, text)
 
-    def _result(self, link: Link) -> str:
+    def _result(self, link: IssueLink) -> str:
         work = f"its work is on branch {link.branch}" if link.branch else "it left no branch"
         return f"Holdfast task {link.task_id} completed; {work}."
 
-    def _tell(self, tx: Transaction, link: Link, overwrote: Overwrote | None) -> None:
+    def _report_overwritten(self, tx: Transaction, link: IssueLink, overwrote: OverwrittenChange | None) -> None:
         if overwrote is None:
             return
         theirs = f"{overwrote.assignee or 'nobody'}, {overwrote.status}"

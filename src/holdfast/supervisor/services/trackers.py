@@ -16,35 +16,35 @@ from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo
 from holdfast.core.states import TASK_TERMINAL
-from holdfast.core.tasks.trackers import Link, LinkState, Step, next_step
+from holdfast.core.tasks.trackers import IssueLink, LinkState, LinkStep, next_link_step
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.log import log_error
 from holdfast.supervisor.ports import TrackerSetup
 from holdfast.supervisor.service import Service
-from holdfast.supervisor.services.tracker_issues import Linking
-from holdfast.trackers.port import Unknown
+from holdfast.supervisor.services.tracker_issues import IssueSteps
+from holdfast.trackers.port import UnknownAnswer
 
 # failures per visit: one bad issue must not block the others, but a tracker that does not answer ends the visit
-ENOUGH = 3
+MOST_FAILURES = 3
 OUR_PAUSE = 1.0
-NEAR = 3.0  # seconds: a tracker that is asked again so soon keeps an idle supervisor (`--idle-exit`) running
-_ORDER = (Step.RELEASE, Step.CLOSE, Step.LEAVE, Step.CLAIM, Step.CLAIM_AGAIN, Step.CHECK)
-_OWED = (Step.RELEASE, Step.CLOSE, Step.LEAVE, Step.CLAIM)
+SOON_AGAIN = 3.0  # seconds: a tracker that is asked again so soon keeps an idle supervisor (`--idle-exit`) running
+_ORDER = (LinkStep.RELEASE, LinkStep.CLOSE, LinkStep.LEAVE, LinkStep.CLAIM, LinkStep.CLAIM_AGAIN, LinkStep.CHECK)
+_OWED = (LinkStep.RELEASE, LinkStep.CLOSE, LinkStep.LEAVE, LinkStep.CLAIM)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Errand:
+class TrackerVisit:
     """The work that is due at one tracker."""
 
     repo: Repo
     setup: TrackerSetup
-    steps: Sequence[tuple[Step, Link]]
-    looks: bool  # also read ready issues, and check the issues that we hold
+    steps: Sequence[tuple[LinkStep, IssueLink]]
+    reads_ready_issues: bool  # also read ready issues, and check the issues that we hold
     room: int
 
 
-class Tracking(Service):
+class TrackerService(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._work: dict[str, asyncio.Task[None]] = {}
@@ -77,14 +77,14 @@ class Tracking(Service):
             return
         for errand in await self._plan():
             self._matters.discard(errand.repo.id)
-            if errand.repo.id not in self._seen or any(step is not Step.CHECK for step, _link in errand.steps):
+            if errand.repo.id not in self._seen or any(step is not LinkStep.CHECK for step, _link in errand.steps):
                 self._matters.add(errand.repo.id)
             self._seen.add(errand.repo.id)
-            work = asyncio.create_task(self._run(errand), name=f"tracker {errand.repo.id}")
+            work = asyncio.create_task(self._run_visit(errand), name=f"tracker {errand.repo.id}")
             self._work[errand.repo.id] = work
-            work.add_done_callback(lambda done, repo_id=errand.repo.id: self._over(repo_id, done))  # type: ignore[misc]  # a default, not a parameter
+            work.add_done_callback(lambda done, repo_id=errand.repo.id: self._on_visit_done(repo_id, done))  # type: ignore[misc]  # a default, not a parameter
 
-    def _over(self, repo_id: str, work: asyncio.Task[None]) -> None:
+    def _on_visit_done(self, repo_id: str, work: asyncio.Task[None]) -> None:
         if self._work.get(repo_id) is work:
             del self._work[repo_id]
         self._context.bell.ring()
@@ -95,26 +95,26 @@ class Tracking(Service):
         if self._context.ports.trackers is None:
             return 0
         now = self._context.clock()
-        waiting = tx.links.waiting_trackers(now)
+        waiting = tx.issue_links.waiting_trackers(now)
         steps = (
-            next_step(link, now, closes=True, room=False)
-            for link in tx.links.unsettled()
-            if waiting.get(link.repo_id, 0.0) < NEAR
+            next_link_step(link, now, closes=True, room=False)
+            for link in tx.issue_links.open_links()
+            if waiting.get(link.repo_id, 0.0) < SOON_AGAIN
         )
         return sum(1 for step in steps if step in _OWED)
 
     # -- what is due ---------------------------------------------------------------------------------------------
 
-    async def _plan(self) -> list[Errand]:
+    async def _plan(self) -> list[TrackerVisit]:
         context = self._context
         assert context.ports.trackers is not None
 
-        def read(tx: Transaction) -> tuple[Sequence[Repo], Sequence[Link], dict[str, float], int]:
+        def read(tx: Transaction) -> tuple[Sequence[Repo], Sequence[IssueLink], dict[str, float], int]:
             now = context.clock()
-            links = tx.links.unsettled()
-            waiting = dict(tx.links.waiting_trackers(now))
+            links = tx.issue_links.open_links()
+            waiting = dict(tx.issue_links.waiting_trackers(now))
             lanes = context.settings.agents + len(context.settings.staff.workers)
-            return tx.workspaces.repos(), links, waiting, tx.links.room(lanes)
+            return tx.workspaces.repos(), links, waiting, tx.issue_links.room(lanes)
 
         repos, links, waiting, room = await context.writer.write(read)
         found, self._wait = [], math.inf
@@ -125,12 +125,12 @@ class Tracking(Service):
                 self._wait = min(self._wait, waiting[repo.id])
                 continue
             held = [link for link in links if link.repo_id == repo.id]
-            errand = self._errand(repo, context.ports.trackers.of(repo), held, room)
+            errand = self._plan_visit(repo, context.ports.trackers.of(repo), held, room)
             if errand is not None:
                 found.append(errand)
         return found
 
-    def _errand(self, repo: Repo, setup: TrackerSetup, held: Sequence[Link], room: int) -> Errand | None:
+    def _plan_visit(self, repo: Repo, setup: TrackerSetup, held: Sequence[IssueLink], room: int) -> TrackerVisit | None:
         if setup.kind == "builtin" and not held:
             return None
         looks, now = True, self._context.clock()
@@ -138,40 +138,40 @@ class Tracking(Service):
             left = self._looked[repo.id] + setup.poll - asyncio.get_running_loop().time()
             looks = left <= 0
             self._wait = min(self._wait, setup.poll if looks else left)
-        due = [(next_step(link, now, closes=setup.closes, room=room > 0), link) for link in held]
-        steps = [(step, link) for step, link in due if step is not None and (looks or step is not Step.CHECK)]
+        due = [(next_link_step(link, now, closes=setup.closes, room=room > 0), link) for link in held]
+        steps = [(step, link) for step, link in due if step is not None and (looks or step is not LinkStep.CHECK)]
         self._wait = min([self._wait, *(_until_due(link, now.wall) for link in held)])
         if not steps and not (looks and room):
             return None
         steps.sort(key=lambda pair: (_ORDER.index(pair[0]), pair[1].id))
-        return Errand(repo=repo, setup=setup, steps=steps, looks=looks, room=room)
+        return TrackerVisit(repo=repo, setup=setup, steps=steps, reads_ready_issues=looks, room=room)
 
     # -- a visit -----------------------------------------------------------------------------------------
 
-    async def _run(self, errand: Errand) -> None:
+    async def _run_visit(self, errand: TrackerVisit) -> None:
         repo, setup, context = errand.repo, errand.setup, self._context
         try:
             trouble = await self._visit(errand)
         except (Unavailable, OSError) as error:  # Our own store or this machine failed, not the tracker.
-            say_trouble(f"the tracker of {repo.path} is asked again in a moment: ", error)
+            log_error(f"the tracker of {repo.path} is asked again in a moment: ", error)
             self._looked.pop(repo.id, None)
             await asyncio.sleep(OUR_PAUSE)
             return
         except HoldfastError as error:  # for example, no agent is chosen
             trouble = str(error)
         except Exception as error:  # noqa: BLE001 - logged, and tried again: nothing here may end the supervisor
-            say_trouble(f"the tracker of {repo.path}: ", error)
+            log_error(f"the tracker of {repo.path}: ", error)
             trouble = f"a defect of Holdfast: {error}"
         now = context.clock()
         if trouble is not None:
             self._looked.pop(repo.id, None)  # looked at again after its back-off
             self._more.discard(repo.id)
         if trouble is None:
-            await context.writer.write(lambda tx: tx.links.answered(repo.id, setup.kind, now))
+            await context.writer.write(lambda tx: tx.issue_links.answered(repo.id, setup.kind, now))
         else:
-            await context.writer.write(lambda tx: tx.links.troubled(repo.id, setup.kind, trouble, now))
+            await context.writer.write(lambda tx: tx.issue_links.record_trouble(repo.id, setup.kind, trouble, now))
 
-    async def _visit(self, errand: Errand) -> str | None:
+    async def _visit(self, errand: TrackerVisit) -> str | None:
         """Carry out the work at one tracker. Return what went wrong, or None. After a failure the rest waits for the
         next visit."""
         setup = errand.setup
@@ -179,22 +179,22 @@ class Tracking(Service):
             return setup.problem
         if setup.kind == "builtin":
             return "`tracker.kind` is builtin now, or there is no .beads directory. Claimed issues stay claimed"
-        if errand.looks:
+        if errand.reads_ready_issues:
             self._looked[errand.repo.id] = asyncio.get_running_loop().time()
-        linking = Linking(self._context, errand.repo, setup, await self._our_name())
+        linking = IssueSteps(self._context, errand.repo, setup, await self._our_name())
         room, troubles = errand.room, []
         for step, link in errand.steps:
             trouble = await linking.do(step, link)
             if trouble is not None:
                 troubles.append(trouble)
-            if len(troubles) == ENOUGH:
+            if len(troubles) == MOST_FAILURES:
                 break
-            room -= step in (Step.CLAIM, Step.CLAIM_AGAIN)
-        if troubles or not errand.looks or room <= 0 or self.closed:
+            room -= step in (LinkStep.CLAIM, LinkStep.CLAIM_AGAIN)
+        if troubles or not errand.reads_ready_issues or room <= 0 or self.closed:
             return troubles[0] if troubles else None
         self._more.discard(errand.repo.id)
         ready = await setup.tracker.ready()
-        if isinstance(ready, Unknown):
+        if isinstance(ready, UnknownAnswer):
             return ready.why
         for issue in ready:
             if room <= 0 or self.closed:
@@ -212,11 +212,11 @@ class Tracking(Service):
         if not self._name:
             host = "".join(letter for letter in socket.gethostname() if letter.isalnum() or letter in "-.")
             suggested = f"holdfast-{host[:40] or 'host'}-{new_id(8)}"
-            self._name = await self._context.writer.write(lambda tx: tx.links.our_name(suggested))
+            self._name = await self._context.writer.write(lambda tx: tx.issue_links.our_name(suggested))
         return self._name
 
 
-def _until_due(link: Link, now: float) -> float:
+def _until_due(link: IssueLink, now: float) -> float:
     """Return the seconds until the task of a released issue may start again."""
     waits = link.state in (LinkState.RELEASED, LinkState.LOST) and link.task_state not in TASK_TERMINAL
     is_ahead = waits and link.not_before is not None and link.not_before > now

@@ -9,26 +9,26 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from holdfast.base.errors import LaunchError, WorkspaceProblem, is_passing
+from holdfast.base.errors import LaunchError, WorkspaceProblem, is_transient
 from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.task_settings import SalvageRules
-from holdfast.store.port.transaction import Grip, Transaction
-from holdfast.store.port.workspaces import GoingBack
+from holdfast.store.port.transaction import Ownership, Transaction
+from holdfast.store.port.workspaces import CheckpointChoice
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.workspaces.save import litter_of, save_work
-from holdfast.workspaces.port import Unsaved
+from holdfast.supervisor.workspaces.save import litter_patterns, save_work
+from holdfast.workspaces.port import UnsavedWork
 
 TRIES = 3  # tries while another process works in the workspace
 BY_US = "the supervisor, because its workspace is gone"
 
 
-async def chosen_for(context: Context, task: Task) -> GoingBack | None:
+async def read_chosen_checkpoint(context: Context, task: Task) -> CheckpointChoice | None:
     if task.fresh or task.spec.strategy is Strategy.NONE:
         return None
     return await context.writer.write(lambda tx: tx.checkpoints.chosen(task.id))
 
 
-async def choose_last(context: Context, task: Task, workspace: Workspace) -> None:
+async def choose_last_checkpoint(context: Context, task: Task, workspace: Workspace) -> None:
     """Choose the last checkpoint of a workspace whose files are gone. A workspace that is only damaged is salvaged
     instead, because that is newer."""
     if _has_files(workspace.path) or task.spec.strategy is Strategy.NONE:
@@ -46,11 +46,11 @@ def _has_files(path: str) -> bool:
     return os.path.isdir(path) and any(name != ".git" for name in os.listdir(path))
 
 
-async def can_go_on(context: Context, task_id: str) -> bool:
+async def can_resume(context: Context, task_id: str) -> bool:
     """Return False if the task has to restore a checkpoint that cannot be read. Then it stays paused, and an event is
     emitted. Called before a resume is spent (R-RES-06)."""
 
-    def find(tx: Transaction) -> tuple[Task, Repo, GoingBack | None]:
+    def find(tx: Transaction) -> tuple[Task, Repo, CheckpointChoice | None]:
         task = tx.tasks.get(task_id)
         return task, tx.workspaces.repo(task.spec.repo_id), tx.checkpoints.chosen(task_id)
 
@@ -61,30 +61,30 @@ async def can_go_on(context: Context, task_id: str) -> bool:
     if problem is None:
         return True
     number = chosen.checkpoint.number
-    await context.writer.write(lambda tx: tx.checkpoints.stays_paused(task_id, number, problem, context.clock()))
+    await context.writer.write(lambda tx: tx.checkpoints.withdraw_choice(task_id, number, problem, context.clock()))
     return False
 
 
-async def go_back_in_place(
-    context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace, chosen: GoingBack
+async def restore_in_place(
+    context: Context, task: Task, grip: Ownership, repo: Repo, workspace: Workspace, chosen: CheckpointChoice
 ) -> None:
     """Restore a checkpoint in an existing workspace. The current content is saved first, with the tip of its branch."""
     number = chosen.checkpoint.number
     # For example a disk that was not mounted: the files are there again, and no operator asked for a restore.
     if chosen.automatic:
         why = "its workspace is there again"
-        await context.writer.write(lambda tx: tx.checkpoints.gave_up(grip, number, why, context.clock()))
+        await context.writer.write(lambda tx: tx.checkpoints.record_not_restored(grip, number, why, context.clock()))
         return
     await _refuse_unreadable(context, task, repo, chosen)
     is_saved, told = chosen.saved, ""
     for left in reversed(range(TRIES)):
         if not is_saved:
-            await _set_aside(context, task, repo, workspace, chosen)
-            await context.writer.write(lambda tx: tx.checkpoints.set_aside(grip))
+            await _save_current_content(context, task, repo, workspace, chosen)
+            await context.writer.write(lambda tx: tx.checkpoints.record_saved_content(grip))
         try:
-            told = await _go_back(context, task, repo, workspace, chosen)
+            told = await _restore(context, task, repo, workspace, chosen)
             break
-        except Unsaved as error:  # a process changed files since: they are saved too
+        except UnsavedWork as error:  # a process changed files since: they are saved too
             is_saved = False
             if not left:
                 raise LaunchError(
@@ -92,34 +92,36 @@ async def go_back_in_place(
                     f"{workspace.path}: {error}. Go on with what is there: `holdfast retry {task.id}`."
                 ) from error
     how = f"{told}; the previous content is in `holdfast salvage list {task.id}`"
-    await context.writer.write(lambda tx: tx.checkpoints.went_back(grip, number, how, context.clock()))
+    await context.writer.write(lambda tx: tx.checkpoints.record_restored(grip, number, how, context.clock()))
 
 
-async def go_back_anew(
-    context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace, chosen: GoingBack
+async def restore_in_new_workspace(
+    context: Context, task: Task, grip: Ownership, repo: Repo, workspace: Workspace, chosen: CheckpointChoice
 ) -> str | None:
     """Restore a checkpoint in a workspace that was just made. Return how, for people. None: the restore was given up,
     and an event was emitted."""
     number, strategy = chosen.checkpoint.number, context.ports.strategy_of(task.spec)
     if not chosen.automatic:
         await _refuse_unreadable(context, task, repo, chosen)
-        if not await strategy.fits(repo, workspace, chosen.checkpoint.commit):
-            await _set_aside(context, task, repo, workspace, chosen)  # commits that only its branch has
-        return await _go_back(context, task, repo, workspace, chosen)
+        if not await strategy.keeps_branch_commits(repo, workspace, chosen.checkpoint.commit):
+            await _save_current_content(context, task, repo, workspace, chosen)  # commits that only its branch has
+        return await _restore(context, task, repo, workspace, chosen)
     problem = await strategy.readable(repo, chosen.checkpoint.commit)
-    if problem is None and not await strategy.fits(repo, workspace, chosen.checkpoint.commit):
+    if problem is None and not await strategy.keeps_branch_commits(repo, workspace, chosen.checkpoint.commit):
         problem = (
             f"{workspace.branch} has commits that are newer; see what it holds with "
             f"`holdfast diff {task.id} --checkpoint {number}`"
         )
     if problem is None:
-        return await _go_back(context, task, repo, workspace, chosen)
+        return await _restore(context, task, repo, workspace, chosen)
     said = problem
-    await context.writer.write(lambda tx: tx.checkpoints.gave_up(grip, number, said, context.clock()))
+    await context.writer.write(lambda tx: tx.checkpoints.record_not_restored(grip, number, said, context.clock()))
     return None
 
 
-async def _set_aside(context: Context, task: Task, repo: Repo, workspace: Workspace, chosen: GoingBack) -> None:
+async def _save_current_content(
+    context: Context, task: Task, repo: Repo, workspace: Workspace, chosen: CheckpointChoice
+) -> None:
     number = chosen.checkpoint.number
     why = f"set aside: the task goes back to checkpoint {number}"
     problem = await save_work(context, task.spec, repo, workspace, why, over=chosen.checkpoint.commit)
@@ -130,7 +132,7 @@ async def _set_aside(context: Context, task: Task, repo: Repo, workspace: Worksp
         )
 
 
-async def _refuse_unreadable(context: Context, task: Task, repo: Repo, chosen: GoingBack) -> None:
+async def _refuse_unreadable(context: Context, task: Task, repo: Repo, chosen: CheckpointChoice) -> None:
     number = chosen.checkpoint.number
     problem = await context.ports.strategy_of(task.spec).readable(repo, chosen.checkpoint.commit)
     if problem is not None:
@@ -140,18 +142,18 @@ async def _refuse_unreadable(context: Context, task: Task, repo: Repo, chosen: G
         )
 
 
-async def _go_back(context: Context, task: Task, repo: Repo, workspace: Workspace, chosen: GoingBack) -> str:
+async def _restore(context: Context, task: Task, repo: Repo, workspace: Workspace, chosen: CheckpointChoice) -> str:
     try:
         return await context.ports.strategy_of(task.spec).go_back(
-            repo, workspace, chosen.checkpoint.commit, rules_for(context, task)
+            repo, workspace, chosen.checkpoint.commit, salvage_rules(context, task)
         )
-    except Unsaved:
+    except UnsavedWork:
         raise
     except WorkspaceProblem as error:
-        if is_passing(error):
+        if is_transient(error):
             raise  # the machine failed, not the task: it is tried again
         raise LaunchError(f"Checkpoint {chosen.checkpoint.number} could not be restored: {error}") from error
 
 
-def rules_for(context: Context, task: Task) -> SalvageRules:
-    return replace(task.spec.salvage, litter=litter_of(context, task.spec))
+def salvage_rules(context: Context, task: Task) -> SalvageRules:
+    return replace(task.spec.salvage, litter=litter_patterns(context, task.spec))

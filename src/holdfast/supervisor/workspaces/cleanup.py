@@ -11,21 +11,21 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from holdfast.core.dispatch.pressure import short_of_disk
+from holdfast.core.dispatch.pressure import is_short_of_disk
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.log import log_error
 from holdfast.supervisor.service import Service, seconds_until
-from holdfast.supervisor.workspaces.remove import carry_out, note_failure
+from holdfast.supervisor.workspaces.remove import carry_out_disposition, record_cleanup_failure
 
 LOOK_AGAIN = 0.25  # seconds of deleting after which we check whether something waits to be renamed
 
 TROUBLE_PAUSE = 1.0  # seconds of pause after a failure that could not even be recorded
 
 
-class Cleanup(Service):
+class CleanupService(Service):
     """The clean-up service. It renames first (instant) and deletes afterwards, so that a path is free as soon as
     possible."""
 
@@ -56,7 +56,7 @@ class Cleanup(Service):
 
     async def next_wake(self) -> float:
         """Return the seconds until a failed clean-up is tried again."""
-        retry_at = await self._context.writer.write(lambda tx: tx.workspaces.next_retry(self._context.clock()))
+        retry_at = await self._context.writer.write(lambda tx: tx.workspaces.next_retry_time(self._context.clock()))
         return seconds_until(retry_at, self._context.clock())
 
     async def _waiting(self) -> Sequence[Workspace]:
@@ -69,13 +69,13 @@ class Cleanup(Service):
 
     async def _clean_up(self) -> None:
         try:
-            await self._until_nothing_is_left()
+            await self._clean_all()
         except Exception as trouble:  # noqa: BLE001 - no failure could be recorded: logged, and tried again
-            say_trouble("clean-up waits: ", trouble)
+            log_error("clean-up waits: ", trouble)
             await asyncio.sleep(TROUBLE_PAUSE)
         self._context.bell.ring()
 
-    async def _until_nothing_is_left(self) -> None:
+    async def _clean_all(self) -> None:
         while waiting := await self._waiting():
             to_rename = [workspace for workspace in waiting if workspace.state is not WorkspaceState.TRASHED]
             trash = [workspace for workspace in waiting if workspace.state is WorkspaceState.TRASHED]
@@ -83,22 +83,22 @@ class Cleanup(Service):
                 to_rename = []  # deleting makes room for what is saved (R-TREE-14)
             looked = time.monotonic()
             for workspace in to_rename or trash:
-                await self._one(workspace)
+                await self._clean_one(workspace)
                 if not to_rename and time.monotonic() - looked > LOOK_AGAIN:
                     break
 
     def _is_short_of_disk(self) -> bool:
-        return short_of_disk(self._context.settings.pressure, self._context.ports.pressure(), ("disk",))
+        return is_short_of_disk(self._context.settings.pressure, self._context.ports.pressure(), ("disk",))
 
-    async def _one(self, workspace: Workspace) -> None:
+    async def _clean_one(self, workspace: Workspace) -> None:
         try:
             task, repo = await self._context.writer.write(lambda tx: _owners(tx, workspace))
             if workspace.state is WorkspaceState.TRASHED:
                 await self._delete(task, workspace)
             else:
-                await carry_out(self._context, task, repo, workspace)
+                await carry_out_disposition(self._context, task, repo, workspace)
         except Exception as error:  # noqa: BLE001 - one workspace must never stop the clean-up of all others
-            await note_failure(self._context, workspace, error)
+            await record_cleanup_failure(self._context, workspace, error)
 
     async def _delete(self, task: Task, workspace: Workspace) -> None:
         began = time.monotonic()
@@ -113,7 +113,7 @@ def _owners(tx: Transaction, workspace: Workspace) -> tuple[Task, Repo]:
     return tx.tasks.get(workspace.task_id), tx.workspaces.repo(workspace.repo_id)
 
 
-class Expiry(Service):
+class ExpiryService(Service):
     """The service that decides which preserved workspaces expire. The clean-up service then salvages and removes
     them."""
 
@@ -127,16 +127,16 @@ class Expiry(Service):
     async def tick(self) -> None:
         """Expire what is due. Costs one index look-up while nothing is due."""
         context = self._context
-        self._due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
+        self._due = await context.writer.write(lambda tx: tx.preserved.next_expiry())
         if self._due is None or self._due > context.clock().wall:
             return
         now = context.clock()
         shown = partial(context.services.timekeeper.shown, now=now)
-        for workspace in await context.writer.write(lambda tx: tx.keeps.expired(now, shown)):
+        for workspace in await context.writer.write(lambda tx: tx.preserved.expired(now, shown)):
             await self._expire(workspace)
-        self._due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
+        self._due = await context.writer.write(lambda tx: tx.preserved.next_expiry())
         if self._due is not None and self._due <= context.clock().wall:
             self._due = None  # This happens only after the clock was set forward: the slow poll is often enough then.
 
     async def _expire(self, workspace: Workspace) -> None:
-        await self._context.writer.write(lambda tx: tx.keeps.expire(workspace, self._context.clock()))
+        await self._context.writer.write(lambda tx: tx.preserved.expire(workspace, self._context.clock()))

@@ -18,8 +18,8 @@ from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.log import say_trouble
-from holdfast.supervisor.workspaces.remove import carry_out
+from holdfast.supervisor.log import log_error
+from holdfast.supervisor.workspaces.remove import carry_out_disposition
 
 
 class WorkspaceGuard:
@@ -51,20 +51,22 @@ class WorkspaceGuard:
             self.hurry()
         try:
             if not self._kept:
-                await self._to_its_end(self._put_away(error))
+                await self._finish_before_cancel(self._carry_out_decisions(error))
         finally:
             self._context.shared.in_hand.discard(self._task_id)
 
-    async def _put_away(self, error: BaseException | None) -> None:
+    async def _carry_out_decisions(self, error: BaseException | None) -> None:
         """Carry out what was decided about the workspaces. Errors are only logged: the ledger has what is left to do,
         and the clean-up service tries again."""
         try:
-            for found in await self._context.writer.write(self._fates):
-                await carry_out(self._context, *found, interrupted=_words(error), just_saved=True)
+            for found in await self._context.writer.write(self._find_undone):
+                await carry_out_disposition(
+                    self._context, *found, interrupted=_interruption_text(error), just_saved=True
+                )
         except Exception as trouble:  # noqa: BLE001 - the store itself may have failed: never fail the task for it
-            say_trouble(f"the workspace of task {self._task_id} was not removed, and is tried again: ", trouble)
+            log_error(f"the workspace of task {self._task_id} was not removed, and is tried again: ", trouble)
 
-    def _fates(self, tx: Transaction) -> list[tuple[Task, Repo, Workspace]]:
+    def _find_undone(self, tx: Transaction) -> list[tuple[Task, Repo, Workspace]]:
         """Return the workspaces with a decision that is not carried out: the task's own, and those of members of
         parallel stages."""
         task = tx.tasks.get(self._task_id)
@@ -76,7 +78,7 @@ class WorkspaceGuard:
             if workspace.disposition is not None and workspace.state is not WorkspaceState.PRESERVED
         ]
 
-    async def _to_its_end(self, work: Coroutine[object, None, None]) -> None:
+    async def _finish_before_cancel(self, work: Coroutine[object, None, None]) -> None:
         """Finish the work before a cancellation is raised, also before a second one. The work takes milliseconds,
         because teardown commands are cut short."""
         working = asyncio.create_task(work)
@@ -93,11 +95,11 @@ class WorkspaceGuard:
 
     def hurry(self) -> None:
         """Do not wait for teardown commands."""
-        if self._context.ports.furnishing is not None:
-            self._context.ports.furnishing.cut_short(self._task_id)
+        if self._context.ports.workspace_setup is not None:
+            self._context.ports.workspace_setup.cut_short(self._task_id)
 
 
-def _words(error: BaseException | None) -> str | None:
+def _interruption_text(error: BaseException | None) -> str | None:
     if isinstance(error, asyncio.CancelledError):
         return "the supervisor was stopping"
     return None if error is None else f"{type(error).__name__}: {error}"

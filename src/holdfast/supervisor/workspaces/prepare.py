@@ -6,47 +6,52 @@ import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 
-from holdfast.base.errors import LaunchError, WorkspaceProblem, is_passing
+from holdfast.base.errors import LaunchError, WorkspaceProblem, is_transient
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.core.workflows.workflow import name_of
-from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.store.port.transaction import Ownership, Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.workspaces.checkpoint_restore import choose_last, chosen_for, go_back_anew, go_back_in_place
-from holdfast.supervisor.workspaces.remove import put_away
+from holdfast.supervisor.workspaces.checkpoint_restore import (
+    choose_last_checkpoint,
+    read_chosen_checkpoint,
+    restore_in_new_workspace,
+    restore_in_place,
+)
+from holdfast.supervisor.workspaces.remove import remove_workspace
 from holdfast.supervisor.workspaces.save import deliver_work, save_work
-from holdfast.supervisor.workspaces.setup import furnish
+from holdfast.supervisor.workspaces.setup import set_up_workspace
 from holdfast.workspaces import names
-from holdfast.workspaces.port import Plan
+from holdfast.workspaces.port import WorkspacePlan
 
 
-async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspace:
+async def ensure_workspace(context: Context, task: Task, grip: Ownership) -> Workspace:
     """Return a workspace in state `ready`. The ledger row comes first, so every step may be repeated after a crash."""
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     strategy = context.ports.strategy_of(task.spec)
     if task.fresh:
         for old in await context.writer.write(lambda tx: tx.workspaces.all_current(task.id)):
-            await _give_up(context, task, repo, old)
+            await _remove_old_workspace(context, task, repo, old)
         workspace = None
     if workspace is not None and workspace.state is WorkspaceState.INTENDED:
-        return await _make(context, task, grip, repo, workspace)
+        return await _make_workspace(context, task, grip, repo, workspace)
     if workspace is not None and await strategy.is_intact(repo, workspace):
-        await strategy.tidy(repo, workspace)
-        chosen = await chosen_for(context, task)
+        await strategy.drop_stale_locks(repo, workspace)
+        chosen = await read_chosen_checkpoint(context, task)
         if chosen is not None:
-            await go_back_in_place(context, task, grip, repo, workspace, chosen)
+            await restore_in_place(context, task, grip, repo, workspace, chosen)
         if workspace.state is WorkspaceState.READY:
             return workspace
-        return await _ready(context, grip, workspace, "retried in the preserved tree")
+        return await _record_ready(context, grip, workspace, "retried in the preserved tree")
     if workspace is not None:
-        await choose_last(context, task, workspace)
-        await _give_up(context, task, repo, workspace)
-    return await _make(context, task, grip, repo, await _intend(context, task, grip, repo))
+        await choose_last_checkpoint(context, task, workspace)
+        await _remove_old_workspace(context, task, repo, workspace)
+    return await _make_workspace(context, task, grip, repo, await _record_intent(context, task, grip, repo))
 
 
-async def ensure_member_workspace(context: Context, task: Task, grip: Grip, member: str) -> Workspace:
+async def ensure_member_workspace(context: Context, task: Task, grip: Ownership, member: str) -> Workspace:
     """Return a member's own workspace in state `ready`.
 
     It starts from the current commit of the task's workspace, and is kept as long as that. It is made, removed and
@@ -56,37 +61,37 @@ async def ensure_member_workspace(context: Context, task: Task, grip: Grip, memb
         raise LaunchError("Members with `apart = true` need workspaces of their own: `--workspace none` has none.")
     stage, since = name_of(task.spec.stages, task.progress), task.progress.since
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id, member))
-    goes_on = await context.writer.write(lambda tx: tx.runs.has_had(task.id, stage, member, since))
+    goes_on = await context.writer.write(lambda tx: tx.runs.has_member_run(task.id, stage, member, since))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     strategy = context.ports.strategy_of(task.spec)
     if workspace is not None and not goes_on:  # It belongs to another stage, or to this stage before its task went on.
         await deliver_work(context, task.spec, repo, workspace)
-        await _give_up(context, task, repo, workspace)
+        await _remove_old_workspace(context, task, repo, workspace)
         workspace = None
     if workspace is not None and workspace.state is not WorkspaceState.INTENDED:
         if await strategy.is_intact(repo, workspace):
-            await strategy.tidy(repo, workspace)
+            await strategy.drop_stale_locks(repo, workspace)
             if workspace.state is WorkspaceState.READY:
                 return workspace
-            return await _ready(context, grip, workspace, "retried in the preserved tree")
-        await _give_up(context, task, repo, workspace)
+            return await _record_ready(context, grip, workspace, "retried in the preserved tree")
+        await _remove_old_workspace(context, task, repo, workspace)
         workspace = None
     if workspace is None:
-        workspace = await _intend_member(context, task, grip, repo, member, goes_on=goes_on)
-    async with _failing_the_task():
+        workspace = await _record_member_intent(context, task, grip, repo, member, goes_on=goes_on)
+    async with _problems_as_launch_errors():
         await strategy.prepare(repo, workspace, None)
-    await furnish(context, task, repo, workspace)
-    return await _ready(context, grip, workspace, f"for member {member}")
+    await set_up_workspace(context, task, repo, workspace)
+    return await _record_ready(context, grip, workspace, f"for member {member}")
 
 
-async def _intend_member(
-    context: Context, task: Task, grip: Grip, repo: Repo, member: str, *, goes_on: bool
+async def _record_member_intent(
+    context: Context, task: Task, grip: Ownership, repo: Repo, member: str, *, goes_on: bool
 ) -> Workspace:
     """Record the intent of a member's workspace. Reuse the member's branch when it resumes, otherwise create a new
     numbered branch."""
     before = await context.writer.write(lambda tx: tx.workspaces.branches_of(task.id, member))
-    branch = before[-1] if before and goes_on else names.branch_of_member(task.id, member, len(before) + 1)
-    plan = await _member_plan(context, task, repo, names.of_member(task.id, member), branch)
+    branch = before[-1] if before and goes_on else names.member_branch(task.id, member, len(before) + 1)
+    plan = await _member_plan(context, task, repo, names.member_workspace_name(task.id, member), branch)
     workspace = Workspace(
         id=new_id(),
         task_id=task.id,
@@ -103,7 +108,7 @@ async def _intend_member(
     return workspace
 
 
-async def _member_plan(context: Context, task: Task, repo: Repo, name: str, branch: str | None) -> Plan:
+async def _member_plan(context: Context, task: Task, repo: Repo, name: str, branch: str | None) -> WorkspacePlan:
     """Plan a member's workspace from the task's commits, or from its base if there are none. The commits of a clone are
     fetched first."""
     strategy, now = context.ports.strategy_of(task.spec), await context.writer.write(lambda tx: tx.tasks.get(task.id))
@@ -118,7 +123,7 @@ async def _member_plan(context: Context, task: Task, repo: Repo, name: str, bran
     return await strategy.plan(repo, name, task.spec.base_ref, branch, 0)
 
 
-async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Workspace:
+async def _record_intent(context: Context, task: Task, grip: Ownership, repo: Repo) -> Workspace:
     plan, base_ref = await _plan(context, task, repo)
     base = plan.base_commit if task.fresh or task.base_commit is None else task.base_commit
     workspace = Workspace(
@@ -142,7 +147,7 @@ async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Works
     return workspace
 
 
-async def _plan(context: Context, task: Task, repo: Repo) -> tuple[Plan, str | None]:
+async def _plan(context: Context, task: Task, repo: Repo) -> tuple[WorkspacePlan, str | None]:
     """Return the plan, and the parent's branch if the base was found there."""
     fresh_name = task.generation if task.fresh else 0
     strategy = context.ports.strategy_of(task.spec)
@@ -159,51 +164,53 @@ async def _plan(context: Context, task: Task, repo: Repo) -> tuple[Plan, str | N
     return await strategy.plan(repo, task.id, task.spec.base_ref, task.branch, fresh_name), None
 
 
-async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace) -> Workspace:
+async def _make_workspace(context: Context, task: Task, grip: Ownership, repo: Repo, workspace: Workspace) -> Workspace:
     """Make the workspace, from the chosen checkpoint or else from what was salvaged of its last workspace. A fresh
     start uses neither."""
     salvaged = None
-    chosen = await chosen_for(context, task)
+    chosen = await read_chosen_checkpoint(context, task)
     if not task.fresh and chosen is None:
         salvaged = await context.writer.write(lambda tx: tx.workspaces.last_salvage(task.id))
-    async with _failing_the_task():
+    async with _problems_as_launch_errors():
         await context.ports.strategy_of(task.spec).prepare(repo, workspace, salvaged.commit if salvaged else None)
-        told = None if chosen is None else await go_back_anew(context, task, grip, repo, workspace, chosen)
-    await furnish(context, task, repo, workspace)  # before `ready`: after a crash in between it is made anew
+        told = None if chosen is None else await restore_in_new_workspace(context, task, grip, repo, workspace, chosen)
+    await set_up_workspace(context, task, repo, workspace)  # before `ready`: after a crash in between it is made anew
     how = f"with the work saved as {salvaged.commit[:12]}" if salvaged else "from its base"
     if chosen is None or told is None:
-        return await _ready(context, grip, workspace, how)
-    return await context.writer.write(partial(_ready_again, context, grip, workspace, chosen.checkpoint.number, told))
+        return await _record_ready(context, grip, workspace, how)
+    return await context.writer.write(
+        partial(_record_restored, context, grip, workspace, chosen.checkpoint.number, told)
+    )
 
 
 @contextlib.asynccontextmanager
-async def _failing_the_task() -> AsyncIterator[None]:
+async def _problems_as_launch_errors() -> AsyncIterator[None]:
     try:
         yield
     except WorkspaceProblem as error:
-        if is_passing(error):
+        if is_transient(error):
             raise  # the machine failed, not the task: it is tried again
         raise LaunchError(f"The workspace could not be made: {error}") from error
 
 
-def _ready_again(
-    context: Context, grip: Grip, workspace: Workspace, number: int, told: str, tx: Transaction
+def _record_restored(
+    context: Context, grip: Ownership, workspace: Workspace, number: int, told: str, tx: Transaction
 ) -> Workspace:
     """Record the restored checkpoint and the ready workspace in one transaction. A crash in between would restore it a
     second time."""
     now = context.clock()
-    tx.checkpoints.went_back(grip, number, told, now)
+    tx.checkpoints.record_restored(grip, number, told, now)
     return tx.workspaces.ready(grip, workspace, f"from checkpoint {number}", now)
 
 
-async def _ready(context: Context, grip: Grip, workspace: Workspace, reason: str) -> Workspace:
+async def _record_ready(context: Context, grip: Ownership, workspace: Workspace, reason: str) -> Workspace:
     return await context.writer.write(lambda tx: tx.workspaces.ready(grip, workspace, reason, context.clock()))
 
 
-async def _give_up(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
+async def _remove_old_workspace(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
     """Remove a workspace that the next attempt will not use: it is damaged, vanished, or a fresh start was
     requested."""
     problem = await save_work(context, task.spec, repo, workspace, "its task starts again")
     if problem is not None:
         raise LaunchError(f"The old workspace {workspace.path} cannot be removed: {problem}")
-    await put_away(context, task, repo, workspace, "given up for a new one")
+    await remove_workspace(context, task, repo, workspace, "given up for a new one")

@@ -11,59 +11,59 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import HoldfastError
 from holdfast.core.model import Repo, Strategy, Task, Workspace
-from holdfast.core.runs.preserve import Disposition, decided
+from holdfast.core.runs.preserve import Disposition, parse_disposition
 from holdfast.core.runs.retry_budgets import backoff
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.port.values import unsaved_alert
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.workspaces.save import save_work
-from holdfast.supervisor.workspaces.setup import tear_down
-from holdfast.workspaces.removal.in_use import sole_use
+from holdfast.supervisor.workspaces.setup import tear_down_workspace
+from holdfast.workspaces.removal.in_use import lock_exclusive
 
 SOON, LATER = 1.0, 15.0  # seconds between two looks: at first, and in the end
 
 
 @contextlib.asynccontextmanager
-async def for_removal(context: Context, task: Task, workspace: Workspace) -> AsyncIterator[bool]:
+async def lock_for_removal(context: Context, task: Task, workspace: Workspace) -> AsyncIterator[bool]:
     """Yield True if the workspace may be removed. No process may enter it while this context lasts. False: it is in
     use, and the wait is recorded."""
     if workspace.strategy is Strategy.NONE or workspace.state is WorkspaceState.INTENDED:
         yield True  # the user's own checkout, which stays, or a workspace that was never finished
         return
-    with sole_use(context.home, workspace.id) as alone:
-        why = await _in_use(context, task, workspace, alone=alone)
+    with lock_exclusive(context.home, workspace.id) as alone:
+        why = await _describe_users(context, task, workspace, alone=alone)
         if why:
-            await _wait(context, workspace, why)
+            await _postpone_removal(context, workspace, why)
         else:
             context.shared.in_use.pop(workspace.id, None)
         yield not why
 
 
-async def _in_use(context: Context, task: Task, workspace: Workspace, *, alone: bool) -> str:
+async def _describe_users(context: Context, task: Task, workspace: Workspace, *, alone: bool) -> str:
     users = [] if alone else ["a `holdfast shell` (or `diff`)"]
-    users += await in_thread(context.ports.users.of, workspace.path)
-    subtasks = await context.writer.write(lambda tx: tx.keeps.running_subtasks(task.id))
+    users += await run_in_thread(context.ports.workspace_users.of, workspace.path)
+    subtasks = await context.writer.write(lambda tx: tx.preserved.running_subtasks(task.id))
     users += [f"its subtask {subtask}" for subtask in subtasks]
     return ", ".join(users)
 
 
-async def _wait(context: Context, workspace: Workspace, why: str) -> None:
+async def _postpone_removal(context: Context, workspace: Workspace, why: str) -> None:
     """Postpone the removal. Changes made in the workspace meanwhile are saved too, when it is removed."""
     looks = context.shared.in_use.get(workspace.id, 0)
     context.shared.in_use[workspace.id] = looks + 1
     now = context.clock()
     retry_at = now.wall + min(LATER, SOON * 1.5**looks)
-    await context.writer.write(lambda tx: tx.keeps.postpone(workspace, why, retry_at, now, tell=looks == 0))
+    await context.writer.write(lambda tx: tx.preserved.postpone(workspace, why, retry_at, now, tell=looks == 0))
 
 
 RETRY_CAP = 3600.0
 
 
-async def carry_out(
+async def carry_out_disposition(
     context: Context,
     task: Task,
     repo: Repo,
@@ -80,20 +80,22 @@ async def carry_out(
     """
     try:
         preserve = workspace.disposition == "preserve"
-        how = decided(task.spec, task.state, workspace.reason, preserve=preserve)
+        how = parse_disposition(task.spec, task.state, workspace.reason, preserve=preserve)
         # With `none` the workspace is the user's own checkout: there is nothing to preserve and nothing to clean
         # (R-CLEAN-05).
         if preserve and workspace.state is not WorkspaceState.INTENDED and workspace.strategy is not Strategy.NONE:
             await _preserve(context, task, workspace, how)
             return
-        async with for_removal(context, task, workspace) as may_go:
-            if may_go and await _saved(context, task, repo, workspace, just_saved=just_saved):
-                await put_away(context, task, repo, workspace, f"cleaned: {how}", interrupted)
+        async with lock_for_removal(context, task, workspace) as may_go:
+            if may_go and await _save_or_preserve(context, task, repo, workspace, just_saved=just_saved):
+                await remove_workspace(context, task, repo, workspace, f"cleaned: {how}", interrupted)
     except Exception as error:  # noqa: BLE001 - one workspace must never stop the clean-up of all others
-        await note_failure(context, workspace, error)
+        await record_cleanup_failure(context, workspace, error)
 
 
-async def _saved(context: Context, task: Task, repo: Repo, workspace: Workspace, *, just_saved: bool) -> bool:
+async def _save_or_preserve(
+    context: Context, task: Task, repo: Repo, workspace: Workspace, *, just_saved: bool
+) -> bool:
     """Return False if the work could not be saved: then the workspace is preserved instead."""
     if workspace.disposition != "salvage" and just_saved:
         return True
@@ -103,7 +105,7 @@ async def _saved(context: Context, task: Task, repo: Repo, workspace: Workspace,
     return problem is None
 
 
-async def put_away(
+async def remove_workspace(
     context: Context, task: Task, repo: Repo, workspace: Workspace, why: str, interrupted: str | None = None
 ) -> None:
     """Rename a workspace into the trash, and drop our git entry and a branch without work. Then its path is free. Its
@@ -114,7 +116,7 @@ async def put_away(
     """
     began = time.monotonic()
     strategy = context.ports.strategy_of(task.spec)
-    await tear_down(context, task, repo, workspace)
+    await tear_down_workspace(context, task, repo, workspace)
     there = await strategy.put_away(repo, workspace)
     method = "rename" if there else "nothing was there"
     try:
@@ -130,18 +132,18 @@ async def put_away(
     details = {
         "method": method,
         "duration_ms": round((time.monotonic() - began) * 1000, 1),
-        "cancellation_reason": interrupted or _why_cancelled(context, task),
+        "cancellation_reason": interrupted or _cancellation_reason(context, task),
     }
 
     def record(tx: Transaction) -> None:
         if branch_is_gone and not workspace.member and task.state is not TaskState.RUNNING:
-            tx.tasks.forget_branch(task.id, context.clock())
+            tx.tasks.clear_branch(task.id, context.clock())
         tx.workspaces.move(workspace, state, why, context.clock(), details)
 
     await context.writer.write(record)
 
 
-def _why_cancelled(context: Context, task: Task) -> str | None:
+def _cancellation_reason(context: Context, task: Task) -> str | None:
     if task.state is not TaskState.CANCELLED:
         return None
     rows = context.store.view("task", id=task.id)
@@ -151,14 +153,14 @@ def _why_cancelled(context: Context, task: Task) -> str | None:
 async def _preserve(context: Context, task: Task, workspace: Workspace, how: Disposition) -> None:
     if workspace.state is not WorkspaceState.PRESERVED:
         ttl = task.spec.workspace.preserve_ttl
-        await context.writer.write(lambda tx: tx.keeps.preserve(workspace, how, task.state, ttl, context.clock()))
+        await context.writer.write(lambda tx: tx.preserved.preserve(workspace, how, task.state, ttl, context.clock()))
         return
 
     def refuse(tx: Transaction) -> None:
         """Keep a workspace that should be dropped or has expired, because its work cannot be saved. Raise an alert with
         the reason."""
         now = context.clock()
-        tx.keeps.stays(workspace, how.reason, now)
+        tx.preserved.stays(workspace, how.reason, now)
         tx.events.raise_alert(
             unsaved_alert(workspace.id),
             f"The workspace {workspace.path} stays, because {how.reason}.",
@@ -170,14 +172,14 @@ async def _preserve(context: Context, task: Task, workspace: Workspace, how: Dis
     await context.writer.write(refuse)
 
 
-async def note_failure(context: Context, workspace: Workspace, error: Exception) -> None:
+async def record_cleanup_failure(context: Context, workspace: Workspace, error: Exception) -> None:
     """Record a failed clean-up in the ledger. It is tried again, with growing delays."""
-    now, why = context.clock(), _words(error)
+    now, why = context.clock(), _error_text(error)
     delay = backoff(3 + workspace.failures, RETRY_CAP, context.jitter())
-    await context.writer.write(lambda tx: tx.workspaces.cleanup_failed(workspace, why, now.wall + delay, now))
+    await context.writer.write(lambda tx: tx.workspaces.record_cleanup_failure(workspace, why, now.wall + delay, now))
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return text that helps a person. The kind of error is included only if its text alone is unclear. Empty: no text
     is known."""
     if isinstance(error, HoldfastError | OSError) or not str(error):

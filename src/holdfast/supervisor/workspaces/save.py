@@ -11,7 +11,7 @@ from holdfast.store.port.transaction import Salvaged
 from holdfast.supervisor.context import Context
 
 
-def litter_of(context: Context, spec: TaskSpec) -> tuple[str, ...]:
+def litter_patterns(context: Context, spec: TaskSpec) -> tuple[str, ...]:
     """Return the patterns of unwanted files that the agents of all stages leave. One agent does not remove the files of
     another."""
     names = [spec.agent]
@@ -40,7 +40,7 @@ async def save_work(
     if workspace.state is WorkspaceState.INTENDED and over is None:
         return None  # never finished, so no agent has worked in it
     try:
-        rules = replace(spec.salvage, litter=litter_of(context, spec))
+        rules = replace(spec.salvage, litter=litter_patterns(context, spec))
         saved = await context.ports.strategy_of(spec).salvage(repo, workspace, reason, rules, over=over)
     except Exception as error:  # noqa: BLE001 - whatever failed, the consequence is the same: do not remove it
         return f"its work could not be saved: {error}"
@@ -57,5 +57,5 @@ async def save_work(
         )
         await context.writer.write(lambda tx: tx.workspaces.record_salvage(workspace, salvaged, context.clock()))
         if saved.partial:
-            return f"its work could only be saved in part: {saved.missing}"
+            return f"its work could only be saved in part: {saved.describe_missing}"
     return None

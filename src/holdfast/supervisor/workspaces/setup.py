@@ -10,39 +10,42 @@ from __future__ import annotations
 import os
 import time
 
-from holdfast.base.errors import LaunchError, Unavailable, WorkspaceProblem, is_passing
-from holdfast.base.text import as_text
+from holdfast.base.errors import LaunchError, Unavailable, WorkspaceProblem, is_transient
+from holdfast.base.text import make_text
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.supervisor.context import Context
 
-TOLD = 200  # names in an event
+MOST_NAMES_IN_EVENT = 200  # names in an event
 
 
-async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
+async def set_up_workspace(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
     """Copy the files that git does not carry from the checkout, then run the set-up commands. Raise LaunchError on a
     failure."""
     rules = task.spec.workspace
-    if context.ports.furnishing is None or workspace.strategy is Strategy.NONE or not (rules.copy or rules.setup):
+    if context.ports.workspace_setup is None or workspace.strategy is Strategy.NONE or not (rules.copy or rules.setup):
         return
     began = time.monotonic()
     data: dict[str, object] = {"workspace": workspace.id, "commands": len(rules.setup)}
     words = []
     if rules.copy:
         try:
-            came = await context.ports.furnishing.copy(repo, workspace, rules.copy)
+            came = await context.ports.workspace_setup.copy(repo, workspace, rules.copy)
         except WorkspaceProblem as error:
-            if is_passing(error):
+            if is_transient(error):
                 raise
             raise LaunchError(f"Files of `workspace.copy` could not be copied: {error}") from error
-        left = {as_text(name): as_text(why) for name, why in came.left.items()}
-        data.update(copied=[as_text(name) for name in came.copied[:TOLD]], left=dict(list(left.items())[:TOLD]))
+        left = {make_text(name): make_text(why) for name, why in came.left.items()}
+        data.update(
+            copied=[make_text(name) for name in came.copied[:MOST_NAMES_IN_EVENT]],
+            left=dict(list(left.items())[:MOST_NAMES_IN_EVENT]),
+        )
         words.append(f"{len(came.copied)} file(s) copied")
         if left:
             words.append("not copied: " + ", ".join(f"{name} ({why})" for name, why in list(left.items())[:5]))
     if rules.setup:
         env = commands_environment(context, task, repo, workspace)
-        failed = await context.ports.furnishing.set_up(workspace, rules.setup, env, rules.setup_timeout)
+        failed = await context.ports.workspace_setup.set_up(workspace, rules.setup, env, rules.setup_timeout)
         if failed is not None:
             shown = f"The end of its output: {failed.tail} — the whole" if failed.tail else "Its"
             raise LaunchError(
@@ -61,17 +64,17 @@ async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace
     await context.writer.write(lambda tx: tx.events.emit(event, context.clock()))
 
 
-async def tear_down(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
+async def tear_down_workspace(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
     """Run the teardown commands before the workspace is removed. Its work is saved already. A failure is only a warning
     on the task."""
     rules = task.spec.workspace
-    if context.ports.furnishing is None or not rules.teardown or workspace.strategy is Strategy.NONE:
+    if context.ports.workspace_setup is None or not rules.teardown or workspace.strategy is Strategy.NONE:
         return
     if workspace.state not in (WorkspaceState.READY, WorkspaceState.PRESERVED):
         return  # it was never set up
     try:
         env = commands_environment(context, task, repo, workspace)
-        failed = await context.ports.furnishing.tear_down(workspace, rules.teardown, env, rules.setup_timeout)
+        failed = await context.ports.workspace_setup.tear_down(workspace, rules.teardown, env, rules.setup_timeout)
     except (WorkspaceProblem, Unavailable, OSError) as error:
         why = f"The teardown of task {task.id} could not be run: {error}."
     else:

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from holdfast.base.text import clean, one_line
+from holdfast.base.text import clean_text, one_line
 
 LONGEST_LINE = 2000
 MOST_LINES = 40  # of somebody's error text
@@ -61,7 +61,7 @@ class Sheet:
 
     def quote(self, words: object) -> Sheet:
         """Somebody's own lines, the last of them, each marked."""
-        lines = clean(words).expandtabs().splitlines()[-MOST_LINES:]
+        lines = clean_text(words).expandtabs().splitlines()[-MOST_LINES:]
         for line in lines:
             self._begin("│ ", "dim").text.append(line[:LONGEST_LINE])
         return self

@@ -17,7 +17,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from holdfast.base.text import clean
+from holdfast.base.text import clean_text
 from holdfast.tui.widgets.alert_banner import Banner
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LONGEST = 8000  # characters of a dialog's words: a megabyte of git's complaints
 
 
 def shown(words: str, style: str = "") -> Text:
-    flat = clean(words).expandtabs(4)
+    flat = clean_text(words).expandtabs(4)
     return Text(flat if len(flat) <= LONGEST else flat[:LONGEST] + " …", style=style)
 
 

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from holdfast.base.text import clean
+from holdfast.base.text import clean_text
 
 LONGEST = 4000  # characters of one line; the rest of it is counted, not shown
 
@@ -29,7 +29,7 @@ class Line(NamedTuple):
 def printable(text: str) -> str:
     """Somebody else's line as it can stand on a screen: nothing in it moves, colours or hides anything."""
     longer = len(text) - LONGEST
-    shown = clean(text[:LONGEST]).replace("\n", " ").expandtabs(4)
+    shown = clean_text(text[:LONGEST]).replace("\n", " ").expandtabs(4)
     return f"{shown} … [{longer} more characters]" if longer > 0 else shown
 
 

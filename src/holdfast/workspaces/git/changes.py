@@ -12,29 +12,29 @@ import os
 from collections.abc import Mapping, Sequence
 
 from holdfast.base import faults
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.base.text import as_text
+from holdfast.base.text import make_text
 from holdfast.core.model import Strategy, Workspace
-from holdfast.core.workflows.handover import Changes
-from holdfast.core.workflows.result import MOST_FILES, Touched
+from holdfast.core.workflows.handover import ChangesSoFar
+from holdfast.core.workflows.result import MOST_FILES, ChangedFiles
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git.git import Git
-from holdfast.workspaces.git.git_state import LOOKING
-from holdfast.workspaces.git.refs import head_of
+from holdfast.workspaces.git.git_state import READ_ONLY_ENV
+from holdfast.workspaces.git.refs import read_head
 from holdfast.workspaces.snapshots.private_index import copy_plain
 
 _DIFF = ("diff", "--name-only", "-z", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
 _STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty")
 
 
-class _WhatChanged:
+class TouchedFiles:
     """Names of the changed files of a workspace, for the result of a task."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
 
-    async def __call__(self, workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> Touched:
+    async def __call__(self, workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> ChangedFiles:
         """Return the files that differ from the base, and the commit of HEAD. Never raises for the workspace's content.
 
         `leave`: patterns of files that are not the agent's work. `is_committed`: the leftovers are already committed,
@@ -42,36 +42,36 @@ class _WhatChanged:
         """
         path, base = workspace.path, workspace.base_commit
         if not os.path.lexists(os.path.join(path, ".git")):
-            return Touched()
+            return ChangedFiles()
         try:
-            head = head_of(path) or await self._head(path)
+            head = read_head(path) or await self._head(path)
             names: list[str] = []
             if head is not None and base is not None and head != base:
                 names += (await self._ask(path, {}, *_DIFF, base, head, "--")).split("\0")
             if not is_committed:
                 names += await self._uncommitted(path, leave)
         except (WorkspaceProblem, OSError):
-            return Touched()
-        files = sorted({as_text(name) for name in names if name})
-        return Touched(files=tuple(files[:MOST_FILES]), count=len(files), commit=head)
+            return ChangedFiles()
+        files = sorted({make_text(name) for name in names if name})
+        return ChangedFiles(files=tuple(files[:MOST_FILES]), count=len(files), commit=head)
 
     async def _head(self, path: str) -> str | None:
         """Return the commit of HEAD, or None on a branch without a commit."""
         asked = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        code, out, _err = await self._git.ask(*asked, cwd=path, env=LOOKING, timeout=PATIENCE)
+        code, out, _err = await self._git.ask(*asked, cwd=path, env=READ_ONLY_ENV, timeout=PATIENCE)
         return out.strip() if code == 0 else None
 
     async def _uncommitted(self, path: str, leave: Sequence[str]) -> list[str]:
-        env = await self._git.filters_off(path, all_of_them=True)
+        env = await self._git.disable_filters(path, all_of_them=True)
         all_but = ["--", ".", *(f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave)]
         listed = await self._ask(path, env, *_STATUS, *all_but)
         return [entry[3:] for entry in listed.split("\0") if len(entry) > 3]
 
     async def _ask(self, path: str, env: dict[str, str], *arguments: str) -> str:
-        return await self._git.run(*arguments, cwd=path, env={**env, **LOOKING}, timeout=PATIENCE)
+        return await self._git.run(*arguments, cwd=path, env={**env, **READ_ONLY_ENV}, timeout=PATIENCE)
 
 
-touched_by = _WhatChanged
+touched_by = TouchedFiles
 
 
 MOST_COMMITS = 30
@@ -82,30 +82,30 @@ PATIENCE = 20.0  # seconds for one git call
 _SETTINGS = ("core.bigFileThreshold=64k", "log.showSignature=false")
 
 
-class SoFar:
+class ChangesReader:
     """The changes of a task so far, as a short extract for its next agent."""
 
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git
 
-    async def read(self, workspace: Workspace, leave: Sequence[str] = ()) -> Changes:
+    async def read(self, workspace: Workspace, leave: Sequence[str] = ()) -> ChangesSoFar:
         """Return the changes. Never raises for the workspace's content, because the next agent can look at it directly.
 
         `leave`: patterns of files that we copied in and that are not read. Otherwise a secret that git does not ignore
         would be shown to the next agent.
         """
         if not os.path.lexists(os.path.join(workspace.path, ".git")):
-            return Changes(note="The workspace is not a git repository, so its changes are not known.")
-        folder = scratch.make(self._home, "sofar")  # no await before the `try` that deletes it
+            return ChangesSoFar(note="The workspace is not a git repository, so its changes are not known.")
+        folder = scratch.make_scratch(self._home, "sofar")  # no await before the `try` that deletes it
         try:
             return await self._read(workspace, folder, leave)
         except (WorkspaceProblem, OSError) as error:
-            return Changes(note=f"The changes could not be read: {error}")
+            return ChangesSoFar(note=f"The changes could not be read: {error}")
         finally:
-            await in_thread(scratch.drop, folder)
+            await run_in_thread(scratch.drop_scratch, folder)
 
-    async def _read(self, workspace: Workspace, folder: str, leave: Sequence[str]) -> Changes:
+    async def _read(self, workspace: Workspace, folder: str, leave: Sequence[str]) -> ChangesSoFar:
         path, base = workspace.path, workspace.base_commit or "HEAD"
         env = await self._environment(path, folder)
         all_but = ["--", ".", *(f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave)]
@@ -113,15 +113,15 @@ class SoFar:
         await self._git.ask(*add, *all_but, cwd=path, env=env, timeout=PATIENCE)
         log = ("log", "--no-color", "--no-decorate", "--no-show-signature", f"--max-count={MOST_COMMITS}")
         commits = await self._ask(path, env, *log, "--format=%h %s", f"{base}..HEAD")
-        counted = _counted(await self._diff(path, env, "--numstat", "-z", base, *all_but))
-        small = _small(counted)
+        counted = _parse_numstat(await self._diff(path, env, "--numstat", "-z", base, *all_but))
+        small = _select_small(counted)
         env["GIT_LITERAL_PATHSPECS"] = "1"
         diff = await self._diff(path, env, "--unified=3", base, "--", *small) if small else ""
         is_users = workspace.strategy is Strategy.NONE
-        return Changes(
-            commits=[as_text(line) for line in commits.splitlines()],
-            files=_named(counted),
-            diff=as_text(diff),
+        return ChangesSoFar(
+            commits=[make_text(line) for line in commits.splitlines()],
+            files=_format_file_list(counted),
+            diff=make_text(diff),
             left_out=len(counted) - len(small),
             note="The directory is the user's own checkout: some changes may not be the agent's." if is_users else "",
         )
@@ -133,13 +133,13 @@ class SoFar:
         faults.effect("sofar.index")
         os.mkdir(objects)
         with contextlib.suppress(FileNotFoundError):
-            await in_thread(copy_plain, theirs, index)
+            await run_in_thread(copy_plain, theirs, index)
         return {
-            **await self._git.filters_off(path, all_of_them=True),
+            **await self._git.disable_filters(path, all_of_them=True),
             "GIT_INDEX_FILE": index,
             "GIT_OBJECT_DIRECTORY": objects,
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": known,
-            **LOOKING,
+            **READ_ONLY_ENV,
         }
 
     async def _diff(self, path: str, env: Mapping[str, str], *arguments: str) -> str:
@@ -150,7 +150,7 @@ class SoFar:
         return await self._git.run(*arguments, cwd=path, env=env, settings=_SETTINGS, timeout=PATIENCE)
 
 
-def _counted(numstat: str) -> list[tuple[str, int | None, int]]:
+def _parse_numstat(numstat: str) -> list[tuple[str, int | None, int]]:
     """Return (path, lines added, lines removed). None for the lines added: the file is binary or too large."""
     found = []
     for entry in numstat.split("\0"):
@@ -161,7 +161,7 @@ def _counted(numstat: str) -> list[tuple[str, int | None, int]]:
     return found
 
 
-def _small(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
+def _select_small(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
     """Return the files whose diff is read: in the given order, until the line limit is used up."""
     chosen: list[str] = []
     left = MOST_LINES
@@ -172,9 +172,9 @@ def _small(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
     return chosen
 
 
-def _named(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
+def _format_file_list(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
     lines = [
-        f"{as_text(path)}  {'binary or large' if added is None else f'+{added} -{removed}'}"
+        f"{make_text(path)}  {'binary or large' if added is None else f'+{added} -{removed}'}"
         for path, added, removed in counted[:MOST_SHOWN_FILES]
     ]
     more = len(counted) - MOST_SHOWN_FILES

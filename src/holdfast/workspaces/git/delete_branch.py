@@ -14,15 +14,15 @@ import os
 from holdfast.base import faults
 from holdfast.workspaces.git import refs
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.repo_lock import repo_lock
+from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import drop_branch_lock, drop_stale_lock
 from holdfast.workspaces.names import DELETING_NOTE
 
 
 async def delete_branch(git: Git, common_dir: str, ref: str, tip: str) -> None:
     """Delete the branch if it is still at `tip`. Otherwise git fails with the reason."""
-    async with repo_lock(common_dir):
-        await heal(git, common_dir)
+    async with hold_repo_lock(common_dir):
+        await drop_deletion_locks(git, common_dir)
         await drop_branch_lock(git, common_dir, ref.removeprefix("refs/heads/"))  # left by an earlier, killed deletion
         if _delete_file(common_dir, ref, tip):
             return
@@ -39,7 +39,7 @@ async def delete_branch(git: Git, common_dir: str, ref: str, tip: str) -> None:
         os.unlink(note)
 
 
-async def heal(git: Git, common_dir: str) -> None:
+async def drop_deletion_locks(git: Git, common_dir: str) -> None:
     """Remove the locks that a killed deletion of ours left. The caller holds the repo lock, so no deletion runs."""
     note = os.path.join(common_dir, DELETING_NOTE)
     if os.path.lexists(note):
@@ -67,7 +67,7 @@ def _delete_file(common_dir: str, ref: str, tip: str) -> bool:
     except OSError:
         return False
     try:
-        if not os.path.isfile(path) or not refs.is_only_a_file(common_dir, ref, tip):
+        if not os.path.isfile(path) or not refs.is_only_loose(common_dir, ref, tip):
             return False
         faults.effect("branch.unlink")
         os.unlink(path)

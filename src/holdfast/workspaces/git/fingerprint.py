@@ -17,12 +17,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.base import faults
-from holdfast.base.files import open_plain, privately
+from holdfast.base.files import open_log_file, open_private
 from holdfast.workspaces.names import BRANCH_PREFIX, REPO_LOCK
 
 RECORD = "repo-before.json"  # in the run's directory
 PACKED = "packed-refs-before"
-MOST = 64 * 1024 * 1024  # the maximal number of bytes read from one file
+MOST_BYTES = 64 * 1024 * 1024  # the maximal number of bytes read from one file
 _FILES = ("config", "config.worktree", "HEAD", "info/attributes", "info/exclude", "objects/info/alternates")
 _OURS = re.compile(rf"refs/(heads|remotes/[^/]+)/{re.escape(BRANCH_PREFIX)}")
 _SECTION = re.compile(rb"\s*\[")
@@ -39,7 +39,7 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Changes:
+class RepoChanges:
     """The differences: name → present value. The value is "" if the file or ref is gone."""
 
     files: Mapping[str, str]
@@ -68,14 +68,14 @@ class Fingerprints:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         packed = _content(os.path.join(common_dir, "packed-refs"))
         if packed is not None:
-            with open(os.path.join(folder, PACKED), "wb", opener=privately) as file:
+            with open(os.path.join(folder, PACKED), "wb", opener=open_private) as file:
                 file.write(packed)
         record = {"files": taken.files, "loose": taken.loose, "packed": _digest(packed)}
         path = os.path.join(folder, RECORD)
-        with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=privately) as text:
+        with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=open_private) as text:
             json.dump(record, text)
 
-    def compare(self, common_dir: str, folder: str) -> Changes | None:
+    def compare(self, common_dir: str, folder: str) -> RepoChanges | None:
         """Return the changes since `note`. None: nothing changed, or the earlier fingerprint cannot be read."""
         try:
             record = json.loads(_content(os.path.join(folder, RECORD)) or b"null")
@@ -87,12 +87,14 @@ class Fingerprints:
             return None
         packed_before = _content(os.path.join(folder, PACKED))
         packed_now = _content(os.path.join(common_dir, "packed-refs"))
-        files = _different(before.files, now.files)
+        files = _find_differences(before.files, now.files)
         if _digest(packed_before) != before.packed:
             files["packed-refs"] = "its copy of before is spoilt"
             packed_before = packed_now
-        refs = _different({**_packed_refs(packed_before), **before.loose}, {**_packed_refs(packed_now), **now.loose})
-        return Changes(files=files, refs=refs) if files or refs else None
+        refs = _find_differences(
+            {**_packed_refs(packed_before), **before.loose}, {**_packed_refs(packed_now), **now.loose}
+        )
+        return RepoChanges(files=files, refs=refs) if files or refs else None
 
     def forget(self, folder: str) -> None:
         """Delete a saved fingerprint after the comparison, to free its disk space."""
@@ -102,7 +104,7 @@ class Fingerprints:
                 os.unlink(os.path.join(folder, name))
 
     def take(self, common_dir: str) -> Fingerprint:
-        files = {name: _digest(_ours_left_out(name, content)) for name, content in _settings(common_dir)}
+        files = {name: _digest(_without_our_sections(name, content)) for name, content in _settings(common_dir)}
         loose: dict[str, str] = {}
         for ref, path in _refs(common_dir):
             if not ref.endswith(".lock") and not _OURS.match(ref):
@@ -126,7 +128,7 @@ class Fingerprints:
         return value
 
 
-def shared_locks(common_dir: str) -> list[str]:
+def list_shared_locks(common_dir: str) -> list[str]:
     """Return git's lock files in the shared directory, outside our prefix. They may be in use or left over."""
     found = []
     with contextlib.suppress(OSError):
@@ -156,7 +158,7 @@ def _hook(path: str) -> bytes:
     return b""
 
 
-def _ours_left_out(name: str, content: bytes) -> bytes:
+def _without_our_sections(name: str, content: bytes) -> bytes:
     """Remove the sections of our branches from the config. An agent's `git push -u` writes one for its own branch."""
     if name != "config":
         return content
@@ -195,18 +197,18 @@ def _packed_refs(content: bytes | None) -> dict[str, str]:
     return found
 
 
-def _different(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+def _find_differences(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
     return {name: now.get(name, "") for name in {*before, *now} if before.get(name) != now.get(name)}
 
 
 def _content(path: str) -> bytes | None:
     """Return the content of a regular file. Never waits for a FIFO that an agent put there."""
     try:
-        fd = open_plain(path)
+        fd = open_log_file(path)
     except OSError:
         return None
     with open(fd, "rb") as file:
-        return file.read(MOST)
+        return file.read(MOST_BYTES)
 
 
 def _digest(content: bytes | None) -> str:

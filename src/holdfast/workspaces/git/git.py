@@ -16,20 +16,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.base import faults
 from holdfast.base.errors import Refused, UsageError, WorkspaceProblem
-from holdfast.workspaces.git.hardening import RECEIVER, of_the_users
+from holdfast.workspaces.git.hardening import RECEIVER, user_environment
 from holdfast.workspaces.git.hardening import by_environment as by_environment
-from holdfast.workspaces.git.hardening import command as command
 from holdfast.workspaces.git.hardening import environment as environment
+from holdfast.workspaces.git.hardening import hardened_command as hardened_command
 from holdfast.workspaces.port import CommandRunner
 
 MayBeHeld = Callable[[str, Sequence[str]], bool]
 
-OLDEST = (2, 31)
+OLDEST_GIT = (2, 31)
 TIMED_OUT = 124  # the exit code that a CommandRunner returns for a helper that passed its deadline
 _KILLED = (TIMED_OUT, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 
-def patience(usual: float) -> float:
+def git_timeout(usual: float) -> float:
     """Return the deadline of one git call: HOLDFAST_GIT_TIMEOUT, in seconds, or `usual` if that is not set.
 
     A large repository may need more time than usual, and a test less.
@@ -40,14 +40,14 @@ def patience(usual: float) -> float:
         return usual
 
 
-_OF_THE_USER = ("system", "global")  # the configuration scopes that an agent cannot write
+_USER_SCOPES = ("system", "global")  # the configuration scopes that an agent cannot write
 
 
 # Content filters, commands that run when a checkout fetches missing objects, and the identity of the user.
-_ASKED = r"^(filter\..*|core\.sshcommand|remote\..*\.uploadpack|user\.(name|email))$"
+_FILTERS_AND_IDENTITY = r"^(filter\..*|core\.sshcommand|remote\..*\.uploadpack|user\.(name|email))$"
 
 
-def _instead(key: str) -> str:
+def _harmless_command(key: str) -> str:
     """Return the harmless value for a command that the user's own settings do not define."""
     if key.startswith("filter."):
         return "false" if key.endswith(".required") else ""
@@ -99,10 +99,10 @@ class Git:
     ) -> tuple[int, str, str]:
         """Return exit code, output and error output, for a command whose failure is an answer too."""
         code, out, err = await self._runner(
-            command(arguments, settings),
+            hardened_command(arguments, settings),
             cwd=cwd,
             env=environment(env, arguments),
-            timeout=patience(timeout),
+            timeout=git_timeout(timeout),
             stdin=stdin,
         )
         return code, out.decode(errors="surrogateescape"), err.decode(errors="replace")
@@ -127,7 +127,7 @@ class Git:
             return False
         return True
 
-    async def filters_off(self, worktree: str, *, all_of_them: bool = False) -> dict[str, str]:
+    async def disable_filters(self, worktree: str, *, all_of_them: bool = False) -> dict[str, str]:
         """Return an environment that disables every content filter which the user has not defined.
 
         It also names the work tree, because `core.worktree` in a shared config would make git write to another one.
@@ -142,15 +142,15 @@ class Git:
         effective: dict[str, str] = {}  # the command lines of filters, and of transports
         trusted: dict[str, str] = {}
         identity: set[str] = set()
-        for scope, key, value in await self._settings(worktree, _ASKED):
+        for scope, key, value in await self._settings(worktree, _FILTERS_AND_IDENTITY):
             if key.startswith("user."):
                 identity |= {key} if value else set()
                 continue
             effective[key] = value
-            if scope in _OF_THE_USER and not all_of_them:
+            if scope in _USER_SCOPES and not all_of_them:
                 trusted[key] = value
         # Replace only keys that are set: an empty `process` would disable the user's own `clean` and `smudge`.
-        settings = [(key, trusted.get(key, _instead(key))) for key in sorted(effective)]
+        settings = [(key, trusted.get(key, _harmless_command(key))) for key in sorted(effective)]
         return {"GIT_WORK_TREE": worktree, **by_environment(settings)}, identity
 
     async def _settings(self, worktree: str, pattern: str) -> list[tuple[str, str, str]]:
@@ -166,7 +166,7 @@ class Git:
         return [(scope, *entry.partition("\n")[::2]) for scope, entry in pairs]
 
 
-def call(
+def run_sync(
     *arguments: str,
     cwd: str,
     env: Mapping[str, str] | None = None,
@@ -180,22 +180,22 @@ def call(
     of output bytes. A git that prints more is killed at that point and counts as successful.
     """
     faults.effect("git.call")
-    line, surroundings = command(arguments), environment(env, arguments)
+    line, surroundings = hardened_command(arguments), environment(env, arguments)
     try:
         if most is not None:
-            return _beginning(line, cwd, surroundings, patience(timeout), most)
+            return _run_truncated(line, cwd, surroundings, git_timeout(timeout), most)
         done = subprocess.run(
             line,
             cwd=cwd,
             env=surroundings,
             capture_output=True,
-            timeout=patience(timeout),
+            timeout=git_timeout(timeout),
             check=False,
             start_new_session=alone,
         )
     except subprocess.TimeoutExpired as error:
         raise Refused(
-            f"git has not answered for {patience(timeout):g} s in {cwd} and was ended: git {' '.join(arguments[:3])}"
+            f"git has not answered for {git_timeout(timeout):g} s in {cwd} and was ended: git {' '.join(arguments[:3])}"
         ) from error
     except OSError as error:
         if error.filename == cwd:
@@ -207,7 +207,9 @@ def call(
     return done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode(errors="replace")
 
 
-def _beginning(line: list[str], cwd: str, env: Mapping[str, str], timeout: float, most: int) -> tuple[int, str, str]:
+def _run_truncated(
+    line: list[str], cwd: str, env: Mapping[str, str], timeout: float, most: int
+) -> tuple[int, str, str]:
     """Return the beginning of the output. It is meant for display: a whole diff can be larger than our memory."""
     with (
         tempfile.TemporaryFile() as errors,
@@ -234,15 +236,15 @@ def _beginning(line: list[str], cwd: str, env: Mapping[str, str], timeout: float
         return 0 if is_cut else code, out.decode(errors="surrogateescape"), errors.read(4096).decode(errors="replace")
 
 
-_OF_A_PUSH = (
+_PUSH_COMMANDS = (
     r"^(core\.(sshcommand|askpass|gitproxy)|credential\.(.*\.)?helper|gpg\.(.*\.)?(program|defaultkeycommand)|"
     r"remote\..*\.(receivepack|uploadpack|vcs))$"
 )
 
 
-def commands_of_a_push(cwd: str) -> list[str]:
+def list_push_commands(cwd: str) -> list[str]:
     """Return the settings in the repository's own config that name a command which a push could run."""
-    code, out, err = call("config", "--show-scope", "--includes", "-z", "--get-regexp", _OF_A_PUSH, cwd=cwd)
+    code, out, err = run_sync("config", "--show-scope", "--includes", "-z", "--get-regexp", _PUSH_COMMANDS, cwd=cwd)
     if code not in (0, 1):
         raise Refused(f"git could not read its settings: {err.strip()} Nothing was pushed.")
     words = out.split("\0")
@@ -250,37 +252,37 @@ def commands_of_a_push(cwd: str) -> list[str]:
     return sorted({entry.partition("\n")[0] for scope, entry in pairs if scope in ("local", "worktree")})
 
 
-def submodules_of(cwd: str) -> list[str]:
+def list_submodules(cwd: str) -> list[str]:
     """Return the submodule names from the checkout's config and from its `.gitmodules`."""
     places: list[tuple[str, ...]] = [()]
     if os.path.isfile(os.path.join(cwd, ".gitmodules")):
         places.append(("--file", ".gitmodules"))
     asked = ("-z", "--name-only", "--get-regexp", r"^submodule\..*\.")
-    listed = [key for place in places for key in call("config", *place, *asked, cwd=cwd)[1].split("\0")]
+    listed = [key for place in places for key in run_sync("config", *place, *asked, cwd=cwd)[1].split("\0")]
     return sorted({key.removeprefix("submodule.").rpartition(".")[0] for key in listed if key})
 
 
-_OF_A_LOOK = r"^(filter\..*|diff\..*\.(command|textconv)|gpg\.(.*\.)?(program|defaultkeycommand))$"
+_READ_COMMANDS = r"^(filter\..*|diff\..*\.(command|textconv)|gpg\.(.*\.)?(program|defaultkeycommand))$"
 
 
-def replaced_for_looking(cwd: str) -> list[tuple[str, str]]:
+def read_only_settings(cwd: str) -> list[tuple[str, str]]:
     """Return settings for commands that only read a checkout (status, diff, log).
 
     Every setting that names a command gets the value from the user's own settings, or a harmless value. An agent could
     have written other values into the shared config.
     """
-    code, out, err = call("config", "--show-scope", "--includes", "-z", "--get-regexp", _OF_A_LOOK, cwd=cwd)
+    code, out, err = run_sync("config", "--show-scope", "--includes", "-z", "--get-regexp", _READ_COMMANDS, cwd=cwd)
     if code not in (0, 1):
         raise Refused(f"git could not read its settings: {err.strip()}")
     words = out.split("\0")
     found = [(scope, *entry.partition("\n")[::2]) for scope, entry in zip(words[::2], words[1::2], strict=False)]
-    trusted = {key: value for scope, key, value in found if scope in _OF_THE_USER}
-    return [(key, trusted.get(key, _harmless(key))) for key in sorted({key for _scope, key, _value in found})]
+    trusted = {key: value for scope, key, value in found if scope in _USER_SCOPES}
+    return [(key, trusted.get(key, _harmless_value(key))) for key in sorted({key for _scope, key, _value in found})]
 
 
-def _harmless(key: str) -> str:
+def _harmless_value(key: str) -> str:
     if key.startswith("filter."):
-        return _instead(key)
+        return _harmless_command(key)
     return "cat" if key.endswith(".textconv") else "false"
 
 
@@ -292,28 +294,28 @@ def push(remote: str, branch: str, *, cwd: str) -> int:
     """
     faults.effect("git.push")
     refspec = f"refs/heads/{branch}:refs/heads/{branch}"
-    urls = call("remote", "get-url", "--push", "--all", "--", remote, cwd=cwd)[1].splitlines()
-    receiver = ["--receive-pack", RECEIVER] if any(map(_is_here, urls)) else []
+    urls = run_sync("remote", "get-url", "--push", "--all", "--", remote, cwd=cwd)[1].splitlines()
+    receiver = ["--receive-pack", RECEIVER] if any(map(_is_local, urls)) else []
     line = ["git", "push", *receiver, "--end-of-options", remote, refspec]
-    return subprocess.run(line, cwd=cwd, env=of_the_users(), check=False).returncode
+    return subprocess.run(line, cwd=cwd, env=user_environment(), check=False).returncode
 
 
-def _is_here(url: str) -> bool:
+def _is_local(url: str) -> bool:
     """True if the URL is a local path by git's rule: no colon before the first slash."""
     return url.startswith("file://") or ("://" not in url and ":" not in url.partition("/")[0])
 
 
 def version() -> tuple[int, ...]:
-    _code, out, _err = call("version", cwd="/")
+    _code, out, _err = run_sync("version", cwd="/")
     words = out.split()
     numbers = words[2].split(".") if len(words) > 2 else []
     return tuple(int(number) for number in numbers if number.isdecimal() and number.isascii())
 
 
-def refuse_unusable() -> None:
+def refuse_old_git() -> None:
     """Raise UsageError if git is too old, before work is queued or started that git could not carry out."""
     found = version()
-    if found < OLDEST:
+    if found < OLDEST_GIT:
         shown = f"is {'.'.join(map(str, found))}" if found else "does not report its version"
-        needed = ".".join(map(str, OLDEST))
+        needed = ".".join(map(str, OLDEST_GIT))
         raise UsageError(f"The git in PATH {shown}; Holdfast needs {needed} or newer. Upgrade it, then try again.")

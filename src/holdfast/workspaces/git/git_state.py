@@ -22,7 +22,7 @@ OPERATIONS: Mapping[str, str] = {
     "BISECT_START": "bisect",
 }
 # Files and directories of a git directory that belong to an operation, with everything below them.
-OF_AN_OPERATION = frozenset(
+OPERATION_FILES = frozenset(
     [
         *OPERATIONS,
         "MERGE_MSG",
@@ -69,12 +69,12 @@ _NOT_STATE = frozenset(
     ]
 )
 # For reading a git directory that an agent may have written to: git uses only local objects and contacts no server.
-LOOKING: Mapping[str, str] = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+READ_ONLY_ENV: Mapping[str, str] = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
 _ID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 LARGEST = 8 * 1024 * 1024  # a larger file is not git's own state: an agent put it there
 
 
-def operation(git_dir: str) -> str | None:
+def find_operation(git_dir: str) -> str | None:
     """Return the name of the operation that was under way when the agent ended, or None."""
     for name, word in OPERATIONS.items():
         if os.path.lexists(os.path.join(git_dir, name)):
@@ -82,7 +82,7 @@ def operation(git_dir: str) -> str | None:
     return None
 
 
-def state_files(git_dir: str) -> Iterator[str]:
+def list_state_files(git_dir: str) -> Iterator[str]:
     """Yield the small regular files of a git directory, as relative paths, without the index."""
     waiting = [""]
     while waiting:
@@ -109,16 +109,16 @@ def _is_small(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def of_operation(name: str) -> bool:
+def is_operation_file(name: str) -> bool:
     """True if the file of a git directory belongs to an operation under way."""
     words = name.split("/")
-    return any("/".join(words[:count]) in OF_AN_OPERATION for count in range(1, len(words) + 1))
+    return any("/".join(words[:count]) in OPERATION_FILES for count in range(1, len(words) + 1))
 
 
-def mentioned(git_dir: str) -> set[str]:
+def list_mentioned_objects(git_dir: str) -> set[str]:
     """Return every object id in the state files: HEAD, its reflog, ORIG_HEAD, an autostash, rebase steps and more."""
     found: set[str] = set()
-    for name in state_files(git_dir):
+    for name in list_state_files(git_dir):
         try:
             with open(os.path.join(git_dir, name), "rb") as file:
                 found.update(match.decode() for match in _ID.findall(file.read(LARGEST)))
@@ -127,7 +127,7 @@ def mentioned(git_dir: str) -> set[str]:
     return {oid for oid in found if set(oid) != {"0"}}
 
 
-async def unheld_commits(
+async def find_unreferenced_commits(
     git: Git, common_dir: str, candidates: set[str], known: set[str], held: frozenset[str] | None = None
 ) -> list[str]:
     """Return the newest candidates that neither a ref of the repository nor a known commit reaches.
@@ -142,14 +142,14 @@ async def unheld_commits(
         beyond += "".join(f"^{oid}\n" for oid in sorted(held))
         arguments = ["rev-list", "--parents", "--ignore-missing", "--stdin", "--not", *sorted(known)]
     try:
-        out = await git.run(*arguments, cwd=common_dir, stdin=beyond.encode(), env=LOOKING)
+        out = await git.run(*arguments, cwd=common_dir, stdin=beyond.encode(), env=READ_ONLY_ENV)
     except GitFailed as error:
         if not error.answered:
             raise
         # One unreadable candidate makes the whole call fail. So check each one alone, and leave out the broken ones.
         if len(candidates) == 1:
             return []
-        each = [await unheld_commits(git, common_dir, {oid}, known, held) for oid in sorted(candidates)]
+        each = [await find_unreferenced_commits(git, common_dir, {oid}, known, held) for oid in sorted(candidates)]
         return sorted({oid for found in each for oid in found})
     lines = [line.split() for line in out.splitlines()]
     parents = {parent for line in lines for parent in line[1:]}

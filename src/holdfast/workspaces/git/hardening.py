@@ -35,7 +35,7 @@ _TRANSPORTS = frozenset(["fetch", "clone", "ls-remote"])
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH")
 # The protocols that a checkout in a partial clone may use to fetch missing objects. git:// is not allowed, because its
 # proxy is a command, and the first of several proxies counts, so ours could not replace it.
-ANY_PROTOCOL = "file:ssh:http:https"
+CHECKOUT_PROTOCOLS = "file:ssh:http:https"
 
 
 def environment(extra: Mapping[str, str] | None = None, arguments: Sequence[str] = ()) -> dict[str, str]:
@@ -68,7 +68,7 @@ def search_path() -> str:
     return os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep)))
 
 
-def command(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
+def hardened_command(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
     options = [word for setting in (*HARDENED, *settings) for word in ("-c", setting)]
     return ["git", *options, *arguments]
 
@@ -98,7 +98,7 @@ _FOR_USERS = (
 RECEIVER = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand=true -c core.fsmonitor=false receive-pack"
 
 
-def of_the_users(submodules: Sequence[str] = (), more: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+def user_environment(submodules: Sequence[str] = (), more: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
     """Return the user's own environment, for programs that run on the user's behalf.
 
     Inherited GIT_* variables are dropped, except those for logging in. Our settings apply to every git below. git does

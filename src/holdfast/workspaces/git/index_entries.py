@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 LARGEST = 1024 * 1024  # bytes; we do not read and hash larger files ourselves
-QUESTION = ("ls-files", "-v", "--stage", "--debug", "-z")
+LIST_ENTRIES = ("ls-files", "-v", "--stage", "--debug", "-z")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexEntry:
     """One entry of an index."""
 
     mode: str
@@ -40,10 +40,10 @@ _LINE = re.compile(
 )
 
 
-def _entry(match: re.Match[str]) -> Entry:
+def _entry(match: re.Match[str]) -> IndexEntry:
     tag, mode, oid, stage, path = match.group("tag", "mode", "oid", "stage", "path")
     times = (_ns(match["ctime"]), _ns(match["mtime"]))
-    return Entry(mode, oid, int(stage), path, hidden=tag.islower(), absent=tag in "Ss", times=times)
+    return IndexEntry(mode, oid, int(stage), path, hidden=tag.islower(), absent=tag in "Ss", times=times)
 
 
 def _ns(text: str) -> int:
@@ -51,11 +51,11 @@ def _ns(text: str) -> int:
     return int(seconds) * 1_000_000_000 + int(part)
 
 
-def parse(out: str) -> list[Entry]:
+def parse_entries(out: str) -> list[IndexEntry]:
     return [_entry(match) for match in _LINE.finditer(out)]
 
 
-def touched(tree: str, entries: Iterable[Entry]) -> list[Entry]:
+def find_touched_entries(tree: str, entries: Iterable[IndexEntry]) -> list[IndexEntry]:
     """Return the entries whose file differs from the recorded times, in nanoseconds, and from the recorded content.
 
     git itself compares whole seconds. It would miss a file that was written twice within one second, if the time of the
@@ -73,7 +73,7 @@ def touched(tree: str, entries: Iterable[Entry]) -> list[Entry]:
     return found
 
 
-def _has_content(path: str, seen: os.stat_result, entry: Entry) -> bool:
+def _has_content(path: str, seen: os.stat_result, entry: IndexEntry) -> bool:
     if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST:
         return False  # git reads the file instead
     with open(path, "rb") as file:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, Refused
-from holdfast.base.files import listed, plainly
+from holdfast.base.files import listed, open_regular_file
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git
 
@@ -23,7 +23,7 @@ _IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge",
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Merge:
+class MergeRequest:
     """The source and the target of a merge, with their present commits."""
 
     repo: str  # the checkout
@@ -38,47 +38,47 @@ class MergeConflict(Refused):
 
 
 def tip_of(repo: str, branch: str) -> str | None:
-    code, out, _err = git.call("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}", cwd=repo)
+    code, out, _err = git.run_sync("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}", cwd=repo)
     return out.strip() if code == 0 else None
 
 
-def real_name(repo: str, branch: str) -> str:
+def resolve_branch_name(repo: str, branch: str) -> str:
     """Return the branch to which a symbolic ref points (`git symbolic-ref refs/heads/master …`), else `branch`.
 
     A checkout shows only the real branch.
     """
-    code, out, _err = git.call("rev-parse", "--symbolic-full-name", f"refs/heads/{branch}", cwd=repo)
+    code, out, _err = git.run_sync("rev-parse", "--symbolic-full-name", f"refs/heads/{branch}", cwd=repo)
     return out.strip().removeprefix("refs/heads/") if code == 0 and out.startswith("refs/heads/") else branch
 
 
-def contains(repo: str, commit: str, other: str) -> bool:
+def has_commit(repo: str, commit: str, other: str) -> bool:
     """True if `other` is in the history of `commit`."""
-    return git.call("merge-base", "--is-ancestor", other, commit, cwd=repo)[0] == 0
+    return git.run_sync("merge-base", "--is-ancestor", other, commit, cwd=repo)[0] == 0
 
 
-def ahead_of(repo: str, target: str, source: str) -> int:
+def count_commits_ahead(repo: str, target: str, source: str) -> int:
     """Return how many commits of `source` are missing in `target`."""
-    code, out, err = git.call("rev-list", "--count", f"refs/heads/{target}..refs/heads/{source}", cwd=repo)
+    code, out, err = git.run_sync("rev-list", "--count", f"refs/heads/{target}..refs/heads/{source}", cwd=repo)
     if code != 0:
         raise Refused(f"git could not compare {source} with {target}: {err.strip()} Nothing was changed.")
     return int(out)
 
 
-def compute(merge: Merge, home: str, message: str, *, always_commit: bool) -> str:
+def compute_merge(merge: MergeRequest, home: str, message: str, *, always_commit: bool) -> str:
     """Return the commit to which the target will move. No ref points at it yet."""
-    if contains(merge.repo, merge.source_tip, merge.target_tip) and not always_commit:
+    if has_commit(merge.repo, merge.source_tip, merge.target_tip) and not always_commit:
         return merge.source_tip
     modern = git.version() >= MERGE_TREE
-    tree = _merged_tree(merge) if modern else _merged_tree_in(merge, home)
+    tree = _merge_tree(merge) if modern else _merge_in_clone(merge, home)
     parents = ("-p", merge.target_tip, "-p", merge.source_tip)
     return _git(merge, "commit-tree", tree, *parents, "-m", message, env=_identity(merge.repo))
 
 
-def _merged_tree(merge: Merge) -> str:
-    code, out, err = git.call(
+def _merge_tree(merge: MergeRequest) -> str:
+    code, out, err = git.run_sync(
         *("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", merge.target_tip, merge.source_tip),
         cwd=merge.repo,
-        env=_others_off(merge.repo),
+        env=_disable_repo_commands(merge.repo),
     )
     if code not in (0, 1):
         raise Refused(f"git could not merge: {err.strip() or out.strip()}")
@@ -88,13 +88,13 @@ def _merged_tree(merge: Merge) -> str:
     return tree
 
 
-def _merged_tree_in(merge: Merge, home: str) -> str:
+def _merge_in_clone(merge: MergeRequest, home: str) -> str:
     """Merge with an older git, in a scratch clone that borrows the objects. Only the resulting tree is fetched."""
-    folder = scratch.make(home, "merge")
+    folder = scratch.make_scratch(home, "merge")
     clone = os.path.join(folder, "clone")
     try:
         _git(merge, "clone", "--quiet", "--shared", "--no-checkout", merge.repo, clone)
-        here = Merge(
+        here = MergeRequest(
             repo=clone,
             source=merge.source,
             source_tip=merge.source_tip,
@@ -102,8 +102,8 @@ def _merged_tree_in(merge: Merge, home: str) -> str:
             target_tip=merge.target_tip,
         )
         _git(here, "checkout", "--quiet", "--detach", merge.target_tip)
-        identity = {**_identity(merge.repo), **_others_off(merge.repo)}
-        code, _out, err = git.call(
+        identity = {**_identity(merge.repo), **_disable_repo_commands(merge.repo)}
+        code, _out, err = git.run_sync(
             *("merge", "--quiet", "--no-ff", "-m", "merge", merge.source_tip), cwd=clone, env=identity
         )
         if code != 0:
@@ -114,10 +114,10 @@ def _merged_tree_in(merge: Merge, home: str) -> str:
         _git(merge, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", clone, "HEAD")
         return _git(here, "rev-parse", "HEAD^{tree}")
     finally:
-        scratch.drop(folder)
+        scratch.drop_scratch(folder)
 
 
-def _conflict(merge: Merge, names: list[str]) -> MergeConflict:
+def _conflict(merge: MergeRequest, names: list[str]) -> MergeConflict:
     shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     return MergeConflict(
         f"{merge.source} and {merge.target} changed the same places: {shown}. Nothing was changed. Merge by hand: "
@@ -125,9 +125,9 @@ def _conflict(merge: Merge, names: list[str]) -> MergeConflict:
     )
 
 
-def checkout_of(repo: str, branch: str) -> str | None:
+def find_checkout(repo: str, branch: str) -> str | None:
     """Return the work tree that has `branch` checked out, or None."""
-    code, out, err = git.call("worktree", "list", "--porcelain", cwd=repo)
+    code, out, err = git.run_sync("worktree", "list", "--porcelain", cwd=repo)
     if code != 0:
         raise Refused(f"git could not determine whether {branch} is checked out: {err.strip()} Nothing was changed.")
     found, path = [], ""
@@ -143,39 +143,39 @@ def checkout_of(repo: str, branch: str) -> str | None:
 
 def refuse_dirty(checkout: str, branch: str) -> None:
     """Raise Refused if the checkout has uncommitted changes or an operation under way: then we must not move it."""
-    code, out, _err = git.call(
+    code, out, _err = git.run_sync(
         *("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"),
         cwd=checkout,
-        env=_here(checkout),
+        env=_checkout_environment(checkout),
     )
     if code != 0 or out.strip():
         raise Refused(
             f"{checkout} has {branch} checked out, with uncommitted changes. Commit or stash them, then try again. "
             "Nothing was changed."
         )
-    folder = git.call("rev-parse", "--absolute-git-dir", cwd=checkout)[1].strip()
+    folder = git.run_sync("rev-parse", "--absolute-git-dir", cwd=checkout)[1].strip()
     for name in _IN_PROGRESS:
         if os.path.lexists(os.path.join(folder, name)):
             raise Refused(f"{checkout} has an unfinished operation ({name}). Finish it first. Nothing was changed.")
 
 
-def refuse_rebased(repo: str, branch: str) -> None:
+def refuse_rebase_under_way(repo: str, branch: str) -> None:
     """Raise Refused if the branch is being rebased. No checkout is on it, but the rebase needs it at its old commit."""
-    common = git.call("rev-parse", "--path-format=absolute", "--git-common-dir", cwd=repo)[1].rstrip("\n")
+    common = git.run_sync("rev-parse", "--path-format=absolute", "--git-common-dir", cwd=repo)[1].rstrip("\n")
     entries = os.path.join(common, "worktrees")
     for folder in (common, *(os.path.join(entries, name) for name in listed(entries))):
         for name in ("rebase-merge", "rebase-apply"):
             path = os.path.join(folder, name, "head-name")
-            with contextlib.suppress(OSError), open(path, "rb", opener=plainly) as file:
+            with contextlib.suppress(OSError), open(path, "rb", opener=open_regular_file) as file:
                 if file.read().strip() == os.fsencode(f"refs/heads/{branch}"):
                     raise Refused(f"{branch} is being rebased ({path}). Finish that first. Nothing was changed.")
 
 
-def move(merge: Merge, commit: str, checkout: str | None) -> None:
+def move_target(merge: MergeRequest, commit: str, checkout: str | None) -> None:
     """Move the target to `commit`, if the target has not moved since the merge was computed."""
     if checkout is None:
         faults.effect("merge.ref")
-        code, _out, err = git.call(
+        code, _out, err = git.run_sync(
             *("update-ref", "-m", f"holdfast: merge {merge.source}", f"refs/heads/{merge.target}"),
             *(commit, merge.target_tip),
             cwd=merge.repo,
@@ -185,7 +185,9 @@ def move(merge: Merge, commit: str, checkout: str | None) -> None:
         # In its own session: if our process is ended, git still completes its work on the user's files.
         # Without --no-overwrite-ignore, git would overwrite ignored files, which belong to the user too.
         words = ("merge", "--quiet", "--ff-only", "--no-overwrite-ignore", commit)
-        code, _out, err = git.call(*words, cwd=checkout, env=_here(checkout), alone=True, timeout=3600)
+        code, _out, err = git.run_sync(
+            *words, cwd=checkout, env=_checkout_environment(checkout), alone=True, timeout=3600
+        )
     faults.passed("merge.moved")
     if code == 0:
         return
@@ -196,66 +198,66 @@ def move(merge: Merge, commit: str, checkout: str | None) -> None:
 
 def _identity(repo: str) -> dict[str, str]:
     """Return nothing if the user has an identity. Otherwise return ours, so that git does not refuse the merge."""
-    if git.call("config", "user.email", cwd=repo)[0] == 0:
+    if git.run_sync("config", "user.email", cwd=repo)[0] == 0:
         return {}
     ours = {"NAME": "Holdfast", "EMAIL": "holdfast@localhost"}
     return {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in ours.items()}
 
 
-def _others_off(repo: str) -> dict[str, str]:
+def _disable_repo_commands(repo: str) -> dict[str, str]:
     """Return settings that disable merge drivers, content filters and signature programs of the repository.
 
     They are commands, and an agent can define them in the shared config. Only the user's global ones run. A file that
     needs another merge driver becomes a conflict.
     """
-    effective, allowed = _commands(repo), _allowed(repo)
-    return git.by_environment([(key, allowed.get(key, _instead(key))) for key in sorted(effective)])
+    effective, allowed = _commands(repo), _user_commands(repo)
+    return git.by_environment([(key, allowed.get(key, _harmless_value(key))) for key in sorted(effective)])
 
 
-def _here(checkout: str) -> dict[str, str]:
+def _checkout_environment(checkout: str) -> dict[str, str]:
     """Return the settings of `_others_off`, and name the work tree, for commands that use the files of a checkout.
 
     Otherwise `core.worktree` in a shared config would make git use another directory.
     """
-    return {**_others_off(checkout), "GIT_WORK_TREE": checkout}
+    return {**_disable_repo_commands(checkout), "GIT_WORK_TREE": checkout}
 
 
-def _instead(key: str) -> str:
+def _harmless_value(key: str) -> str:
     return "" if key.startswith("filter.") and not key.endswith(".required") else "false"
 
 
-def _allowed(repo: str) -> dict[str, str]:
+def _user_commands(repo: str) -> dict[str, str]:
     return {**_commands(repo, "--system"), **_commands(repo, "--global")}
 
 
 def _commands(repo: str, *scope: str) -> dict[str, str]:
-    code, out, err = git.call("config", *scope, "-z", "--get-regexp", _COMMANDS, cwd=repo)
+    code, out, err = git.run_sync("config", *scope, "-z", "--get-regexp", _COMMANDS, cwd=repo)
     if code not in (0, 1) and not scope:
         raise Refused(f"git could not read its settings: {err.strip()} Nothing was changed.")
     return dict(entry.partition("\n")[::2] for entry in out.split("\0") if entry)
 
 
-def refuse_filtered(merge: Merge, commit: str, home: str) -> None:
+def refuse_foreign_filters(merge: MergeRequest, commit: str, home: str) -> None:
     """Raise Refused if a changed file needs a filter that only the repository's own config defines.
 
     Examples are git-crypt and `git lfs install --local`. We do not run such a filter, and without it the user's files
     would get wrong content.
     """
-    allowed = _allowed(merge.repo)
+    allowed = _user_commands(merge.repo)
     unknown = {key for key, value in _commands(merge.repo).items() if allowed.get(key) != value}
     filters = sorted({key[len("filter.") :].rpartition(".")[0] for key in unknown if key.startswith("filter.")})
     if not filters:
         return
     differ = ("diff-tree", "-r", "--name-only", "--no-renames", "-z", merge.target_tip, commit)
-    changed = {*git.call(*differ, cwd=merge.repo)[1].split("\0")}
+    changed = {*git.run_sync(*differ, cwd=merge.repo)[1].split("\0")}
     git_dir = _git(merge, "rev-parse", "--absolute-git-dir")
-    folder = scratch.make(home, "attributes")
+    folder = scratch.make_scratch(home, "attributes")
     # The work tree has no files, so the attributes come from `commit`.
     env = {"GIT_DIR": git_dir, "GIT_WORK_TREE": folder, "GIT_INDEX_FILE": os.path.join(folder, "index")}
     try:
         _git(merge, "read-tree", commit, env=env)
         for name in filters:
-            code, out, _err = git.call("ls-files", "-z", "--", f":(attr:filter={name})", cwd=folder, env=env)
+            code, out, _err = git.run_sync("ls-files", "-z", "--", f":(attr:filter={name})", cwd=folder, env=env)
             touched = sorted(({*out.split("\0")} & changed) - {""})
             if code != 0 or touched:
                 raise Refused(
@@ -264,11 +266,11 @@ def refuse_filtered(merge: Merge, commit: str, home: str) -> None:
                     f"Nothing was changed. If it is yours: git -C {merge.repo} merge {merge.source}"
                 )
     finally:
-        scratch.drop(folder)
+        scratch.drop_scratch(folder)
 
 
-def _git(merge: Merge, *arguments: str, env: dict[str, str] | None = None) -> str:
-    code, out, err = git.call(*arguments, cwd=merge.repo, env=env)
+def _git(merge: MergeRequest, *arguments: str, env: dict[str, str] | None = None) -> str:
+    code, out, err = git.run_sync(*arguments, cwd=merge.repo, env=env)
     if code != 0:
         raise Refused(f"git could not merge: {err.strip()} Nothing was changed.")
     return out.strip()

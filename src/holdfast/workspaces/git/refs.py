@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 
-from holdfast.base.files import NotPlain, plainly
+from holdfast.base.files import NotRegularFile, open_regular_file
 from holdfast.workspaces.git.git import Git
 
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -16,14 +16,14 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[A-Za-z0-9][\w.+-]*)*")  # a plain bra
 DEEPEST = 5  # the maximal chain of symbolic refs
 
 
-class Unusual(Exception):
+class UnusualRef(Exception):
     """The ref cannot be resolved by reading files. git has to resolve it."""
 
 
-def stored(git_dir: str, common_dir: str, ref: str) -> str | None:
+def read_ref(git_dir: str, common_dir: str, ref: str) -> str | None:
     """Return the commit of a ref, or None if the ref does not exist. A worktree has its own `git_dir`."""
     if os.path.exists(os.path.join(common_dir, "reftable")):
-        raise Unusual("its refs are in tables")
+        raise UnusualRef("its refs are in tables")
     for _ in range(DEEPEST):
         where = common_dir if ref.startswith("refs/") else git_dir
         content = _loose(os.path.join(where, ref))
@@ -33,108 +33,108 @@ def stored(git_dir: str, common_dir: str, ref: str) -> str | None:
             return _id(content)
         ref = content.removeprefix("ref: ").strip()
         if os.path.isabs(ref) or ".." in ref:
-            raise Unusual(ref)
-    raise Unusual("too many symbolic refs")
+            raise UnusualRef(ref)
+    raise UnusualRef("too many symbolic refs")
 
 
 def is_packed(common_dir: str, ref: str) -> bool:
     """True if the ref is (also) in the packed-refs file, or if reading files cannot answer that."""
     try:
         return os.path.exists(os.path.join(common_dir, "reftable")) or _packed(common_dir, ref) is not None
-    except Unusual:
+    except UnusualRef:
         return True
 
 
-def is_only_a_file(common_dir: str, ref: str, commit: str) -> bool:
+def is_only_loose(common_dir: str, ref: str, commit: str) -> bool:
     """True if the ref's own file, and no packed ref, holds that commit."""
     return not is_packed(common_dir, ref) and _loose(os.path.join(common_dir, ref)) == commit
 
 
 def _loose(path: str) -> str | None:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", opener=plainly) as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", opener=open_regular_file) as file:
             return file.read(1024).rstrip("\n")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
-    except NotPlain as error:
-        raise Unusual(path) from error
+    except NotRegularFile as error:
+        raise UnusualRef(path) from error
 
 
 def _packed(common_dir: str, ref: str) -> str | None:
     try:
-        with open(os.path.join(common_dir, "packed-refs"), "rb", opener=plainly) as file:
+        with open(os.path.join(common_dir, "packed-refs"), "rb", opener=open_regular_file) as file:
             content = file.read()
     except FileNotFoundError:
         return None
-    except NotPlain as error:
-        raise Unusual("packed-refs") from error
+    except NotRegularFile as error:
+        raise UnusualRef("packed-refs") from error
     found = content.find(b" " + os.fsencode(ref) + b"\n")
     return None if found < 0 else _id(content[content.rfind(b"\n", 0, found) + 1 : found].decode(errors="replace"))
 
 
 def _id(text: str) -> str:
     if not _ID.fullmatch(text):
-        raise Unusual(text)
+        raise UnusualRef(text)
     return text
 
 
-def _said(path: str) -> str | None:
+def _read_or_none(path: str) -> str | None:
     try:
         return _loose(path)
-    except Unusual:
+    except UnusualRef:
         return None
 
 
-def git_dir_at(path: str) -> str | None:
+def find_git_dir(path: str) -> str | None:
     """Return the git directory that a checkout's `.git` names, or None."""
     link = os.path.join(path, ".git")
     if os.path.isdir(link) and not os.path.islink(link):
         return link
-    content = _said(link)
+    content = _read_or_none(link)
     if content is None or not content.startswith("gitdir: "):
         return None
     return os.path.realpath(os.path.join(path, content.removeprefix("gitdir: ")))
 
 
-def symbolic(git_dir: str) -> str | None:
+def read_head_ref(git_dir: str) -> str | None:
     """Return the ref that HEAD names. None: HEAD is detached or missing."""
-    content = _said(os.path.join(git_dir, "HEAD"))
+    content = _read_or_none(os.path.join(git_dir, "HEAD"))
     return content.removeprefix("ref: ").strip() if content is not None and content.startswith("ref: ") else None
 
 
-def head_of(checkout: str) -> str | None:
+def read_head(checkout: str) -> str | None:
     """Return the commit of a checkout's HEAD. None: there is no commit, or git has to be called."""
-    git_dir = git_dir_at(checkout)
+    git_dir = find_git_dir(checkout)
     if git_dir is None:
         return None
-    common = _said(os.path.join(git_dir, "commondir"))
+    common = _read_or_none(os.path.join(git_dir, "commondir"))
     try:
-        return stored(git_dir, os.path.join(git_dir, common or "."), "HEAD")
-    except (Unusual, OSError):
+        return read_ref(git_dir, os.path.join(git_dir, common or "."), "HEAD")
+    except (UnusualRef, OSError):
         return None
 
 
-async def tip(git: Git, common_dir: str, ref: str) -> str | None:
+async def resolve_ref(git: Git, common_dir: str, ref: str) -> str | None:
     """Return the commit of a ref, given by its full name, or None if the ref does not exist."""
     try:
-        return stored(common_dir, common_dir, ref)
-    except Unusual:
+        return read_ref(common_dir, common_dir, ref)
+    except UnusualRef:
         listed = await git.run("for-each-ref", "--format=%(refname) %(objectname)", ref, cwd=common_dir)
         return dict(line.rsplit(" ", 1) for line in listed.splitlines()).get(ref)
 
 
-def branch_tip(checkout: str, common_dir: str, name: str) -> str | None:
+def read_branch_tip(checkout: str, common_dir: str, name: str) -> str | None:
     """Return the commit of `HEAD` or of a plainly named branch, if the name is unambiguous. None: call git."""
-    git_dir = git_dir_at(checkout)
+    git_dir = find_git_dir(checkout)
     if git_dir is None or not _NAME.fullmatch(name) or _ID.fullmatch(name):
         return None
     try:
         if name == "HEAD":
-            return stored(git_dir, common_dir, name)
+            return read_ref(git_dir, common_dir, name)
         if os.path.lexists(os.path.join(git_dir, name)):
             return None
-        if any(stored(git_dir, common_dir, other) for other in (f"refs/{name}", f"refs/tags/{name}")):
+        if any(read_ref(git_dir, common_dir, other) for other in (f"refs/{name}", f"refs/tags/{name}")):
             return None
-        return stored(git_dir, common_dir, f"refs/heads/{name}")
-    except (Unusual, OSError):
+        return read_ref(git_dir, common_dir, f"refs/heads/{name}")
+    except (UnusualRef, OSError):
         return None

@@ -16,14 +16,14 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from holdfast.base.errors import Unavailable, WorkspaceProblem
-from holdfast.base.files import plainly
+from holdfast.base.files import open_regular_file
 from holdfast.workspaces.names import REPO_LOCK
 
 LONGEST = 5.0  # seconds; a longer collection has reached its packing phase, in which it reads no worktrees
 PAUSE = 0.02
 
 
-class UsersGc:
+class UserGcWaiter:
     """Waits once for each garbage collection, so that an hour-long one delays one removal and not a thousand."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class UsersGc:
 
     def runs(self, common_dir: str) -> bool:
         """True if a collection runs for which we have not waited yet."""
-        which = _running(common_dir)
+        which = _running_gc(common_dir)
         return which is not None and self._waited.get(common_dir) != which
 
     async def over(self, common_dir: str) -> None:
@@ -39,16 +39,16 @@ class UsersGc:
         deadline = time.monotonic() + LONGEST
         while self.runs(common_dir):
             if time.monotonic() > deadline:
-                self._waited[common_dir] = _running(common_dir) or 0
+                self._waited[common_dir] = _running_gc(common_dir) or 0
                 return
             await asyncio.sleep(PAUSE)
 
 
-def _running(common_dir: str) -> int | None:
+def _running_gc(common_dir: str) -> int | None:
     """Return the mtime of `gc.pid` ("PID HOST") as the id of the running collection. Other machines are not seen."""
     path = os.path.join(common_dir, "gc.pid")
     try:
-        with open(path, encoding="utf-8", errors="replace", opener=plainly) as file:
+        with open(path, encoding="utf-8", errors="replace", opener=open_regular_file) as file:
             pid, _, host = file.read(512).strip().partition(" ")
         if host != socket.gethostname() or not os.path.exists(f"/proc/{int(pid)}"):
             return None
@@ -60,13 +60,13 @@ def _running(common_dir: str) -> int | None:
 PATIENCE = 60.0
 
 
-def repo_lock(common_dir: str) -> AbstractAsyncContextManager[None]:
+def hold_repo_lock(common_dir: str) -> AbstractAsyncContextManager[None]:
     """Hold the lock file in the git common directory. Other homes use the same lock."""
-    return file_lock(os.path.join(common_dir, REPO_LOCK), mode=0o644)
+    return hold_file_lock(os.path.join(common_dir, REPO_LOCK), mode=0o644)
 
 
 @asynccontextmanager
-async def file_lock(
+async def hold_file_lock(
     path: str, *, shared: bool = False, patience: float = PATIENCE, mode: int = 0o600
 ) -> AsyncIterator[None]:
     """Hold a flock, exclusive or shared. The kernel releases it if our process dies."""

@@ -17,11 +17,11 @@ import re
 import time
 
 from holdfast.base import faults
-from holdfast.base.files import NotPlain, listed, plainly
+from holdfast.base.files import NotRegularFile, listed, open_regular_file
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.names import BRANCH_PREFIX
 from holdfast.workspaces.removal.trash import delete_tree
-from holdfast.workspaces.snapshots.collect_files import blocks
+from holdfast.workspaces.snapshots.collect_files import may_block
 
 ASIDE = "holdfast.new-"  # in the common directory, not in `worktrees`: git takes everything there for an entry
 TRIES = 100  # if a name is taken, we append a number, as git does
@@ -35,7 +35,9 @@ def can_make_entry(common_dir: str) -> bool:
     """
     if os.path.exists(os.path.join(common_dir, "info", "sparse-checkout")):
         return False
-    with open(os.path.join(common_dir, "config"), encoding="utf-8", errors="surrogateescape", opener=plainly) as file:
+    with open(
+        os.path.join(common_dir, "config"), encoding="utf-8", errors="surrogateescape", opener=open_regular_file
+    ) as file:
         settings = file.read().lower()
     return not any(word in settings for word in ("[extensions", "sharedrepository", "[include"))
 
@@ -45,7 +47,7 @@ def make_entry(common_dir: str, path: str, branch: str, lock: str) -> None:
 
     The caller holds the repo lock and has removed the leftovers of earlier tries.
     """
-    common, aside = os.path.realpath(common_dir), aside_of(common_dir, path)
+    common, aside = os.path.realpath(common_dir), aside_path(common_dir, path)
     target = os.path.join(common, "worktrees", os.path.basename(path))
     faults.effect("entry.make")
     os.makedirs(path)
@@ -59,14 +61,14 @@ def make_entry(common_dir: str, path: str, branch: str, lock: str) -> None:
     faults.passed("entry.made")
 
 
-def aside_of(common_dir: str, path: str) -> str:
+def aside_path(common_dir: str, path: str) -> str:
     return os.path.join(common_dir, ASIDE + os.path.basename(path))
 
 
-def drop_aside(common_dir: str, path: str) -> None:
+def drop_half_made(common_dir: str, path: str) -> None:
     """Delete an entry that a killed `make_entry` left outside `worktrees`. Its name contains the workspace's name."""
-    if os.path.lexists(aside_of(common_dir, path)):
-        delete_tree(aside_of(common_dir, path))
+    if os.path.lexists(aside_path(common_dir, path)):
+        delete_tree(aside_path(common_dir, path))
 
 
 def _put_in_place(aside: str, target: str) -> str:
@@ -94,11 +96,11 @@ def _write(path: str, content: str) -> None:
 
 STALE_AFTER = 1.0  # seconds; git holds the lock of a ref only for milliseconds
 HELD_PATIENCE = 10.0  # seconds to wait while another program's git is running in the repository
-OUR_LOCK = "holdfast "  # the beginning of the lock reason in our entries
-_UNBORN = {"HEAD", "commondir", "gitdir", "locked"}  # with an empty `gitdir`; a power cut can leave all four files
+LOCK_REASON_PREFIX = "holdfast "  # the beginning of the lock reason in our entries
+_INCOMPLETE = {"HEAD", "commondir", "gitdir", "locked"}  # with an empty `gitdir`; a power cut can leave all four files
 
 
-def entry_of(common_dir: str, path: str) -> str | None:
+def find_entry(common_dir: str, path: str) -> str | None:
     """Return the entry whose worktree is at `path`, or None."""
     folder = os.path.join(common_dir, "worktrees")
     likely = os.path.basename(path)
@@ -108,16 +110,16 @@ def entry_of(common_dir: str, path: str) -> str | None:
         return None
     for name in names:
         entry = os.path.join(folder, name)
-        if worktree_of(entry) == os.path.realpath(path):
+        if read_worktree_path(entry) == os.path.realpath(path):
             return entry
     return None
 
 
-def worktree_of(entry: str) -> str | None:
+def read_worktree_path(entry: str) -> str | None:
     """Return the path of the worktree that an entry names, or None."""
     try:
         link = _content(os.path.join(entry, "gitdir")).rstrip("\n")
-    except (NotADirectoryError, IsADirectoryError, NotPlain):
+    except (NotADirectoryError, IsADirectoryError, NotRegularFile):
         return None  # not created by git
     # A newer git can write the path relative to the entry (worktree.useRelativePaths).
     return os.path.realpath(os.path.join(entry, os.path.dirname(link))) if link else None
@@ -180,23 +182,23 @@ async def drop_entry_locks(git: Git, common_dir: str, entry: str) -> None:
                     waiting.append(item.path)
                 elif item.name.endswith(".lock"):
                     await drop_stale_lock(git, common_dir, item.path)
-                elif blocks(item):
+                elif may_block(item):
                     faults.effect("admin.pipe")
                     os.unlink(item.path)
 
 
 def drop_entry(common_dir: str, path: str) -> bool:
     """Remove the entry of the workspace at `path`, locked or not, whole or half-made. Caller holds the repo lock."""
-    drop_aside(common_dir, path)
-    entry = entry_of(common_dir, path)
+    drop_half_made(common_dir, path)
+    entry = find_entry(common_dir, path)
     if entry is None:
-        return _drop_unborn(common_dir, path)
-    drop(common_dir, entry)
-    _drop_unborn(common_dir, path)
+        return _drop_incomplete(common_dir, path)
+    drop_known_entry(common_dir, entry)
+    _drop_incomplete(common_dir, path)
     return True
 
 
-def drop(common_dir: str, entry: str) -> None:
+def drop_known_entry(common_dir: str, entry: str) -> None:
     """Remove an entry that is known to be ours. The caller holds the repo lock."""
     faults.effect("admin.drop")
     # Delete `gitdir` last: as long as it exists, a repeated call finds the entry.
@@ -222,14 +224,14 @@ def is_checked_out(common_dir: str, branch: str, *, but_locked: bool = False) ->
     for folder in heads:
         with (
             contextlib.suppress(OSError),
-            open(os.path.join(folder, "HEAD"), encoding="utf-8", errors="replace", opener=plainly) as file,
+            open(os.path.join(folder, "HEAD"), encoding="utf-8", errors="replace", opener=open_regular_file) as file,
         ):
             if file.read().strip() == f"ref: refs/heads/{branch}":
                 return True
     return False
 
 
-def _drop_unborn(common_dir: str, path: str) -> bool:
+def _drop_incomplete(common_dir: str, path: str) -> bool:
     """Remove entries of the workspace that name no worktree.
 
     Git was killed between creating the entry and writing `gitdir`, or we were killed between deleting the files and
@@ -237,17 +239,17 @@ def _drop_unborn(common_dir: str, path: str) -> bool:
     """
     folder = os.path.join(common_dir, "worktrees")
     ours = re.compile(re.escape(os.path.basename(path)) + r"\d*")  # git appends a number to a name that is taken
-    dropped = [_drop_if_unborn(os.path.join(folder, name)) for name in listed(folder) if ours.fullmatch(name)]
+    dropped = [_drop_if_incomplete(os.path.join(folder, name)) for name in listed(folder) if ours.fullmatch(name)]
     return any(dropped)
 
 
-def _drop_if_unborn(entry: str) -> bool:
-    if not os.path.isdir(entry) or set(listed(entry)) - _UNBORN or _content(os.path.join(entry, "gitdir")):
+def _drop_if_incomplete(entry: str) -> bool:
+    if not os.path.isdir(entry) or set(listed(entry)) - _INCOMPLETE or _content(os.path.join(entry, "gitdir")):
         return False
     lock = _content(os.path.join(entry, "locked"))
-    if lock and not lock.startswith(OUR_LOCK):
+    if lock and not lock.startswith(LOCK_REASON_PREFIX):
         return False
-    for name in sorted(_UNBORN):
+    for name in sorted(_INCOMPLETE):
         delete_tree(os.path.join(entry, name))
     with contextlib.suppress(OSError):
         faults.effect("admin.rmdir")
@@ -258,7 +260,7 @@ def _drop_if_unborn(entry: str) -> bool:
 
 def _content(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", opener=plainly) as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", opener=open_regular_file) as file:
             return file.read()
     except FileNotFoundError:
         return ""

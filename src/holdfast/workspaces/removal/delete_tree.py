@@ -23,14 +23,14 @@ from collections.abc import Callable
 
 DEEPEST = 64  # levels, and so open descriptors
 RESCANS = 100  # of one directory whose content changes while we delete it
-KEPT_WORDS = 20  # obstacles that are listed one by one; all are counted
-_RISEN = ".holdfast-deep"
+MOST_LISTED = 20  # obstacles that are listed one by one; all are counted
+_MOVED_UP = ".holdfast-deep"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPENAT2 = 437  # the same on every architecture except alpha, where the probe fails
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 1, 2, 4, 8
 
 
-class TimeIsUp(Exception):
+class DeadlinePassed(Exception):
     """The deadline passed before everything was deleted. The rest can be deleted later."""
 
 
@@ -68,7 +68,7 @@ class Deleter:
         self._owners = owners
         self._deadline = deadline
         self._point = point
-        self._openat2 = openat2 if openat2 is not None else probed_openat2()
+        self._openat2 = openat2 if openat2 is not None else probe_openat2()
         self._levels: list[_Level] = []
         self._shown = ""
         self.obstacles: list[str] = []
@@ -98,8 +98,8 @@ class Deleter:
     # -- one step ------------------------------------------------------------------------------------------------
 
     def _go_into(self, holder: int, name: str) -> None:
-        self._look_at_the_clock()
-        fd = self._opened(holder, name)
+        self._check_deadline()
+        fd = self._open_allowed(holder, name)
         if fd is not None:
             self._levels.append(_Level(fd, name))
             self._unlink_files(self._levels[-1])
@@ -115,15 +115,15 @@ class Deleter:
                     self._remove(os.rmdir, level.name, holder)
                 except OSError as error:
                     if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and level.rescans < RESCANS:
-                        self._look_at_the_clock()
+                        self._check_deadline()
                         level.rescans += 1
                         self._levels.append(level)
                         self._unlink_files(level)
                         return
                     if error.errno == errno.ENOTDIR:
-                        self._not_a_directory(holder, level.name)
+                        self._unlink_other(holder, level.name)
                     else:
-                        self._stays(level.name, error)
+                        self._record_obstacle(level.name, error)
             if level.stuck and self._levels:
                 self._levels[-1].stuck = True
         finally:
@@ -142,10 +142,10 @@ class Deleter:
                         continue
                     count += 1
                     if not count & 255:
-                        self._look_at_the_clock()
+                        self._check_deadline()
                     self._unlink(level, name)
         except OSError as error:
-            self._stays("", error)
+            self._record_obstacle("", error)
 
     def _unlink(self, level: _Level, name: str) -> None:
         try:
@@ -159,37 +159,37 @@ class Deleter:
             try:
                 self._remove(os.unlink, name, level.fd)
             except OSError as error:
-                self._stays(name, error)
+                self._record_obstacle(name, error)
         except OSError as error:
-            self._stays(name, error)
+            self._record_obstacle(name, error)
 
     def _raise(self, level: _Level, name: str) -> None:
         """Rename a directory that is too deep into the top of the tree. After a kill, the next deletion finds it."""
-        fd = self._opened(level.fd, name)
+        fd = self._open_allowed(level.fd, name)
         if fd is None:
             return
         top = self._levels[0]
-        risen = f"{_RISEN}-{os.getpid()}-{time.monotonic_ns()}"
+        risen = f"{_MOVED_UP}-{os.getpid()}-{time.monotonic_ns()}"
         try:
             try:
                 self._point("trash.rise")
                 os.rename(name, risen, src_dir_fd=level.fd, dst_dir_fd=top.fd)
             except PermissionError:
-                self._open_up(fd)  # moving a directory to another parent writes to the directory itself
-                self._open_up(top.fd)
-                self._open_up(level.fd)
+                self._make_writable(fd)  # moving a directory to another parent writes to the directory itself
+                self._make_writable(top.fd)
+                self._make_writable(level.fd)
                 os.rename(name, risen, src_dir_fd=level.fd, dst_dir_fd=top.fd)
             top.below.append(risen)
         except FileNotFoundError:
             return
         except OSError as error:
-            self._stays(name, error)
+            self._record_obstacle(name, error)
         finally:
             os.close(fd)
 
     # -- opening -------------------------------------------------------------------------------------------------
 
-    def _opened(self, holder: int, name: str) -> int | None:
+    def _open_allowed(self, holder: int, name: str) -> int | None:
         """Open the directory `name`, if it is on our mount and its owner is allowed. None: it is gone or stays."""
         try:
             fd = self.open(holder, name)
@@ -197,39 +197,39 @@ class Deleter:
             return None
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                self._not_a_directory(holder, name)
+                self._unlink_other(holder, name)
                 return None
-            opened = self._open_closed(holder, name) if error.errno == errno.EACCES else None
+            opened = self._open_unreadable(holder, name) if error.errno == errno.EACCES else None
             if opened is None:
-                self._stays(name, error)
+                self._record_obstacle(name, error)
                 return None
             fd = opened
         owner = os.fstat(fd).st_uid
         if self._owners is not None and not self._owners(owner):
             os.close(fd)
-            self._stays(name, f"a directory of uid {owner}, who is not an allowed owner")
+            self._record_obstacle(name, f"a directory of uid {owner}, who is not an allowed owner")
             return None
         return fd
 
-    def _not_a_directory(self, holder: int, name: str) -> None:
+    def _unlink_other(self, holder: int, name: str) -> None:
         """Unlink a file or link: the whole entry, or one that replaced a listed directory. No link is followed."""
         try:
             self._point("trash.unlink_other")
             self._remove(os.unlink, name, holder)
         except OSError as error:
-            self._stays(name, error)
+            self._record_obstacle(name, error)
 
     def open(self, holder: int, name: str, flags: int = _DIRECTORY) -> int:
         """Open one name in an open directory. Raises if it is a link or another mount."""
         if self._openat2 is not None:
             return self._openat2(holder, name, flags)
         fd = os.open(name, flags, dir_fd=holder)
-        if place_of(fd) != place_of(holder):
+        if mount_of(fd) != mount_of(holder):
             os.close(fd)
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         return fd
 
-    def _open_closed(self, holder: int, name: str) -> int | None:
+    def _open_unreadable(self, holder: int, name: str) -> int | None:
         """Open a directory of ours that has no permissions (mode 000): change its mode, by descriptor."""
         if not self._may_chmod:
             return None
@@ -246,7 +246,7 @@ class Deleter:
         finally:
             os.close(handle)
 
-    def _open_up(self, fd: int) -> None:
+    def _make_writable(self, fd: int) -> None:
         if self._may_chmod:
             try:
                 self._point("trash.chmod_open")
@@ -264,12 +264,12 @@ class Deleter:
             if not self._levels or holder != self._levels[-1].fd or self._levels[-1].opened_up:
                 raise  # the parent of the whole entry is not part of the entry, and its mode is never changed
             self._levels[-1].opened_up = True
-            self._open_up(holder)
+            self._make_writable(holder)
             remove(name, dir_fd=holder)
 
     # -- what stays ----------------------------------------------------------------------------------------------
 
-    def _stays(self, name: str, why: OSError | str) -> None:
+    def _record_obstacle(self, name: str, why: OSError | str) -> None:
         if self._levels:
             self._levels[-1].stuck = True
         self.obstacle_count += 1
@@ -277,18 +277,18 @@ class Deleter:
             self.denied = self.denied or isinstance(why, PermissionError)
             crossing = why.errno in (errno.EXDEV, errno.EBUSY)
             why = "a mount point of something else" if crossing else str(why.strerror)
-        if len(self.obstacles) < KEPT_WORDS:
+        if len(self.obstacles) < MOST_LISTED:
             names = [level.name for level in self._levels[1:]]
             if self._levels and name:
                 names.append(name)
             self.obstacles.append(f"{'/'.join([self._shown, *names])}: {why}")
 
-    def _look_at_the_clock(self) -> None:
+    def _check_deadline(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise TimeIsUp
+            raise DeadlinePassed
 
 
-def place_of(fd: int) -> tuple[int, int]:
+def mount_of(fd: int) -> tuple[int, int]:
     """Return device and mount id of an open directory. Raises without /proc, because then the mount is unknown."""
     with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
         for line in file:
@@ -300,10 +300,10 @@ def place_of(fd: int) -> tuple[int, int]:
 _probed: list[Callable[[int, str, int], int] | None] = []
 
 
-def probed_openat2() -> Callable[[int, str, int], int] | None:
+def probe_openat2() -> Callable[[int, str, int], int] | None:
     """Return an openat2 that follows no link and crosses no mount. None before Linux 5.6, or if a filter blocks it."""
     if not _probed:
-        found = _made_openat2()
+        found = _make_openat2()
         _probed.append(found if found is not None and _works(found) else None)
     return _probed[0]
 
@@ -320,7 +320,7 @@ def _works(found: Callable[[int, str, int], int]) -> bool:
     return True
 
 
-def _made_openat2() -> Callable[[int, str, int], int] | None:
+def _make_openat2() -> Callable[[int, str, int], int] | None:
     import ctypes
 
     try:

@@ -20,21 +20,21 @@ FOLDER = "leases"
 FRESH = 1.0  # seconds during which one scan of open files serves many removals
 
 
-def path_of(home: str, workspace_id: str) -> str:
+def lock_path(home: str, workspace_id: str) -> str:
     return os.path.join(home, FOLDER, workspace_id)
 
 
-def enter(home: str, workspace_id: str) -> int | None:
+def lock_shared(home: str, workspace_id: str) -> int | None:
     """Take a shared lock and return a descriptor that children may inherit. None: the workspace is being removed."""
-    return _locked(path_of(home, workspace_id), fcntl.LOCK_SH)
+    return _try_lock(lock_path(home, workspace_id), fcntl.LOCK_SH)
 
 
 @contextlib.contextmanager
-def sole_use(home: str, workspace_id: str) -> Iterator[bool]:
+def lock_exclusive(home: str, workspace_id: str) -> Iterator[bool]:
     """Lock the workspace exclusively, so that no shell can start in it. Yields False if a shell is using it."""
-    path = path_of(home, workspace_id)
+    path = lock_path(home, workspace_id)
     try:
-        fd = _locked(path, fcntl.LOCK_EX)
+        fd = _try_lock(path, fcntl.LOCK_EX)
     except OSError:  # e.g. a full disk. Without the file no shell runs and none can start, and the removal frees space.
         if os.path.exists(path):
             raise
@@ -51,14 +51,14 @@ def sole_use(home: str, workspace_id: str) -> Iterator[bool]:
         os.close(fd)
 
 
-def clear(home: str) -> None:
+def clear_dead_locks(home: str) -> None:
     """Remove, at start-up, the lock files whose holders are dead."""
     for name in listed(os.path.join(home, FOLDER)):
-        with sole_use(home, name):
+        with lock_exclusive(home, name):
             pass
 
 
-def _locked(path: str, how: int) -> int | None:
+def _try_lock(path: str, how: int) -> int | None:
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -76,7 +76,7 @@ def _locked(path: str, how: int) -> int | None:
 
 
 @dataclass(slots=True)
-class Users:
+class WorkspaceUsers:
     """Directories and files in use by processes of our user, or of all users for root. Our process is excluded."""
 
     proc: str = "/proc"

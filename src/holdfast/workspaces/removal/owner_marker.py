@@ -7,17 +7,17 @@ import json
 import os
 
 from holdfast.base import faults
-from holdfast.base.files import plainly, privately
+from holdfast.base.files import open_private, open_regular_file
 from holdfast.core.model import Workspace
 from holdfast.workspaces.names import OWNER_SUFFIX
 
 
-def write(workspace: Workspace) -> None:
+def write_marker(workspace: Workspace) -> None:
     """Write the marker, before the directory is created."""
     os.makedirs(os.path.dirname(workspace.path), mode=0o700, exist_ok=True)
     target = workspace.path + OWNER_SUFFIX
     faults.effect("marker.write")
-    with open(target + ".new", "w", encoding="utf-8", opener=privately) as file:
+    with open(target + ".new", "w", encoding="utf-8", opener=open_private) as file:
         json.dump(
             {
                 "workspace": workspace.id,
@@ -45,10 +45,10 @@ def _sync(folder: str) -> None:
         os.close(fd)
 
 
-def remove(workspace: Workspace) -> None:
+def remove_marker(workspace: Workspace) -> None:
     """Remove the marker, after the directory is gone. The marker of a later workspace of the task stays."""
     target = workspace.path + OWNER_SUFFIX
-    if owner(workspace.path) == workspace.id:
+    if read_owner(workspace.path) == workspace.id:
         faults.effect("marker.remove")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(target)
@@ -56,10 +56,10 @@ def remove(workspace: Workspace) -> None:
         os.rmdir(os.path.dirname(workspace.path))  # the repository's folder, if this was the last workspace in it
 
 
-def owner(path: str) -> str | None:
+def read_owner(path: str) -> str | None:
     """Return the id of the workspace for which `path` was created, or None without a marker of ours."""
     try:
-        with open(path + OWNER_SUFFIX, encoding="utf-8", opener=plainly) as file:
+        with open(path + OWNER_SUFFIX, encoding="utf-8", opener=open_regular_file) as file:
             return str(json.load(file)["workspace"])
     except (OSError, ValueError, KeyError, TypeError):
         return None  # the marker is missing, or an agent overwrote it

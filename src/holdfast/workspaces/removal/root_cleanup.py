@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator
 
 if __name__ == "__main__":  # -I removes our own directory from the path. That directory belongs to root.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from delete_tree import Deleter, TimeIsUp  # type: ignore[import-not-found]
+    from delete_tree import Deleter  # type: ignore[import-not-found]
 else:
-    from holdfast.workspaces.removal.delete_tree import Deleter, TimeIsUp
+    from holdfast.workspaces.removal.delete_tree import DeadlinePassed, Deleter
 
 SECONDS = 30.0  # at most; the unit's TimeoutStartSec is longer
 MARKER_SIZE = 4096
@@ -36,16 +36,16 @@ REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Skip(Exception):
+class SkipEntry(Exception):
     """An entry that we must not delete. The text is the reason."""
 
 
-class Sweep:
+class RootCleanup:
     """One run over all homes, with counts and messages."""
 
     def __init__(self, names: list[str], uids: str | None, seconds: float) -> None:
         self._workspaces, self._trash, self._suffix, self._stranded = names
-        self._uids = None if uids is None else ranges_of(uids)
+        self._uids = None if uids is None else parse_ranges(uids)
         self._deadline = time.monotonic() + seconds
         self._beneath = Deleter(may_chmod=False)  # only opens directories
         self.swept = self.failed = self.skipped = 0
@@ -56,42 +56,42 @@ class Sweep:
         with contextlib.ExitStack() as opened:
             try:
                 home = _keep(opened, open_whole_path(path))
-                owner = self._trusted(home, path)
+                owner = self._require_trusted(home, path)
                 closed = not os.fstat(home).st_mode & 0o077  # then no other user can reach its content
                 workspaces = _keep(opened, self._beneath.open(home, self._workspaces))
                 trash = _keep(opened, self._beneath.open(workspaces, self._trash))
                 shown = f"{path}/{self._workspaces}"
-                self._trusted(workspaces, shown, owner, closed)
-                self._trusted(trash, f"{shown}/{self._trash}", owner, closed)
-                self._trash_of(trash, owner, f"{shown}/{self._trash}")
+                self._require_trusted(workspaces, shown, owner, closed)
+                self._require_trusted(trash, f"{shown}/{self._trash}", owner, closed)
+                self._delete_trash(trash, owner, f"{shown}/{self._trash}")
                 for repo in sorted(os.listdir(workspaces)):
                     if REPO.fullmatch(repo):
-                        self._stranded_in(workspaces, repo, trash, owner, closed, f"{shown}/{repo}")
+                        self._delete_stranded(workspaces, repo, trash, owner, closed, f"{shown}/{repo}")
             except FileNotFoundError:
                 return
-            except Skip as why:
+            except SkipEntry as why:
                 self._skip(f"{path}: {why}")
             except OSError as error:
                 self._skip(f"{path}: {error.strerror}")
 
-    def _trash_of(self, trash: int, owner: int, shown: str) -> None:
+    def _delete_trash(self, trash: int, owner: int, shown: str) -> None:
         for name in sorted(os.listdir(trash)):
             if not name.endswith(self._suffix):
-                self._entry(trash, trash, name, name, owner, f"{shown}/{name}")
+                self._delete_entry(trash, trash, name, name, owner, f"{shown}/{name}")
 
-    def _stranded_in(self, workspaces: int, repo: str, trash: int, owner: int, closed: bool, shown: str) -> None:
+    def _delete_stranded(self, workspaces: int, repo: str, trash: int, owner: int, closed: bool, shown: str) -> None:
         """Delete trash that could not be moved out of its repository's folder. Its prefix marks it as trash."""
         with contextlib.ExitStack() as opened:
             try:
                 folder = _keep(opened, self._beneath.open(workspaces, repo))
-                self._trusted(folder, shown, owner, closed)
-            except (OSError, Skip):
+                self._require_trusted(folder, shown, owner, closed)
+            except (OSError, SkipEntry):
                 return  # not our folder, so nothing in it is ours
             for name in sorted(os.listdir(folder)):
                 if name.startswith(self._stranded):
-                    self._entry(folder, trash, name, name[len(self._stranded) :], owner, f"{shown}/{name}")
+                    self._delete_entry(folder, trash, name, name[len(self._stranded) :], owner, f"{shown}/{name}")
 
-    def _entry(self, holder: int, trash: int, name: str, entry: str, owner: int, shown: str) -> None:
+    def _delete_entry(self, holder: int, trash: int, name: str, entry: str, owner: int, shown: str) -> None:
         """Delete `name` in `holder`. Its marker is in the trash, under the name `entry`."""
         try:
             self._need_marker(trash, entry, owner)
@@ -103,9 +103,9 @@ class Sweep:
             self.swept += 1
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(entry + self._suffix, dir_fd=trash)
-        except Skip as why:
+        except SkipEntry as why:
             self._skip(f"{shown}: {why}")
-        except TimeIsUp:
+        except DeadlinePassed:
             self._skip(f"{shown}: the time was up; the next start continues")
         except OSError as error:
             self.failed += 1
@@ -118,16 +118,16 @@ class Sweep:
         """
         ours = ENTRY.fullmatch(entry)
         if ours is None:
-            raise Skip("not a name that Holdfast uses")
+            raise SkipEntry("not a name that Holdfast uses")
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
             fd = os.open(entry + self._suffix, flags, dir_fd=trash)
         except OSError:
-            raise Skip("no marker of ours") from None
+            raise SkipEntry("no marker of ours") from None
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or found.st_size > MARKER_SIZE or found.st_uid not in (0, owner):
-                raise Skip("its marker is not one of ours")
+                raise SkipEntry("its marker is not one of ours")
             content = os.read(fd, MARKER_SIZE + 1)
         finally:
             os.close(fd)
@@ -136,18 +136,18 @@ class Sweep:
         except (ValueError, KeyError, TypeError, RecursionError):
             named = None
         if named != ours["id"]:
-            raise Skip("its marker is about something else")
+            raise SkipEntry("its marker is about something else")
 
     # -- who ---------------------------------------------------------------------------------------------------
 
-    def _trusted(self, fd: int, shown: str, owner: int | None = None, closed: bool = False) -> int:
+    def _require_trusted(self, fd: int, shown: str, owner: int | None = None, closed: bool = False) -> int:
         """Return the directory's owner. Raises Skip if the owner is not allowed or other users can write to it."""
         found = os.fstat(fd)
         allowed = self._owners(found.st_uid if owner is None else owner)
         if not allowed(found.st_uid):
-            raise Skip(f"{shown} belongs to uid {found.st_uid}, who is not an allowed owner")
+            raise SkipEntry(f"{shown} belongs to uid {found.st_uid}, who is not an allowed owner")
         if found.st_mode & 0o022 and not closed:
-            raise Skip(f"{shown} can be written by others (mode {found.st_mode & 0o7777:o})")
+            raise SkipEntry(f"{shown} can be written by others (mode {found.st_mode & 0o7777:o})")
         return found.st_uid
 
     def _owners(self, home: int) -> Callable[[int], bool]:
@@ -168,20 +168,20 @@ def open_whole_path(path: str) -> int:
     """
     names = [name for name in path.split("/") if name]
     if not path.startswith("/") or not names or ".." in names or "." in names:
-        raise Skip("not an absolute path")
+        raise SkipEntry("not an absolute path")
     fd = os.open("/", _DIRECTORY)
     for name in names:
         try:
             below = os.open(name, _DIRECTORY, dir_fd=fd)
         except NotADirectoryError:
-            raise Skip(f"{name} is a link or not a directory; the unit has to name the real path") from None
+            raise SkipEntry(f"{name} is a link or not a directory; the unit has to name the real path") from None
         finally:
             os.close(fd)
         fd = below
         mode = os.fstat(fd).st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             os.close(fd)
-            raise Skip(f"{name} can be written by everybody")
+            raise SkipEntry(f"{name} can be written by everybody")
     return fd
 
 
@@ -190,7 +190,7 @@ def _keep(opened: contextlib.ExitStack, fd: int) -> int:
     return fd
 
 
-def ranges_of(text: str) -> list[tuple[int, int]]:
+def parse_ranges(text: str) -> list[tuple[int, int]]:
     """Parse `1000 100000-165535` to [(1000, 1000), (100000, 165535)]. A word that is not a number allows no uid."""
     found = []
     for word in text.replace(",", " ").split():
@@ -200,22 +200,22 @@ def ranges_of(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def homes_of(text: str) -> Iterator[str]:
+def split_homes(text: str) -> Iterator[str]:
     yield from dict.fromkeys(word for word in text.split(":") if word)
 
 
-def harmless(text: str) -> str:
+def printable_line(text: str) -> str:
     """Return the text as one printable line: a file name can contain anything."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)[:300]
 
 
 def main(names: list[str], environment: dict[str, str]) -> None:
-    homes = list(homes_of(environment.get("HOLDFAST_CLEANUP_HOMES", "")))
+    homes = list(split_homes(environment.get("HOLDFAST_CLEANUP_HOMES", "")))
     try:
         seconds = float(environment.get("HOLDFAST_CLEANUP_SECONDS", SECONDS))
     except ValueError:
         seconds = SECONDS
-    sweep = Sweep(names, environment.get("HOLDFAST_CLEANUP_UIDS"), seconds)
+    sweep = RootCleanup(names, environment.get("HOLDFAST_CLEANUP_UIDS"), seconds)
     for home in homes:
         try:
             sweep.home(home)
@@ -223,8 +223,8 @@ def main(names: list[str], environment: dict[str, str]) -> None:
             sweep.failed += 1
             sweep.words.append(f"{home}: {type(error).__name__}: {error}")
     for words in sweep.words[:20]:
-        print(f"holdfast-cleanup: {harmless(words)}", file=sys.stderr)
-    roots = harmless(":".join(homes)) or "none"
+        print(f"holdfast-cleanup: {printable_line(words)}", file=sys.stderr)
+    roots = printable_line(":".join(homes)) or "none"
     print(f"holdfast-cleanup: swept={sweep.swept} failed={sweep.failed} skipped={sweep.skipped} roots={roots}")
 
 

@@ -9,7 +9,7 @@ import os
 import shlex
 
 from holdfast.base import faults
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import NoPermission, WorkspaceProblem
 from holdfast.base.files import listed
 from holdfast.core.model import Workspace
@@ -18,7 +18,7 @@ from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.delete_tree import Deleter
 
 
-def move_away(source: str, target: str) -> bool:
+def move_to_trash(source: str, target: str) -> bool:
     """Rename `source` to `target`. False: `source` does not exist.
 
     A rename is instant for any size and does not touch the content. The marker of `source` gets a second name first,
@@ -27,20 +27,20 @@ def move_away(source: str, target: str) -> bool:
     """
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     try:
-        _mark(source, target)
+        _link_marker(source, target)
         faults.effect("trash.rename")
         os.rename(source, target)
     except FileNotFoundError:
         return False
     except PermissionError as error:
-        _strand(source, target, error)
+        _rename_in_place(source, target, error)
     except OSError as error:
-        raise _not_renamed(source, error) from error
+        raise _rename_problem(source, error) from error
     faults.passed("trash.renamed")
     return True
 
 
-def _mark(source: str, target: str) -> None:
+def _link_marker(source: str, target: str) -> None:
     """Link the marker into the trash. A hard link is complete at once, and survives when the first name is reused."""
     try:
         faults.effect("trash.mark")
@@ -49,15 +49,15 @@ def _mark(source: str, target: str) -> None:
         return  # no marker, already linked, or no hard links here: the user's own deletion does not need the marker
 
 
-def _strand(source: str, target: str, why: OSError) -> None:
+def _rename_in_place(source: str, target: str, why: OSError) -> None:
     try:
         faults.effect("trash.strand")
         os.rename(source, names.stranded_path(source, os.path.basename(target)))
     except OSError:
-        raise _not_renamed(source, why) from why
+        raise _rename_problem(source, why) from why
 
 
-def _not_renamed(source: str, error: OSError) -> WorkspaceProblem:
+def _rename_problem(source: str, error: OSError) -> WorkspaceProblem:
     return WorkspaceProblem(f"{source} could not be renamed into the trash ({error.strerror}); it was left as it is.")
 
 
@@ -111,7 +111,7 @@ async def delete_remains(home: str, workspace: Workspace) -> None:
         if name == workspace.id or name.startswith((f"{workspace.id}-", f"{workspace.id}."))
     ]
     for name in (workspace.id, f"{workspace.id}-half-made"):
-        await in_thread(delete_tree, names.stranded_path(workspace.path, name))
+        await run_in_thread(delete_tree, names.stranded_path(workspace.path, name))
     for name in ours:
-        await in_thread(delete_tree, os.path.join(trash, name))
-    owner_marker.remove(workspace)
+        await run_in_thread(delete_tree, os.path.join(trash, name))
+    owner_marker.remove_marker(workspace)

@@ -19,13 +19,13 @@ from collections.abc import Mapping, Sequence
 from holdfast.base import faults
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.base.ids import new_id
-from holdfast.base.text import clean, one_line
+from holdfast.base.text import clean_text, one_line
 from holdfast.base.units import show_duration
 from holdfast.core.model import Repo, Strategy, Workspace
 from holdfast.core.workflows.result import MOST_GATE, GateResult
 from holdfast.workspaces.git.git import Git, environment
 from holdfast.workspaces.names import setup_log
-from holdfast.workspaces.port import CommandRunner, Copied, Failed
+from holdfast.workspaces.port import CommandRunner, CopiedFiles, FailedCommand
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.setup import copy_files
 
@@ -40,7 +40,7 @@ if hasattr(_libc, "fallocate"):
     _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
-class Bounded:
+class LogLimit:
     """A size limit for the log of a command, used as `with Bounded(log):` around it.
 
     A command's output must not fill the disk. While the command runs, the middle of its log is freed, as a keeper does
@@ -54,21 +54,21 @@ class Bounded:
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        self._look_later()
+        self._schedule_check()
 
     def __exit__(self, *_why: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._make_room()
+        self._free_middle()
 
-    def _look_later(self) -> None:
+    def _schedule_check(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
 
     def _look(self) -> None:
-        self._make_room()
-        self._look_later()
+        self._free_middle()
+        self._schedule_check()
 
-    def _make_room(self) -> None:
+    def _free_middle(self) -> None:
         end = (os.fstat(self._log).st_size - TAIL_KEPT) & ~0xFFF  # only whole blocks can be freed
         if end - self._punched < PUNCH_AT_LEAST:
             return
@@ -77,7 +77,9 @@ class Bounded:
             self._punched = end
 
 
-_NEVER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.E2BIG})  # a retry would not help
+_PERMANENT_ERRORS = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.E2BIG}
+)  # a retry would not help
 
 
 async def run_gate(
@@ -89,7 +91,7 @@ async def run_gate(
     """
     is_link = workspace.strategy is not Strategy.NONE and os.path.islink(workspace.path)
     if is_link or not os.path.isdir(workspace.path):
-        return _never(command, "its workspace is not there any more")
+        return _gate_not_run(command, "its workspace is not there any more")
     faults.effect("gate.log")
     os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,32 +100,32 @@ async def run_gate(
         os.write(output, f"$ {command}\n".encode(errors="surrogateescape"))
         began = os.fstat(output).st_size
         faults.effect("gate.command")
-        with Bounded(output):
+        with LogLimit(output):
             code, _out, err = await runner(
                 ["/bin/sh", "-c", command], cwd=workspace.path, env=env, timeout=timeout, output=output, mark=new_id()
             )
         faults.passed("gate.commanded")
-        how = _gate_failure(code, err, timeout)
+        how = _describe_gate_end(code, err, timeout)
         end = os.fstat(output).st_size
         tail = os.pread(output, MOST_GATE, max(began, end - MOST_GATE)).replace(b"\0", b"")
         os.write(output, f"({how})\n".encode())
     except OSError as error:
-        if error.errno not in _NEVER:
+        if error.errno not in _PERMANENT_ERRORS:
             raise  # a problem of the machine: the gate is run again
-        return _never(command, os.strerror(error.errno or 0))
+        return _gate_not_run(command, os.strerror(error.errno or 0))
     finally:
         os.close(output)
     return GateResult(
-        command=one_line(command, 200), passed=code == 0, how=how, output=clean(tail.decode(errors="replace"))
+        command=one_line(command, 200), passed=code == 0, how=how, output=clean_text(tail.decode(errors="replace"))
     )
 
 
-def _never(command: str, why: str) -> GateResult:
+def _gate_not_run(command: str, why: str) -> GateResult:
     return GateResult(command=one_line(command, 200), passed=False, how=f"could not be run: {why}")
 
 
-def _gate_failure(code: int, err: bytes, timeout: float) -> str:
-    if code == TIMED_OUT and err.startswith(LATE):
+def _describe_gate_end(code: int, err: bytes, timeout: float) -> str:
+    if code == TIMED_OUT and err.startswith(TIMED_OUT_TEXT):
         return f"timed out after {show_duration(timeout)}"
     return f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
 
@@ -131,26 +133,26 @@ def _gate_failure(code: int, err: bytes, timeout: float) -> str:
 COPY_PATIENCE = 3600.0
 TAIL = 600  # characters of the output that a failure shows
 TIMED_OUT = 124  # only together with the text LATE: a command may exit with 124 too
-LATE = b"timed out after"
+TIMED_OUT_TEXT = b"timed out after"
 
 
-class Furnisher:
+class CommandSetup:
     """Copies files into a workspace, and runs its set-up, gate and teardown commands."""
 
     def __init__(self, home: str, git: Git, runner: CommandRunner) -> None:
         self._home = home
         self._git = git
         self._runner = runner
-        self._teardowns: dict[str, asyncio.Task[Failed | None]] = {}
-        self._hurried: set[str] = set()  # ids of tasks whose teardown is cut short
+        self._teardowns: dict[str, asyncio.Task[FailedCommand | None]] = {}
+        self._cancelled_teardowns: set[str] = set()  # ids of tasks whose teardown is cut short
 
-    async def copy(self, repo: Repo, workspace: Workspace, patterns: Sequence[str]) -> Copied:
+    async def copy(self, repo: Repo, workspace: Workspace, patterns: Sequence[str]) -> CopiedFiles:
         """Copy matching files of the user's checkout that git does not track. Existing files are not overwritten."""
         specs = [f":(top,glob){pattern.lstrip('/')}" for pattern in patterns]
         listed = await self._git.run("ls-files", "--others", "-z", "--", *specs, cwd=repo.path, timeout=COPY_PATIENCE)
         names = [name for name in listed.split("\0") if name]
         if not names:
-            return Copied(copied=(), left={})
+            return CopiedFiles(copied=(), left={})
         argv = [sys.executable, "-I", "-X", "utf8", copy_files.__file__, repo.path, workspace.path]
         faults.effect("furnish.copy")
         code, out, err = await self._runner(
@@ -160,25 +162,25 @@ class Furnisher:
             last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
             raise WorkspaceProblem(f"files of {repo.path} could not be copied: {last[0]}")
         said = json.loads(out)
-        return Copied(copied=tuple(said["copied"]), left=said["left"])
+        return CopiedFiles(copied=tuple(said["copied"]), left=said["left"])
 
     async def set_up(
         self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
-    ) -> Failed | None:
+    ) -> FailedCommand | None:
         """Run the commands in order, in the workspace, until one fails. Their log is written anew."""
         return await self._run("setup", workspace, commands, env, timeout, all_of_them=False)
 
     async def tear_down(
         self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
-    ) -> Failed | None:
+    ) -> FailedCommand | None:
         """Run all commands and return the first failure. Do nothing if the path is not the workspace that we made."""
         if os.path.islink(workspace.path) or not os.path.isdir(workspace.path):
             return None
-        if owner_marker.owner(workspace.path) != workspace.id:
+        if owner_marker.read_owner(workspace.path) != workspace.id:
             return None
         running = asyncio.create_task(self._run("teardown", workspace, commands, env, timeout, all_of_them=True))
         self._teardowns[workspace.task_id] = running
-        if workspace.task_id in self._hurried:
+        if workspace.task_id in self._cancelled_teardowns:
             running.cancel()
         try:
             await asyncio.wait([running])
@@ -190,7 +192,9 @@ class Furnisher:
                     await asyncio.wait([running])
         if running.cancelled():
             log = setup_log(self._home, workspace, "teardown")
-            return Failed(command="teardown", how="was cut short, because the supervisor stops", tail="", log=log)
+            return FailedCommand(
+                command="teardown", how="was cut short, because the supervisor stops", tail="", log=log
+            )
         return running.result()
 
     async def gate(
@@ -201,7 +205,7 @@ class Furnisher:
 
     def cut_short(self, task_id: str) -> None:
         """End the teardown of the task, now or as soon as it begins. The workspace is removed without it."""
-        self._hurried.add(task_id)
+        self._cancelled_teardowns.add(task_id)
         if task_id in self._teardowns:
             self._teardowns[task_id].cancel()
 
@@ -214,9 +218,9 @@ class Furnisher:
         timeout: float,
         *,
         all_of_them: bool,
-    ) -> Failed | None:
+    ) -> FailedCommand | None:
         log = setup_log(self._home, workspace, kind)
-        first: Failed | None = None
+        first: FailedCommand | None = None
         faults.effect("furnish.log")
         os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -226,7 +230,7 @@ class Furnisher:
                 os.write(output, f"$ {command}\n".encode(errors="surrogateescape"))
                 began = os.fstat(output).st_size
                 faults.effect("furnish.command")
-                with Bounded(output):
+                with LogLimit(output):
                     code, _out, err = await self._runner(
                         ["/bin/sh", "-c", command],
                         cwd=workspace.path,
@@ -239,9 +243,11 @@ class Furnisher:
                 end = os.fstat(output).st_size
                 if code == 0:
                     continue
-                how = _how(code, err, timeout)
+                how = _describe_failure(code, err, timeout)
                 tail = os.pread(output, TAIL, max(began, end - TAIL)).decode(errors="replace")
-                first = first or Failed(command=one_line(command, 200), how=how, tail=one_line(tail, TAIL), log=log)
+                first = first or FailedCommand(
+                    command=one_line(command, 200), how=how, tail=one_line(tail, TAIL), log=log
+                )
                 os.write(output, f"({how})\n".encode())
                 if not all_of_them:
                     break
@@ -250,7 +256,7 @@ class Furnisher:
         return first
 
 
-def _how(code: int, err: bytes, timeout: float) -> str:
-    if code == TIMED_OUT and err.startswith(LATE):
+def _describe_failure(code: int, err: bytes, timeout: float) -> str:
+    if code == TIMED_OUT and err.startswith(TIMED_OUT_TEXT):
         return f"took longer than {show_duration(timeout)} and was ended"
     return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -19,12 +19,12 @@ RESTORED_REFS = "refs/restored/"  # everything a bundle brought, even if a newer
 PATIENCE = 3600.0
 
 
-def salvages_in(shadow: str) -> dict[str, str]:
+def list_salvages(shadow: str) -> dict[str, str]:
     """Return ref → commit of the present salvages in a shadow repository."""
     return _refs(shadow, SALVAGE_REFS)
 
 
-def everything_saved_in(shadow: str) -> dict[str, str]:
+def list_saved_work(shadow: str) -> dict[str, str]:
     """Return ref → commit of all saved work, including what a restore brought next to a newer salvage."""
     return _refs(shadow, SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS)
 
@@ -39,8 +39,8 @@ def write_bundle(shadow: str, target: str) -> int:
 
     Nothing is written if there are neither salvages nor checkpoints.
     """
-    with _calm(shadow):
-        found = everything_saved_in(shadow)
+    with _hold_shadow(shadow):
+        found = list_saved_work(shadow)
         if found or _refs(shadow, CHECKPOINT_REFS):  # a paused task resumes from its checkpoint, on any machine
             globs = [f"--glob={prefix}*" for prefix in (SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS, CHECKPOINT_REFS)]
             _git(shadow, "bundle", "create", "--quiet", target, *globs)
@@ -49,7 +49,7 @@ def write_bundle(shadow: str, target: str) -> int:
 
 
 @contextlib.contextmanager
-def _calm(shadow: str) -> Iterator[None]:
+def _hold_shadow(shadow: str) -> Iterator[None]:
     """Hold the shadow's lock, so that reclaim.py deletes nothing. Without a lock file, nothing was ever saved there."""
     with contextlib.ExitStack() as closing:
         with contextlib.suppress(FileNotFoundError):
@@ -63,7 +63,7 @@ def read_bundle(home: str, repo_id: str, bundle: str) -> None:
     shadow = shadow_path(home, repo_id)
     faults.effect("shadow.restore")
     if os.path.isdir(shadow):
-        _add(shadow, bundle)
+        _fetch_bundle(shadow, bundle)
     else:
         os.makedirs(os.path.dirname(shadow), mode=0o700, exist_ok=True)
         aside = f"{shadow}.new"
@@ -71,7 +71,7 @@ def read_bundle(home: str, repo_id: str, bundle: str) -> None:
         _git("/", "init", "--quiet", "--bare", f"--object-format={_object_format(bundle)}", aside)
         with open(os.path.join(aside, "info", "attributes"), "w", encoding="ascii") as file:
             file.write(RAW)
-        _add(aside, bundle)
+        _fetch_bundle(aside, bundle)
         os.rename(aside, shadow)
     faults.passed("shadow.restored")
 
@@ -90,14 +90,14 @@ def _header_of(bundle: str) -> bytes:
     return header
 
 
-def _add(shadow: str, bundle: str) -> None:
+def _fetch_bundle(shadow: str, bundle: str) -> None:
     wanted = [f"+{SALVAGE_REFS}*:{RESTORED_REFS}*"]
     if RESTORED_REFS.encode() in _header_of(bundle):  # from an earlier restore; the names must not collide
         wanted.append(f"+{RESTORED_REFS}*:{EARLIER_REFS}*")
     if CHECKPOINT_REFS.encode() in _header_of(bundle):  # under the same names: rows of the same backup refer to them
         wanted.append(f"+{CHECKPOINT_REFS}*:{CHECKPOINT_REFS}*")
     _git(shadow, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", bundle, *wanted)
-    present = salvages_in(shadow)
+    present = list_salvages(shadow)
     listed = _git(shadow, "for-each-ref", "--format=%(refname) %(objectname)", RESTORED_REFS)
     for line in listed.splitlines():
         restored, commit = line.split(" ", 1)
@@ -107,7 +107,7 @@ def _add(shadow: str, bundle: str) -> None:
 
 
 def _git(directory: str, *arguments: str) -> str:
-    code, out, err = git.call(*arguments, cwd=directory, env=PRIVATE, timeout=PATIENCE)
+    code, out, err = git.run_sync(*arguments, cwd=directory, env=PRIVATE, timeout=PATIENCE)
     if code != 0:
         raise WorkspaceProblem(f"git {arguments[0]} failed in {directory}: {err.strip() or 'no message'}")
     return out

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from holdfast.base.files import plainly
+from holdfast.base.files import open_regular_file
 
 MOST_FILES = 20_000  # above that, git is called instead: it skips ignored files
 _OF_GIT = ("index", "HEAD", "logs/HEAD")
 
 
-def stamp(path: str) -> int | None:
+def compute_stamp(path: str) -> int | None:
     """Return a number that changes when a file is written, created or removed, or when the git state changes.
 
     None: the workspace is too large, cannot be read, or is changing right now.
@@ -23,7 +23,7 @@ def stamp(path: str) -> int | None:
     mark, left = 0, MOST_FILES
     git_dir = _git_dir(path)
     for name in _OF_GIT if git_dir is not None else ():
-        mark ^= _of(os.path.join(git_dir or "", name))
+        mark ^= _file_stamp(os.path.join(git_dir or "", name))
     waiting = [path]
     while waiting:
         try:
@@ -49,14 +49,14 @@ def _git_dir(path: str) -> str | None:
     if os.path.isdir(link) and not os.path.islink(link):
         return link
     try:
-        with open(link, encoding="utf-8", errors="surrogateescape", opener=plainly) as file:
+        with open(link, encoding="utf-8", errors="surrogateescape", opener=open_regular_file) as file:
             said = file.read(4096)
     except OSError:
         return None
     return os.path.join(path, said.removeprefix("gitdir: ").strip()) if said.startswith("gitdir: ") else None
 
 
-def _of(path: str) -> int:
+def _file_stamp(path: str) -> int:
     try:
         seen = os.lstat(path)
     except OSError:
@@ -65,14 +65,14 @@ def _of(path: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FoundChange:
     """The result of a search for changes in a workspace."""
 
     name: str | None = None  # the first file or directory that changed; None: none of the examined ones
     saw_all: bool = True  # False: not everything was examined, so None proves nothing
 
 
-def changed_since(path: str, wall: float) -> Change:
+def find_change_since(path: str, wall: float) -> FoundChange:
     """Search `path` and everything below it for a change after `wall`.
 
     git's own directory is skipped, because even reading the state of a work tree writes to it.
@@ -83,21 +83,21 @@ def changed_since(path: str, wall: float) -> Change:
         directory = waiting.pop()
         try:
             if os.stat(directory, follow_symlinks=False).st_mtime > wall:
-                return Change(os.path.relpath(directory, path))
+                return FoundChange(os.path.relpath(directory, path))
             with os.scandir(directory) as entries:
                 for entry in entries:
                     left -= 1
                     if left < 0:
-                        return Change(saw_all=False)
+                        return FoundChange(saw_all=False)
                     if entry.name == ".git":
                         continue
                     try:
                         if entry.is_dir(follow_symlinks=False):
                             waiting.append(entry.path)
                         elif entry.stat(follow_symlinks=False).st_mtime > wall:
-                            return Change(os.path.relpath(entry.path, path))
+                            return FoundChange(os.path.relpath(entry.path, path))
                     except OSError:
                         saw_all = False  # the file vanished meanwhile
         except OSError:
             saw_all = False  # the directory vanished meanwhile, or is not readable for us
-    return Change(saw_all=saw_all)
+    return FoundChange(saw_all=saw_all)

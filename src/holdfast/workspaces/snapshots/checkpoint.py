@@ -17,26 +17,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base import faults
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.base.files import NotPlain, listed, plainly
+from holdfast.base.files import NotRegularFile, listed, open_regular_file
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state as gitstate
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.index_entries import Entry
-from holdfast.workspaces.port import Kept
-from holdfast.workspaces.snapshots.private_index import Desk, desk
-from holdfast.workspaces.snapshots.shadow_repo import Shadow
+from holdfast.workspaces.git.index_entries import IndexEntry
+from holdfast.workspaces.port import CheckpointResult
+from holdfast.workspaces.snapshots.private_index import PrivateIndex, open_private_index
+from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 from holdfast.workspaces.snapshots.snapshot import (
     Snapshot,
-    Source,
+    SnapshotSource,
     commit,
-    keep_index,
-    may_be_taken,
-    source_of,
-    stored,
-    take,
+    commit_index,
+    has_anything_to_take,
+    make_source,
+    resolve_commit,
+    take_snapshot,
 )
 
 TRIES = 3  # an agent may commit during a checkpoint; the last try is kept as it was seen
@@ -48,16 +48,16 @@ _OWN_REFS = ("refs/heads", "refs/stash")
 
 
 @dataclass(kw_only=True, slots=True)
-class _State:
+class _GitState:
     """The state of a git directory besides the commit of HEAD."""
 
     copies: list[tuple[str, str]] = field(default_factory=list)  # (name in the state's tree, path of our copy)
-    stages: list[Entry] = field(default_factory=list)
+    stages: list[IndexEntry] = field(default_factory=list)
     digest: str = ""
     lost: list[str] = field(default_factory=list)
 
 
-async def checkpoint(
+async def take_checkpoint(
     git: Git,
     home: str,
     repo: Repo,
@@ -66,22 +66,22 @@ async def checkpoint(
     rules: SalvageRules,
     unless: str | None = None,
     own_git: str | None = None,
-) -> Kept | None:
+) -> CheckpointResult | None:
     """Keep a checkpoint, or return None if its key would equal `unless`.
 
     Raises WorkspaceProblem if a commit cannot hold the workspace.
     """
-    shadow = Shadow(home, repo, git, lender=own_git)
+    shadow = ShadowRepo(home, repo, git, lender=own_git)
     for number in range(1, TRIES + 1):
-        source = source_of(git, repo, workspace, own_git)
-        if not await may_be_taken(source, own_git):
+        source = make_source(git, repo, workspace, own_git)
+        if not await has_anything_to_take(source, own_git):
             raise WorkspaceProblem(f"{workspace.path} is gone")
-        before = await _head_now(source)
-        await _own_branches(source, own_git)
-        async with shadow.held(), desk(shadow, home, source.tree) as table:
-            seen = await take(shadow, table, source, rules)
-            state = await _state_of(table, source, seen)
-            moved = await _head_now(source) != before
+        before = await _read_head(source)
+        await _add_clone_branches(source, own_git)
+        async with shadow.held(), open_private_index(shadow, home, source.tree) as table:
+            seen = await take_snapshot(shadow, table, source, rules)
+            state = await _collect_state(table, source, seen)
+            moved = await _read_head(source) != before
             if moved and number < TRIES:
                 continue
             key = _key(source, seen, state)
@@ -93,22 +93,25 @@ async def checkpoint(
     raise AssertionError("unreachable: the last try returns")
 
 
-async def _head_now(source: Source) -> tuple[str | None, str | None]:
+async def _read_head(source: SnapshotSource) -> tuple[str | None, str | None]:
     if source.git_dir is None:
         return None, None
     text = None
-    with contextlib.suppress(OSError), open(os.path.join(source.git_dir, "HEAD"), "rb", opener=plainly) as file:
+    with (
+        contextlib.suppress(OSError),
+        open(os.path.join(source.git_dir, "HEAD"), "rb", opener=open_regular_file) as file,
+    ):
         text = file.read(1024).decode(errors="replace")
-    return text, await stored(source.git, source.git_dir, source.common_dir, "HEAD")
+    return text, await resolve_commit(source.git, source.git_dir, source.common_dir, "HEAD")
 
 
-async def _own_branches(source: Source, own_git: str | None) -> None:
+async def _add_clone_branches(source: SnapshotSource, own_git: str | None) -> None:
     """Add a clone's branches and stashes to the source, because they exist nowhere else."""
     if own_git is None:
         return
     form = "--format=%(objectname) %(refname)"
     try:
-        ours = await source.git.run("for-each-ref", form, *_OWN_REFS, cwd=own_git, env=gitstate.LOOKING)
+        ours = await source.git.run("for-each-ref", form, *_OWN_REFS, cwd=own_git, env=gitstate.READ_ONLY_ENV)
         theirs = await source.git.run("for-each-ref", form, cwd=source.repo.common_dir)
     except GitFailed as error:
         if not error.answered:
@@ -120,26 +123,30 @@ async def _own_branches(source: Source, own_git: str | None) -> None:
     source.held = frozenset(line.split(" ", 1)[0] for line in theirs.splitlines())
 
 
-async def _state_of(table: Desk, source: Source, seen: Snapshot) -> _State:
-    state = _State()
+async def _collect_state(table: PrivateIndex, source: SnapshotSource, seen: Snapshot) -> _GitState:
+    state = _GitState()
     if source.git_dir is None:
         return state
     folder = os.path.join(table.path, "copies")
-    names = [name for name in gitstate.state_files(source.git_dir) if _belongs(name, clone=source.held is not None)]
-    said = {f"git/{name}": text for name, text in (await in_thread(_read, source.git_dir, names)).items()}
-    entries = await _telling_entries(table, seen)
+    names = [
+        name
+        for name in gitstate.list_state_files(source.git_dir)
+        if _is_checkpoint_state(name, clone=source.held is not None)
+    ]
+    said = {f"git/{name}": text for name, text in (await run_in_thread(_read, source.git_dir, names)).items()}
+    entries = await _differing_entries(table, seen)
     absent = [entry.path for entry in entries or () if entry.absent and not table.is_on_disk(entry.path)]
     if absent:
         said[ABSENT] = b"".join(os.fsencode(path) + b"\0" for path in absent)
     if source.branches:
         said[BRANCHES] = "".join(f"{oid} {name}\n" for name, oid in sorted(source.branches.items())).encode()
-    state.copies = await in_thread(_written, folder, said)
+    state.copies = await run_in_thread(_write_copies, folder, said)
     digest = hashlib.sha256()
     for name in sorted(said):
         digest.update(f"{name}\0{len(said[name])}\0".encode(errors="surrogateescape") + said[name])
     if entries is not None:
         state.stages = seen.staged.stages
-        state.copies.append(("git/index", await _whole_index(table)))
+        state.copies.append(("git/index", await _copy_whole_index(table)))
         for entry in sorted(entries, key=lambda entry: (entry.path, entry.stage)):
             flags = f"{entry.hidden:d}{entry.absent:d}"
             line = f"{entry.mode} {entry.oid} {entry.stage} {flags} {entry.path}\0"
@@ -148,10 +155,10 @@ async def _state_of(table: Desk, source: Source, seen: Snapshot) -> _State:
     return state
 
 
-def _belongs(name: str, *, clone: bool) -> bool:
+def _is_checkpoint_state(name: str, *, clone: bool) -> bool:
     if name.endswith(".lock"):
         return False  # the lock of a running git of the agent
-    return name == "HEAD" or gitstate.of_operation(name) or (clone and name == STASHES)
+    return name == "HEAD" or gitstate.is_operation_file(name) or (clone and name == STASHES)
 
 
 def _read(git_dir: str, names: Sequence[str]) -> dict[str, bytes]:
@@ -159,14 +166,14 @@ def _read(git_dir: str, names: Sequence[str]) -> dict[str, bytes]:
     said = {}
     for name in names:
         with (
-            contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, NotPlain),
-            open(os.path.join(git_dir, name), "rb", opener=plainly) as file,
+            contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, NotRegularFile),
+            open(os.path.join(git_dir, name), "rb", opener=open_regular_file) as file,
         ):
             said[name] = file.read(gitstate.LARGEST)
     return said
 
 
-def _written(folder: str, said: Mapping[str, bytes]) -> list[tuple[str, str]]:
+def _write_copies(folder: str, said: Mapping[str, bytes]) -> list[tuple[str, str]]:
     """Write the contents to files of ours, from which git can read them. Return (name in the tree, path)."""
     copies = []
     os.makedirs(folder, exist_ok=True)
@@ -179,7 +186,7 @@ def _written(folder: str, said: Mapping[str, bytes]) -> list[tuple[str, str]]:
     return copies
 
 
-async def _telling_entries(table: Desk, seen: Snapshot) -> list[Entry] | None:
+async def _differing_entries(table: PrivateIndex, seen: Snapshot) -> list[IndexEntry] | None:
     """Return all entries of the index if it differs from HEAD, else None.
 
     It differs by staged, unmerged, intent-to-add, hidden or absent entries.
@@ -195,7 +202,7 @@ async def _telling_entries(table: Desk, seen: Snapshot) -> list[Entry] | None:
     return entries
 
 
-async def _whole_index(table: Desk) -> str:
+async def _copy_whole_index(table: PrivateIndex) -> str:
     """Copy our copy of the agent's index into one file. A split index is useless without its shared half."""
     index = os.path.join(table.path, "staged")
     if any(name.startswith("sharedindex.") for name in listed(table.path)):
@@ -206,24 +213,24 @@ async def _whole_index(table: Desk) -> str:
     return kept
 
 
-def _key(source: Source, seen: Snapshot, state: _State) -> str:
+def _key(source: SnapshotSource, seen: Snapshot, state: _GitState) -> str:
     words = [seen.tree, source.head or "", seen.staged.tree or "", state.digest, *sorted(source.loose)]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
 async def _keep(
-    shadow: Shadow,
-    table: Desk,
-    source: Source,
+    shadow: ShadowRepo,
+    table: PrivateIndex,
+    source: SnapshotSource,
     seen: Snapshot,
-    state: _State,
+    state: _GitState,
     ref: str,
     key: str,
     lost: list[str],
-) -> Kept:
+) -> CheckpointResult:
     task_id, head = source.workspace.task_id, source.head
     known = [head] if head else []
-    index = await keep_index(shadow, source, seen)
+    index = await commit_index(shadow, source, seen)
     git_state = None
     if state.copies:
         tree = await _state_tree(table, state)
@@ -244,7 +251,7 @@ async def _keep(
         "commits": len(source.loose),
         "not_saved": lost[:20],
     }
-    return Kept(
+    return CheckpointResult(
         ref=ref,
         commit=whole,
         base=head,
@@ -255,7 +262,7 @@ async def _keep(
     )
 
 
-async def _state_tree(table: Desk, state: _State) -> str:
+async def _state_tree(table: PrivateIndex, state: _GitState) -> str:
     """Write the state's tree: `git/…` the raw files, `stages/N/…` all sides of conflicts, `branches`, `absent`."""
     paths = "".join(f"{path}\n" for _name, path in state.copies)
     ids = (await table.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=os.fsencode(paths))).split()

@@ -21,17 +21,22 @@ from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git_state, refs
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.index_entries import QUESTION, parse
-from holdfast.workspaces.git.repo_lock import repo_lock
+from holdfast.workspaces.git.index_entries import LIST_ENTRIES, parse_entries
+from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import is_checked_out
 from holdfast.workspaces.names import salvage_ref
-from holdfast.workspaces.port import Unsaved
+from holdfast.workspaces.port import UnsavedWork
 from holdfast.workspaces.removal.trash import delete_tree
 from holdfast.workspaces.snapshots.checkpoint import ABSENT, BRANCHES, STASHES
-from holdfast.workspaces.snapshots.collect_files import is_sparse, may_convert, take_in_the_way, take_work_tree
-from holdfast.workspaces.snapshots.private_index import GITLINK, NOTHING, Desk, desk
-from holdfast.workspaces.snapshots.shadow_repo import Shadow
-from holdfast.workspaces.snapshots.snapshot import Source, source_of, stored
+from holdfast.workspaces.snapshots.collect_files import (
+    collect_files_in_the_way,
+    collect_work_tree,
+    is_sparse,
+    may_convert_content,
+)
+from holdfast.workspaces.snapshots.private_index import GITLINK, REMOVED_MODE, PrivateIndex, open_private_index
+from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
+from holdfast.workspaces.snapshots.snapshot import SnapshotSource, make_source, resolve_commit
 
 _BY_ID = ("protocol.version=2", "protocol.file.allow=always")
 _NO_LIMIT = 2**62
@@ -47,7 +52,7 @@ class Parts:
     state: str | None = None
 
 
-async def parts_of(shadow: Shadow, commit: str) -> Parts:
+async def parts_of(shadow: ShadowRepo, commit: str) -> Parts:
     """Return the parts of a checkpoint. Raises GitFailed if the commit does not exist."""
     text = await shadow.run("cat-file", "commit", commit)
     found = dict(line.split(": ", 1) for line in text.partition("\n\n")[2].splitlines() if ": " in line)
@@ -57,7 +62,7 @@ async def parts_of(shadow: Shadow, commit: str) -> Parts:
 
 async def unreadable(git: Git, home: str, repo: Repo, commit: str) -> str | None:
     """Return why the checkpoint cannot be restored. None: every object of it can be read (R-RES-06)."""
-    shadow = Shadow(home, repo, git)
+    shadow = ShadowRepo(home, repo, git)
     if not os.path.isdir(shadow.path):
         return f"the repository that holds it ({shadow.path}) is gone"
     try:
@@ -78,16 +83,16 @@ async def fits(git: Git, home: str, repo: Repo, workspace: Workspace, commit: st
     """True if the task's branch, in the user's repository, has no commit that the checkpoint lacks."""
     if workspace.branch is None:
         return True
-    shadow = Shadow(home, repo, git)
+    shadow = ShadowRepo(home, repo, git)
     async with shadow.held():
         head = (await parts_of(shadow, commit)).head
-        tip = await refs.tip(git, repo.common_dir, f"refs/heads/{workspace.branch}")
+        tip = await refs.resolve_ref(git, repo.common_dir, f"refs/heads/{workspace.branch}")
         if tip is None or head is None or tip == head:
             return True
         return await shadow.has(tip) and await _is_ancestor(shadow, tip, head)
 
 
-async def _is_ancestor(shadow: Shadow, older: str, newer: str) -> bool:
+async def _is_ancestor(shadow: ShadowRepo, older: str, newer: str) -> bool:
     code, _out, err = await shadow.ask("merge-base", "--is-ancestor", older, newer)
     if code not in (0, 1):
         raise GitFailed(["merge-base", "--is-ancestor"], code, err)
@@ -104,9 +109,9 @@ async def go_back(
     own_git: str | None = None,
 ) -> str:
     """Restore the checkpoint. Return a text about the branch. `own_git`: the `.git` of a workspace that is a clone."""
-    shadow = Shadow(home, repo, git, lender=own_git)
-    source = source_of(git, repo, workspace, own_git)
-    aside = scratch.make(home, "goback")
+    shadow = ShadowRepo(home, repo, git, lender=own_git)
+    source = make_source(git, repo, workspace, own_git)
+    aside = scratch.make_scratch(home, "goback")
     try:
         async with shadow.held():
             parts = await parts_of(shadow, commit)
@@ -122,23 +127,23 @@ async def go_back(
             await _put_index(source, saved)
             await _convert(shadow, source, parts, written)
     finally:
-        scratch.drop(aside)
+        scratch.drop_scratch(aside)
     faults.passed("goback.done")
     return told
 
 
 async def _put_files(
-    shadow: Shadow, home: str, source: Source, parts: Parts, saved: str, rules: SalvageRules
+    shadow: ShadowRepo, home: str, source: SnapshotSource, parts: Parts, saved: str, rules: SalvageRules
 ) -> list[str]:
     """Restore the files byte for byte. Litter and ignored files stay. Return the names of the written files."""
     everything = replace(rules, max_files=_NO_LIMIT, max_size=_NO_LIMIT)
     head = source.head = await _known_head(shadow, source)
-    async with desk(shadow, home, source.tree) as table:
-        seeded = await table.seed(source.git_dir, head)
+    async with open_private_index(shadow, home, source.tree) as table:
+        seeded = await table.start_from_head(source.git_dir, head)
         unsure = not seeded and is_sparse(source.git_dir, source.common_dir)
-        await take_work_tree(source.git, table, source.git_dir, source.common_dir, everything, keep_absent=unsure)
+        await collect_work_tree(source.git, table, source.git_dir, source.common_dir, everything, keep_absent=unsure)
         wanted = await _without_absent(table, parts.commit, saved)
-        await take_in_the_way(table, wanted)
+        await collect_files_in_the_way(table, wanted)
         await _refuse_unsaved(shadow, table, source, parts)
         differing = await table.run("diff-index", "--cached", "--name-only", "-z", "--diff-filter=d", wanted)
         faults.effect("goback.files")
@@ -147,14 +152,14 @@ async def _put_files(
     return [name for name in differing.split("\0") if name]
 
 
-async def _refuse_unsaved(shadow: Shadow, table: Desk, source: Source, parts: Parts) -> None:
+async def _refuse_unsaved(shadow: ShadowRepo, table: PrivateIndex, source: SnapshotSource, parts: Parts) -> None:
     """Raise Unsaved for a file that is neither in the last salvage nor in the checkpoint.
 
     Files of the checkpoint come from an earlier try. Any other file is newer than the salvage, for example from a shell
     in the workspace. A workspace that was just made has no salvage, and nothing to lose.
     """
     workspace = source.workspace
-    aside = await refs.tip(source.git, shadow.path, salvage_ref(workspace.task_id, workspace.id))
+    aside = await refs.resolve_ref(source.git, shadow.path, salvage_ref(workspace.task_id, workspace.id))
     if aside is None or workspace.state is WorkspaceState.INTENDED:
         return
     known = set()
@@ -162,10 +167,10 @@ async def _refuse_unsaved(shadow: Shadow, table: Desk, source: Source, parts: Pa
         known.update((await shadow.run("ls-tree", "-r", "-z", commit)).split("\0"))
     for entry in await table.entries():
         if f"{entry.mode} {'commit' if entry.mode == GITLINK else 'blob'} {entry.oid}\t{entry.path}" not in known:
-            raise Unsaved(f"{entry.path} was changed meanwhile")
+            raise UnsavedWork(f"{entry.path} was changed meanwhile")
 
 
-async def _without_absent(table: Desk, commit: str, saved: str) -> str:
+async def _without_absent(table: PrivateIndex, commit: str, saved: str) -> str:
     """Return the checkpoint's tree without the files that were left out on disk on purpose."""
     try:
         with open(os.path.join(saved, ABSENT), "rb") as file:
@@ -174,17 +179,17 @@ async def _without_absent(table: Desk, commit: str, saved: str) -> str:
         return commit
     index = os.path.join(table.path, "present")
     await table.run("read-tree", commit, index=index)
-    await table.put([(NOTHING, "0" * len(commit), path) for path in absent], index=index)
+    await table.put([(REMOVED_MODE, "0" * len(commit), path) for path in absent], index=index)
     return (await table.run("write-tree", index=index)).strip()
 
 
-async def _convert(shadow: Shadow, source: Source, parts: Parts, written: list[str]) -> None:
+async def _convert(shadow: ShadowRepo, source: SnapshotSource, parts: Parts, written: list[str]) -> None:
     """Check out again the files that git called unchanged, to get this checkout's line ends and LFS content."""
     assert source.git_dir is not None
-    env = {**await source.git.filters_off(source.tree), "GIT_DIR": source.git_dir}
-    staged = parse(await source.git.run(*QUESTION, cwd=source.tree, env=env))
+    env = {**await source.git.disable_filters(source.tree), "GIT_DIR": source.git_dir}
+    staged = parse_entries(await source.git.run(*LIST_ENTRIES, cwd=source.tree, env=env))
     names = [entry.path for entry in staged]
-    if not written or not await may_convert(source.git, source.git_dir, source.common_dir, names):
+    if not written or not await may_convert_content(source.git, source.git_dir, source.common_dir, names):
         return
     listed = (await shadow.run("ls-tree", "-r", "-z", parts.commit)).split("\0")
     kept = {path: line.split()[2] for line, _, path in (text.partition("\t") for text in listed) if path}
@@ -198,15 +203,15 @@ async def _convert(shadow: Shadow, source: Source, parts: Parts, written: list[s
         await source.git.run("checkout-index", "--force", "-u", "-z", "--stdin", cwd=source.tree, env=env, stdin=text)
 
 
-async def _known_head(shadow: Shadow, source: Source) -> str | None:
+async def _known_head(shadow: ShadowRepo, source: SnapshotSource) -> str | None:
     """Return the commit of HEAD if the shadow has it. It is used only to read fewer files."""
     if source.git_dir is None:
         return None
-    head = await stored(source.git, source.git_dir, source.common_dir, "HEAD")
+    head = await resolve_commit(source.git, source.git_dir, source.common_dir, "HEAD")
     return head if head is not None and await shadow.has(head) else None
 
 
-async def _write_out(shadow: Shadow, parts: Parts, aside: str) -> str:
+async def _write_out(shadow: ShadowRepo, parts: Parts, aside: str) -> str:
     """Write the saved state to files: `git/…`, `absent` and `branches`. Return their directory."""
     out = os.path.join(aside, "state")
     faults.effect("goback.write_out")
@@ -223,7 +228,7 @@ async def _write_out(shadow: Shadow, parts: Parts, aside: str) -> str:
     return out
 
 
-async def _bring_objects(shadow: Shadow, source: Source, parts: Parts, saved: str, aside: str) -> None:
+async def _bring_objects(shadow: ShadowRepo, source: SnapshotSource, parts: Parts, saved: str, aside: str) -> None:
     """Copy the objects that HEAD, the index and an operation need into the agent's repository, if missing there."""
     commits = [parts.head] if parts.head else []
     if parts.state is not None:
@@ -232,13 +237,16 @@ async def _bring_objects(shadow: Shadow, source: Source, parts: Parts, saved: st
     if missing:
         options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow", "--no-auto-maintenance"]
         options.append("--no-recurse-submodules")
-        env = {**git_state.LOOKING, "GIT_ALLOW_PROTOCOL": "file"}  # a clone's settings could redirect to another URL
+        env = {
+            **git_state.READ_ONLY_ENV,
+            "GIT_ALLOW_PROTOCOL": "file",
+        }  # a clone's settings could redirect to another URL
         faults.effect("goback.fetch")
         await source.git.run("fetch", *options, shadow.path, *missing, cwd=source.common_dir, settings=_BY_ID, env=env)
     index = os.path.join(saved, "git", "index")
     if not os.path.exists(index):
         return
-    entries = parse(await shadow.run(*QUESTION, index=index))
+    entries = parse_entries(await shadow.run(*LIST_ENTRIES, index=index))
     blobs = await _missing(source, [entry.oid for entry in entries if entry.mode != "160000"])
     if blobs:
         base = os.path.join(aside, "pack")
@@ -250,17 +258,19 @@ async def _bring_objects(shadow: Shadow, source: Source, parts: Parts, saved: st
         await source.git.run("unpack-objects", "-q", cwd=source.common_dir, stdin=content)
 
 
-async def _missing(source: Source, oids: Sequence[str]) -> list[str]:
+async def _missing(source: SnapshotSource, oids: Sequence[str]) -> list[str]:
     """Return the objects that the agent's repository does not have."""
     wanted = list(dict.fromkeys(oids))
     if not wanted:
         return []
     text = "".join(f"{oid}\n" for oid in wanted).encode()
-    out = await source.git.run("cat-file", "--batch-check", cwd=source.common_dir, env=git_state.LOOKING, stdin=text)
+    out = await source.git.run(
+        "cat-file", "--batch-check", cwd=source.common_dir, env=git_state.READ_ONLY_ENV, stdin=text
+    )
     return [line.split()[0] for line in out.splitlines() if line.endswith(" missing")]
 
 
-async def _put_branches(source: Source, saved: str) -> None:
+async def _put_branches(source: SnapshotSource, saved: str) -> None:
     """Restore branches and stashes of a clone that was made anew. An existing ref stays: it is newer, or the user's."""
     assert source.git_dir is not None
     path = os.path.join(saved, BRANCHES)
@@ -270,14 +280,14 @@ async def _put_branches(source: Source, saved: str) -> None:
         wanted = [line.rstrip("\n").split(" ", 1) for line in file]
     own = f"refs/heads/{source.workspace.branch}"
     for oid, name in wanted:
-        if name != own and await refs.tip(source.git, source.git_dir, name) is None:
+        if name != own and await refs.resolve_ref(source.git, source.git_dir, name) is None:
             faults.effect("goback.branch")
             await source.git.run("update-ref", name, oid, cwd=source.git_dir)
             if name == "refs/stash":
                 _copy_in(os.path.join(saved, "git", STASHES), source.git_dir, STASHES)
 
 
-async def _put_head(source: Source, parts: Parts, saved: str) -> str:
+async def _put_head(source: SnapshotSource, parts: Parts, saved: str) -> str:
     """Restore HEAD, and the task's branch if HEAD named it. No other branch is ever moved. Return a text about it."""
     assert source.git_dir is not None
     text = ""
@@ -286,8 +296,8 @@ async def _put_head(source: Source, parts: Parts, saved: str) -> str:
     head, own = parts.head, f"refs/heads/{source.workspace.branch}"
     if head is None:
         return "HEAD is not touched"
-    async with repo_lock(source.repo.common_dir):
-        tip = await refs.tip(source.git, source.common_dir, own)
+    async with hold_repo_lock(source.repo.common_dir):
+        tip = await refs.resolve_ref(source.git, source.common_dir, own)
         told = f"{source.workspace.branch} is where it was"
         target = text.removeprefix("ref: ") if text.startswith("ref: ") else None
         elsewhere = source.git_dir != source.common_dir and is_checked_out(
@@ -297,7 +307,7 @@ async def _put_head(source: Source, parts: Parts, saved: str) -> str:
             faults.effect("goback.branch_tip")
             await source.git.run("update-ref", own, head, tip or "0" * len(head), cwd=source.common_dir)
             told = f"{source.workspace.branch} is at {head[:12]} again" + (f", it was at {tip[:12]}" if tip else "")
-        if target is not None and await refs.tip(source.git, source.common_dir, target) != head:
+        if target is not None and await refs.resolve_ref(source.git, source.common_dir, target) != head:
             target = None  # the branch moved on, or is not the task's: detach HEAD instead of moving that branch
             told = f"HEAD is detached at {head[:12]}"
         env = {"GIT_DIR": source.git_dir}
@@ -311,14 +321,14 @@ async def _put_head(source: Source, parts: Parts, saved: str) -> str:
 
 def _put_operation(git_dir: str, saved: str) -> None:
     """End the operation that is under way now, and restore the files of the one in the checkpoint."""
-    for name in sorted(git_state.OF_AN_OPERATION):
+    for name in sorted(git_state.OPERATION_FILES):
         path = os.path.join(git_dir, name)
         if os.path.lexists(path):
             faults.effect("goback.end_operation")
             delete_tree(path)
     folder = os.path.join(saved, "git")
-    for name in sorted(git_state.state_files(folder)) if os.path.isdir(folder) else ():
-        if git_state.of_operation(name):
+    for name in sorted(git_state.list_state_files(folder)) if os.path.isdir(folder) else ():
+        if git_state.is_operation_file(name):
             _copy_in(os.path.join(folder, name), git_dir, name)
 
 
@@ -335,10 +345,10 @@ def _copy_in(source: str, git_dir: str, name: str) -> None:
         shutil.copyfile(source, target)
 
 
-async def _put_index(source: Source, saved: str) -> None:
+async def _put_index(source: SnapshotSource, saved: str) -> None:
     """Restore the kept index, or make one from HEAD. Then refresh it, because its file times are outdated."""
     assert source.git_dir is not None
-    env = {**await source.git.filters_off(source.tree), "GIT_DIR": source.git_dir}
+    env = {**await source.git.disable_filters(source.tree), "GIT_DIR": source.git_dir}
     kept, target = os.path.join(saved, "git", "index"), os.path.join(source.git_dir, "index")
     if os.path.exists(kept):
         _copy_in(kept, source.git_dir, "index.holdfast")

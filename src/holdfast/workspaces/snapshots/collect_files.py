@@ -13,21 +13,21 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.base.concurrency import in_thread
-from holdfast.base.errors import WorkspaceProblem, is_passing
+from holdfast.base.concurrency import run_in_thread
+from holdfast.base.errors import WorkspaceProblem, is_transient
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.git_state import LOOKING
-from holdfast.workspaces.git.index_entries import Entry
+from holdfast.workspaces.git.git_state import READ_ONLY_ENV
+from holdfast.workspaces.git.index_entries import IndexEntry
 from holdfast.workspaces.snapshots.nested_repos import refuse_changed_submodules, refuse_nested
-from holdfast.workspaces.snapshots.private_index import GITLINK, Desk, Listing
+from holdfast.workspaces.snapshots.private_index import GITLINK, PrivateIndex, TreeDifferences
 
 ROUNDS = 4  # files that still differ after so many rounds are reported as not saved
 _CLOSED = "could not open directory"
 
 
 @dataclass(kw_only=True, slots=True)
-class Taken:
+class CollectedTree:
     """The collected work tree."""
 
     size: int = 0  # bytes of what was new or changed
@@ -37,7 +37,7 @@ class Taken:
 
 
 @dataclass(slots=True)
-class _Sorted:
+class _SortedPaths:
     """The paths that differ, by what has to be done with them."""
 
     present: list[str] = field(default_factory=list)
@@ -51,9 +51,15 @@ def is_sparse(git_dir: str | None, common_dir: str) -> bool:
     return any(os.path.lexists(os.path.join(place, "info", "sparse-checkout")) for place in places)
 
 
-async def take_work_tree(
-    git: Git, table: Desk, git_dir: str | None, common_dir: str, rules: SalvageRules, *, keep_absent: bool = False
-) -> Taken:
+async def collect_work_tree(
+    git: Git,
+    table: PrivateIndex,
+    git_dir: str | None,
+    common_dir: str,
+    rules: SalvageRules,
+    *,
+    keep_absent: bool = False,
+) -> CollectedTree:
     """Collect the work tree into the private index.
 
     Raises WorkspaceProblem for content that a commit cannot hold, or if there is too much. `keep_absent`: a file that
@@ -62,23 +68,23 @@ async def take_work_tree(
     entries = await table.entries()
     # The agent set "not expected on disk" (skip-worktree). A file that exists all the same is examined like the rest.
     seen = [entry for entry in entries if not entry.absent or table.is_on_disk(entry.path)]
-    await table.distrust(entry for entry in seen if entry.mode != GITLINK)
-    await table.unhide(entries)
+    await table.recheck_times(entry for entry in seen if entry.mode != GITLINK)
+    await table.unhide_files(entries)
     links = {entry.path: entry.oid for entry in entries if entry.mode == GITLINK}
     await refuse_changed_submodules(git, table.work_tree, git_dir, links)
-    taken = Taken(committed=len(entries))
-    ignored = await table.ignored_like(rules.ignored) if rules.ignored else []
+    taken = CollectedTree(committed=len(entries))
+    ignored = await table.list_matching(rules.ignored) if rules.ignored else []
     settled = set(links)  # paths that are done, or must not be touched
     for number in range(ROUNDS):
-        listing = await table.listing(rules.litter)
+        listing = await table.list_differences(rules.litter)
         refuse_nested(table.work_tree, listing.untracked)
         changed = [path for path in listing.changed if path not in settled]
         if number == 0:
-            settled |= await _same_for_git(git, table, git_dir, common_dir, entries, changed)
+            settled |= await _find_converted(git, table, git_dir, common_dir, entries, changed)
             changed = [path for path in changed if path not in settled]
             taken.untracked = len(listing.untracked)
         wanted = dict.fromkeys([*changed, *(path for path in listing.untracked if path not in settled), *ignored])
-        found = await in_thread(_sort, table.work_tree, list(wanted))
+        found = await run_in_thread(_sort_paths, table.work_tree, list(wanted))
         if number == 0:
             _refuse_too_much(found, rules)
             taken.size = found.size
@@ -87,7 +93,7 @@ async def take_work_tree(
             found.gone = []
         settled.update(found.closed)
         taken.lost += [path for path in found.closed if path not in taken.lost]
-        _note_closed(listing, taken)
+        _record_unreadable(listing, taken)
         if not found.present and not found.gone:
             return taken
         ignored = []
@@ -95,14 +101,14 @@ async def take_work_tree(
             taken.lost += [*found.present, *found.gone]
             return taken
         await table.drop(found.gone)
-        closed = await _take(table, found.present)
+        closed = await _add_readable(table, found.present)
         settled.update(closed)
         taken.lost += closed
     raise AssertionError("unreachable: the last round returns")
 
 
-def _sort(tree: str, paths: Sequence[str]) -> _Sorted:
-    found = _Sorted()
+def _sort_paths(tree: str, paths: Sequence[str]) -> _SortedPaths:
+    found = _SortedPaths()
     for path in paths:
         try:
             seen = os.lstat(os.path.join(tree, path))
@@ -120,7 +126,7 @@ def _sort(tree: str, paths: Sequence[str]) -> _Sorted:
     return found
 
 
-def _refuse_too_much(found: _Sorted, rules: SalvageRules) -> None:
+def _refuse_too_much(found: _SortedPaths, rules: SalvageRules) -> None:
     """Raise WorkspaceProblem for a giant tree: saving it would fill the disk, so the workspace is preserved instead.
 
     Only files that would be added count.
@@ -132,7 +138,7 @@ def _refuse_too_much(found: _Sorted, rules: SalvageRules) -> None:
         )
 
 
-def _note_closed(listing: Listing, taken: Taken) -> None:
+def _record_unreadable(listing: TreeDifferences, taken: CollectedTree) -> None:
     for line in listing.complaints.splitlines():
         if _CLOSED in line:
             said = line.split(_CLOSED, 1)[1].strip()
@@ -140,7 +146,7 @@ def _note_closed(listing: Listing, taken: Taken) -> None:
                 taken.lost.append(said)
 
 
-async def _take(table: Desk, paths: list[str]) -> list[str]:
+async def _add_readable(table: PrivateIndex, paths: list[str]) -> list[str]:
     """Add all readable files to the index. Return the unreadable ones, because git stops at the first of them."""
     if not paths:
         return []
@@ -148,33 +154,35 @@ async def _take(table: Desk, paths: list[str]) -> list[str]:
         await table.take(paths)
         return []
     except GitFailed as error:
-        if is_passing(error) or error.passing:
+        if is_transient(error) or error.passing:
             raise
     table.unlock()
-    closed = set(await in_thread(_unreadable, table.work_tree, paths))
+    closed = set(await run_in_thread(_find_unreadable, table.work_tree, paths))
     open_ones = [path for path in paths if path not in closed]
     try:
         if open_ones:
             await table.take(open_ones)
     except GitFailed as error:
-        if is_passing(error) or error.passing:
+        if is_transient(error) or error.passing:
             raise
         table.unlock()  # a file changed or vanished while git read it: the next round finds what is left
     return sorted(closed)
 
 
-async def take_in_the_way(table: Desk, commit: str) -> list[str]:
+async def collect_files_in_the_way(table: PrivateIndex, commit: str) -> list[str]:
     """Collect also the ignored files and litter at paths where `commit` has a file. Return the unreadable ones.
 
     Raises WorkspaceProblem for content that a commit cannot hold.
     """
     names = (await table.run("ls-tree", "-r", "-z", "--name-only", commit)).split("\0")
     held = {entry.path for entry in await table.entries()}
-    found = await in_thread(_in_the_way, table.work_tree, [name for name in names if name and name not in held], held)
-    return await _take(table, found)
+    found = await run_in_thread(
+        _find_in_the_way, table.work_tree, [name for name in names if name and name not in held], held
+    )
+    return await _add_readable(table, found)
 
 
-def _in_the_way(tree: str, paths: Sequence[str], held: Collection[str]) -> list[str]:
+def _find_in_the_way(tree: str, paths: Sequence[str], held: Collection[str]) -> list[str]:
     """Return the files and links that block one of the paths. No link is followed."""
     found: dict[str, None] = {}
     for path in paths:
@@ -202,7 +210,7 @@ def _all_below(tree: str, folder: str) -> Iterator[str]:
             yield os.path.relpath(os.path.join(place, name), tree)
 
 
-def _unreadable(tree: str, paths: Iterable[str]) -> list[str]:
+def _find_unreadable(tree: str, paths: Iterable[str]) -> list[str]:
     closed = []
     for path in paths:
         full = os.path.join(tree, path)
@@ -216,8 +224,8 @@ def _unreadable(tree: str, paths: Iterable[str]) -> list[str]:
     return closed
 
 
-async def _same_for_git(
-    git: Git, table: Desk, git_dir: str | None, common_dir: str, entries: list[Entry], changed: list[str]
+async def _find_converted(
+    git: Git, table: PrivateIndex, git_dir: str | None, common_dir: str, entries: list[IndexEntry], changed: list[str]
 ) -> set[str]:
     """Return files that git calls unchanged although their bytes differ from the commit: line ends are converted.
 
@@ -227,13 +235,13 @@ async def _same_for_git(
     committed = {entry.path: entry.oid for entry in entries if entry.mode in ("100644", "100755")}
     asked = [path for path in changed if path in committed and "\n" not in path and not path.startswith('"')]
     asked = [path for path in asked if _is_file(os.path.join(table.work_tree, path))]
-    if git_dir is None or not asked or not await may_convert(git, git_dir, common_dir, committed):
+    if git_dir is None or not asked or not await may_convert_content(git, git_dir, common_dir, committed):
         return set()
     env = {
-        **await git.filters_off(git_dir, all_of_them=True),
+        **await git.disable_filters(git_dir, all_of_them=True),
         "GIT_DIR": git_dir,
         "GIT_WORK_TREE": table.work_tree,
-        **LOOKING,
+        **READ_ONLY_ENV,
     }
     given = "".join(f"{path}\n" for path in asked).encode(errors="surrogateescape")
     try:
@@ -250,7 +258,7 @@ async def _same_for_git(
     }
 
 
-async def may_convert(git: Git, git_dir: str, common_dir: str, committed: Iterable[str]) -> bool:
+async def may_convert_content(git: Git, git_dir: str, common_dir: str, committed: Iterable[str]) -> bool:
     """True if a setting or attribute could make a checkout differ from the committed content."""
     if os.path.lexists(os.path.join(common_dir, "info", "attributes")):
         return True
@@ -311,11 +319,11 @@ def refuse_pipes(tree: str, git_dir: str | None) -> None:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((entry.path, names))
-                elif (names is None or entry.name in names) and blocks(entry):
+                elif (names is None or entry.name in names) and may_block(entry):
                     raise WorkspaceProblem(f"{entry.path} is not a plain file: git would wait for it forever")
 
 
-def blocks(entry: os.DirEntry[str]) -> bool:
+def may_block(entry: os.DirEntry[str]) -> bool:
     """True if opening the file could block forever: it is a pipe, a socket, a device, or a link to one."""
     try:
         mode = entry.stat().st_mode
@@ -340,33 +348,33 @@ def _refuse_links(git_dir: str) -> None:
 
 
 @dataclass(kw_only=True, slots=True)
-class Staged:
+class StagedContent:
     """The content of the agent's index."""
 
     tree: str | None = None  # None: there is no index, or it is unmerged
-    stages: list[Entry] = field(default_factory=list)  # for an unmerged index: all entries that HEAD does not have
+    stages: list[IndexEntry] = field(default_factory=list)  # for an unmerged index: all entries that HEAD does not have
     damaged: bool = False
     lost: list[str] = field(default_factory=list)
 
 
-async def read_staged(table: Desk, git_dir: str | None, head: str | None) -> Staged:
+async def read_staged(table: PrivateIndex, git_dir: str | None, head: str | None) -> StagedContent:
     """Read the staged content from a separate copy of the index, because writing a tree modifies the index."""
     index = os.path.join(table.path, "staged")
     if git_dir is None or not table.copy_index(git_dir, index):
-        return Staged()
+        return StagedContent()
     try:
-        return Staged(tree=(await table.run("write-tree", borrow=True, index=index)).strip())
+        return StagedContent(tree=(await table.run("write-tree", borrow=True, index=index)).strip())
     except GitFailed as error:
-        if is_passing(error) or not error.answered:
+        if is_transient(error) or not error.answered:
             raise  # e.g. a full disk, which is no reason to give up the staged content
     try:
         entries = await table.entries(index)
     except GitFailed as error:
         if not error.answered:
             raise
-        return Staged(damaged=True, lost=["the index, which git cannot read"])
+        return StagedContent(damaged=True, lost=["the index, which git cannot read"])
     if all(entry.stage == 0 for entry in entries):
-        return Staged(damaged=True, lost=["staged content, which is not in the repository any more"])
+        return StagedContent(damaged=True, lost=["staged content, which is not in the repository any more"])
     committed = {(entry.mode, entry.oid, entry.path) for entry in await table.entries()} if head else set()
     ours = [entry for entry in entries if entry.stage or (entry.mode, entry.oid, entry.path) not in committed]
-    return Staged(stages=ours)
+    return StagedContent(stages=ours)

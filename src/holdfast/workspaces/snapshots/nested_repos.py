@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.base.files import listed
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.git_state import LOOKING
-from holdfast.workspaces.git.index_entries import QUESTION, parse, touched
+from holdfast.workspaces.git.git_state import READ_ONLY_ENV
+from holdfast.workspaces.git.index_entries import LIST_ENTRIES, find_touched_entries, parse_entries
 
 
 def refuse_own_history(tree: str) -> None:
@@ -38,28 +38,28 @@ async def refuse_changed_submodules(git: Git, tree: str, git_dir: str | None, li
             continue  # not checked out, or replaced by something that a commit can hold
         if not os.path.lexists(os.path.join(folder, ".git")):
             raise WorkspaceProblem(f"{folder} has files in the place of a submodule, which a commit cannot hold")
-        if why := await _changed(git, folder, commit):
+        if why := await _find_change(git, folder, commit):
             raise WorkspaceProblem(f"the submodule {folder} {why}, which a commit cannot hold")
-    for module in _modules(git_dir):
+    for module in _list_submodule_repos(git_dir):
         if await _has_own_commits(git, module, list(links.values())):
             raise WorkspaceProblem(f"the submodule repository {module} has commits of its own")
 
 
-async def _changed(git: Git, folder: str, commit: str) -> str | None:
+async def _find_change(git: Git, folder: str, commit: str) -> str | None:
     try:
-        top = (await git.run("rev-parse", "--show-toplevel", cwd=folder, env=LOOKING)).strip()
+        top = (await git.run("rev-parse", "--show-toplevel", cwd=folder, env=READ_ONLY_ENV)).strip()
         if os.path.realpath(top) != os.path.realpath(folder):
             return "is not a repository that git can read"
-        if (await git.run("rev-parse", "HEAD", cwd=folder, env=LOOKING)).strip() != commit:
+        if (await git.run("rev-parse", "HEAD", cwd=folder, env=READ_ONLY_ENV)).strip() != commit:
             return "is at another commit than the one recorded"
-        found = parse(await git.run(*QUESTION, cwd=folder, env=LOOKING))
+        found = parse_entries(await git.run(*LIST_ENTRIES, cwd=folder, env=READ_ONLY_ENV))
         if not all(entry.is_plain for entry in found):
             return "has submodules, conflicts or hidden files of its own"  # `status` would enter the submodules
-        env = {**await git.filters_off(folder, all_of_them=True), **LOOKING}
+        env = {**await git.disable_filters(folder, all_of_them=True), **READ_ONLY_ENV}
         status = ("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=dirty")
         if await git.run(*status, cwd=folder, env=env) != "":
             return "has uncommitted changes"
-        if await in_thread(touched, folder, found):
+        if await run_in_thread(find_touched_entries, folder, found):
             return "has uncommitted changes"
         if await _has_own_commits(git, folder, [commit]):
             return "has commits of its own"
@@ -75,7 +75,9 @@ async def _has_own_commits(git: Git, folder: str, recorded: list[str]) -> bool:
     ours = ["--branches", "--glob=refs/stash", "--reflog"]
     beyond = ["--not", "--remotes", *recorded]
     try:
-        out = await git.run("rev-list", "--max-count=1", "--ignore-missing", *ours, *beyond, cwd=folder, env=LOOKING)
+        out = await git.run(
+            "rev-list", "--max-count=1", "--ignore-missing", *ours, *beyond, cwd=folder, env=READ_ONLY_ENV
+        )
     except GitFailed as error:
         if not error.answered:
             raise
@@ -83,7 +85,7 @@ async def _has_own_commits(git: Git, folder: str, recorded: list[str]) -> bool:
     return bool(out.strip())
 
 
-def _modules(git_dir: str | None) -> list[str]:
+def _list_submodule_repos(git_dir: str | None) -> list[str]:
     """Return the submodule repositories inside a worktree's git directory. They are deleted together with it."""
     found: list[str] = []
     waiting = [] if git_dir is None else [os.path.join(git_dir, "modules")]

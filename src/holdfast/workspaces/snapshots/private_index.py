@@ -16,19 +16,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from holdfast.base import faults
-from holdfast.base.concurrency import in_thread
-from holdfast.base.files import NotPlain, listed, plainly
+from holdfast.base.concurrency import run_in_thread
+from holdfast.base.files import NotRegularFile, listed, open_regular_file
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git.git import GitFailed
-from holdfast.workspaces.git.index_entries import QUESTION, Entry, parse, touched
-from holdfast.workspaces.snapshots.shadow_repo import Shadow
+from holdfast.workspaces.git.index_entries import LIST_ENTRIES, IndexEntry, find_touched_entries, parse_entries
+from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 
 GITLINK = "160000"
-NOTHING = "0"  # the mode that removes an entry
+REMOVED_MODE = "0"  # the mode that removes an entry
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class TreeDifferences:
     """The differences between the index and the work tree."""
 
     untracked: tuple[str, ...]
@@ -36,10 +36,10 @@ class Listing:
     complaints: str  # git's errors about directories that it could not open
 
 
-class Desk:
+class PrivateIndex:
     """A scratch git directory with a private index, over the shadow's objects and a work tree."""
 
-    def __init__(self, shadow: Shadow, path: str, work_tree: str) -> None:
+    def __init__(self, shadow: ShadowRepo, path: str, work_tree: str) -> None:
         self.path = path
         self.shadow = shadow
         self.work_tree = work_tree
@@ -52,7 +52,7 @@ class Desk:
             *arguments, git_dir=self.path, work_tree=tree, index=index or self.index, borrow=borrow, stdin=stdin
         )
 
-    async def seed(self, git_dir: str | None, head: str | None) -> bool:
+    async def start_from_head(self, git_dir: str | None, head: str | None) -> bool:
         """Make the index equal to HEAD, with the agent's data on unchanged files. False: there is no such data."""
         base = [head] if head is not None else ["--empty"]
         if git_dir is not None and head is not None and self.copy_index(git_dir, self.index):
@@ -74,24 +74,24 @@ class Desk:
             for name in listed(git_dir):
                 if name.startswith("sharedindex."):
                     copy_plain(os.path.join(git_dir, name), os.path.join(self.path, name))
-        except (FileNotFoundError, IsADirectoryError, NotPlain):
+        except (FileNotFoundError, IsADirectoryError, NotRegularFile):
             return False
         return True
 
-    async def entries(self, index: str | None = None) -> list[Entry]:
-        out = await self.run(*QUESTION, borrow=True, index=index)
-        return parse(out)
+    async def entries(self, index: str | None = None) -> list[IndexEntry]:
+        out = await self.run(*LIST_ENTRIES, borrow=True, index=index)
+        return parse_entries(out)
 
-    async def distrust(self, entries: Iterable[Entry]) -> None:
+    async def recheck_times(self, entries: Iterable[IndexEntry]) -> None:
         """Make git read files again whose times differ by a fraction of a second.
 
         git compares whole seconds. It would miss a file that was written twice within one second, if the time of the
         first write was restored.
         """
-        found = await in_thread(touched, self.work_tree, list(entries))
+        found = await run_in_thread(find_touched_entries, self.work_tree, list(entries))
         await self.put([(entry.mode, entry.oid, entry.path) for entry in found])
 
-    async def unhide(self, entries: Iterable[Entry]) -> None:
+    async def unhide_files(self, entries: Iterable[IndexEntry]) -> None:
         """Make git examine every file, also those that the agent has hidden from git."""
         hidden = [entry.path for entry in entries if entry.hidden]
         present = [entry.path for entry in entries if entry.absent and self.is_on_disk(entry.path)]
@@ -103,7 +103,7 @@ class Desk:
     def is_on_disk(self, path: str) -> bool:
         return os.path.lexists(os.path.join(self.work_tree, path))
 
-    async def listing(self, litter: Sequence[str] = ()) -> Listing:
+    async def list_differences(self, litter: Sequence[str] = ()) -> TreeDifferences:
         """List what git would add or remove, without untracked `litter`."""
         but = [f"--exclude={pattern}" for pattern in litter]
         arguments = ["ls-files", "-t", "--others", "--modified", "--deleted", "--exclude-standard", *but, "-z"]
@@ -113,13 +113,13 @@ class Desk:
         if code != 0:
             raise GitFailed(arguments, code, err)
         found = [(line[0], line[2:]) for line in out.split("\0") if line]
-        return Listing(
+        return TreeDifferences(
             untracked=tuple(path for tag, path in found if tag == "?"),
             changed=tuple(dict.fromkeys(path for tag, path in found if tag != "?")),
             complaints=err,
         )
 
-    async def ignored_like(self, patterns: Sequence[str]) -> list[str]:
+    async def list_matching(self, patterns: Sequence[str]) -> list[str]:
         """Return the untracked files that match a pattern, ignored or not."""
         options = [f"--exclude={pattern}" for pattern in patterns]
         out = await self.run("ls-files", "--others", "--ignored", "-z", *options)
@@ -132,7 +132,7 @@ class Desk:
 
     async def drop(self, paths: Sequence[str]) -> None:
         """Remove files that are gone from the index."""
-        await self.put([(NOTHING, "0" * 40, path) for path in paths])
+        await self.put([(REMOVED_MODE, "0" * 40, path) for path in paths])
 
     async def put(self, lines: Iterable[tuple[str, str, str]], index: str | None = None) -> None:
         """Write (mode, object, path) entries into the index, whatever is on disk."""
@@ -151,24 +151,24 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(shadow: Shadow, home: str, work_tree: str) -> AsyncIterator[Desk]:
-    path = scratch.make(home, "salvage")
+async def open_private_index(shadow: ShadowRepo, home: str, work_tree: str) -> AsyncIterator[PrivateIndex]:
+    path = scratch.make_scratch(home, "salvage")
     try:
         faults.effect("desk.make")
         for name, text in (("HEAD", "ref: refs/heads/none"), ("commondir", shadow.path)):
             with open(os.path.join(path, name), "w", encoding="utf-8") as file:
                 file.write(f"{text}\n")
-        yield Desk(shadow, path, work_tree)
+        yield PrivateIndex(shadow, path, work_tree)
     finally:
-        scratch.drop(path)
+        scratch.drop_scratch(path)
 
 
 def copy_plain(source: str, target: str) -> None:
     """Copy a regular file with its times. Links are refused: one may name an endless device or another's file."""
     if os.path.islink(source):
-        raise NotPlain(errno.ELOOP, "It is a link", source)
+        raise NotRegularFile(errno.ELOOP, "It is a link", source)
     faults.effect("desk.copy")
-    with open(source, "rb", opener=plainly) as reading, open(target, "wb") as writing:
+    with open(source, "rb", opener=open_regular_file) as reading, open(target, "wb") as writing:
         shutil.copyfileobj(reading, writing)
         seen = os.fstat(reading.fileno())
     os.utime(target, ns=(seen.st_atime_ns, seen.st_mtime_ns))

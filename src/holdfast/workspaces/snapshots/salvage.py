@@ -20,23 +20,23 @@ from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git_state, refs
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.names import salvage_ref
-from holdfast.workspaces.port import Saved
-from holdfast.workspaces.snapshots.collect_files import Staged
-from holdfast.workspaces.snapshots.private_index import Desk, desk
-from holdfast.workspaces.snapshots.shadow_repo import Shadow
+from holdfast.workspaces.port import SalvageResult
+from holdfast.workspaces.snapshots.collect_files import StagedContent
+from holdfast.workspaces.snapshots.private_index import PrivateIndex, open_private_index
+from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 from holdfast.workspaces.snapshots.snapshot import (
     Snapshot,
-    Source,
+    SnapshotSource,
     bring_branch,
     commit,
-    keep_index,
-    may_be_taken,
-    source_of,
-    take,
+    commit_index,
+    has_anything_to_take,
+    make_source,
+    take_snapshot,
 )
 
 
-async def salvage(
+async def salvage_workspace(
     git: Git,
     home: str,
     repo: Repo,
@@ -47,41 +47,41 @@ async def salvage(
     *,
     tree: str | None = None,
     over: str | None = None,
-) -> Saved | None:
+) -> SalvageResult | None:
     """Save the workspace. None: work tree, index and git directory hold nothing that the task's branch does not.
 
     Raises WorkspaceProblem if a commit could not hold the work. `own_git`: the `.git` of a workspace that is a clone.
     `tree`: where the directory is now, if it was renamed. `over`: a checkpoint that is about to be restored. That moves
     the branch and overwrites files. So the branch's tip, and every file in the way, count as work to save.
     """
-    source = source_of(git, repo, workspace, own_git, tree)
-    if not await may_be_taken(source, own_git):
+    source = make_source(git, repo, workspace, own_git, tree)
+    if not await has_anything_to_take(source, own_git):
         return None
-    shadow = Shadow(home, repo, git, lender=own_git)
-    async with shadow.held(), desk(shadow, home, source.tree) as table:
-        seen = await take(shadow, table, source, rules, over)
+    shadow = ShadowRepo(home, repo, git, lender=own_git)
+    async with shadow.held(), open_private_index(shadow, home, source.tree) as table:
+        seen = await take_snapshot(shadow, table, source, rules, over)
         if over is not None:
             await bring_branch(shadow, source)
         return await _keep(shadow, table, source, seen, reason, is_set_aside=over is not None)
 
 
 async def _keep(
-    shadow: Shadow, table: Desk, source: Source, seen: Snapshot, reason: str, *, is_set_aside: bool
-) -> Saved | None:
+    shadow: ShadowRepo, table: PrivateIndex, source: SnapshotSource, seen: Snapshot, reason: str, *, is_set_aside: bool
+) -> SalvageResult | None:
     workspace, head, staged = source.workspace, source.head, seen.staged
     has_state = bool(seen.operation or staged.stages or staged.damaged or source.loose)
-    detached = not await _branch_holds(source)
+    detached = not await _branch_reaches_head(source)
     lost = [*source.lost, *seen.taken.lost, *staged.lost]
     if not (seen.files or seen.index_matters or has_state or detached or lost or is_set_aside):
         return None
-    index = await keep_index(shadow, source, seen)
+    index = await commit_index(shadow, source, seen)
     parents = [oid for oid in (head, index) if oid]
     if has_state and source.git_dir is not None:
         state = await _state_tree(table, source.git_dir, staged)
         await shadow.copy_objects(state, *([head] if head else []))
         parents.append(await commit(shadow, state, source.loose, f"git state of task {workspace.task_id}"))
     ref = salvage_ref(workspace.task_id, workspace.id)
-    earlier = await refs.tip(source.git, shadow.path, ref)
+    earlier = await refs.resolve_ref(source.git, shadow.path, ref)
     parents += [earlier] if earlier is not None and await shadow.has(earlier) else []
     saved = await commit(shadow, seen.tree, parents, f"Work of task {workspace.task_id}, saved by Holdfast: {reason}")
     faults.effect("salvage.ref")
@@ -98,7 +98,7 @@ async def _keep(
         "not_saved": lost[:20],
         "set_aside": is_set_aside,  # the task went back to a checkpoint: no later workspace starts with this work
     }
-    return Saved(
+    return SalvageResult(
         ref=ref,
         commit=saved,
         base=head,
@@ -108,7 +108,7 @@ async def _keep(
     )
 
 
-async def _branch_holds(source: Source) -> bool:
+async def _branch_reaches_head(source: SnapshotSource) -> bool:
     """True if the task's branch reaches the agent's HEAD. Otherwise its commits are on no branch of ours."""
     if source.head is None:
         return True
@@ -116,9 +116,9 @@ async def _branch_holds(source: Source) -> bool:
     return await source.git.ok("merge-base", "--is-ancestor", source.head, branch, cwd=source.repo.common_dir)
 
 
-async def _state_tree(table: Desk, git_dir: str, staged: Staged) -> str:
+async def _state_tree(table: PrivateIndex, git_dir: str, staged: StagedContent) -> str:
     """Write the tree of the git state: `git/…` has the raw files, `stages/N/…` all sides of conflicts."""
-    names = list(git_state.state_files(git_dir))
+    names = list(git_state.list_state_files(git_dir))
     if staged.stages or staged.damaged:
         names.append("index")
     paths = "".join(f"{os.path.join(git_dir, name)}\n" for name in names)
@@ -130,16 +130,16 @@ async def _state_tree(table: Desk, git_dir: str, staged: Staged) -> str:
     return (await table.run("write-tree", borrow=True, index=index)).strip()
 
 
-async def restore_into(git: Git, home: str, repo: Repo, workspace: Workspace, commit: str) -> None:
+async def restore_salvage(git: Git, home: str, repo: Repo, workspace: Workspace, commit: str) -> None:
     """Make the files of a workspace equal to a salvaged commit, byte for byte. git's own state is not touched."""
-    shadow = Shadow(home, repo, git)
+    shadow = ShadowRepo(home, repo, git)
     async with shadow.held():
-        aside = scratch.make(home, "restore")
+        aside = scratch.make_scratch(home, "restore")
         index = os.path.join(aside, "index")
         try:
             faults.effect("salvage.restore")
             await shadow.run("add", "--all", "--ignore-errors", ".", work_tree=workspace.path, index=index)
             await shadow.run("read-tree", "-u", "--reset", commit, work_tree=workspace.path, index=index)
         finally:
-            scratch.drop(aside)
+            scratch.drop_scratch(aside)
     faults.passed("salvage.restored")

@@ -22,7 +22,7 @@ from holdfast.base.files import listed
 from holdfast.core.model import Repo
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.repo_lock import file_lock
+from holdfast.workspaces.git.repo_lock import hold_file_lock
 from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.removal.trash import delete_tree
 
@@ -48,7 +48,7 @@ RAW = "* -text -filter -ident -eol -working-tree-encoding !diff !merge\n"
 MOST_EXCLUDES = 1024 * 1024
 
 
-class Shadow:
+class ShadowRepo:
     """The shadow of one repository. Every method except `ensure` must be called inside `held`."""
 
     def __init__(self, home: str, repo: Repo, git: Git, lender: str | None = None) -> None:
@@ -65,7 +65,7 @@ class Shadow:
     async def held(self) -> AsyncIterator[None]:
         """Create the shadow if needed, and hold its lock shared, so that nothing is reclaimed meanwhile."""
         await self.ensure()
-        async with file_lock(self.lock, shared=True):
+        async with hold_file_lock(self.lock, shared=True):
             yield
 
     async def ensure(self) -> None:
@@ -73,22 +73,22 @@ class Shadow:
         faults.effect("shadow.ensure")
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         if not os.path.isdir(self.path):
-            async with file_lock(self.lock):
+            async with hold_file_lock(self.lock):
                 if not os.path.isdir(self.path):
                     await self._make()
         # git makes directories that others can read. Only the top is changed: files inside may be links to the user's.
         if os.stat(self.path).st_mode & 0o077:
             os.chmod(self.path, 0o700)
-        self._keep("attributes", RAW.encode())
-        self._keep("exclude", self._their_excludes())
+        self._write_info("attributes", RAW.encode())
+        self._write_info("exclude", self._read_user_excludes())
 
     async def _make(self) -> None:
         """Create the shadow in a scratch directory and rename it into place, so that its path never shows a part."""
-        folder = scratch.make(self._home, "shadow")
+        folder = scratch.make_scratch(self._home, "shadow")
         try:
             await self._make_in(os.path.join(folder, "clone.git"))
         finally:
-            scratch.drop(folder)
+            scratch.drop_scratch(folder)
 
     async def _make_in(self, aside: str) -> None:
         faults.effect("shadow.clone")
@@ -125,7 +125,7 @@ class Shadow:
         except (GitFailed, OSError):
             return "sha1"
 
-    def _their_excludes(self) -> bytes:
+    def _read_user_excludes(self) -> bytes:
         """Return the private excludes of the user's repository, which apply to the shadow too."""
         theirs = os.path.join(self._repo.common_dir, "info", "exclude")
         if not os.path.isfile(theirs):
@@ -133,7 +133,7 @@ class Shadow:
         with open(theirs, "rb") as file:
             return file.read(MOST_EXCLUDES)
 
-    def _keep(self, name: str, content: bytes) -> None:
+    def _write_info(self, name: str, content: bytes) -> None:
         """Write a file of `info`, if its content differs. Several processes may do this at once."""
         ours = os.path.join(self.path, "info", name)
         try:
@@ -143,13 +143,13 @@ class Shadow:
         except FileNotFoundError:
             pass
         faults.effect("shadow.info")
-        aside = scratch.make(self._home, "info")
+        aside = scratch.make_scratch(self._home, "info")
         try:
             with open(os.path.join(aside, name), "wb") as file:
                 file.write(content)
             os.rename(os.path.join(aside, name), ours)
         finally:
-            scratch.drop(aside)
+            scratch.drop_scratch(aside)
 
     async def run(
         self,

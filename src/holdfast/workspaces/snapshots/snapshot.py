@@ -10,29 +10,29 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state, refs
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.worktree_entries import entry_of
+from holdfast.workspaces.git.worktree_entries import find_entry
 from holdfast.workspaces.snapshots.collect_files import (
-    Staged,
-    Taken,
+    CollectedTree,
+    StagedContent,
+    collect_files_in_the_way,
+    collect_work_tree,
     is_sparse,
     read_staged,
     refuse_pipes,
-    take_in_the_way,
-    take_work_tree,
 )
 from holdfast.workspaces.snapshots.nested_repos import refuse_own_history
-from holdfast.workspaces.snapshots.private_index import Desk
-from holdfast.workspaces.snapshots.shadow_repo import Shadow
+from holdfast.workspaces.snapshots.private_index import PrivateIndex
+from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 
 
 @dataclass(kw_only=True, slots=True)
-class Source:
+class SnapshotSource:
     """The directories and commits of the workspace that is saved."""
 
     git: Git
@@ -48,10 +48,12 @@ class Source:
     lost: list[str] = field(default_factory=list)  # what could not be read
 
 
-def source_of(git: Git, repo: Repo, workspace: Workspace, own_git: str | None, tree: str | None = None) -> Source:
+def make_source(
+    git: Git, repo: Repo, workspace: Workspace, own_git: str | None, tree: str | None = None
+) -> SnapshotSource:
     """Return the source. `own_git`: the `.git` of a clone. `tree`: where the directory is now, if it was renamed."""
-    git_dir = own_git or (None if workspace.branch is None else entry_of(repo.common_dir, workspace.path))
-    return Source(
+    git_dir = own_git or (None if workspace.branch is None else find_entry(repo.common_dir, workspace.path))
+    return SnapshotSource(
         git=git,
         repo=repo,
         workspace=workspace,
@@ -61,14 +63,14 @@ def source_of(git: Git, repo: Repo, workspace: Workspace, own_git: str | None, t
     )
 
 
-def is_there(path: str) -> bool:
+def has_content(path: str) -> bool:
     """True for a directory with content. False for a link, which an agent put there. A file raises: it may be work."""
     if os.path.isfile(path) and not os.path.islink(path) and os.path.getsize(path):
         raise WorkspaceProblem(f"{path} is a file, where a directory was")
     return os.path.isdir(path) and not os.path.islink(path) and bool(os.listdir(path))
 
 
-async def bring_commits(shadow: Shadow, source: Source) -> None:
+async def bring_commits(shadow: ShadowRepo, source: SnapshotSource) -> None:
     """Bring the commit of HEAD into the shadow, and the commits that only the git directory mentions."""
     workspace = source.workspace
     if workspace.branch is None:
@@ -77,8 +79,10 @@ async def bring_commits(shadow: Shadow, source: Source) -> None:
     if source.git_dir is None:
         return
     known = {oid for oid in (source.head, workspace.base_commit) if oid and await shadow.has(oid)}
-    candidates = git_state.mentioned(source.git_dir) | set(source.branches.values())
-    for commit in await git_state.unheld_commits(source.git, source.common_dir, candidates, known, source.held):
+    candidates = git_state.list_mentioned_objects(source.git_dir) | set(source.branches.values())
+    for commit in await git_state.find_unreferenced_commits(
+        source.git, source.common_dir, candidates, known, source.held
+    ):
         try:
             await shadow.fetch(source.git_dir, commit)
             source.loose.append(commit)
@@ -88,25 +92,27 @@ async def bring_commits(shadow: Shadow, source: Source) -> None:
             source.lost.append(f"commit {commit[:12]}")
 
 
-async def bring_branch(shadow: Shadow, source: Source) -> None:
+async def bring_branch(shadow: ShadowRepo, source: SnapshotSource) -> None:
     """Bring the tip of the task's branch into the shadow, if HEAD is somewhere else."""
     ref = f"refs/heads/{source.workspace.branch}"
     tip = (
-        None if source.workspace.branch is None else await stored(source.git, source.common_dir, source.common_dir, ref)
+        None
+        if source.workspace.branch is None
+        else await resolve_commit(source.git, source.common_dir, source.common_dir, ref)
     )
     if tip is not None and tip != source.head and tip not in source.loose:
         await shadow.fetch(source.common_dir, tip)
         source.loose.append(tip)
 
 
-async def _bring_head(shadow: Shadow, source: Source) -> str | None:
+async def _bring_head(shadow: ShadowRepo, source: SnapshotSource) -> str | None:
     """Bring HEAD from our worktree entry, which remains if an agent deletes its tree or `.git`. Else use the branch."""
     ref = f"refs/heads/{source.workspace.branch}"
     places = [(source.repo.common_dir, source.repo.common_dir, ref)]
     if source.git_dir is not None:
         places.insert(0, (source.git_dir, source.common_dir, "HEAD"))
     for place, common_dir, name in places:
-        commit = await stored(source.git, place, common_dir, name)
+        commit = await resolve_commit(source.git, place, common_dir, name)
         if commit is None:
             continue
         try:
@@ -120,14 +126,14 @@ async def _bring_head(shadow: Shadow, source: Source) -> str | None:
     return base if base and await shadow.has(base) else None
 
 
-async def stored(git: Git, git_dir: str, common_dir: str, name: str) -> str | None:
+async def resolve_commit(git: Git, git_dir: str, common_dir: str, name: str) -> str | None:
     try:
-        return refs.stored(git_dir, common_dir, name)
-    except (refs.Unusual, OSError):
+        return refs.read_ref(git_dir, common_dir, name)
+    except (refs.UnusualRef, OSError):
         pass
     try:
         question = ["rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
-        return (await git.run(*question, cwd=git_dir, env=git_state.LOOKING)).strip()
+        return (await git.run(*question, cwd=git_dir, env=git_state.READ_ONLY_ENV)).strip()
     except GitFailed as error:
         if not error.answered:
             raise
@@ -142,8 +148,8 @@ class Snapshot:
 
     tree: str
     head_tree: str | None
-    taken: Taken
-    staged: Staged
+    taken: CollectedTree
+    staged: StagedContent
     files: int  # how many paths differ from HEAD
     operation: str | None
 
@@ -152,34 +158,36 @@ class Snapshot:
         return self.staged.tree is not None and self.staged.tree not in (self.tree, self.head_tree)
 
 
-async def may_be_taken(source: Source, own_git: str | None) -> bool:
+async def has_anything_to_take(source: SnapshotSource, own_git: str | None) -> bool:
     """False: there is nothing to save. Raises WorkspaceProblem if git would wait forever, or lose a history."""
-    has_tree = is_there(source.tree)
+    has_tree = has_content(source.tree)
     if not has_tree and source.git_dir is None:
         return False
     if has_tree and own_git is None:
         refuse_own_history(source.tree)
-    await in_thread(refuse_pipes, source.tree, source.git_dir)
+    await run_in_thread(refuse_pipes, source.tree, source.git_dir)
     return True
 
 
-async def take(shadow: Shadow, table: Desk, source: Source, rules: SalvageRules, over: str | None = None) -> Snapshot:
+async def take_snapshot(
+    shadow: ShadowRepo, table: PrivateIndex, source: SnapshotSource, rules: SalvageRules, over: str | None = None
+) -> Snapshot:
     """Copy everything into the shadow, still without a ref. Raises WorkspaceProblem if it is too much.
 
     `over`: a commit that will be written over the workspace. Files in its way are saved too, ignored or not.
     """
     await bring_commits(shadow, source)
-    seeded = await table.seed(source.git_dir, source.head)
+    seeded = await table.start_from_head(source.git_dir, source.head)
     # In a sparse checkout, only the index distinguishes files that are left out on purpose from deleted files.
     unsure = not seeded and is_sparse(source.git_dir, source.common_dir)
     # If the agent removed its tree, the missing files prove nothing. Its commits and its index are still saved.
     taken = (
-        await take_work_tree(source.git, table, source.git_dir, source.common_dir, rules, keep_absent=unsure)
-        if is_there(source.tree)
-        else Taken()
+        await collect_work_tree(source.git, table, source.git_dir, source.common_dir, rules, keep_absent=unsure)
+        if has_content(source.tree)
+        else CollectedTree()
     )
     if over is not None:
-        taken.lost += await take_in_the_way(table, over)
+        taken.lost += await collect_files_in_the_way(table, over)
     staged = await read_staged(table, source.git_dir, source.head)
     head_tree = (await shadow.run("rev-parse", f"{source.head}^{{tree}}")).strip() if source.head else None
     tree = await table.tree()
@@ -188,22 +196,22 @@ async def take(shadow: Shadow, table: Desk, source: Source, rules: SalvageRules,
         head_tree=head_tree,
         taken=taken,
         staged=staged,
-        files=await changed(shadow, head_tree, tree),
-        operation=git_state.operation(source.git_dir) if source.git_dir else None,
+        files=await count_changed_paths(shadow, head_tree, tree),
+        operation=git_state.find_operation(source.git_dir) if source.git_dir else None,
     )
 
 
-async def keep_index(shadow: Shadow, source: Source, seen: Snapshot) -> str | None:
+async def commit_index(shadow: ShadowRepo, source: SnapshotSource, seen: Snapshot) -> str | None:
     """Commit the staged content, if the work tree does not hold it too. Return the commit or None."""
     if not seen.index_matters or seen.staged.tree is None:
         return None
     known = [source.head] if source.head else []
     await shadow.copy_objects(seen.staged.tree, *known)
-    seen.files = max(seen.files, await changed(shadow, seen.head_tree, seen.staged.tree))
+    seen.files = max(seen.files, await count_changed_paths(shadow, seen.head_tree, seen.staged.tree))
     return await commit(shadow, seen.staged.tree, known, f"index of task {source.workspace.task_id}")
 
 
-async def changed(shadow: Shadow, before: str | None, after: str) -> int:
+async def count_changed_paths(shadow: ShadowRepo, before: str | None, after: str) -> int:
     """Return how many paths differ between two trees. None means the empty tree."""
     if before == after:
         return 0
@@ -212,6 +220,6 @@ async def changed(shadow: Shadow, before: str | None, after: str) -> int:
     return len([name for name in listed.split("\0") if name])
 
 
-async def commit(shadow: Shadow, tree: str, parents: list[str], message: str) -> str:
+async def commit(shadow: ShadowRepo, tree: str, parents: list[str], message: str) -> str:
     options = [word for parent in parents for word in ("-p", parent)]
     return (await shadow.run("commit-tree", tree, *options, "-m", message)).strip()

@@ -18,18 +18,18 @@ import shutil
 from urllib.parse import urlsplit
 
 from holdfast.base import faults
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.repo_lock import repo_lock
+from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import drop_branch_lock
-from holdfast.workspaces.port import Saved
+from holdfast.workspaces.port import SalvageResult
 from holdfast.workspaces.removal import owner_marker
-from holdfast.workspaces.removal.trash import delete_tree, move_away
-from holdfast.workspaces.snapshots.salvage import restore_into, salvage
+from holdfast.workspaces.removal.trash import delete_tree, move_to_trash
+from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_workspace
 from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 MOST_REFS = 200  # branches, tags and stashes of one clone; a clone with more is preserved instead
@@ -43,7 +43,7 @@ _SETTINGS = (
 )
 
 
-def git_dir_of(workspace: Workspace) -> str | None:
+def find_clone_git_dir(workspace: Workspace) -> str | None:
     """Return the clone's own `.git`, or None if the agent removed it. Raises if it is not as we made it."""
     path = os.path.join(workspace.path, ".git")
     if not os.path.lexists(path):
@@ -59,7 +59,7 @@ def git_dir_of(workspace: Workspace) -> str | None:
     return path
 
 
-async def bring(git: Git, into: str, source: str, *options: str, refs: tuple[str, ...]) -> None:
+async def fetch_refs(git: Git, into: str, source: str, *options: str, refs: tuple[str, ...]) -> None:
     """Fetch `refs` of one repository into another: without hooks, extra tags or a FETCH_HEAD file.
 
     The fetch is not quiet, because its output distinguishes a refused update from a failure.
@@ -70,29 +70,29 @@ async def bring(git: Git, into: str, source: str, *options: str, refs: tuple[str
     )  # fmt: skip
 
 
-async def deliver(git: Git, repo: Repo, workspace: Workspace) -> None:
+async def deliver_commits(git: Git, repo: Repo, workspace: Workspace) -> None:
     """Bring the clone's commits into the user's repository. Repeating this changes nothing.
 
     These are the task's branch, and every commit that only other branches, tags and stashes of the clone reach.
     """
-    git_dir = git_dir_of(workspace)
+    git_dir = find_clone_git_dir(workspace)
     if git_dir is None:
         return
     if not os.path.isdir(repo.common_dir):
-        raise WorkspaceProblem(names.gone(repo.path, workspace.task_id))
-    wanted = await _wanted(git, repo, workspace, git_dir)
+        raise WorkspaceProblem(names.repo_gone_message(repo.path, workspace.task_id))
+    wanted = await _branches_to_deliver(git, repo, workspace, git_dir)
     if not wanted:
         return
-    async with repo_lock(repo.common_dir):
+    async with hold_repo_lock(repo.common_dir):
         faults.effect("clone.deliver")
         for branch, commit in wanted.items():
             await _deliver_one(git, repo, git_dir, branch, commit)
         faults.passed("clone.delivered")
 
 
-async def _wanted(git: Git, repo: Repo, workspace: Workspace, git_dir: str) -> dict[str, str]:
+async def _branches_to_deliver(git: Git, repo: Repo, workspace: Workspace, git_dir: str) -> dict[str, str]:
     """Return branch → commit: the branches to write in the user's repository."""
-    found = await _refs(git, git_dir)
+    found = await _list_clone_refs(git, git_dir)
     if len(found) > MOST_REFS:
         raise WorkspaceProblem(f"it has {len(found)} branches, tags and stashes of its own, more than {MOST_REFS}")
     wanted = {}
@@ -106,7 +106,7 @@ async def _wanted(git: Git, repo: Repo, workspace: Workspace, git_dir: str) -> d
     return wanted
 
 
-async def _refs(git: Git, git_dir: str) -> dict[str, str]:
+async def _list_clone_refs(git: Git, git_dir: str) -> dict[str, str]:
     """Return ref → commit for every ref of the clone except those of its remotes, and for all stashes."""
     listed = await git.run("ls-remote", "--quiet", git_dir, cwd="/", settings=_SETTINGS)
     found = {}
@@ -114,12 +114,12 @@ async def _refs(git: Git, git_dir: str) -> dict[str, str]:
         commit, _, ref = line.partition("\t")
         if ref.startswith("refs/") and not ref.startswith("refs/remotes/") and ref != "refs/stash":
             found[ref.removesuffix("^{}")] = commit  # the commit of an annotated tag follows the tag itself
-    for number, commit in enumerate(_stashes(git_dir)):
+    for number, commit in enumerate(_list_stashes(git_dir)):
         found[f"refs/stash-{number}"] = commit
     return found
 
 
-def _stashes(git_dir: str) -> list[str]:
+def _list_stashes(git_dir: str) -> list[str]:
     """Return all stashes, newest first. Only the newest stash is a ref. The others are in the reflog."""
     path = os.path.join(git_dir, "logs", "refs", "stash")
     if os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) > _MOST_LOG:
@@ -146,7 +146,7 @@ def _branch_for(workspace: Workspace, ref: str) -> str:
 async def _deliver_one(git: Git, repo: Repo, git_dir: str, branch: str, commit: str) -> None:
     ref = f"refs/heads/{branch}"
     try:
-        await bring(git, repo.common_dir, git_dir, refs=(f"{commit}:{ref}",))
+        await fetch_refs(git, repo.common_dir, git_dir, refs=(f"{commit}:{ref}",))
     except GitFailed as error:
         if "non-fast-forward" not in error.err:
             raise WorkspaceProblem(f"its branch could not be brought into {repo.path}: {error}") from error
@@ -154,7 +154,7 @@ async def _deliver_one(git: Git, repo: Repo, git_dir: str, branch: str, commit: 
         old = (await git.run("rev-parse", "--verify", ref, cwd=repo.common_dir)).strip()
         faults.effect("clone.keep_before")
         await git.run("update-ref", f"{ref}-before-{old[:12]}", old, cwd=repo.common_dir)
-        await bring(git, repo.common_dir, git_dir, refs=(f"+{commit}:{ref}",))
+        await fetch_refs(git, repo.common_dir, git_dir, refs=(f"+{commit}:{ref}",))
 
 
 _PASSED_ON = ("user.name", "user.email", "core.autocrlf", "core.eol", "core.ignoreCase")  # values, never commands
@@ -179,11 +179,11 @@ class CloneStrategy(WorktreeStrategy):
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
         """Create the clone. A failure raises: an agent never works in the user's checkout instead (R-TREE-05)."""
-        owner_marker.write(workspace)
+        owner_marker.write_marker(workspace)
         await self._clear(workspace)
         await self._fetch_all(repo, workspace)
         await self._configure(repo, workspace)
-        filters = await self._git.filters_off(workspace.path)
+        filters = await self._git.disable_filters(workspace.path)
         workers = f"checkout.workers={min(4, os.cpu_count() or 1)}"
         faults.effect("clone.checkout")
         await self._git.run(
@@ -191,15 +191,15 @@ class CloneStrategy(WorktreeStrategy):
         )
         faults.passed("clone.ready")
         if restore is not None:
-            await restore_into(self._git, self._home, repo, workspace, restore)
+            await restore_salvage(self._git, self._home, repo, workspace, restore)
 
     async def _clear(self, workspace: Workspace) -> None:
         """Remove a half-made clone of a killed supervisor. No agent has worked in it, so there is nothing to save."""
         if os.path.lexists(workspace.path):
             leftover = names.half_made_path(self._home, workspace.id)
-            await in_thread(delete_tree, leftover)
-            move_away(workspace.path, leftover)
-            await in_thread(delete_tree, leftover)
+            await run_in_thread(delete_tree, leftover)
+            move_to_trash(workspace.path, leftover)
+            await run_in_thread(delete_tree, leftover)
 
     async def _fetch_all(self, repo: Repo, workspace: Workspace) -> None:
         """Fetch branches and tags. The task's own branch starts at its delivered commit, else at the base."""
@@ -214,7 +214,7 @@ class CloneStrategy(WorktreeStrategy):
             workspace.path, cwd="/",
         )  # fmt: skip
         faults.effect("clone.fetch")
-        await bring(
+        await fetch_refs(
             self._git, workspace.path, repo.common_dir, "--update-head-ok", "--update-shallow",
             refs=(*_REFS, f"+{start}:{ours}"),
         )  # fmt: skip
@@ -223,7 +223,7 @@ class CloneStrategy(WorktreeStrategy):
     async def _configure(self, repo: Repo, workspace: Workspace) -> None:
         """Copy the user's identity, the URL of `origin` (never with a password) and the private excludes."""
         settings = {key: await self._value(repo, key) for key in _PASSED_ON}
-        origin = _shareable(await self._value(repo, "remote.origin.url"), repo.path)
+        origin = _shareable_url(await self._value(repo, "remote.origin.url"), repo.path)
         if origin:
             settings["remote.origin.url"] = origin
             settings["remote.origin.fetch"] = "+refs/heads/*:refs/remotes/origin/*"
@@ -244,7 +244,7 @@ class CloneStrategy(WorktreeStrategy):
                 raise
             return ""
 
-    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+    async def drop_stale_locks(self, repo: Repo, workspace: Workspace) -> None:
         """Remove locks that a killed git left (R-TREE-15). No process of the task lives, so the locks are unused."""
         await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
         git_dir = _trusted_git_dir(workspace)
@@ -260,7 +260,7 @@ class CloneStrategy(WorktreeStrategy):
         return git_dir is not None and os.path.isfile(os.path.join(git_dir, "HEAD"))
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:
-        await deliver(self._git, repo, workspace)
+        await deliver_commits(self._git, repo, workspace)
 
     async def salvage(
         self,
@@ -270,7 +270,7 @@ class CloneStrategy(WorktreeStrategy):
         rules: SalvageRules = DEFAULT_SALVAGE,
         *,
         over: str | None = None,
-    ) -> Saved | None:
+    ) -> SalvageResult | None:
         """Deliver the clone's commits first, then save the rest as for any other workspace.
 
         Nothing is delivered if a checkpoint is about to be restored (`over`): the discarded state is not a result of
@@ -279,29 +279,29 @@ class CloneStrategy(WorktreeStrategy):
         if over is None:
             await self.deliver(repo, workspace)
         own_git = self._own_git(workspace)
-        return await salvage(self._git, self._home, repo, workspace, reason, rules, own_git, over=over)
+        return await salvage_workspace(self._git, self._home, repo, workspace, reason, rules, own_git, over=over)
 
     def _own_git(self, workspace: Workspace) -> str | None:
-        return git_dir_of(workspace)
+        return find_clone_git_dir(workspace)
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         target = names.trash_path(self._home, workspace.id)
         await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
         if not os.path.lexists(workspace.path):
             return os.path.lexists(target)
-        if owner_marker.owner(workspace.path) != workspace.id:
+        if owner_marker.read_owner(workspace.path) != workspace.id:
             raise WorkspaceProblem(f"{workspace.path} carries no record of ours; it was left alone")
-        return move_away(workspace.path, target)
+        return move_to_trash(workspace.path, target)
 
 
 def _trusted_git_dir(workspace: Workspace) -> str | None:
     try:
-        return git_dir_of(workspace)
+        return find_clone_git_dir(workspace)
     except WorkspaceProblem:
         return None  # not as we made it; the salvage raises the same problem, and the workspace is preserved
 
 
-def _shareable(url: str, base: str) -> str:
+def _shareable_url(url: str, base: str) -> str:
     """Return the URL of `origin` without a password, which the agent must not see. Relative paths become absolute."""
     if re.match(r"\.\.?/", url):
         return os.path.normpath(os.path.join(base, url))

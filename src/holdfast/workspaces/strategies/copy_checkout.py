@@ -16,12 +16,14 @@ def copy_checkout(source: str, target: str) -> None:
 
     def skip(folder: str, entries: list[str]) -> list[str]:
         is_top = os.path.samefile(folder, source)
-        return [name for name in entries if (is_top and name == ".git") or _is_odd(os.path.join(folder, name), target)]
+        return [
+            name for name in entries if (is_top and name == ".git") or _is_skipped(os.path.join(folder, name), target)
+        ]
 
     shutil.copytree(source, target, symlinks=True, ignore=skip)
 
 
-def _is_odd(path: str, target: str) -> bool:
+def _is_skipped(path: str, target: str) -> bool:
     mode = os.lstat(path).st_mode
     if stat.S_ISDIR(mode):
         return os.path.realpath(target).startswith(os.path.realpath(path) + "/")  # the home is inside the checkout

@@ -7,18 +7,18 @@ import sys
 from collections.abc import Sequence
 
 from holdfast.base import faults
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
 from holdfast.workspaces.git.git import Git, environment
-from holdfast.workspaces.port import CommandRunner, Kept, Plan, Saved
+from holdfast.workspaces.port import CheckpointResult, CommandRunner, SalvageResult, WorkspacePlan
 from holdfast.workspaces.removal import owner_marker
-from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_away
-from holdfast.workspaces.snapshots.checkpoint import checkpoint
+from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_to_trash
+from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
 from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
-from holdfast.workspaces.snapshots.salvage import restore_into, salvage
+from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_workspace
 from holdfast.workspaces.strategies import copy_checkout
 
 
@@ -31,15 +31,15 @@ class DirectoryStrategy:
         self._runner = runner
         self._copy = copy
 
-    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
+    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> WorkspacePlan:
         if self._copy and not os.path.isdir(repo.path):
-            raise LaunchError(names.gone(repo.path, task_id))
-        return Plan(path=names.workspace_path(self._home, repo.id, task_id), branch=None, base_commit=None)
+            raise LaunchError(names.repo_gone_message(repo.path, task_id))
+        return WorkspacePlan(path=names.workspace_path(self._home, repo.id, task_id), branch=None, base_commit=None)
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
-        owner_marker.write(workspace)
+        owner_marker.write_marker(workspace)
         if os.path.lexists(workspace.path):
-            await in_thread(delete_tree, workspace.path)  # half-made: no agent has worked in it yet
+            await run_in_thread(delete_tree, workspace.path)  # half-made: no agent has worked in it yet
         faults.effect("directory.make")
         if self._copy and restore is None:
             await self._copy_checkout(repo.path, workspace.path)
@@ -47,7 +47,7 @@ class DirectoryStrategy:
             os.makedirs(workspace.path, mode=0o700)
         faults.passed("directory.made")
         if restore is not None:
-            await restore_into(self._git, self._home, repo, workspace, restore)
+            await restore_salvage(self._git, self._home, repo, workspace, restore)
 
     async def _copy_checkout(self, source: str, target: str) -> None:
         argv = [sys.executable, "-I", "-X", "utf8", copy_checkout.__file__, source, target]
@@ -56,7 +56,7 @@ class DirectoryStrategy:
             last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
             raise WorkspaceProblem(f"{source} could not be copied: {last[0]}")
 
-    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+    async def drop_stale_locks(self, repo: Repo, workspace: Workspace) -> None:
         return  # a plain directory has no git entry
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
@@ -78,18 +78,18 @@ class DirectoryStrategy:
         rules: SalvageRules = DEFAULT_SALVAGE,
         *,
         over: str | None = None,
-    ) -> Saved | None:
-        return await salvage(self._git, self._home, repo, workspace, reason, rules, over=over)
+    ) -> SalvageResult | None:
+        return await salvage_workspace(self._git, self._home, repo, workspace, reason, rules, over=over)
 
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
-    ) -> Kept | None:
-        return await checkpoint(self._git, self._home, repo, workspace, ref, rules, unless)
+    ) -> CheckpointResult | None:
+        return await take_checkpoint(self._git, self._home, repo, workspace, ref, rules, unless)
 
     async def readable(self, repo: Repo, commit: str) -> str | None:
         return await unreadable(self._git, self._home, repo, commit)
 
-    async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
+    async def keeps_branch_commits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
         return await fits(self._git, self._home, repo, workspace, commit)
 
     async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
@@ -99,9 +99,9 @@ class DirectoryStrategy:
         target = names.trash_path(self._home, workspace.id)
         if not os.path.lexists(workspace.path):
             return os.path.lexists(target)
-        if owner_marker.owner(workspace.path) != workspace.id:
+        if owner_marker.read_owner(workspace.path) != workspace.id:
             raise WorkspaceProblem(f"{workspace.path} carries no record of ours; it was left alone")
-        return move_away(workspace.path, target)
+        return move_to_trash(workspace.path, target)
 
     async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
         return False

@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
-from holdfast.workspaces.names import gone
-from holdfast.workspaces.port import NO_CHECKPOINTS, Kept, Plan, Saved
+from holdfast.workspaces.names import repo_gone_message
+from holdfast.workspaces.port import NO_CHECKPOINTS, CheckpointResult, SalvageResult, WorkspacePlan
 
 
 class NoneStrategy:
     """The user's own checkout. Nothing is created, saved or removed."""
 
-    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
+    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> WorkspacePlan:
         if not os.path.isdir(repo.path):
-            raise LaunchError(gone(repo.path, task_id))
-        return Plan(path=repo.path, branch=None, base_commit=None)
+            raise LaunchError(repo_gone_message(repo.path, task_id))
+        return WorkspacePlan(path=repo.path, branch=None, base_commit=None)
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
         return
 
-    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+    async def drop_stale_locks(self, repo: Repo, workspace: Workspace) -> None:
         return  # the checkout has no git entry of ours
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
@@ -45,18 +45,18 @@ class NoneStrategy:
         rules: SalvageRules = DEFAULT_SALVAGE,
         *,
         over: str | None = None,
-    ) -> Saved | None:
+    ) -> SalvageResult | None:
         return None  # nothing is removed, so nothing can be lost
 
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
-    ) -> Kept | None:
+    ) -> CheckpointResult | None:
         raise WorkspaceProblem(NO_CHECKPOINTS)
 
     async def readable(self, repo: Repo, commit: str) -> str | None:
         return NO_CHECKPOINTS
 
-    async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
+    async def keeps_branch_commits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
         return False
 
     async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:

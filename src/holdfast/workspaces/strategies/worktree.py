@@ -7,34 +7,34 @@ import os
 from collections.abc import Mapping, Sequence
 
 from holdfast.base import faults
-from holdfast.base.concurrency import in_thread
-from holdfast.base.errors import LaunchError, WorkspaceProblem, is_passing
+from holdfast.base.concurrency import run_in_thread
+from holdfast.base.errors import LaunchError, WorkspaceProblem, is_transient
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
 from holdfast.workspaces.git import refs
-from holdfast.workspaces.git.delete_branch import delete_branch, heal
+from holdfast.workspaces.git.delete_branch import delete_branch, drop_deletion_locks
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.git_state import LOOKING
-from holdfast.workspaces.git.hardening import ANY_PROTOCOL
-from holdfast.workspaces.git.repo_lock import UsersGc, repo_lock
+from holdfast.workspaces.git.git_state import READ_ONLY_ENV
+from holdfast.workspaces.git.hardening import CHECKOUT_PROTOCOLS
+from holdfast.workspaces.git.repo_lock import UserGcWaiter, hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import (
     can_make_entry,
     drop_branch_lock,
     drop_entry,
     drop_entry_locks,
-    entry_of,
+    find_entry,
     is_checked_out,
     make_entry,
 )
-from holdfast.workspaces.port import Kept, Plan, Saved
+from holdfast.workspaces.port import CheckpointResult, SalvageResult, WorkspacePlan
 from holdfast.workspaces.removal import owner_marker
-from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_away
-from holdfast.workspaces.snapshots.checkpoint import checkpoint
+from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_to_trash
+from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
 from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.collect_files import refuse_pipes, refuse_what_git_cannot_hold
-from holdfast.workspaces.snapshots.nothing_to_save import is_pristine
-from holdfast.workspaces.snapshots.salvage import restore_into, salvage
+from holdfast.workspaces.snapshots.nothing_to_save import has_nothing_to_save
+from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_workspace
 
 _IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
@@ -49,27 +49,27 @@ class WorktreeStrategy:
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git
-        self._users_gc = UsersGc()
+        self._users_gc = UserGcWaiter()
 
-    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
+    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> WorkspacePlan:
         await self._refuse_damaged(repo, task_id)
         path = names.workspace_path(self._home, repo.id, task_id)
         if branch is not None and fresh_name == 0:
-            return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
-        branch = names.branch_of(task_id, fresh_name)
-        return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
+            return WorkspacePlan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
+        branch = names.task_branch(task_id, fresh_name)
+        return WorkspacePlan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
 
     async def _refuse_damaged(self, repo: Repo, task_id: str) -> None:
         if not os.path.isdir(repo.common_dir):
-            raise LaunchError(names.gone(repo.path, task_id))
-        if await refs.tip(self._git, repo.common_dir, "refs/heads/holdfast") is not None:
+            raise LaunchError(names.repo_gone_message(repo.path, task_id))
+        if await refs.resolve_ref(self._git, repo.common_dir, "refs/heads/holdfast") is not None:
             raise LaunchError(
                 f"The repository {repo.path} has a branch named 'holdfast', which blocks our branches "
                 f"'holdfast/…'. Rename it: git -C {repo.path} branch -m holdfast SOMETHING-ELSE"
             )
 
     async def _resolve(self, repo: Repo, base_ref: str) -> str:
-        plain = refs.branch_tip(repo.path, repo.common_dir, base_ref)
+        plain = refs.read_branch_tip(repo.path, repo.common_dir, base_ref)
         if plain is not None:
             return plain
         try:
@@ -82,7 +82,7 @@ class WorktreeStrategy:
                 cwd=repo.path,
             )
         except (GitFailed, FileNotFoundError, NotADirectoryError) as error:
-            if is_passing(error):
+            if is_transient(error):
                 raise
             raise LaunchError(
                 f"The base '{base_ref}' is not a commit in {repo.path}. Choose another one with --base, "
@@ -92,49 +92,49 @@ class WorktreeStrategy:
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
         """Create the worktree. A failure raises: an agent never works in the user's checkout instead (R-TREE-05)."""
-        owner_marker.write(workspace)
-        async with repo_lock(repo.common_dir):
+        owner_marker.write_marker(workspace)
+        async with hold_repo_lock(repo.common_dir):
             await self._clear_half_made(repo, workspace)
             await self._add(repo, workspace)
-        filters = await self._git.filters_off(workspace.path)
+        filters = await self._git.disable_filters(workspace.path)
         workers = f"checkout.workers={min(4, os.cpu_count() or 1)}"
         faults.effect("worktree.checkout")
         # In a partial clone, the checkout has to fetch missing objects.
-        env = {**filters, "GIT_NO_LAZY_FETCH": "0", "GIT_ALLOW_PROTOCOL": ANY_PROTOCOL}
+        env = {**filters, "GIT_NO_LAZY_FETCH": "0", "GIT_ALLOW_PROTOCOL": CHECKOUT_PROTOCOLS}
         await self._git.run(
             "reset", "--quiet", "--hard", cwd=workspace.path, env=env, settings=(workers,), timeout=3600
         )
         faults.passed("worktree.ready")
         if restore is not None:
-            await restore_into(self._git, self._home, repo, workspace, restore)
+            await restore_salvage(self._git, self._home, repo, workspace, restore)
 
     async def _clear_half_made(self, repo: Repo, workspace: Workspace) -> None:
         """Remove a half-made worktree of a killed supervisor. No agent has worked in it: there is nothing to save."""
         if os.path.lexists(workspace.path):
             leftover = names.half_made_path(self._home, workspace.id)
-            await in_thread(delete_tree, leftover)
-            move_away(workspace.path, leftover)
-            await in_thread(delete_tree, leftover)
+            await run_in_thread(delete_tree, leftover)
+            move_to_trash(workspace.path, leftover)
+            await run_in_thread(delete_tree, leftover)
         drop_entry(repo.common_dir, workspace.path)
         await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
 
     async def _add(self, repo: Repo, workspace: Workspace) -> None:
         assert workspace.branch is not None
         reason = f"holdfast task={workspace.task_id}"
-        is_new = await refs.tip(self._git, repo.common_dir, f"refs/heads/{workspace.branch}") is None
+        is_new = await refs.resolve_ref(self._git, repo.common_dir, f"refs/heads/{workspace.branch}") is None
         faults.effect("worktree.add")
         if is_new and can_make_entry(repo.common_dir):
             arguments = ["branch", "--no-track", workspace.branch, str(workspace.base_commit)]
-            await self._patiently(*arguments, cwd=repo.common_dir)
+            await self._run_with_retries(*arguments, cwd=repo.common_dir)
             make_entry(repo.common_dir, workspace.path, workspace.branch, reason)
         else:  # git also checks that the branch is not checked out elsewhere
             what = ["--no-track", "-b", workspace.branch] if is_new else []
             start = str(workspace.base_commit) if is_new else workspace.branch
             options = ["--quiet", "--no-checkout", "--lock", "--reason", reason, *what]
-            await self._patiently("worktree", "add", *options, workspace.path, start, cwd=repo.common_dir)
+            await self._run_with_retries("worktree", "add", *options, workspace.path, start, cwd=repo.common_dir)
         faults.passed("worktree.added")
 
-    async def _patiently(
+    async def _run_with_retries(
         self, *arguments: str, cwd: str, env: Mapping[str, str] | None = None, settings: Sequence[str] = ()
     ) -> None:
         """Run git, and retry while a lock file exists. The user's own git holds repository locks for short moments."""
@@ -148,16 +148,16 @@ class WorktreeStrategy:
                     raise
                 await asyncio.sleep(0.05 * attempt)
 
-    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+    async def drop_stale_locks(self, repo: Repo, workspace: Workspace) -> None:
         """Remove `index.lock` and other locks in our entry (R-TREE-15). No process of the task lives to use them."""
         await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
-        entry = entry_of(repo.common_dir, workspace.path)
+        entry = find_entry(repo.common_dir, workspace.path)
         if entry is not None:
             await drop_entry_locks(self._git, repo.common_dir, entry)
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.lexists(os.path.join(workspace.path, ".git")) and (
-            entry_of(repo.common_dir, workspace.path) is not None
+            find_entry(repo.common_dir, workspace.path) is not None
         )
 
     async def commit_leftovers(
@@ -166,12 +166,12 @@ class WorktreeStrategy:
         if mode == "none" or not self._is_on_its_branch(repo, workspace):
             return None
         try:
-            await in_thread(refuse_pipes, workspace.path, entry_of(repo.common_dir, workspace.path))
-            await in_thread(
+            await run_in_thread(refuse_pipes, workspace.path, find_entry(repo.common_dir, workspace.path))
+            await run_in_thread(
                 refuse_what_git_cannot_hold, workspace.path, self.own_git
             )  # git would also run the commands that a nested repository names
             filters, known = await self._git.surroundings(workspace.path)
-            filters |= LOOKING if self.own_git else {}
+            filters |= READ_ONLY_ENV if self.own_git else {}
             identity = await self._identity(workspace, known)
             await self._commit_staged(workspace, message, filters, identity)
             if mode == "all":  # except files that we copied in: a secret that git does not ignore would be published
@@ -181,12 +181,12 @@ class WorktreeStrategy:
                 await self._git.run("add", "--update", ".", cwd=workspace.path, env=filters, settings=identity)
             faults.effect("worktree.commit")
             commit = ["commit", "--quiet", "--no-verify", "-m", message]
-            await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
+            await self._run_with_retries(*commit, cwd=workspace.path, env=filters, settings=identity)
         except WorkspaceProblem:
             return None  # nothing to commit, or a nested repository, an unreadable directory, …: the salvage handles it
         faults.passed("worktree.committed")
         where = os.path.join(workspace.path, ".git") if self.own_git else repo.common_dir
-        return await refs.tip(self._git, where, f"refs/heads/{workspace.branch}")
+        return await refs.resolve_ref(self._git, where, f"refs/heads/{workspace.branch}")
 
     async def _commit_staged(
         self, workspace: Workspace, message: str, filters: dict[str, str], identity: Sequence[str]
@@ -203,7 +203,7 @@ class WorktreeStrategy:
                 "-m",
                 message.replace("(leftovers)", "(leftovers, as staged)"),
             ]
-            await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
+            await self._run_with_retries(*commit, cwd=workspace.path, env=filters, settings=identity)
 
     def _is_on_its_branch(self, repo: Repo, workspace: Workspace) -> bool:
         """True if `.git` is the one that we made, no merge is under way, and HEAD is the task's branch.
@@ -211,13 +211,13 @@ class WorktreeStrategy:
         In an emptied directory git would use a parent repository. We never conclude a merge: the salvage saves it as it
         is.
         """
-        git_dir = refs.git_dir_at(workspace.path)
-        ours = workspace.path + "/.git" if self.own_git else entry_of(repo.common_dir, workspace.path)
+        git_dir = refs.find_git_dir(workspace.path)
+        ours = workspace.path + "/.git" if self.own_git else find_entry(repo.common_dir, workspace.path)
         if git_dir is None or ours is None or os.path.realpath(git_dir) != os.path.realpath(ours):
             return False
         if any(os.path.lexists(os.path.join(git_dir, name)) for name in _UNDER_WAY):
             return False
-        return refs.symbolic(git_dir) == f"refs/heads/{workspace.branch}"
+        return refs.read_head_ref(git_dir) == f"refs/heads/{workspace.branch}"
 
     async def _identity(self, workspace: Workspace, known: set[str]) -> list[str]:
         """Return nothing if the user has an identity. Otherwise return ours, so that git does not refuse the commit."""
@@ -238,31 +238,33 @@ class WorktreeStrategy:
         rules: SalvageRules = DEFAULT_SALVAGE,
         *,
         over: str | None = None,
-    ) -> Saved | None:
-        await in_thread(refuse_pipes, workspace.path, entry_of(repo.common_dir, workspace.path))
-        if over is None and await is_pristine(self._git, repo, workspace, rules):
+    ) -> SalvageResult | None:
+        await run_in_thread(refuse_pipes, workspace.path, find_entry(repo.common_dir, workspace.path))
+        if over is None and await has_nothing_to_save(self._git, repo, workspace, rules):
             return None
-        moved = self._moved(workspace)
-        return await salvage(self._git, self._home, repo, workspace, reason, rules, tree=moved, over=over)
+        moved = self._find_moved_tree(workspace)
+        return await salvage_workspace(self._git, self._home, repo, workspace, reason, rules, tree=moved, over=over)
 
     def _own_git(self, workspace: Workspace) -> str | None:
         return None
 
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
-    ) -> Kept | None:
-        return await checkpoint(self._git, self._home, repo, workspace, ref, rules, unless, self._own_git(workspace))
+    ) -> CheckpointResult | None:
+        return await take_checkpoint(
+            self._git, self._home, repo, workspace, ref, rules, unless, self._own_git(workspace)
+        )
 
     async def readable(self, repo: Repo, commit: str) -> str | None:
         return await unreadable(self._git, self._home, repo, commit)
 
-    async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
+    async def keeps_branch_commits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
         return await fits(self._git, self._home, repo, workspace, commit)
 
     async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
         return await go_back(self._git, self._home, repo, workspace, commit, rules, self._own_git(workspace))
 
-    def _moved(self, workspace: Workspace) -> str | None:
+    def _find_moved_tree(self, workspace: Workspace) -> str | None:
         """Return where the directory is, if we were killed after its rename: a second salvage must find its files."""
         places = (names.trash_path(self._home, workspace.id), names.stranded_path(workspace.path, workspace.id))
         found = [] if os.path.lexists(workspace.path) else [place for place in places if os.path.isdir(place)]
@@ -272,22 +274,22 @@ class WorktreeStrategy:
         target = names.trash_path(self._home, workspace.id)
         moved = False
         if os.path.lexists(workspace.path):
-            if owner_marker.owner(workspace.path) != workspace.id:
+            if owner_marker.read_owner(workspace.path) != workspace.id:
                 raise WorkspaceProblem(f"{workspace.path} carries no record of ours; it was left alone")
-            moved = move_away(workspace.path, target)
-        dropped = os.path.isdir(repo.common_dir) and await self._drop(repo, workspace)
+            moved = move_to_trash(workspace.path, target)
+        dropped = os.path.isdir(repo.common_dir) and await self._drop_entry(repo, workspace)
         return moved or dropped or os.path.lexists(target)
 
-    async def _drop(self, repo: Repo, workspace: Workspace) -> bool:
+    async def _drop_entry(self, repo: Repo, workspace: Workspace) -> bool:
         while True:
             await self._users_gc.over(repo.common_dir)
-            async with repo_lock(repo.common_dir):
+            async with hold_repo_lock(repo.common_dir):
                 if self._users_gc.runs(repo.common_dir):
                     continue  # a gc began while we waited for the lock; release the lock, others want it too
-                await heal(self._git, repo.common_dir)
+                await drop_deletion_locks(self._git, repo.common_dir)
                 await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
                 # In a thread, because the entry may hold the objects of submodules.
-                return await in_thread(drop_entry, repo.common_dir, workspace.path)
+                return await run_in_thread(drop_entry, repo.common_dir, workspace.path)
 
     async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
         """Delete the branch if it has no commit beyond its base."""
@@ -296,7 +298,7 @@ class WorktreeStrategy:
         if not workspace.branch.startswith(names.BRANCH_PREFIX):
             return False
         ref = f"refs/heads/{workspace.branch}"
-        tip = await refs.tip(self._git, repo.common_dir, ref)
+        tip = await refs.resolve_ref(self._git, repo.common_dir, ref)
         if tip is None:
             return True
         if tip != workspace.base_commit and not await self._is_ancestor(repo, tip, workspace.base_commit):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow, HoldRow
     from holdfast.api.queries import Queries
     from holdfast.api.tasks.models import BudgetRow, TaskRow, UnmetNeed
-    from holdfast.core.dispatch.accounts import ShutAccount
+    from holdfast.core.dispatch.accounts import ClosedAccount
     from holdfast.core.dispatch.workers import Worker
 
 SETTINGS_HOLD = 5.0  # seconds for which settings that were read are good enough
@@ -89,12 +89,12 @@ def _read_settings() -> tuple[bool, tuple[Worker, ...]]:
     """Return whether paused tasks resume by themselves, and the workers if only they run agents."""
     from holdfast import config
 
-    settings = config.best_effort()
+    settings = config.load_valid_values()
     lanes: tuple[Worker, ...] = ()
     if settings["agents"] == 0 and settings.workers:
-        from holdfast.config.retry_budgets import staff_of
+        from holdfast.config.retry_budgets import workers_from_settings
 
-        lanes = tuple(staff_of(settings).workers)
+        lanes = tuple(workers_from_settings(settings).workers)
     return bool(settings["resume.auto"]), lanes
 
 
@@ -133,7 +133,7 @@ def _test_accounts(queries: Queries) -> Test:
     return test
 
 
-def cause_of_account(account: ShutAccount) -> WaitCause:
+def cause_of_account(account: ClosedAccount) -> WaitCause:
     state = "stopped" if account.until is None else "parked"
     return WaitCause(name=account.full_name, state=state, reason=account.reason, since=account.at, until=account.until)
 

@@ -15,16 +15,18 @@ import apsw
 
 from holdfast.base import clock, faults
 from holdfast.base.errors import DiskFull, NewerStore, Unavailable, UsageError
-from holdfast.base.stored_json import damaged
+from holdfast.base.stored_json import damaged_store_error
 from holdfast.store.sqlite.engine.disk_reserve import free_bytes, is_full
 from holdfast.store.sqlite.engine.statements import migrations
-from holdfast.store.sqlite.engine.write_queue import holders, told
+from holdfast.store.sqlite.engine.write_queue import describe_holders, lock_holders
 
 BUSY_TIMEOUT_MS = 30_000
-SMALLEST = 512  # bytes. No SQLite database is smaller, except one that was never written
-MADE = ".made"  # suffix of a marker file: the database was complete once, so an empty one is a loss, not a new one
-MOST_FRAMES = 1_000  # pages in the WAL before it is copied into the database: SQLite's own default
-LOG_SHARE = 8  # the WAL may take at most one eighth of the free space
+SMALLEST_DATABASE = 512  # bytes. No SQLite database is smaller, except one that was never written
+MADE_SUFFIX = (
+    ".made"  # suffix of a marker file: the database was complete once, so an empty one is a loss, not a new one
+)
+MAX_WAL_PAGES = 1_000  # pages in the WAL before it is copied into the database: SQLite's own default
+WAL_SHARE = 8  # the WAL may take at most one eighth of the free space
 _PAGE = 4096
 # The second one fails to map the memory that readers and writers share.
 _WANT_MEMORY = (apsw.SQLITE_IOERR_NOMEM, apsw.SQLITE_IOERR_SHMMAP)
@@ -36,11 +38,11 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
     """Open a connection with our pragmas. For reading, it neither creates the file nor changes a byte of it or its
     WAL."""
     flags = apsw.SQLITE_OPEN_READONLY if for_reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-    with translated(path), _as_its_owner(path) as is_another:
+    with translate_errors(path), _act_as_owner(path) as is_another:
         if not for_reading:
             make_private(path)
         connection = apsw.Connection(path, flags=flags)
-        if for_reading and _cannot_be_shared(connection, path):
+        if for_reading and _needs_immutable_open(connection, path):
             connection.close()
             connection = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags | apsw.SQLITE_OPEN_URI)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
@@ -50,7 +52,7 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
             if connection.execute("PRAGMA journal_mode").get != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            bound_log(connection, path)
+            limit_wal(connection, path)
         elif is_another:
             connection.execute("PRAGMA user_version").get  # noqa: B018 - creates the WAL and its index now, as their owner
     return connection
@@ -75,16 +77,16 @@ def make_private(path: str) -> None:
             os.chmod(each, 0o600)
 
 
-def bound_log(connection: apsw.Connection, path: str) -> None:
+def limit_wal(connection: apsw.Connection, path: str) -> None:
     """Limit the WAL so that it cannot fill the disk. Such a WAL is stuck: it can start over only when the database
     has grown by its content, and there is no space for that. So on a disk with little space the WAL is copied
     into the database early."""
-    frames = free_bytes(os.path.dirname(path)) // (_PAGE * LOG_SHARE)
-    connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, min(MOST_FRAMES, frames))}")
+    frames = free_bytes(os.path.dirname(path)) // (_PAGE * WAL_SHARE)
+    connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, min(MAX_WAL_PAGES, frames))}")
 
 
 @contextmanager
-def _as_its_owner(path: str) -> Iterator[bool]:
+def _act_as_owner(path: str) -> Iterator[bool]:
     """Act as the file's owner while root opens another user's home (`sudo holdfast ps`). Otherwise the files that
     SQLite creates next to the database belong to root for a moment. In that moment the owner's supervisor cannot
     write (measured: 372 of 25,000 openings)."""
@@ -102,7 +104,7 @@ def _as_its_owner(path: str) -> Iterator[bool]:
         os.setegid(group)
 
 
-def _cannot_be_shared(connection: apsw.Connection, path: str) -> bool:
+def _needs_immutable_open(connection: apsw.Connection, path: str) -> bool:
     """True if a full disk keeps SQLite from creating the memory that readers share with writers. Without a WAL no
     process is writing, and none could: then the file can be read as it is."""
     if not is_full(os.path.dirname(path)) or _size_of(path + "-wal") > 0:
@@ -122,33 +124,33 @@ def _size_of(path: str) -> int:
 
 
 @contextmanager
-def translated(path: str) -> Iterator[None]:
+def translate_errors(path: str) -> Iterator[None]:
     """Raise SQLite's errors as ours: one clear line with what happened, what was kept and what to do."""
     try:
         yield
     except apsw.FullError as error:
-        raise disk_full(path) from error
+        raise disk_full_error(path) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise Unavailable(
             f"The database {path} is damaged ({error}). It was left as it is. "
-            f"Copies are in {_backups(path)}: "
+            f"Copies are in {_backups_dir(path)}: "
             "bring one back with `holdfast restore FILE` (the damaged one is kept aside)."
         ) from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:  # Holdfast never writes such content
-        raise damaged(error) from error
+        raise damaged_store_error(error) from error
     except (apsw.BusyError, apsw.ProtocolError) as error:  # the latter: a lock on the WAL's index
         raise Unavailable(
             f"The database {path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s. "
-            f"Nothing was written; try again.{told(holders(path, path + '-shm'))}"
+            f"Nothing was written; try again.{describe_holders(lock_holders(path, path + '-shm'))}"
         ) from error
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.IOError) as error:
         if is_full(os.path.dirname(path)):
-            raise disk_full(path) from error
+            raise disk_full_error(path) from error
         if getattr(error, "extendedresult", 0) in _WANT_MEMORY:
-            raise _no_memory(path) from error
+            raise _no_memory_error(path) from error
         why = "it is a directory" if os.path.isdir(path) else str(error)
         # SQLite also treats a file as read-only if its header names a newer SQLite. A damaged header may do that.
-        more = "" if not os.access(path, os.W_OK) else f" If it is, it is damaged: copies are in {_backups(path)}."
+        more = "" if not os.access(path, os.W_OK) else f" If it is, it is damaged: copies are in {_backups_dir(path)}."
         raise Unavailable(
             f"The database {path} cannot be used: {why}. Check that it is a file you may write.{more}"
         ) from error
@@ -159,28 +161,28 @@ def translated(path: str) -> Iterator[None]:
     except apsw.SQLError as error:
         raise Unavailable(
             f"The database {path} is not as Holdfast made it ({error}). It was left as it is. "
-            f"Copies are in {_backups(path)}: bring one back with `holdfast restore FILE`."
+            f"Copies are in {_backups_dir(path)}: bring one back with `holdfast restore FILE`."
         ) from error
     except (apsw.NoMemError, MemoryError) as error:
-        raise _no_memory(path) from error
+        raise _no_memory_error(path) from error
     except OSError as error:  # not from SQLite: from a lock file, or injected by a test
         raise Unavailable(f"The store {path} cannot be used: {error}. Nothing was written; try again.") from error
 
 
-def disk_full(path: str) -> DiskFull:
+def disk_full_error(path: str) -> DiskFull:
     return DiskFull(
         f"The disk of {path} is full: nothing was written, nothing acknowledged was lost. Free space and try again."
     )
 
 
-def _no_memory(path: str) -> Unavailable:
+def _no_memory_error(path: str) -> Unavailable:
     return Unavailable(
         f"There is not enough memory to use the database {path}. Nothing was written, nothing acknowledged was "
         "lost. Free memory, or raise the limit (`ulimit -v`, `ulimit -d`), and try again."
     )
 
 
-def _backups(path: str) -> str:
+def _backups_dir(path: str) -> str:
     return os.path.join(os.path.dirname(path), "backups")
 
 
@@ -193,7 +195,7 @@ def newest_version() -> int:
     return len(migrations())
 
 
-def refuse_future(connection: apsw.Connection, path: str) -> int:
+def refuse_newer_schema(connection: apsw.Connection, path: str) -> int:
     """Return the schema's version. Raise NewerStore if a newer Holdfast wrote it."""
     if os.path.getsize(path) > 0:
         connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - a torn header is found only by reading
@@ -206,11 +208,11 @@ def refuse_future(connection: apsw.Connection, path: str) -> int:
     return version
 
 
-def refuse_under_its_supervisor(connection: apsw.Connection, path: str) -> None:
+def refuse_while_old_supervisor_runs(connection: apsw.Connection, path: str) -> None:
     """Refuse to migrate while a supervisor of the older version runs: it would go on with a schema and requests that
     it does not know."""
     for pid, ticks, boot in connection.execute("SELECT pid, start_ticks, boot_id FROM hosts WHERE state = 'active'"):
-        if boot == clock.boot_id() and started_at(pid) == ticks:
+        if boot == clock.boot_id() and process_start_ticks(pid) == ticks:
             raise Unavailable(
                 f"The store {path} is of an older version, and so is the supervisor that runs on it (pid {pid}). "
                 f"Nothing was changed. End it first: `kill {pid}` (agents get their grace, tasks stay queued), or "
@@ -218,7 +220,7 @@ def refuse_under_its_supervisor(connection: apsw.Connection, path: str) -> None:
             )
 
 
-def started_at(pid: int) -> int | None:
+def process_start_ticks(pid: int) -> int | None:
     """Return when the process started, in ticks since boot. None if there is no such process, or if it is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -255,22 +257,22 @@ def refuse_unusable(path: str) -> None:
     refuse_emptied(path)
     looking = open_connection(path, for_reading=True)
     try:
-        with translated(path):
-            if refuse_future(looking, path) == 0 and os.path.exists(path + MADE):
-                raise _emptied(path)  # the WAL, which held everything, is gone
+        with translate_errors(path):
+            if refuse_newer_schema(looking, path) == 0 and os.path.exists(path + MADE_SUFFIX):
+                raise _emptied_error(path)  # the WAL, which held everything, is gone
     finally:
         looking.close()
 
 
 def refuse_emptied(path: str) -> None:
-    if os.path.getsize(path) < SMALLEST and os.path.exists(path + MADE):
-        raise _emptied(path)
+    if os.path.getsize(path) < SMALLEST_DATABASE and os.path.exists(path + MADE_SUFFIX):
+        raise _emptied_error(path)
 
 
-def _emptied(path: str) -> Unavailable:
+def _emptied_error(path: str) -> Unavailable:
     return Unavailable(
         f"The database {path} has been emptied by something else. Nothing was changed: bring back a copy from "
-        f"{_backups(path)} with `holdfast restore FILE`, or remove {path + MADE} to start anew."
+        f"{_backups_dir(path)} with `holdfast restore FILE`, or remove {path + MADE_SUFFIX} to start anew."
     )
 
 
@@ -282,8 +284,8 @@ def require_current(path: str) -> None:
     refuse_emptied(path)
     looking = open_connection(path, for_reading=True)
     try:
-        with translated(path):
-            if refuse_future(looking, path) < newest_version():
+        with translate_errors(path):
+            if refuse_newer_schema(looking, path) < newest_version():
                 raise Unavailable(f"The store {path} is of an older version. `holdfast up` brings it up to date.")
     finally:
         looking.close()

@@ -15,20 +15,20 @@ from holdfast.base.instant import Instant
 from holdfast.core.model import Event
 from holdfast.store.sqlite.engine import connection as opening
 from holdfast.store.sqlite.engine.reader import DATABASE
-from holdfast.store.sqlite.engine.write_queue import Turnstile
+from holdfast.store.sqlite.engine.write_queue import WriteQueue
 from holdfast.store.sqlite.events import SqliteEvents
 
-FAR = 1_000_000  # how far numbers are raised when the present store cannot be read
+NUMBER_GAP = 1_000_000  # how far numbers are raised when the present store cannot be read
 PATIENCE = 30.0
 HEADER = b"SQLite format 3\0"
 
 
-class Damaged(Refused):
+class DamagedStore(Refused):
     """A file that is not a store, or not a whole one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Marks:
+class HighestNumbers:
     """Numbers that must never be given twice: the highest fence, and the counters of events, requests and alerts."""
 
     fence: int
@@ -39,7 +39,11 @@ def copy_out(home: str, target: str) -> None:
     """Make a consistent, compact copy in one file while other processes go on writing."""
     path = os.path.join(home, DATABASE)
     faults.effect("backup.copy")
-    with opening.translated(path), closing(opening.open_connection(path)) as source, closing(_plain(target)) as copy:
+    with (
+        opening.translate_errors(path),
+        closing(opening.open_connection(path)) as source,
+        closing(_open_plain(target)) as copy,
+    ):
         _copy(source, copy)
         copy.execute("PRAGMA journal_mode = DELETE")
         copy.execute("VACUUM")  # of the copy: the store itself is never rewritten in place
@@ -47,11 +51,11 @@ def copy_out(home: str, target: str) -> None:
     sync_file(target)
 
 
-def check(path: str) -> int:
+def check_copy(path: str) -> int:
     """Return the schema version of a copy that is whole. Refuse one that is damaged, empty or from a newer Holdfast."""
     with open(path, "rb") as file:
         if file.read(len(HEADER)) != HEADER:
-            raise Damaged(f"{path} is not a Holdfast store.")
+            raise DamagedStore(f"{path} is not a Holdfast store.")
     try:
         with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as copy:
             copy.set_busy_timeout(opening.BUSY_TIMEOUT_MS)
@@ -65,37 +69,39 @@ def check(path: str) -> int:
             broken = copy.execute("PRAGMA foreign_key_check").fetchall()
             known = copy.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('tasks', 'runs', 'events')").get
     except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
-        raise Damaged(f"{path} is damaged ({error}). Nothing was changed.") from error
+        raise DamagedStore(f"{path} is damaged ({error}). Nothing was changed.") from error
     except apsw.Error as error:  # busy, no space, an I/O error: that proves nothing about the content
         raise Unavailable(f"{path} cannot be read now ({error}). Nothing was changed; try again.") from error
     if problems or broken:
-        raise Damaged(f"{path} is damaged ({problems[0] if problems else 'broken references'}). Nothing was changed.")
+        raise DamagedStore(
+            f"{path} is damaged ({problems[0] if problems else 'broken references'}). Nothing was changed."
+        )
     if version == 0 or known != 3:
-        raise Damaged(f"{path} is not a Holdfast store.")
+        raise DamagedStore(f"{path} is not a Holdfast store.")
     return version
 
 
-def marks_of(home: str) -> Marks | None:
+def highest_numbers_of(home: str) -> HighestNumbers | None:
     """Return the highest numbers of the present store, or None if it is missing or damaged, and only then. A store
     that is merely busy must not be replaced like a broken one."""
     path = os.path.join(home, DATABASE)
     try:
-        if os.path.getsize(path) < opening.SMALLEST:
+        if os.path.getsize(path) < opening.SMALLEST_DATABASE:
             return None
-        check(path)
-        with opening.translated(path), closing(opening.open_connection(path)) as live:
-            return _marks(live)
-    except (FileNotFoundError, Damaged):
+        check_copy(path)
+        with opening.translate_errors(path), closing(opening.open_connection(path)) as live:
+            return _highest_numbers(live)
+    except (FileNotFoundError, DamagedStore):
         return None
 
 
-def raise_marks(copy_path: str, present: Marks | None, event: Event, now: Instant) -> list[str]:
+def raise_numbers(copy_path: str, present: HighestNumbers | None, event: Event, now: Instant) -> list[str]:
     """Make a copy fit to follow the present store: newest schema, higher numbers, an event. Return its open runs."""
-    with opening.translated(copy_path), closing(opening.open_connection(copy_path)) as copy:
+    with opening.translate_errors(copy_path), closing(opening.open_connection(copy_path)) as copy:
         opening.migrate(copy, copy_path)
         with copy:
-            own = _marks(copy)
-            floor = max(own.fence, present.fence) if present else own.fence + FAR
+            own = _highest_numbers(copy)
+            floor = max(own.fence, present.fence) if present else own.fence + NUMBER_GAP
             copy.execute("UPDATE tasks SET fence = ? + 1", (floor,))
             # Since the copy was made, an agent may have worked in an intended workspace. If it stayed intended,
             # it would be made again, its work unsaved.
@@ -105,7 +111,7 @@ def raise_marks(copy_path: str, present: Marks | None, event: Event, now: Instan
             copy.execute("UPDATE occurrences SET state = 'skipped', why = 'restored' WHERE state = 'waiting'")
             for name in {*own.counters, *(present.counters if present else ())}:
                 mine = own.counters.get(name, 0)
-                counter = max(mine, present.counters.get(name, 0)) if present else mine + FAR
+                counter = max(mine, present.counters.get(name, 0)) if present else mine + NUMBER_GAP
                 copy.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
                 copy.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, counter))
             SqliteEvents(copy).emit(event, now)
@@ -113,7 +119,7 @@ def raise_marks(copy_path: str, present: Marks | None, event: Event, now: Instan
         return [str(row[0]) for row in copy.execute(statement)]
 
 
-def switch_content(home: str, copy_path: str) -> None:
+def replace_content(home: str, copy_path: str) -> None:
     """Replace the content of the live database by a copy's, as one transaction of SQLite's own.
 
     This does not rename files: a command that has the database open and waits for its turn would write into a deleted
@@ -121,7 +127,7 @@ def switch_content(home: str, copy_path: str) -> None:
     """
     path = os.path.join(home, DATABASE)
     with (
-        opening.translated(path),
+        opening.translate_errors(path),
         closing(apsw.Connection(copy_path, flags=apsw.SQLITE_OPEN_READWRITE)) as copy,
         closing(opening.open_connection(path)) as live,
     ):
@@ -130,7 +136,7 @@ def switch_content(home: str, copy_path: str) -> None:
         faults.passed("restore.switched")
 
 
-def switch_file(home: str, copy_path: str, aside: str) -> None:
+def replace_file(home: str, copy_path: str, aside: str) -> None:
     """Replace a database that is damaged or missing by a copy. The present files are hard-linked to `aside` first.
 
     The old -wal belongs to the old file. Next to another database file it would corrupt that one. So it is removed
@@ -148,18 +154,18 @@ def switch_file(home: str, copy_path: str, aside: str) -> None:
     faults.effect("restore.rename")
     os.rename(copy_path, path)
     faults.passed("restore.renamed")
-    os.close(os.open(path + opening.MADE, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    os.close(os.open(path + opening.MADE_SUFFIX, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     sync_folder(home)
 
 
-def turn(home: str) -> Turnstile:
+def turn(home: str) -> WriteQueue:
     """Return the write queue's lock. All other writers wait while it is taken."""
-    return Turnstile(os.path.join(home, "turnstile.lock"), PATIENCE)
+    return WriteQueue(os.path.join(home, "turnstile.lock"), PATIENCE)
 
 
-def counts_of(path: str) -> dict[str, object]:
+def count_records(path: str) -> dict[str, object]:
     """Return how much is in a copy, for its manifest and for people."""
-    with opening.translated(path), closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as copy:
+    with opening.translate_errors(path), closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as copy:
         copy.set_busy_timeout(opening.BUSY_TIMEOUT_MS)
         tasks = {str(row[0]): int(row[1]) for row in copy.execute("SELECT state, count(*) FROM tasks GROUP BY state")}
         return {
@@ -181,7 +187,7 @@ def sync_file(path: str) -> None:
 sync_folder = sync_file  # a directory is synced by the same call
 
 
-def _plain(path: str) -> apsw.Connection:
+def _open_plain(path: str) -> apsw.Connection:
     opening.make_private(path)
     return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
 
@@ -193,6 +199,8 @@ def _copy(source: apsw.Connection, target: apsw.Connection) -> None:
             job.step(-1)  # in one step: another process's commit between two steps would make the copy start over
 
 
-def _marks(connection: apsw.Connection) -> Marks:
+def _highest_numbers(connection: apsw.Connection) -> HighestNumbers:
     counters = {str(row[0]): int(row[1]) for row in connection.execute("SELECT name, seq FROM sqlite_sequence")}
-    return Marks(fence=int(connection.execute("SELECT coalesce(max(fence), 0) FROM tasks").get), counters=counters)
+    return HighestNumbers(
+        fence=int(connection.execute("SELECT coalesce(max(fence), 0) FROM tasks").get), counters=counters
+    )

@@ -14,7 +14,7 @@ PLENTY = 16 * SIZE  # on a disk with less free space than this, the reserve is n
 FULL = 64 * 1024  # bytes. With less than this, a database and its WAL cannot work
 
 
-class Reserve:
+class DiskReserve:
     """The reserve file of one home."""
 
     def __init__(self, home: str) -> None:
@@ -49,7 +49,7 @@ class Reserve:
             return False
         return True
 
-    def give_up_if_full(self) -> bool:
+    def release_if_full(self) -> bool:
         return free_bytes(self._home) < FULL and self.give_up()
 
 

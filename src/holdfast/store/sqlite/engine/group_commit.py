@@ -24,13 +24,13 @@ import apsw
 from holdfast.base import clock, faults
 from holdfast.base.errors import DiskFull, LeaseLost, Unavailable
 from holdfast.store.sqlite.engine import connection as opening
-from holdfast.store.sqlite.engine.disk_reserve import Reserve
+from holdfast.store.sqlite.engine.disk_reserve import DiskReserve
 from holdfast.store.sqlite.engine.reader import DATABASE
-from holdfast.store.sqlite.engine.write_queue import Turnstile
+from holdfast.store.sqlite.engine.write_queue import WriteQueue
 from holdfast.store.sqlite.transaction import SqliteTransaction
 
 T = TypeVar("T")
-LARGE = 16
+LARGE_BATCH = 16
 LONGEST_WAIT_FOR_CALLERS = 0.05
 MOST_IN_A_BATCH = 1_000  # about 30 ms, during which other processes wait in the write queue
 
@@ -65,11 +65,11 @@ class GroupWriter:
         self._beat_every = beat_every
         self._on_lease_lost = on_lease_lost
         self._on_batch = on_batch
-        self._reserve = Reserve(home)
+        self._reserve = DiskReserve(home)
         self._reserve.ensure()
         opening.require_current(self._path)
         self._connection = opening.open_connection(self._path)
-        self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), opening.BUSY_TIMEOUT_MS / 1000)
+        self._turnstile = WriteQueue(os.path.join(home, "turnstile.lock"), opening.BUSY_TIMEOUT_MS / 1000)
         self._transaction = SqliteTransaction(self._connection).whole()
         self._closed = False
         self._callers_ran = threading.Event()
@@ -104,7 +104,7 @@ class GroupWriter:
                 self._commit(batch, beat_due)
             if beat_due:
                 self._reserve.ensure()
-                self._bound_log()
+                self._limit_wal()
                 next_beat = time.monotonic() + self._beat_every
         self._connection.close()
         self._turnstile.close()
@@ -126,16 +126,16 @@ class GroupWriter:
             return batch, True
 
     def _commit(self, batch: list[_Job], beat_due: bool) -> None:
-        failure = self._try(batch, beat_due)
+        failure = self._commit_once(batch, beat_due)
         if isinstance(failure, DiskFull) and self._reserve.give_up():
-            failure = self._try([*batch, self._news_of_full_disk()], beat_due)
+            failure = self._commit_once([*batch, self._disk_full_alert_job()], beat_due)
         self._answer(batch, failure)
 
-    def _try(self, batch: list[_Job], beat_due: bool) -> BaseException | None:
+    def _commit_once(self, batch: list[_Job], beat_due: bool) -> BaseException | None:
         """Run all jobs in one transaction. Return the error of the transaction itself, or None."""
         failure: BaseException | None = None
         try:
-            with opening.translated(self._path), self._turnstile.turn():
+            with opening.translate_errors(self._path), self._turnstile.turn():
                 self._begin()
                 try:
                     self._run_all(batch)
@@ -152,11 +152,11 @@ class GroupWriter:
             failure = error
         return failure
 
-    def _bound_log(self) -> None:
+    def _limit_wal(self) -> None:
         with contextlib.suppress(apsw.Error, OSError):
-            opening.bound_log(self._connection, self._path)
+            opening.limit_wal(self._connection, self._path)
 
-    def _news_of_full_disk(self) -> _Job:
+    def _disk_full_alert_job(self) -> _Job:
         """Return a job that raises the alert. It has no caller: it joins the batch that the released reserve made
         space for."""
 
@@ -192,10 +192,10 @@ class GroupWriter:
                 self._connection.execute("ROLLBACK")
                 self._begin()
                 for other in (*batch[:done], *batch[done + 1 :]):
-                    self._run_apart(other)
+                    self._run_in_savepoint(other)
                 return
 
-    def _run_apart(self, job: _Job) -> None:
+    def _run_in_savepoint(self, job: _Job) -> None:
         self._connection.execute("SAVEPOINT job")
         self._attempt(job)
         if job.error is not None:
@@ -224,7 +224,7 @@ class GroupWriter:
         """Resolve the callers' futures. After a large batch, let the callers hand in their next operations before we
         collect. Otherwise we would begin with the first caller, commit its operation alone, and compete with the
         others for the interpreter."""
-        is_large = len(batch) >= LARGE
+        is_large = len(batch) >= LARGE_BATCH
         self._callers_ran.clear()
 
         def resolve() -> None:

@@ -12,7 +12,7 @@ import apsw
 
 from holdfast.base.errors import Unavailable
 from holdfast.store.sqlite.engine import connection as opening
-from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.engine.statements import Statements
 
 DATABASE = "holdfast.db"
 
@@ -31,8 +31,8 @@ class SqliteReader:
         opening.refuse_network_filesystem(home)
         opening.refuse_emptied(self.path)
         self._open()
-        with opening.translated(self.path):
-            if opening.refuse_future(self._connection, self.path) < opening.newest_version():
+        with opening.translate_errors(self.path):
+            if opening.refuse_newer_schema(self._connection, self.path) < opening.newest_version():
                 raise Unavailable(
                     f"The store {self.path} is of an older version. `holdfast up` (or any change) brings it up to date."
                 )
@@ -40,9 +40,9 @@ class SqliteReader:
     def _open(self) -> None:
         self._file = _identity(self.path)
         self._connection = opening.open_connection(self.path, for_reading=True)
-        self._views = Cursor(self._connection, "views")
+        self._views = Statements(self._connection, "views")
 
-    def _look_again(self) -> None:
+    def _reopen_if_immutable(self) -> None:
         """Open the store again if it was opened as immutable, on a full disk: otherwise a follower would never see a
         change."""
         if self._connection.open_flags & apsw.SQLITE_OPEN_URI and not self._is_snapshot:
@@ -50,15 +50,15 @@ class SqliteReader:
             self._open()
 
     def view(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        self._look_again()
-        with opening.translated(self.path):
+        self._reopen_if_immutable()
+        with opening.translate_errors(self.path):
             return self._views.rows(name, **parameters)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Read all views at one moment: commits of a supervisor meanwhile are in none of them."""
-        self._look_again()
-        with opening.translated(self.path):
+        self._reopen_if_immutable()
+        with opening.translate_errors(self.path):
             self._connection.execute("BEGIN")
         self._is_snapshot = True
         try:
@@ -69,8 +69,8 @@ class SqliteReader:
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has committed. Followers poll it."""
-        self._look_again()
-        with opening.translated(self.path):
+        self._reopen_if_immutable()
+        with opening.translate_errors(self.path):
             return int(self._connection.execute("PRAGMA data_version").get)
 
     def is_current(self) -> bool:
@@ -81,7 +81,7 @@ class SqliteReader:
             return False
         version = self.data_version()
         if version != self._checked:  # a migration is a change too
-            with opening.translated(self.path):
+            with opening.translate_errors(self.path):
                 if opening.schema_version(self._connection) != opening.newest_version():
                     return False
             self._checked = version

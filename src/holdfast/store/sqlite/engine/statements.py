@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.secrets.redact import redacted
+from holdfast.secrets.redact import redact_text
 
 _SQLITE = os.path.dirname(os.path.dirname(__file__))
 
@@ -54,10 +54,10 @@ def migrations() -> list[tuple[int, str]]:
 
 Row = dict[str, Any]
 _OF_RUNS = ("decision", "error_tail", "error_text", "reason", "ruling", "text", "timeout_why", "why")
-WORDS = frozenset((*_OF_RUNS, "answer", "message", "remedy", "told", "trouble"))
+REDACTED_NAMES = frozenset((*_OF_RUNS, "answer", "message", "remedy", "told", "trouble"))
 
 
-class Cursor:
+class Statements:
     """The statements of one queries/*.sql file, on one connection. Every call runs its statement to the end."""
 
     def __init__(self, connection: apsw.Connection, file: str) -> None:
@@ -66,7 +66,7 @@ class Cursor:
         self._statements = statements(file)
 
     def rows(self, name: str, **bindings: Any) -> list[Row]:
-        cursor = self._cursor.execute(self._statements[name], _clean(bindings))
+        cursor = self._cursor.execute(self._statements[name], _redact_bindings(bindings))
         columns: list[str] | None = None
         found: list[Row] = []
         for row in cursor:
@@ -77,14 +77,14 @@ class Cursor:
 
     def tuples(self, name: str, **bindings: Any) -> list[tuple[Any, ...]]:
         """Return bare rows, for statements that name their columns and run often: no column names are looked up."""
-        return self._cursor.execute(self._statements[name], _clean(bindings)).fetchall()
+        return self._cursor.execute(self._statements[name], _redact_bindings(bindings)).fetchall()
 
     def row(self, name: str, **bindings: Any) -> Row | None:
         found = self.rows(name, **bindings)
         return found[0] if found else None
 
     def value(self, name: str, **bindings: Any) -> Any:
-        return self._cursor.execute(self._statements[name], _clean(bindings)).get
+        return self._cursor.execute(self._statements[name], _redact_bindings(bindings)).get
 
     def put(self, name: str, values: tuple[Any, ...]) -> None:
         """Run an INSERT with its values in the order of its question marks: the fastest way."""
@@ -92,12 +92,12 @@ class Cursor:
 
     def change(self, name: str, **bindings: Any) -> int:
         """Run a writing statement. Return how many rows it changed."""
-        self._cursor.execute(self._statements[name], _clean(bindings))
+        self._cursor.execute(self._statements[name], _redact_bindings(bindings))
         return self._connection.changes()
 
 
-def _clean(bindings: dict[str, Any]) -> dict[str, Any]:
-    for name in WORDS & bindings.keys():
+def _redact_bindings(bindings: dict[str, Any]) -> dict[str, Any]:
+    for name in REDACTED_NAMES & bindings.keys():
         if isinstance(bindings[name], str):
-            bindings[name] = redacted(bindings[name])
+            bindings[name] = redact_text(bindings[name])
     return bindings

@@ -16,8 +16,8 @@ from holdfast.base.errors import Unavailable
 from holdfast.store.sqlite.engine import connection as opening
 from holdfast.store.sqlite.engine.disk_reserve import SIZE, free_bytes
 from holdfast.store.sqlite.engine.reader import DATABASE
-from holdfast.store.sqlite.engine.statements import Cursor
-from holdfast.store.sqlite.engine.write_queue import Turnstile
+from holdfast.store.sqlite.engine.statements import Statements
+from holdfast.store.sqlite.engine.write_queue import WriteQueue
 from holdfast.store.sqlite.transaction import SqliteTransaction
 
 T = TypeVar("T")
@@ -39,12 +39,12 @@ class SqliteStore:
                 f"There is no Holdfast store in {home} yet. Start with `holdfast init` in a git repository."
             )
         opening.refuse_network_filesystem(home)
-        self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), PATIENCE)
+        self._turnstile = WriteQueue(os.path.join(home, "turnstile.lock"), PATIENCE)
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(self._turnstile.close)
             # The store is made under the write queue's lock: the switch to WAL fails with "busy" at once,
             # despite the timeout.
-            is_new = not os.path.exists(self.path + opening.MADE)
+            is_new = not os.path.exists(self.path + opening.MADE_SUFFIX)
             with self._turnstile.turn() if is_new else contextlib.nullcontext():
                 if not is_new:  # a store that was never complete has nothing to lose yet
                     opening.refuse_unusable(self.path)
@@ -53,24 +53,24 @@ class SqliteStore:
                 self._migrate(in_turn=is_new)
             on_failure.pop_all()
         self._transaction = SqliteTransaction(self._connection)
-        self._views = Cursor(self._connection, "views")
+        self._views = Statements(self._connection, "views")
 
     def _migrate(self, *, in_turn: bool) -> None:
-        with opening.translated(self.path):
-            if opening.refuse_future(self._connection, self.path) < opening.newest_version():
+        with opening.translate_errors(self.path):
+            if opening.refuse_newer_schema(self._connection, self.path) < opening.newest_version():
                 with contextlib.nullcontext() if in_turn else self._turnstile.turn():
                     if 0 < opening.schema_version(self._connection) < opening.newest_version():
-                        opening.refuse_under_its_supervisor(self._connection, self.path)
+                        opening.refuse_while_old_supervisor_runs(self._connection, self.path)
                         self.backup(f"before-schema-{opening.newest_version()}")
                     opening.migrate(self._connection, self.path)
-        if not os.path.exists(self.path + opening.MADE):
+        if not os.path.exists(self.path + opening.MADE_SUFFIX):
             faults.effect("store.made")
-            os.close(os.open(self.path + opening.MADE, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            os.close(os.open(self.path + opening.MADE_SUFFIX, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
     def write(self, operation: Callable[[SqliteTransaction], T], operation_id: str | None = None) -> T:
         """Run `operation` in one transaction. When this returns, the result is on disk. When it raises, nothing was
         written."""
-        with opening.translated(self.path), self._turnstile.turn():
+        with opening.translate_errors(self.path), self._turnstile.turn():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 result = operation(self._transaction)
@@ -86,21 +86,21 @@ class SqliteStore:
             return result
 
     def was_done(self, operation_id: str) -> bool:
-        with opening.translated(self.path):
+        with opening.translate_errors(self.path):
             return self._transaction.knows_operation(operation_id)
 
     def view(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         """Return rows of a view for readers (`queries/views.sql`)."""
-        with opening.translated(self.path):
+        with opening.translate_errors(self.path):
             return self._views.rows(name, **parameters)
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has committed. Followers poll it."""
-        with opening.translated(self.path):
+        with opening.translate_errors(self.path):
             return int(self._connection.execute("PRAGMA data_version").get)
 
     def integrity_problems(self) -> list[str]:
-        with opening.translated(self.path):
+        with opening.translate_errors(self.path):
             answers = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check(20)")]
             broken = [
                 f"{row[0]} row {row[1]} refers to a missing {row[2]}"
@@ -132,7 +132,7 @@ class SqliteStore:
         target = os.path.join(folder, f"{number:06d}-{reason}.db")
         part = f"{target}.part"
         if free_bytes(folder) < self._room_for_a_copy():
-            raise opening.disk_full(self.path)
+            raise opening.disk_full_error(self.path)
         try:
             self._copy_to(part)
         except BaseException:
@@ -158,10 +158,10 @@ class SqliteStore:
 
     def _copy_to(self, part: str) -> None:
         faults.effect("backup.fill")
-        with opening.translated(self.path):
+        with opening.translate_errors(self.path):
             opening.make_private(part)
         with (
-            opening.translated(self.path),
+            opening.translate_errors(self.path),
             contextlib.closing(apsw.Connection(part)) as copy,
             copy.backup("main", self._connection, "main") as job,
         ):

@@ -18,7 +18,7 @@ from types import FrameType
 from holdfast.base.errors import Unavailable
 
 
-def holders(*paths: str) -> list[int]:
+def lock_holders(*paths: str) -> list[int]:
     """Return pids of other processes with a write lock on one of `paths`, or nothing if that cannot be determined."""
     wanted = {_device_and_inode(path) for path in paths}
     found: set[int] = set()
@@ -33,7 +33,7 @@ def holders(*paths: str) -> list[int]:
     return sorted(found - {0, os.getpid()})
 
 
-def told(pids: list[int]) -> str:
+def describe_holders(pids: list[int]) -> str:
     """Return a sentence about the processes that hold the lock, for an error message."""
     if not pids:
         return ""
@@ -57,7 +57,7 @@ def _device_and_inode(path: str) -> str:
     return f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
 
 
-class Turnstile:
+class WriteQueue:
     """The lock of the write queue. `patience`: seconds that the main thread waits for its turn."""
 
     def __init__(self, path: str, patience: float) -> None:
@@ -84,7 +84,7 @@ class Turnstile:
         def give_up(_signal: int, _frame: FrameType | None) -> None:
             raise Unavailable(
                 f"Another process has been writing to the store for {self._patience:.0f} s (lock {self._path}). "
-                f"Nothing was written; try again.{told(holders(self._path))}"
+                f"Nothing was written; try again.{describe_holders(lock_holders(self._path))}"
             )
 
         before = signal.signal(signal.SIGALRM, give_up)
