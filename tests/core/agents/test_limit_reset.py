@@ -161,7 +161,8 @@ def test_no_zone_is_that_of_this_machine() -> None:
     """In a process of its own: the C library reads TZ once."""
     code = (
         "from holdfast.core.agents.limit_reset import parse_reset_time;"
-        f"print(parse_reset_time('try again at 4:55 AM', {NOW.timestamp()}), parse_reset_time('resets 2:30am', 1805005800.0))"
+        f"print(parse_reset_time('try again at 4:55 AM', {NOW.timestamp()}),"
+        " parse_reset_time('resets 2:30am', 1805005800.0))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
