@@ -46,8 +46,7 @@ from holdfast.core.runs.intervals import AdaptiveTimeout
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.runs.preserve import Disposition
-from holdfast.core.runs.resume import ResumeDecision
-from holdfast.core.runs.retry_budgets import Budget
+from holdfast.core.runs.retry_budgets import Budget, ResumeDecision
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
 from holdfast.core.task_settings import (
     BudgetRules,

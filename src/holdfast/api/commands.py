@@ -12,7 +12,7 @@ from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, UsageError
 from holdfast.core.dispatch.spending_caps import SpendingCap, format_labels
 from holdfast.core.model import PauseReason, Repo, RequestKind, Strategy, Task
-from holdfast.core.runs.resume import ResumeDecision
+from holdfast.core.runs.retry_budgets import ResumeDecision
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.intake import repository
 from holdfast.intake.new_task import NewTask as NewTask

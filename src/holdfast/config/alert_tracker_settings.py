@@ -9,8 +9,16 @@ import os
 import re
 
 from holdfast.base.units import parse_duration
-from holdfast.config.setting_type import DANGEROUS, OF_THE_SUPERVISOR, Setting
-from holdfast.config.values import OneOf, WholeNumber, parse_boolean, parse_text, parse_words
+from holdfast.config.values import (
+    DANGEROUS,
+    OF_THE_SUPERVISOR,
+    OneOf,
+    Setting,
+    WholeNumber,
+    parse_boolean,
+    parse_text,
+    parse_words,
+)
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HIDDEN = "…"

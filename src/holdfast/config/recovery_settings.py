@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from holdfast.base.units import parse_duration
-from holdfast.config.setting_type import ABOUT_MONEY, OF_THE_SUPERVISOR, Setting
-from holdfast.config.values import WholeNumber, parse_age, parse_boolean, parse_money
+from holdfast.config.values import (
+    ABOUT_MONEY,
+    OF_THE_SUPERVISOR,
+    Setting,
+    WholeNumber,
+    parse_age,
+    parse_boolean,
+    parse_money,
+)
 
 RECOVERY: dict[str, Setting] = {
     "resume.max_attempts": Setting(3, WholeNumber(0), "How often a paused task is resumed. 0: never."),

@@ -10,9 +10,8 @@ from typing import Any
 from holdfast.base.units import parse_duration, parse_size
 from holdfast.config.alert_tracker_settings import NOTIFY, TRACKERS, without_path
 from holdfast.config.recovery_settings import RECOVERY
-from holdfast.config.setting_type import DANGEROUS as DANGEROUS
-from holdfast.config.setting_type import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
-from holdfast.config.setting_type import Setting as Setting
+from holdfast.config.values import DANGEROUS as DANGEROUS
+from holdfast.config.values import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.values import (
     OneOf,
     WholeNumber,
@@ -25,6 +24,7 @@ from holdfast.config.values import (
     variable_patterns,
     write_toml,
 )
+from holdfast.config.values import Setting as Setting
 from holdfast.core.task_settings import GIB, MIB
 
 # Modules of `agents/` that run a real CLI. This is the only place that registers them (docs/howto/add-an-agent.md).

@@ -12,6 +12,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.base.text import is_text
@@ -244,3 +245,28 @@ def meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
 
     close = difflib.get_close_matches(word[:200], known, n=1)
     return f"; did you mean '{prefix}{close[0]}'?" if close else ""
+
+
+DANGEROUS = "could run commands or show secrets"
+ABOUT_MONEY = "is about your money"
+OF_THE_SUPERVISOR = "is a setting of the supervisor, not of a task"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its default, its parser, its meaning, and which files may set it."""
+
+    default: Any
+    parse: Parser
+    meaning: str
+    user_only: str = ""  # why a repository's file may not set the key; DANGEROUS: it may, once trusted
+    reload: bool = False  # a running supervisor applies a new value when the user's file changes
+
+    @property
+    def needs_trust(self) -> bool:
+        return self.user_only == DANGEROUS
+
+    @property
+    def may_be_in_repository(self) -> bool:
+        """True if a repository's file may set the key, at least once the file is trusted."""
+        return not self.user_only or self.needs_trust

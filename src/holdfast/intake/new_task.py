@@ -1,4 +1,7 @@
-"""The request for a new task, and the choice of its agent, options and spending cap."""
+"""The request for a new task, and the choice of its agent, options and spending cap.
+
+`surroundings` describes the host on which an agent will run, as its CLI sees it.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,41 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
-from holdfast.agents.port import DEFAULT_ACCOUNT
+from holdfast.agents.port import DEFAULT_ACCOUNT, HostFacts
 from holdfast.base.errors import UsageError
 from holdfast.base.text import one_line
+from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.task_settings import BudgetRules
-from holdfast.intake.agent_host import describe_host
 
 if TYPE_CHECKING:  # most tasks have no workflow
     from holdfast.core.workflows.draft import WorkflowDraft
+
+
+def describe_host(strategy: str, options: Mapping[str, object]) -> HostFacts:
+    return HostFacts(
+        is_root=os.geteuid() == 0,
+        is_sandboxed=strategy == Strategy.CONTAINER or options.get("sandbox") is True,
+        has_namespaces=strategy != Strategy.CONTAINER and _has_namespaces(),
+    )
+
+
+def _has_namespaces() -> bool:
+    """Return False only if the kernel reports it. The filters of containers are not visible here."""
+    if _kernel_says("user/max_user_namespaces") == "0":
+        return False
+    return os.geteuid() == 0 or _kernel_says("kernel/unprivileged_userns_clone") != "0"
+
+
+def _kernel_says(name: str) -> str:
+    try:
+        with open(f"/proc/sys/{name}", encoding="ascii") as file:
+            return file.read(32).strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def describe_host_of(spec: TaskSpec) -> HostFacts:
+    return describe_host(spec.strategy, spec.agent_options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,13 +20,13 @@ from holdfast.config.env_secrets import look_up_secrets
 from holdfast.config.retry_budgets import retry_limits_from_settings
 from holdfast.containers.container_run import Enclosure
 from holdfast.containers.engine import Engines, socket_of
-from holdfast.containers.strategy import ContainerStrategy
-from holdfast.containers.sweeper import EngineContainerSweeper as ContainerSweeper
+from holdfast.containers.workspaces import ContainerStrategy
+from holdfast.containers.workspaces import EngineContainerSweeper as ContainerSweeper
 from holdfast.core.cleanup.sweep_report import SweepReport
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.intake.accounts import UserAccounts
-from holdfast.intake.agent_host import describe_host_of
+from holdfast.intake.new_task import describe_host_of
 from holdfast.processes.cgroups import CgroupRecord, probe_cgroups
 from holdfast.processes.children import Children, protect_from_oom, run_without_foreign_children
 from holdfast.processes.helpers import HelperLock, HelperRunner

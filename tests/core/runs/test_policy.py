@@ -14,12 +14,12 @@ from holdfast.base.instant import Instant
 from holdfast.core.model import PauseReason
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import POLICY, Decision, PolicyAction, decide, rebase_times
-from holdfast.core.runs.resume import decide_resume
 from holdfast.core.runs.retry_budgets import (
     Budget,
     RetryLimits,
     Spend,
     backoff,
+    decide_resume,
     max_losses,
     max_outages,
     outage_seconds,

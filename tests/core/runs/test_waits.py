@@ -13,8 +13,14 @@ from holdfast.base.instant import Instant
 from holdfast.core.model import PauseReason, Request, RequestKind, StopWhy, outranks_stop
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import PolicyAction, decide
-from holdfast.core.runs.resume import decide_resume, end_of_pause
-from holdfast.core.runs.retry_budgets import Budget, RetryLimits, Spend, seconds_waited_for_limits
+from holdfast.core.runs.retry_budgets import (
+    Budget,
+    RetryLimits,
+    Spend,
+    decide_resume,
+    end_of_pause,
+    seconds_waited_for_limits,
+)
 
 HOUR, DAY, YEAR = 3600.0, 86400.0, 365 * 86400.0
 NOW = Instant(wall=1_800_000_000.0, boottime=1_000_000.0, boot_id="boot-0")

@@ -21,7 +21,7 @@ from holdfast.base import faults
 from holdfast.base.errors import LaunchError
 from holdfast.config.tables.accounts import AccountTable
 from holdfast.intake.accounts import account_names, load_account
-from holdfast.intake.agent_host import describe_host
+from holdfast.intake.new_task import describe_host
 
 REMEMBERED = "clis.json"  # in the home: what was asked is not asked again before the file changes
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")

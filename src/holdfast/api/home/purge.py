@@ -261,7 +261,7 @@ def _remove_containers(plan: Plan, kept: list[str]) -> None:
     """Of the whole home, or of the workspaces that go."""
     if not os.path.exists(os.path.join(plan.home, "engines")):
         return  # it never had one
-    from holdfast.containers.sweeper import remove_containers
+    from holdfast.containers.workspaces import remove_containers
 
     ids = None if plan.only is None else [workspace.id for workspace in plan.found.workspaces]
     faults.effect("purge.containers")

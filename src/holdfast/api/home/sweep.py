@@ -15,7 +15,7 @@ from holdfast.api.requests import wait_for_result
 from holdfast.base import clock
 from holdfast.base.platform import missing
 from holdfast.containers.engine import Engines
-from holdfast.containers.sweeper import EngineContainerSweeper as ContainerSweeper
+from holdfast.containers.workspaces import EngineContainerSweeper as ContainerSweeper
 from holdfast.core.cleanup.compare import Finding, SweepAction, compare_with_ledger
 from holdfast.core.cleanup.observed import ObservedState
 from holdfast.core.model import Repo, RequestKind

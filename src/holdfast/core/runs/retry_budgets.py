@@ -1,4 +1,7 @@
-"""The retry budgets that automatic continuations are paid from, and the arithmetic of what is left. Pure."""
+"""The retry budgets that pay for automatic continuations, and the decision whether a paused task may continue. Pure.
+
+R-RES-02 to R-RES-04 are about the decision.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from enum import StrEnum
 
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch.spending_caps import NO_CAPS, SharedCaps
+from holdfast.core.model import PauseReason, Request
 
 
 class Budget(StrEnum):
@@ -161,3 +165,48 @@ def backoff(n: int, cap: float, jitter: float, first: float = 1.0) -> float:
     """Return `first` × 2^n seconds plus up to a quarter of that, never more than `cap` (R-TERM-11)."""
     base = min(cap, first * 2.0 ** min(n, 32))
     return min(cap, base * (1.0 + 0.25 * jitter))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResumeDecision:
+    """The answer to a resume. It is the same for manual, automatic and API resumes."""
+
+    allowed: bool
+    attempt: int
+    message: str
+
+
+def end_of_pause(request: Request, now: Instant) -> float | None:
+    """Return when a task that an operator paused for a time continues. The result is never later than that time from
+    now: a clock that was set back since must not turn hours into years."""
+    until, seconds = request.data.get("until"), request.data.get("seconds")
+    if not isinstance(until, int | float) or not isinstance(seconds, int | float):
+        return None
+    return min(until, now.wall + seconds)
+
+
+FREE_RESUME_PAUSES = frozenset({PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL})
+"""Pauses whose resume is free. Fixing an account or approving is the act of a person and not another try."""
+
+
+def decide_resume(
+    attempts: int, maximum: int, task_id: str, pause: PauseReason | None = None, *, force: bool = False
+) -> ResumeDecision:
+    """Decide on the resume after `attempts` earlier ones, when `maximum` are allowed (R-RES-03/04). `force`: an
+    operator allows more than that. The resume is counted all the same."""
+    if pause in FREE_RESUME_PAUSES:
+        return ResumeDecision(allowed=True, attempt=attempts, message=f"resumed after {pause}, which spends nothing")
+    attempt = attempts + 1
+    if attempt <= maximum:
+        return ResumeDecision(allowed=True, attempt=attempt, message=f"resume {attempt} of {maximum}")
+    if force:
+        return ResumeDecision(allowed=True, attempt=attempt, message=f"resume {attempt} of {maximum}, by force")
+    return ResumeDecision(
+        allowed=False,
+        attempt=attempt,
+        message=(
+            f"Maximum resume attempts exceeded ({attempt}/{maximum}): the task kept pausing. "
+            "Break it into smaller tasks; or raise `resume.max_attempts`; "
+            f"or look into why it keeps pausing with `holdfast why {task_id}`."
+        ),
+    )

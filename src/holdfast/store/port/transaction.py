@@ -17,8 +17,7 @@ from holdfast.core.runs.intervals import AdaptiveTimeout
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Decision
 from holdfast.core.runs.preserve import Disposition
-from holdfast.core.runs.resume import ResumeDecision
-from holdfast.core.runs.retry_budgets import Spend
+from holdfast.core.runs.retry_budgets import ResumeDecision, Spend
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.core.tasks.requests import RequestAnswer
 from holdfast.store.port.values import NO_WORKFLOW_ROLE as NO_WORKFLOW_ROLE

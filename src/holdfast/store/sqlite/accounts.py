@@ -15,7 +15,7 @@ from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.dispatch.accounts import AccountPause, ClosedAccount, full_name
 from holdfast.core.model import Event, Level, PauseReason, Task
 from holdfast.core.runs.outcome import Outcome
-from holdfast.core.runs.resume import FREE_RESUME_PAUSES
+from holdfast.core.runs.retry_budgets import FREE_RESUME_PAUSES
 from holdfast.store.port.dispatch import account_alert
 from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents

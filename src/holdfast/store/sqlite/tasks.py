@@ -17,8 +17,7 @@ from holdfast.core.model import Event, Level, PauseReason, Task, TaskSpec
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Decision
 from holdfast.core.runs.preserve import Disposition
-from holdfast.core.runs.resume import ResumeDecision, decide_resume
-from holdfast.core.runs.retry_budgets import Budget, Spend
+from holdfast.core.runs.retry_budgets import Budget, ResumeDecision, Spend, decide_resume
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Ownership

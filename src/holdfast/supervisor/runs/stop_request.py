@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from holdfast.core.model import RequestKind, StopWhy, Task, outranks_stop
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.resume import end_of_pause
+from holdfast.core.runs.retry_budgets import end_of_pause
 from holdfast.supervisor.context import Context
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from holdfast.base.errors import Conflict
 from holdfast.core.model import Request, RequestKind, StopWhy
-from holdfast.core.runs.resume import end_of_pause
+from holdfast.core.runs.retry_budgets import end_of_pause
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Transaction

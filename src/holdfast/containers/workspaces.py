@@ -1,4 +1,8 @@
-"""The container sweeper: finds and removes this home's containers on all engines that the home has used, by label."""
+"""Containers behind the workspace ports: the strategy `container`, and the sweeper of containers.
+
+The strategy is a clone, mounted into one labelled container per run. The sweeper finds and removes this home's
+containers, by label, on all engines that the home has used.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,12 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.base.concurrency import run_in_engine_thread
 from holdfast.base.errors import HoldfastError
-from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engines
+from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Engines
 from holdfast.core.cleanup.observed import Container
+from holdfast.core.model import Repo, Workspace
 from holdfast.processes.cgroups import base_name
+from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.strategies.clone import CloneStrategy
 
 
 def remove_containers(home: str, workspaces: Sequence[str] | None) -> list[str]:
@@ -57,3 +64,19 @@ class EngineContainerSweeper:
                 except HoldfastError:
                     continue
         return removed
+
+
+class ContainerStrategy(CloneStrategy):
+    """The clone strategy, extended: the workspace's containers are removed before the clone."""
+
+    def __init__(self, home: str, git: Git, engine: Engine, *, is_used: bool) -> None:
+        """`is_used`: this home has used the engine. If not, the engine is never asked."""
+        super().__init__(home, git)
+        self._engine = engine
+        self._is_used = is_used
+
+    async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
+        """Stop and remove the workspace's containers, then the clone (R-CLEAN-05)."""
+        if self._is_used:
+            await run_in_engine_thread(self._engine.remove, {WORKSPACE: workspace.id})
+        return await super().put_away(repo, workspace)
