@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _arguments(argv)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: sys.exit(1))  # each family ends what it started
-    scope = Scope(arguments.start_from_head, long=arguments.long, share=arguments.share)
+    scope = Scope(arguments.seed, long=arguments.long, share=arguments.share)
     try:
         journal = Journal(Path(arguments.go_on), scope) if arguments.go_on else None
     except OtherCampaign as error:
@@ -51,9 +51,9 @@ def main(argv: Sequence[str]) -> int:
         campaign.play(FAMILIES[name](""))
     judged = [] if arguments.only else mutants.table(campaign, MUTANTS)
     print("\n".join(lines(campaign.tallies)))
-    print(f"seed {arguments.start_from_head}")
+    print(f"seed {arguments.seed}")
     if arguments.record:
-        record(Path(arguments.record), campaign.tallies, judged, seed=arguments.start_from_head, long=arguments.long)
+        record(Path(arguments.record), campaign.tallies, judged, seed=arguments.seed, long=arguments.long)
     is_broken = any(tally.violating for tally in campaign.tallies) or not all(one.is_killed for one in judged)
     return 1 if is_broken else 0
 

@@ -159,7 +159,7 @@ class Campaign:
         self._pool = pool
         self._enough = enough
         self._arguments = arguments
-        self._random = random.Random(arguments.start_from_head)
+        self._random = random.Random(arguments.seed)
         self.cases: Counter[str] = Counter()
         self.points: set[str] = set()
         self.missed: list[str] = []
@@ -223,7 +223,7 @@ class Campaign:
         by_point: dict[tuple[str, bool], list[Case]] = {}
         for case in cases:
             by_point.setdefault((case.faults[0].point, case.faults[0].action == KILL), []).append(case)
-        share, turn = self._arguments.share, self._arguments.start_from_head % self._arguments.share
+        share, turn = self._arguments.share, self._arguments.seed % self._arguments.share
         points = sorted({point for point, _killed in by_point})[turn::share]
         kills = [self._random.choice(by_point[point, True]) for point in points if (point, True) in by_point]
         errors = [self._random.choice(by_point[point, False]) for point in points if (point, False) in by_point]
@@ -283,7 +283,7 @@ class Campaign:
         if result.violations:
             self.bad.append(result)
             print(f"\nVIOLATED in {result.case}\n  " + "\n  ".join(result.violations))
-            print(f"  replay: {replay(result.case, self._arguments.broken)}   (seed {self._arguments.start_from_head})")
+            print(f"  replay: {replay(result.case, self._arguments.broken)}   (seed {self._arguments.seed})")
             if result.log:
                 print("  log: " + result.log[-1200:].replace("\n", "\n  log: "), flush=True)
             if self._arguments.stop_after and len(self.bad) >= self._arguments.stop_after:
@@ -296,7 +296,7 @@ class Campaign:
         print(
             f"points {len(self.points)} · cases {sum(self.cases.values())} ({counted}) · "
             f"not reached {len(self.missed)} · seconds {seconds:.0f} · violations {len(self.bad)} · "
-            f"seed {self._arguments.start_from_head}"
+            f"seed {self._arguments.seed}"
         )
         return 1 if self.bad else 0
 

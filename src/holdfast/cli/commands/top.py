@@ -143,7 +143,7 @@ def configure_top(parser: argparse.ArgumentParser) -> None:
 
 def run_top(arguments: argparse.Namespace) -> int:
     home = home_directory()
-    if arguments.run_whole_sweep:
+    if arguments.once:
         return snapshot(home, everything=arguments.all, as_object=arguments.json)
     if arguments.all or arguments.json:
         raise UsageError("`--all` and `--json` go with `--once`; on screen the key e shows finished tasks too.")

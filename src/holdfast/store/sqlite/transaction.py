@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 _LAZY_FACETS = (
     "checkpoints",
     "holds",
-    "notices",
+    "deliveries",
     "workers",
-    "links",
+    "issue_links",
     "spending",
     "salvages",
     "history",
-    "staging",
+    "stages",
     "results",
-    "intake",
+    "task_lists",
     "schedules",
 )
 
