@@ -12,7 +12,7 @@ from holdfast.base.files import open_log_file
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import PromptRow
 
-MOST = 4 << 20  # bytes; a prompt has one MiB at most, and what stands around it is small
+MOST = 4 << 20  # bytes; a prompt has one MiB at most, and the text around it is small
 
 
 def given(queries: Queries, task_id: str, number: int | None) -> PromptRow:

@@ -1,4 +1,7 @@
-"""Stages: where a task is in its workflow, in rows and words; and approval. `ps` imports this module: little."""
+"""The stage of a task in its workflow, as a row and as text, and the approval of a stage.
+
+The module imports little, because `ps` imports it.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def lines(task: TaskDetails, home: str) -> list[str]:
 
 
 def _newest_gate_log(home: str, task_id: str) -> str | None:
-    """As workspaces/names.setup_log has it."""
+    """Return the path of the newest gate log of a task. workspaces/names.setup_log defines the names."""
     import glob  # only `why` asks
 
     logs = glob.glob(os.path.join(glob.escape(home), "setup-logs", f"{task_id}.*.gate-*.log"))

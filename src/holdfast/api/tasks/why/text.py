@@ -1,4 +1,4 @@
-"""Words for the reason why a task waits: `clause` for a list, `sentences` for a page, `as_json` for programs."""
+"""Text for the reasons why a task waits: `clause` for a list, `sentences` for a page, `as_json` for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
     from holdfast.api.tasks.models import JsonObject, TaskRow
 
-_HELD = (WaitKind.PRESSURE, WaitKind.ACCOUNT, WaitKind.BUDGET, WaitKind.HOLD)  # the clause says "held: "
+_HELD = (WaitKind.PRESSURE, WaitKind.ACCOUNT, WaitKind.BUDGET, WaitKind.HOLD)  # the clause starts with "held: "
 
 
 def clause(reason: WaitReason, now: float) -> str:
