@@ -68,11 +68,11 @@ def _refuse_untold(task: Task, given: SpendingCap) -> None:
     from holdfast.agents.registry import AGENTS
 
     tells = AGENTS[task.spec.agent].capabilities
-    for part, is_told, what in ((given.usd, tells.cost, "what it costs"), (given.tokens, tells.tokens, "its tokens")):
+    for part, is_told, what in ((given.usd, tells.cost, "its cost"), (given.tokens, tells.tokens, "its tokens")):
         if part is not None and not is_told:
             agent = task.spec.agent
-            untold = f"The agent '{agent}' does not tell {what}"
-            raise UsageError(f"{untold}: such a budget cannot hold. Nothing was changed.")
+            untold = f"The agent '{agent}' does not report {what}"
+            raise UsageError(f"{untold}, so such a budget cannot be enforced. Nothing was changed.")
 
 
 def _allow_family(tx: Transaction, task: Task, given: SpendingCap, by: str) -> None:
@@ -92,13 +92,13 @@ def _allow_family(tx: Transaction, task: Task, given: SpendingCap, by: str) -> N
 
 
 def _refuse_spent(tx: Transaction, task: Task) -> None:
-    purse = next((purse for purse in allowances_of(tx, task) if purse.spent), None)
-    if purse is None:
+    allowance = next((allowance for allowance in allowances_of(tx, task) if allowance.spent), None)
+    if allowance is None:
         return
-    spent = purse.cap.describe_exceeded(purse.used)
+    spent = allowance.cap.describe_exceeded(allowance.used)
     which = "--budget-tokens N" if spent.endswith("tokens") and "$" not in spent else "--budget-usd N"
     raise Conflict(
-        f"Task {task.id} has spent its budget ({purse.spent}); nothing was changed. Give it more, in all: "
+        f"Task {task.id} has spent its budget ({allowance.spent}); nothing was changed. Give it more, in all: "
         f"`holdfast resume {task.id} {which}`; or end it: `holdfast cancel {task.id}`."
     )
 

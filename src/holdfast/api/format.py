@@ -68,7 +68,7 @@ def size_of(option: str, text: str | None) -> int | None:
     except ValueError as error:
         raise UsageError(f"{option}: {error}.") from error
     if size == 0:
-        raise UsageError(f"{option}: 0 is no limit; leave the option out instead.")
+        raise UsageError(f"{option}: 0 is not a limit. Leave the option out instead.")
     return size
 
 

@@ -53,7 +53,7 @@ def resume_account(home: str, word: str) -> list[str]:
     """Open the account AGENT/NAME again. Return the tasks that go on."""
     agent, _, name = word.partition("/")
     if not name:
-        raise UsageError(f"'{word}' is no account: write AGENT/NAME, such as claude/default.")
+        raise UsageError(f"'{word}' is not an account. Write AGENT/NAME, such as claude/default.")
     if agent not in CLI_AGENTS:
         raise NotFound(f"There is no agent '{agent}' with accounts; they are for {', '.join(CLI_AGENTS)}.")
 

@@ -54,7 +54,7 @@ def _what(hold: str) -> str:
 
 
 def concerns(row: HoldRow, agent: str, account: str | None, provider: str | None, task_id: str) -> bool:
-    """True if a hold delays a queued task. The hold is about the task, and another task goes first or it is not due."""
+    """True if a hold delays a queued task: the hold covers it, and another task goes first or the hold is not due."""
     is_about = (
         row["scope"] == "fleet"
         or (row["scope"] == "provider" and row["name"] == provider)

@@ -65,7 +65,7 @@ def find(rows: Sequence[ScheduleRow], word: str) -> ScheduleRow:
         raise NotFound(_unknown(word, rows))
     if len(found) > 1:
         choices = ", ".join(_full(row, found) for row in found)
-        raise Conflict(f"Several repositories have a schedule '{name}'; say which: {choices}.")
+        raise Conflict(f"Several repositories have a schedule '{name}'. Choose one: {choices}.")
     return found[0]
 
 

@@ -50,9 +50,7 @@ def held_up(vitals: VitalsRow) -> list[str]:
     for row in sorted(vitals["holds"], key=lambda row: ("fleet", "provider").index(row["scope"]) if _wide(row) else 9):
         words.append(_hold(row))
     for account in vitals["accounts"]:
-        until = (
-            "stopped until its login is mended" if account["until"] is None else f"parked {_until(account['until'])}"
-        )
+        until = "stopped until its login is fixed" if account["until"] is None else f"parked {_until(account['until'])}"
         words.append(f"account {account['account']} is {until}")
     return words
 
@@ -202,7 +200,7 @@ def supervisor(queries: Queries) -> SupervisorStatus:
 
 
 def _shut(queries: Queries) -> list[ShutAccountRow]:
-    """Return accounts that are parked or stopped. Import their module only if there is one, because it reads settings."""
+    """Return accounts that are parked or stopped. Import their module only if needed: it reads settings."""
     if not queries.view("accounts"):
         return []
     from holdfast.api.fleet.accounts import shut

@@ -101,7 +101,7 @@ def _describe_change(row: WorkerRow, action: str, *, at_once: bool) -> str:
         return f"{changed} It goes on with its task {task}."
     if at_once:
         return (
-            f"{changed} The agent of its task {task} is told to end; the task stays queued, and any other may take it."
+            f"{changed} The agent of its task {task} is being ended. The task stays queued, and others may take it."
         )
     return f"{changed} It finishes its task {task} first. To end that now: `holdfast worker stop {name} --now`."
 

@@ -92,7 +92,7 @@ def _running(task: TaskDetails) -> list[str]:
     run = runs[-1]
     by = f" by worker {task['worker']}" if task["worker"] else ""
     if run["state"] == "stopping":
-        lines = [f"Run {run['id']} was told to stop ({run['stop_why']}); its processes are being ended."]
+        lines = [f"Run {run['id']} is being stopped ({run['stop_why']}). Its processes are being ended."]
         return [*lines, *_report_lines(run)]
     since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
     return [

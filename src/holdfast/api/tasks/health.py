@@ -66,7 +66,7 @@ def _now(queries: Queries, task: TaskDetails, run: RunRow) -> list[str]:
     until = time.monotonic() + CATCH_UP
     while view.look(now).behind:
         if time.monotonic() >= until:
-            return ["Health: not judged here, its agent writes faster than its words are read."]
+            return ["Health: not judged here, its agent writes faster than its output is read."]
     tree = _glance(keeper, cpu_window(rules, seen=True))
     facts = RunFacts(
         now=clock.monotonic(),

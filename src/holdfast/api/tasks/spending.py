@@ -204,7 +204,7 @@ def _asides(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
     lines = []
     unpriced = max((one.get("unpriced_runs", 0) for one in found.values()), default=0)
     if unpriced:
-        lines.append(f"{unpriced} run(s) did not say what they cost: the true sum is higher.")
+        lines.append(f"{unpriced} run(s) did not report their cost: the true sum is higher.")
     if in_all["generations"] > 1:
         cost = "" if in_all["cost_usd"] is None else f", {money(in_all['cost_usd'])}, {in_all['tokens']} tokens"
         retries = in_all["generations"] - 1

@@ -55,7 +55,7 @@ def lines(task: TaskDetails, home: str) -> list[str]:
     told = [f"It is in {words(stage)} of its workflow '{stage['workflow']}'."]
     told += _members(task, stage)
     if stage["feedback"] and not stage["awaits_approval"]:
-        told.append(f"Its agent is told what was found out: `holdfast show {task['id']} --prompt`.")
+        told.append(f"Its agent gets the feedback in its prompt: `holdfast show {task['id']} --prompt`.")
     log = _newest_gate_log(home, task["id"])
     return told if log is None else [*told, f"What its last gate printed: {log}"]
 
@@ -75,10 +75,10 @@ def _members(task: TaskDetails, stage: StageRow) -> list[str]:
     told = []
     for name in stage["members"]:
         run = latest.get(name)
-        how = "waits for a place" if run is None else run["outcome"] or f"is {run['state']}"
+        how = "waits for a slot" if run is None else run["outcome"] or f"is {run['state']}"
         told.append(f"Member {name}: {how}." if run is None or run["outcome"] is None else f"Member {name}: {how}, "
                     f"{run['reason']}.")  # fmt: skip
-    return [*told, f"What one of them says: `holdfast logs {task['id']} --member NAME`."] if told else []
+    return [*told, f"See the output of one member: `holdfast logs {task['id']} --member NAME`."] if told else []
 
 
 def how_to_approve(task_id: str) -> str:

@@ -78,7 +78,7 @@ def format_of(source: str, chosen: str | None) -> str:
         return "prompt"
     if listed.loose:
         raise UsageError(
-            f"{source} has {boxes} check box(es) and other text besides: say --as checklist (a task for each open box) "
+            f"{source} has {boxes} check box(es) and other text. Choose --as checklist (a task for each open box) "
             "or --as prompt (one task). Nothing was queued."
         )
     return "checklist"
@@ -136,7 +136,7 @@ def _read(source: str, most: int) -> str:
     name = "standard input" if source == "-" else source
     try:
         if source != "-" and not stat.S_ISREG(os.stat(source).st_mode):
-            raise UsageError(f"{name} is no plain file.")
+            raise UsageError(f"{name} is not a plain file.")
         with open(0 if source == "-" else source, "rb", closefd=source != "-") as file:
             content = file.read(most + 1)
     except OSError as error:
@@ -243,7 +243,7 @@ def _unmet(items: Sequence[ListItem], known: Mapping[str, KnownTaskKey]) -> list
                     hints[key] = difflib.get_close_matches(key, own, n=1)
                 hint = "".join(f" Did you mean '{close}'?" for close in hints.get(key, ()))
                 problems.append(
-                    ListProblem(where=item.where, text=f"it is to come after '{key}', a key of no task.{hint}")
+                    ListProblem(where=item.where, text=f"it is to come after '{key}', a key that no task has.{hint}")
                 )
     return problems
 

@@ -168,8 +168,8 @@ def _no_worker_sentences(reason: WaitReason) -> list[str]:
     if reason.causes:
         return [f"It waits for a worker, and {_idle_words(reason)}: `{reason.command}`."]
     return [
-        "No worker takes such a task (agent, account and labels have to match), and `agents` is 0, so that nobody "
-        f"else does: `{reason.command}` shows what each takes."
+        "No worker takes such a task (agent, account and labels have to match), and `agents` is 0, so nothing else "
+        f"runs it: `{reason.command}` shows what each takes."
     ]
 
 
