@@ -100,9 +100,7 @@ def _describe_change(row: WorkerRow, action: str, *, at_once: bool) -> str:
     if action != "stop":
         return f"{changed} It goes on with its task {task}."
     if at_once:
-        return (
-            f"{changed} The agent of its task {task} is being ended. The task stays queued, and others may take it."
-        )
+        return f"{changed} The agent of its task {task} is being ended. The task stays queued, and others may take it."
     return f"{changed} It finishes its task {task} first. To end that now: `holdfast worker stop {name} --now`."
 
 
