@@ -60,7 +60,7 @@ def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
         seen_idle = {"name": "web", "task": None}  # by a screen that is a moment behind
         assert task in (confirm_stop_worker_now(str(fleet.home), seen_idle) or "")
         await hands.asked("c", "Stop worker web now?", "the task stays queued")
-        await hands.told("is told to end")
+        await hands.told("is being ended")
         await hands.row_is(state="stopped", task=None)
         await pilot.press("r")
         await hands.told("Worker web is restarted.")

@@ -53,7 +53,7 @@ def test_what_holds_the_fleet_up_has_a_line_of_its_own() -> None:
     _, second = made.split("\n")
     assert second.startswith("nothing new starts: the load per core is 9.00, at most 4 is wanted; ")
     assert "provider anthropic is held, task abc goes first" in second
-    assert "account claude/work is stopped until its login is mended" in second
+    assert "account claude/work is stopped until its login is fixed" in second
     assert "account claude/home is parked until " in second
     assert len(lines(vitals(supervisor=held), 40, NOW).plain.split("\n")[1]) <= 40
 

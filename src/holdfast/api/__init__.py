@@ -1,1 +1,4 @@
-"""All that an interface may use: commands that change, queries that look, subscriptions that follow."""
+"""The layer for interfaces: commands change the store, queries read it, subscriptions follow its events.
+
+Interfaces (cli, tui) may use nothing else of Holdfast.
+"""

@@ -1,6 +1,7 @@
-"""The agent's side of its run's channel: what `holdfast agent …` writes. Two files, no store, a fast start.
+"""The agent's side of its run's channel: the two files that `holdfast agent …` writes.
 
-Any program can do the same with a shell: docs/howto/agent-reports.md.
+No store is opened, so the command starts fast. Any program can write the same with a shell:
+docs/howto/agent-reports.md.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from holdfast.base import faults
 from holdfast.base.errors import Unavailable, UsageError
 from holdfast.base.text import one_line
 
-MOST_MESSAGE = 900  # characters; with every one of four bytes a report still fits into its 4 KiB
+MOST_MESSAGE = 900  # characters; a report of four-byte characters still fits into its 4 KiB
 _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Reporter:
-    """Speaks for the run that the environment names."""
+    """A writer of reports for the run that the environment names."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._channel = environment.get("HOLDFAST_CHANNEL", "")
@@ -50,7 +51,10 @@ class Reporter:
         self._append(json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode())
 
     def _append(self, line: bytes) -> None:
-        """With one write, so that writers do not mix. It begins a new line: what is torn before it stays alone."""
+        """Append the line with one write, so that reports of several writers do not mix.
+
+        The write starts with a newline, so that a torn line before it does not spoil this one.
+        """
         path = os.path.join(self._channel, "reports")
         whole = b"\n" + line + b"\n"
         try:

@@ -1,4 +1,4 @@
-"""Colours of task states and of levels, for the command line and the terminal UI. They only add to the words."""
+"""Colours of task states and of levels, for the command line and the terminal UI. The text is complete without them."""
 
 from __future__ import annotations
 

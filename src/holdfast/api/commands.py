@@ -1,4 +1,8 @@
-"""Commands that change the store. Each is one short transaction, after which the supervisor is woken."""
+"""Commands that change the store. Each is one short transaction, after which the supervisor is woken.
+
+A waiting task is paused or cancelled at once. For a running task, a durable request is recorded, which a supervisor
+carries out. An operator can give a paused task more money or tokens: it is resumed only within a spending cap.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ def change_store(home: str, operation: Callable[[Transaction], T], *, create: bo
 
 
 def _write_and_wake(home: str, store: SqliteStore, operation: Callable[[Transaction], T]) -> T:
-    """Do what every command does. No other place in api/ rings the doorbell."""
+    """Write in one transaction, then ring the doorbell of the supervisor. No other function in api/ rings it."""
     result = store.write(operation)
     doorbell.ring(home)
     return result
@@ -44,7 +48,8 @@ def _write_and_wake(home: str, store: SqliteStore, operation: Callable[[Transact
 def allow_or_refuse(tx: Transaction, task_id: str, given: SpendingCap, by: str, *, force: bool) -> None:
     """Record the budget that a resume gives. Raise Conflict if the task has no budget left after that.
 
-    Called in the transaction of the resume. Without a budget the task would only be paused again, one resume poorer.
+    Called in the transaction of the resume. Without a budget, the task would only be paused again, and one of its
+    resumes would be spent.
     """
     if given.usd is not None and not 0 < given.usd < math.inf:  # also false for NaN
         raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was changed.")
@@ -59,14 +64,15 @@ def allow_or_refuse(tx: Transaction, task_id: str, given: SpendingCap, by: str, 
 
 
 def _refuse_untold(task: Task, given: SpendingCap) -> None:
+    """Raise UsageError if the agent does not report the usage that the budget would limit."""
     from holdfast.agents.registry import AGENTS
 
     tells = AGENTS[task.spec.agent].capabilities
-    for part, is_told, what in ((given.usd, tells.cost, "what it costs"), (given.tokens, tells.tokens, "its tokens")):
+    for part, is_told, what in ((given.usd, tells.cost, "its cost"), (given.tokens, tells.tokens, "its tokens")):
         if part is not None and not is_told:
             agent = task.spec.agent
-            untold = f"The agent '{agent}' does not tell {what}"
-            raise UsageError(f"{untold}: such a budget cannot hold. Nothing was changed.")
+            untold = f"The agent '{agent}' does not report {what}"
+            raise UsageError(f"{untold}, so such a budget cannot be enforced. Nothing was changed.")
 
 
 def _allow_family(tx: Transaction, task: Task, given: SpendingCap, by: str) -> None:
@@ -86,13 +92,13 @@ def _allow_family(tx: Transaction, task: Task, given: SpendingCap, by: str) -> N
 
 
 def _refuse_spent(tx: Transaction, task: Task) -> None:
-    purse = next((purse for purse in allowances_of(tx, task) if purse.spent), None)
-    if purse is None:
+    allowance = next((allowance for allowance in allowances_of(tx, task) if allowance.spent), None)
+    if allowance is None:
         return
-    spent = purse.cap.describe_exceeded(purse.used)
+    spent = allowance.cap.describe_exceeded(allowance.used)
     which = "--budget-tokens N" if spent.endswith("tokens") and "$" not in spent else "--budget-usd N"
     raise Conflict(
-        f"Task {task.id} has spent its budget ({purse.spent}); nothing was changed. Give it more, in all: "
+        f"Task {task.id} has spent its budget ({allowance.spent}); nothing was changed. Give it more, in all: "
         f"`holdfast resume {task.id} {which}`; or end it: `holdfast cancel {task.id}`."
     )
 
@@ -119,7 +125,7 @@ class Commands:
     def __init__(self, home: str, *, create: bool = True) -> None:
         self.home = home
         self._store: SqliteStore = open_store(home, create=create)
-        self.notes: list[str] = []  # remarks of the last `add`
+        self.notes: list[str] = []  # notes of the last `add`
 
     def register(self, directory: str, moved_from: str | None = None) -> Repo:
         """Record a repository. `moved_from`: its directory when its tasks were queued."""
@@ -179,7 +185,7 @@ class Commands:
         self.write(lambda tx: tx.tasks.retry(task_id, who(), fresh, clock.now()))
 
     def _refuse_in_use(self, task_id: str) -> None:
-        """Raise Conflict if a process works in the workspace, which a fresh start removes (R-CLEAN-08)."""
+        """Raise Conflict if a process works in the workspace: a fresh start would remove the workspace (R-CLEAN-08)."""
         from holdfast.workspaces.removal.in_use import WorkspaceUsers, lock_exclusive
 
         there = self._store.write(lambda tx: tx.workspaces.all_current(task_id))
@@ -239,7 +245,7 @@ class Commands:
 
 
 def _refuse_closed_account(tx: Transaction, task_id: str) -> None:
-    """Raise Conflict if the task waits for its account: a resume would be spent, and the task would only queue."""
+    """Raise Conflict if the task waits for its account. A resume would be spent, and the task would only queue."""
     account = tx.accounts.account_blocking(tx.tasks.get(task_id), clock.now())
     if account is not None:
         how = "stopped" if account.until is None else "parked"
@@ -251,7 +257,10 @@ def _refuse_closed_account(tx: Transaction, task_id: str) -> None:
 
 
 def pause(home: str, task_id: str, why: str = "", seconds: float | None = None, *, force: bool = False) -> int | None:
-    """Pause a task. Return None if it was queued and is paused now, else the number of the request."""
+    """Pause a task: at once while it waits, by a durable request while its agent works.
+
+    Return None if the task was queued and is paused now, else the number of the request.
+    """
 
     def ask(tx: Transaction) -> int | None:
         now, task = clock.now(), tx.tasks.get(task_id)

@@ -1,4 +1,4 @@
-"""Words and numbers that interfaces show: durations, money, moments; and the same on a command line."""
+"""Durations, money and moments as text for interfaces, and durations and sizes parsed from a command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def money(dollars: float) -> str:
 
 
 def took(total: UsageRow) -> str:
-    """Return tokens, money, turns and model in words; empty when nothing is known."""
+    """Return tokens, money, turns and model as text. The text is empty when nothing is known."""
     words = []
     if total.get("input") or total.get("output"):
         cached = f" ({_count(total['cached'])} cached)" if total.get("cached") else ""
@@ -50,7 +50,7 @@ def _count(number: int) -> str:
 
 
 def duration_of(option: str, text: str | None) -> float | None:
-    """Return a duration of the command line, in seconds."""
+    """Return a duration from the command line, in seconds."""
     if text is None:
         return None
     try:
@@ -60,7 +60,7 @@ def duration_of(option: str, text: str | None) -> float | None:
 
 
 def size_of(option: str, text: str | None) -> int | None:
-    """Return a size of the command line, in bytes."""
+    """Return a size from the command line, in bytes."""
     if text is None:
         return None
     try:
@@ -68,12 +68,12 @@ def size_of(option: str, text: str | None) -> int | None:
     except ValueError as error:
         raise UsageError(f"{option}: {error}.") from error
     if size == 0:
-        raise UsageError(f"{option}: 0 is no limit; leave the option out instead.")
+        raise UsageError(f"{option}: 0 is not a limit. Leave the option out instead.")
     return size
 
 
 def patience_of(option: str, text: str | None) -> float | None:
-    """Return a duration of the command line; `off` is infinite."""
+    """Return a duration from the command line, in seconds. `off` is infinite."""
     return math.inf if text == "off" else duration_of(option, text)
 
 
@@ -82,7 +82,10 @@ _YEAR = 300 * 86400.0
 
 
 def in_words(moment: float, zone: str) -> str:
-    """Return `in 3h 12m, Tue 02:00 Europe/Berlin`, or `5m 2s ago, Mon 23:55 Europe/Berlin`."""
+    """Return how far away a moment is, and what a clock in `zone` shows.
+
+    Examples: `in 3h 12m, Tue 02:00 Europe/Berlin`, `5m 2s ago, Mon 23:55 Europe/Berlin`.
+    """
     left = moment - clock.now().wall
     away = f"in {show_duration(left)}" if left > 0 else f"{show_duration(-left)} ago"
     try:
@@ -101,5 +104,5 @@ def _zone(name: str) -> tzinfo:
 
     try:
         return ZoneInfo(name)
-    except (OSError, ValueError, KeyError):  # the machine's database has changed since
+    except (OSError, ValueError, KeyError):  # the machine's time zone database has changed since
         return UTC

@@ -1,6 +1,6 @@
 """Outcomes of actions for their users. The command line and the terminal UI print the same sentences.
 
-Imports little: `holdfast ps` has to start fast.
+The module imports little, because `holdfast ps` has to start fast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Queries of one home. Rows are plain dicts with stable names (docs/reference/json.md), typed in api/*/models.py.
 
-The store's reader returns raw rows; this module is the one place that casts them. It imports little: `ps` is measured.
+The store's reader returns raw rows. This module is the one place that casts them. The module imports little, because
+the start of `ps` is measured.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SETTINGS = ("labels", "max_resumes", "timeout", "grace", "orphan_grace")
 
 
 class Queries:
-    """Reads one home. Every method asks the store anew."""
+    """A reader of one home. Every method reads the store again."""
 
     def __init__(self, home: str) -> None:
         self.home = home
@@ -87,7 +88,7 @@ class Queries:
         return clause
 
     def held_names(self) -> list[str]:
-        """Return the holds that delay tasks. An account that only waits for its probe delays nothing."""
+        """Return the holds that delay tasks. A hold of an account without a running probe delays nothing."""
         return [
             f"{row['scope']}:{row['name']}"
             for row in self._reader.view("holds")
@@ -137,7 +138,7 @@ class Queries:
         return cast("TaskDetails", task)
 
     def state(self, task_id: str) -> TaskStateRow:
-        """Return the task's own row alone: cheap enough to ask again and again."""
+        """Return the task's own row alone. The read is cheap enough for polling."""
         return cast("TaskStateRow", self._raw_state(task_id))
 
     def _raw_state(self, task_id: str) -> JsonObject:
@@ -184,7 +185,7 @@ class Queries:
         return [crash_row(row) for row in self._reader.view("crashes", task=task_id, since=since)]
 
     def alerts_about(self, task: TaskDetails) -> list[AlertRow]:
-        """Return the open alerts of one task. An alert about its frozen run counts even when acknowledged."""
+        """Return the open alerts of one task. An alert about its frozen run is returned even when acknowledged."""
         frozen = f"frozen:{task['runs'][-1]['id']}" if task["state"] == "running" and task["runs"] else None
         return [
             alert
@@ -239,7 +240,7 @@ class Queries:
         return os.path.join(self.home, "runs", run_id)
 
     def supervisor(self) -> SupervisorRow | None:
-        """Return the living supervisor's row, or None. Its process is the same by boot, pid and start time."""
+        """Return the living supervisor's row, or None. Boot id, pid and start time identify its process."""
         hosts = self._reader.view("host")
         if not hosts or not _lives(hosts[0]):
             return None
@@ -258,7 +259,7 @@ def _no_task(word: str) -> str:
 
 
 def _rules(settings: JsonObject) -> JsonObject:
-    """Return a task's health rules and limits as they were resolved. None: switched off, or no limit."""
+    """Return a task's health rules and limits as they were resolved. None means: switched off, or no limit."""
     from dataclasses import asdict
 
     from holdfast.core.task_settings import HealthRules, RunLimits, rules_from
@@ -276,7 +277,7 @@ def _rules(settings: JsonObject) -> JsonObject:
 
 @stored_data_errors
 def _run(row: JsonObject) -> RunRow:
-    """Add what the agent reported: the result that it claimed, and its newest progress."""
+    """Decode a raw row, and add what the agent reported: the claimed result and the newest progress."""
     claim, reports = row.pop("claim"), row.pop("reports")
     row["usage"] = load_stored_json(row["usage"]) if row["usage"] else None
     kept = load_stored_json(claim) if claim else {}
@@ -320,7 +321,10 @@ LOOK_EVERY = 0.05
 
 
 def follow(queries: Queries, *, after: int, task_id: str | None = None) -> Iterator[list[EventRow]]:
-    """Yield batches of new events in order, for ever. An empty batch: nothing happened for a moment."""
+    """Yield batches of new events in order, without end. An empty batch means that nothing happened for a moment.
+
+    Events are found by polling the version counter of the database, never by watching its files.
+    """
     version = -1
     while True:
         seen = queries.data_version()

@@ -1,4 +1,8 @@
-"""Rehearsals with a real agent CLI: one run against a stub of its provider, everything thrown away afterwards."""
+"""Rehearsals: a scenario played for real (supervisor, worktree, processes) in a throw-away home and repository.
+
+`rehearse` plays a scenario file of the scripted agent. `rehearse_agent` runs a real agent CLI once, against a stub LLM
+server that plays a named scenario. Everything is deleted afterwards.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ _FILES = {"README.md": "# Rehearsal\n", "src/app.py": 'print("hello")\n'}
 
 
 def rehearse(scenario: str, *, timeout: float | None) -> tuple[TaskDetails, list[str]]:
-    """Play `scenario`; the task as it ended, and everything that was left behind (nothing, if all is well)."""
+    """Play `scenario`. Return the task as it ended, and everything that was left behind (nothing if all is well)."""
     steps = load_scenario(scenario)
     root = tempfile.mkdtemp(prefix="holdfast-rehearsal-")
     try:
@@ -64,6 +68,7 @@ def rehearse(scenario: str, *, timeout: float | None) -> tuple[TaskDetails, list
 
 
 def left_behind(home: str) -> list[str]:
+    """Return the problems that `doctor` finds in the home, and the processes of its runs that still live."""
     left = [finding.text for finding in doctor.examine(home, with_agents=False) if finding.level == "problem"]
     return left + [f"process {pid} of run {run}" for pid, run in marked_processes(home)]
 
@@ -78,11 +83,11 @@ def make_repository(path: str) -> None:
         subprocess.run(["git", *arguments], cwd=path, env=environment(), check=True)
 
 
-# Small, so that silence is called by its name within a minute. `holdfast rehearse` says that they are.
+# Short, so that a silent agent is diagnosed within a minute. `holdfast rehearse` prints that they are short.
 THRESHOLDS = {"stuck_after": 20.0, "tool_silence": 20.0, "startup_timeout": 60.0, "max_runtime": 90.0}
 ACCOUNT = "rehearsal"
 PROMPT = "Write a file out.txt with the text: hello from agent"
-# Only to the login of a plan does the CLI tell when a limit ends; to a key it tells that there is one.
+# A CLI reports when a limit ends only for the login of a plan. For an API key it reports only that there is a limit.
 _OF_PLANS = ("usage-limit", "warning")
 _PATIENCE = 300.0
 _VERDICTS = frozenset({"task.completed", "task.failed", "task.requeued", "task.paused", "task.cancelled"})
@@ -90,10 +95,10 @@ _VERDICTS = frozenset({"task.completed", "task.failed", "task.requeued", "task.p
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rehearsed:
-    """How one run ended, and what would follow."""
+    """The end of one rehearsed run, and what Holdfast would do next."""
 
     task: Mapping[str, Any]
-    state: str  # of the task, once the run had ended: queued means that it would run again
+    state: str  # of the task after the run; queued: the task would run again
     outcome: str
     seconds: float  # from the agent's start to the verdict
     reason: str
@@ -103,12 +108,13 @@ class Rehearsed:
 
 
 def thresholds(agent: str) -> dict[str, str]:
-    """Settings under `health.`; an agent that tries again in silence has so much more time."""
+    """Return settings under `health.`. An agent that retries in silence gets that much more time."""
     more = {"stuck_after": _adapter(agent).longest_quiet_retry, "max_runtime": _adapter(agent).longest_quiet_retry}
     return {key: f"{seconds + more.get(key, 0.0):g}s" for key, seconds in THRESHOLDS.items()}
 
 
 def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> Rehearsed:
+    """Run a real agent CLI once against a stub that plays `scenario`. Return how the run ended."""
     adapter = _adapter(agent)
     name, *arguments = scenario.split("/")
     if problem := why_unknown(name, arguments):
@@ -130,7 +136,7 @@ def _adapter(agent: str) -> CliAgent:
     known = [name for name in STUB_ACCOUNTS if name in AGENTS]
     if agent not in known:
         raise UsageError(f"There is no agent CLI '{agent[:60]}' to rehearse with; there are {', '.join(known)}.")
-    adapter: Any = AGENTS[agent]  # the real CLIs are all of this kind
+    adapter: Any = AGENTS[agent]  # the adapters of all real CLIs are of this type
     found: CliAgent = adapter
     return found
 
@@ -155,14 +161,14 @@ def _fresh_login(root: str, agent: str, adapter: CliAgent, url: str, scenario: s
             file.write(text)
     stand = STUB_ACCOUNTS[agent]
     env = stand.plan if stand.plan and any(word in scenario for word in _OF_PLANS) else stand.env
-    scratch = os.path.join(root, "tmp")  # gemini, for one, leaves reports of its errors there
+    scratch = os.path.join(root, "tmp")  # gemini, for example, leaves error reports there
     os.mkdir(scratch)
     return {"config_dir": place, "base_url": url + stand.path, "env": {**env, "TMPDIR": scratch}}
 
 
 @contextlib.contextmanager
 def _settings(root: str, agent: str, program: str, login: Mapping[str, Any]) -> Iterator[None]:
-    """The rehearsal's own settings hold in this process, and none of the user's."""
+    """Apply the rehearsal's own settings in this process, without any of the user's, until the block ends."""
     path = os.path.join(root, "config.toml")
     tables: dict[str, Mapping[str, Any]] = {
         agent: {
@@ -170,7 +176,7 @@ def _settings(root: str, agent: str, program: str, login: Mapping[str, Any]) -> 
             "account": ACCOUNT,
             "model": STUB_ACCOUNTS[agent].model,
         },
-        # The stub asks for nothing but what the scenario says, in a repository that is thrown away.
+        # Full permissions are safe: the stub requests only what the scenario has, in a repository that is deleted.
         "permissions": {"mode": "full", "sandbox": True},
         "health": {**thresholds(agent), "adaptive_timeout": False},
         f"accounts.{agent}.{ACCOUNT}": {key: value for key, value in login.items() if key != "env"},
@@ -218,7 +224,7 @@ def _one_run(home: str, repo: str, agent: str, timeout: float | None, stub: Stub
 
 
 def _stop_after_first_run(home: str, task_id: str, over: threading.Event) -> None:
-    """One run is rehearsed, however often Holdfast would try again."""
+    """Stop the supervisor after the first run, however often Holdfast would try again."""
     deadline = time.monotonic() + _PATIENCE
     queries = Queries(home)
     while not over.wait(0.1):
@@ -228,7 +234,7 @@ def _stop_after_first_run(home: str, task_id: str, over: threading.Event) -> Non
 
 
 def _first_ending(queries: Queries, task_id: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-    """The first run's end and what was decided about the task, as events; None: not yet."""
+    """Return the end of the first run and the decision about its task, as events. None: not decided yet."""
     events = queries.events(task_id=task_id)
     ended = next((event for event in events if event["kind"] == "run.ended"), None)
     decided = next((event for event in events if event["kind"] in _VERDICTS), None)

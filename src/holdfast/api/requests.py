@@ -1,4 +1,4 @@
-"""Requests that a supervisor carries out: read one's result, wait for it, and put it into words."""
+"""Requests that a supervisor carries out: reading the answer, waiting for it, and describing it to the user."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PARTICIPLES = {RequestKind.PAUSE: "paused", RequestKind.CANCEL: "cancelled"}
 
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """The end of a request about a task: True if it was carried out, and a sentence for the user."""
+    """The end of a request about a task. `is_done`: the request was carried out. `message`: a sentence for the user."""
 
     is_done: bool
     message: str
 
 
 def read_result(queries: Queries, request: int) -> RequestAnswer | None:
-    """Return the answer to the request, or None while there is none. Raise NotFound if the request was deleted."""
+    """Return the answer to the request, or None while there is no answer. Raise NotFound if the request was deleted."""
     rows = queries.view("request", id=request)
     if not rows:
         raise NotFound("The request was forgotten meanwhile.")
@@ -37,7 +37,7 @@ def wait_for_result(queries: Queries, request: int, deadline: float, *, if_gone:
     Raise Unavailable with `if_gone` when the supervisor ended without an answer, with `if_late` at the deadline.
     """
     while time.monotonic() < deadline:
-        running = queries.supervisor()  # read before the answer: the last act of a supervisor may be to answer
+        running = queries.supervisor()  # read before the answer: a supervisor may answer as its last act
         answer = read_result(queries, request)
         if answer is not None:
             return answer

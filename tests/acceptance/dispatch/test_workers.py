@@ -111,7 +111,7 @@ def test_workers_take_what_matches_and_anybody_else_the_rest(fleet: Fleet) -> No
     # Its agent ends with its grace; the task stays queued, spends nothing, and goes on elsewhere.
     fleet.cli("worker", "start", "web")
     fleet.wait_started(third)
-    assert "is told to end" in fleet.cli("worker", "stop", "web", "--now").stdout
+    assert "is being ended" in fleet.cli("worker", "stop", "web", "--now").stdout
     fleet.wait_state(third, "queued")
     assert crew.runs(third)[0]["outcome"] == "stopped"
     assert crew.worker("web")["state"] == "stopped"

@@ -106,7 +106,7 @@ def _may_protect_itself() -> bool:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--memory", "0"), "0 is no limit"),
+        (("--memory", "0"), "0 is not a limit"),
         (("--memory", "lots"), "is not a size"),
         (("--processes", "0"), "not between 1 and"),
         (("--cpu-weight", "10001"), "not between 1 and 10000"),

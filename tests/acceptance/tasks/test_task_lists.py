@@ -69,7 +69,7 @@ def test_a_checklist_becomes_tasks_once(fleet: Fleet) -> None:
     for wanted in (
         "line 2: 'agnet' is not an option of a task. Did you mean 'agent'?",
         f"line 3: it is to come after 'bad', whose task {bad} is failed: `holdfast retry {bad}` first.",
-        "line 4: it is to come after 'oen', a key of no task.",
+        "line 4: it is to come after 'oen', a key that no task has.",
         "line 5: 'timeout': 'soon' is not a duration",
         "Nothing was queued: 4 mistake(s).",
     ):
@@ -80,7 +80,7 @@ def test_a_checklist_becomes_tasks_once(fleet: Fleet) -> None:
 
     # Where two things could be meant, that is asked.
     path.write_text("Please do this:\n\n- [ ] first\n- [ ] second\n")
-    assert "say --as checklist" in fleet.cli("add", "--from", path, "--", *WORK, code=2).stderr
+    assert "Choose --as checklist" in fleet.cli("add", "--from", path, "--", *WORK, code=2).stderr
     assert len(take(fleet, "--from", path, "--as", "checklist")["queued"]) == 2
     assert take(fleet, "--from", path, "--as", "prompt")["state"] == "queued"  # one task, as ever
 
@@ -120,7 +120,7 @@ def test_json_and_folders_and_two_at_once(fleet: Fleet) -> None:
     assert len(take(fleet, "--from", path, "--repo", other)["queued"]) == 30  # keys are each repository's own
 
     for words, why in (
-        (("--from", "/dev/null", "--as", "jsonl"), "no plain file"),
+        (("--from", "/dev/null", "--as", "jsonl"), "not a plain file"),
         (("--from", fleet.root / "nowhere.jsonl"), "cannot be read"),
         (("--as", "jsonl", "x"), "--as belongs to --from"),
         (("--dry-run", "x"), "--dry-run belongs to --from"),

@@ -1,4 +1,4 @@
-"""Accounts: which there are, which are parked or stopped and why; and opening one again."""
+"""Accounts: a list with the parked and stopped ones and the reason of each, and the command that opens one again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def resume_account(home: str, word: str) -> list[str]:
     """Open the account AGENT/NAME again. Return the tasks that go on."""
     agent, _, name = word.partition("/")
     if not name:
-        raise UsageError(f"'{word}' is no account: write AGENT/NAME, such as claude/default.")
+        raise UsageError(f"'{word}' is not an account. Write AGENT/NAME, such as claude/default.")
     if agent not in CLI_AGENTS:
         raise NotFound(f"There is no agent '{agent}' with accounts; they are for {', '.join(CLI_AGENTS)}.")
 
@@ -75,8 +75,10 @@ def resumes_within_seconds(queries: Queries, task: TaskStateRow) -> bool:
 
 
 def find_missing_accounts(queries: Queries) -> Callable[[str, str | None], list[ClosedAccount]]:
-    """Return (agent, account that a task is bound to) → the shut accounts, if the task may have no other. The settings
-    are read once."""
+    """Return (agent, account that a task is bound to) → the parked or stopped accounts that the task waits for.
+
+    The list is empty if the task may use another account. The settings are read once.
+    """
     shut, known = _shut(queries), UserAccounts(_settings_once())
     return lambda agent, bound: _without_another(agent, bound, shut, known)
 

@@ -1,4 +1,9 @@
-"""Alerts and crashes: the critical ones, agents that just died, test deliveries, and the fix for an alert."""
+"""Alerts, their deliveries, and crashes.
+
+Crash lines are for `show`, `why` and `crashes`. `send_test` tries every target at once, and `undelivered` returns what
+became of earlier deliveries. `mend` carries out the remedy of an alert where one command is enough: a worker, a task or
+an account goes on.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +28,9 @@ from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AlertRow, CrashRow, CriticalMark, DeathRow, DeliveryTest, UndeliveredRow
 
-Episode = tuple[int, float]  # an alert's number and when it was raised: after a restore, numbers come again
+Episode = tuple[int, float]  # an alert's number and when it was raised: after a restore, numbers repeat
 NEWEST = 3
-RUNG = "rung.json"  # in the home: which alerts a bell was rung for
+RUNG = "rung.json"  # in the home: the alerts for which a bell was rung
 
 
 def critical_mark(queries: Queries) -> CriticalMark:
@@ -41,10 +46,13 @@ def critical(queries: Queries) -> tuple[list[Episode], list[AlertRow]]:
 
 
 def deaths(queries: Queries, after: int) -> tuple[int, list[DeathRow]]:
-    """Return the last event that was read, and the agents that died since `after` without a request, the oldest first.
-    A run is listed when its agent died, and again when its task was decided on (`decided`)."""
+    """Return the last event that was read, and the agents that died since `after` without a stop request.
+
+    The oldest death comes first. A run is listed when its agent died, and again when its task was decided on
+    (`decided`).
+    """
     last = queries.last_seq()
-    if last <= after:  # nothing new; or another store, from a backup: go on from where that is
+    if last <= after:  # nothing new; or another store, from a backup: continue at its last event
         return last, []
     from holdfast.core.runs.crashes import CRASHES
 
@@ -58,7 +66,7 @@ def deaths(queries: Queries, after: int) -> tuple[int, list[DeathRow]]:
 
 
 def rung(home: str) -> frozenset[Episode]:
-    """Return the alerts for which a bell was rung on this home; nothing if the file cannot be read."""
+    """Return the alerts for which a bell was rung on this home. The set is empty if the file cannot be read."""
     try:
         with open(os.path.join(home, RUNG), encoding="utf-8") as file:
             return frozenset((int(number), float(at)) for number, at in json.load(file))
@@ -111,7 +119,7 @@ def crash_summary(crashes: list[CrashRow]) -> list[str]:
 
 
 def send_test(by: str) -> list[DeliveryTest]:
-    """Send a test to each target, past the outbox, and return the answers. Nothing is recorded."""
+    """Send a test to each target, past the outbox, and return the answers. No event or delivery is recorded."""
     import asyncio
 
     from holdfast.processes.children import Children
@@ -119,7 +127,7 @@ def send_test(by: str) -> list[DeliveryTest]:
     from holdfast.wiring.alerts import names_of, target_of
 
     children = Children()
-    children.become_subreaper()  # what a command leaves behind comes back to us, and is ended
+    children.become_subreaper()  # processes that a command leaves behind become our children, and are ended
     settings, run = config.load(), HelperRunner(children)
 
     async def ask_one(name: str) -> DeliveryTest:

@@ -1,6 +1,7 @@
-"""Holds: of providers, accounts and the fleet, since when, until when, which task goes first; and their release.
+"""Holds of providers, accounts and the fleet: since when, until when, which task goes first, and their release.
 
-Imports little: `ps` asks."""
+The module imports little, because `ps` reads holds.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def _what(hold: str) -> str:
 
 
 def concerns(row: HoldRow, agent: str, account: str | None, provider: str | None, task_id: str) -> bool:
-    """True if a hold delays a queued task: the hold is about it, and another task goes first or the hold is not due."""
+    """True if a hold delays a queued task: the hold covers it, and another task goes first or the hold is not due."""
     is_about = (
         row["scope"] == "fleet"
         or (row["scope"] == "provider" and row["name"] == provider)

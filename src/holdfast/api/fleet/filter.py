@@ -1,4 +1,4 @@
-"""Which tasks of the fleet are listed, and in what order: by a filter of words, and a sort key. No store here."""
+"""The filter and the order of a list of tasks. This module does not read the store."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
 
 Key = tuple[Any, ...]
-RECENT = 3600.0  # failures stay for an hour without `everything`
-LINGER = 60.0  # whatever ended stays for a minute: it is seen to have ended
+RECENT = 3600.0  # seconds; a failed task stays in the list for an hour without `everything`
+LINGER = 60.0  # seconds; any other ended task stays for a minute, so that people see that it ended
 TREE, LIFE = "added", "life"
 _STATES = {state: n for n, state in enumerate(("running", "paused", "failed", "queued", "completed", "cancelled"))}
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What somebody wants to see."""
+    """A filter and a sort order for the list of tasks."""
 
-    words: str = ""  # all of them have to be there; `!word`: must not
+    words: str = ""  # all words have to match; `!word` must not match
     order: str = "state"
     backwards: bool = False
-    everything: bool = False  # finished ones too
+    everything: bool = False  # ended tasks too
 
 
 def _by_state(row: FleetRow) -> Key:
@@ -61,8 +61,10 @@ def is_listed(row: FleetRow, everything: bool, now: float) -> bool:
 
 
 def matcher(words: str) -> Callable[[FleetRow, str], bool]:
-    """(row, why it waits) → whether every word is somewhere in it. `state:paused`, `agent:claude` and `label:team=web`
-    are words too: they are looked for where the row says them so."""
+    """Return a test of (row, why it waits): True if every word is somewhere in them.
+
+    `state:paused`, `agent:claude` and `label:team=web` are words too: the text of a row holds them in this form.
+    """
     wanted = [word for word in words.lower().split() if word not in ("!", "-")]
     needed = [word for word in wanted if not word.startswith("!")]
     banned = [word[1:] for word in wanted if word.startswith("!")]
@@ -84,7 +86,7 @@ def _text(row: FleetRow) -> str:
 
 
 class Listed:
-    """Rows in order. What changed is put in its place: of ten thousand, nothing is sorted again."""
+    """Rows in order. A changed row is moved to its position, so that ten thousand rows are not sorted again."""
 
     def __init__(self, rows: Iterable[FleetRow], key: Callable[[FleetRow], Key]) -> None:
         self._key = key
@@ -112,7 +114,7 @@ class Listed:
 
 
 def tree_of(rows: Iterable[FleetRow]) -> tuple[list[FleetRow], dict[str, int]]:
-    """As `ps` lists them; and how far below another one each is, if it is."""
+    """Return the rows in the order of `ps`, and the depth of each row that is below another one."""
     listed, levels = [], {}
     for level, row in in_tree(sorted(rows, key=lambda row: row["seq"])):
         listed.append(row)

@@ -21,7 +21,7 @@ class AlertCounts(TypedDict):
 
 
 class FleetRow(TypedDict):
-    """A task as a list of thousands shows it; its prompt and reason are cut."""
+    """A task as a list of thousands shows it. Its prompt and reason are cut."""
 
     id: str
     seq: int
@@ -139,7 +139,7 @@ class AlertLine(TypedDict):
 
 
 class CriticalMark(TypedDict):
-    """Equal as long as the same critical alerts are open."""
+    """A mark that is equal as long as the same critical alerts are open."""
 
     n: int
     ids: float
@@ -147,7 +147,7 @@ class CriticalMark(TypedDict):
 
 
 class DeathRow(TypedDict):
-    """An agent that died without a request; `decided`: the decision about its task is in `message`."""
+    """An agent that died without a stop request. `decided`: `message` holds the decision about its task."""
 
     seq: int
     at: float
@@ -201,7 +201,7 @@ class UndeliveredRow(TypedDict):
 
 
 class HoldRow(TypedDict):
-    """A hold of a provider, an account or the fleet. `until` is None until an operator releases it."""
+    """A hold of a provider, an account or the fleet. `until` is None if only an operator ends the hold."""
 
     hold: str
     scope: str
@@ -239,7 +239,7 @@ class ShutAccountRow(TypedDict):
 
 
 class SpentBudgetRow(TypedDict):
-    """A shared budget that is spent. `until` is None where time gives nothing back."""
+    """A shared budget that is spent. `until` is None if time alone does not end that."""
 
     key: str
     label: str | None
@@ -278,4 +278,4 @@ class WorkerRow(TypedDict):
 
 
 class WorkerLine(WorkerRow):
-    rests: str | None  # why the worker takes nothing although it is ready
+    rests: str | None  # why a ready worker does not take a task

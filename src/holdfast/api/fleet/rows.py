@@ -1,4 +1,4 @@
-"""Rows of the fleet: a task as a list of thousands shows it; and when its agents last gave a sign of life."""
+"""Rows of the fleet: a task as a list of thousands shows it, and the last sign of life of its agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LIVING = ("queued", "running", "paused")
 _OUTPUT = ("out.log", "err.log")
-_CHANNEL = ("channel/heartbeat", "channel/reports")  # as processes/observe/run_view.py has them
+_CHANNEL = ("channel/heartbeat", "channel/reports")  # the same names as in processes/observe/run_view.py
 
 
 def all_rows(queries: Queries, most: int) -> list[FleetRow]:
@@ -76,6 +76,6 @@ def _heard(directory: str) -> float | None:
         except OSError:
             continue
         if name in _OUTPUT and found.st_size == 0:
-            continue  # made at its start
+            continue  # empty since the start of the run
         newest = found.st_mtime if newest is None else max(newest, found.st_mtime)
     return newest

@@ -44,7 +44,7 @@ class ScheduleLine(ScheduleRow):
 
 
 class FireRow(TypedDict):
-    """The fate of one occurrence of a schedule."""
+    """The result of one occurrence of a schedule: its task, or why there is none."""
 
     fire_time: float
     hand: int

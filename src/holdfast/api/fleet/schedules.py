@@ -1,4 +1,7 @@
-"""Schedules: their states, their times in words, and commands of operators about one."""
+"""Schedules: their states and times as text, and commands of operators about one schedule.
+
+`holdfast schedule` and the screen of schedules show them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from holdfast.base.stored_json import load_stored_json, stored_data_errors
 from holdfast.config.schedule_files import read_schedule_files
 from holdfast.core.schedules.schedule import Schedule
 
-if TYPE_CHECKING:  # those who only look have to start fast
+if TYPE_CHECKING:  # readers have to start fast
     from holdfast.api.fleet.schedule_models import FireRow, ScheduleRow
     from holdfast.api.tasks.models import JsonObject
     from holdfast.core.model import Task
@@ -35,8 +38,10 @@ def schedules(home: str) -> tuple[list[JsonObject], dict[str, str]]:
 
 
 def schedule_rows(home: str) -> tuple[list[ScheduleRow], dict[str, str]]:
-    """Return every schedule as its file has it now, and the mistakes by file. Of a file with a mistake, the schedules
-    are the earlier ones."""
+    """Return every schedule as its file has it now, and the mistakes by file.
+
+    If a file has a mistake, the schedules of its last good version are returned.
+    """
     queries = _queries(home)
     known = queries.view("schedules") if queries is not None else []
     files = read_schedule_files(home, [] if queries is None else [str(row["path"]) for row in queries.repos()])
@@ -44,7 +49,7 @@ def schedule_rows(home: str) -> tuple[list[ScheduleRow], dict[str, str]]:
     rows: list[ScheduleRow] = []
     for row in known:
         file, schedule = written.pop((row["repo"], row["name"]), (row["file"], None))
-        if schedule is not None or file not in files.schedules:  # else it was taken out
+        if schedule is not None or file not in files.schedules:  # else the file no longer has the schedule
             rows.append(_of_store(row, file, schedule))
     rows += [_row(each, file) for file, each in written.values()]
     for made in rows:
@@ -60,12 +65,12 @@ def find(rows: Sequence[ScheduleRow], word: str) -> ScheduleRow:
         raise NotFound(_unknown(word, rows))
     if len(found) > 1:
         choices = ", ".join(_full(row, found) for row in found)
-        raise Conflict(f"Several repositories have a schedule '{name}'; say which: {choices}.")
+        raise Conflict(f"Several repositories have a schedule '{name}'. Choose one: {choices}.")
     return found[0]
 
 
 def fires(home: str, row: ScheduleRow, most: int) -> list[FireRow]:
-    """Return what became of the latest occurrences, and the fires by hand; the newest first."""
+    """Return the results of the latest occurrences and of the fires by hand, the newest first."""
     queries = _queries(home)
     return [] if queries is None else fires_of(queries, row, most)
 
@@ -78,7 +83,7 @@ def fires_of(queries: Queries, row: ScheduleRow, most: int) -> list[FireRow]:
 
 
 def upcoming(row: ScheduleRow, count: int) -> list[float]:
-    """Return the next times of a schedule, as if it is enabled."""
+    """Return the next times of a schedule, as if it were enabled."""
     from holdfast.core.schedules.due import upcoming_occurrences as following
 
     return following(_schedule(row), clock.now().wall, count)
@@ -156,13 +161,16 @@ def has_supervisor(home: str) -> bool:
 
 
 def _queries(home: str) -> Queries | None:
-    """None: there is no store yet, which is no trouble for who only has files."""
+    """Return the queries of the home. None: there is no store yet, and schedules are read from files alone."""
     return Queries(home) if os.path.exists(os.path.join(home, "holdfast.db")) else None
 
 
 def _enrol(tx: Transaction, row: Mapping[str, Any], schedule: Schedule) -> None:
-    """One that no supervisor has seen yet. The others of its file stay as they are: who reads it well is the
-    supervisor, when it has kept still."""
+    """Record a schedule that no supervisor has seen yet.
+
+    The other schedules of its file stay as recorded. Only the supervisor takes in the whole file, once the file has not
+    changed for a while.
+    """
     try:
         tx.schedules.get(schedule.key)
     except NotFound:
@@ -179,9 +187,9 @@ def _of_store(row: JsonObject, file: str, written: Schedule | None) -> ScheduleR
     found["last_task"], found["last_task_state"] = row["last_task"], row["last_task_state"]
     found["trouble"], found["next_try"] = row["trouble"], row["next_try"]
     found["seen"], found["waiting"] = True, sorted(load_stored_json(row["waiting"]))
-    if row["word"] is not None and before.enabled == schedule.enabled:  # else the file's word is the newer one
+    if row["word"] is not None and before.enabled == schedule.enabled:  # else the file was changed after the command
         found["enabled"], found["enabled_by"] = bool(row["word"]), row["word_by"]
-    is_new = (before.cron, before.zone) != (schedule.cron, schedule.zone)  # then it begins now
+    is_new = (before.cron, before.zone) != (schedule.cron, schedule.zone)  # then its times begin now
     begin = clock.now().wall if is_new else min(row["cursor"], clock.now().wall)
     found["next_fire"] = _next(schedule, begin) if found["enabled"] else None
     return found
@@ -253,7 +261,7 @@ def _is_at(repo: str, place: str) -> bool:
 
 
 def _full(row: ScheduleRow, among: Sequence[ScheduleRow]) -> str:
-    """As short as it can be."""
+    """Return the shortest name of a schedule that is unique in `among`."""
     short = os.path.basename(row["repo"])
     alone = sum(os.path.basename(other["repo"]) == short for other in among) == 1
     return f"{short if alone else row['repo']}:{row['name']}"
@@ -284,7 +292,7 @@ def last(row: ScheduleRow) -> str:
 
 
 def following(row: ScheduleRow) -> str:
-    """Return the next fire, in words."""
+    """Return the next fire as text."""
     if not row["enabled"]:
         return f"disabled by {row['enabled_by']}" if row["enabled_by"] else "disabled"
     if row["waiting"] and row["trouble"]:
@@ -298,7 +306,7 @@ def following(row: ScheduleRow) -> str:
 
 
 def fired(one: FireRow, zone: str) -> str:
-    """Return what became of one occurrence, in words."""
+    """Return the result of one occurrence as text."""
     when = in_words(one["fire_time"], zone)
     if one["task"] is not None:
         how = f" {clean_text(one['why'])}" if one["by_hand"] else ""
@@ -307,7 +315,7 @@ def fired(one: FireRow, zone: str) -> str:
 
 
 def facts(row: ScheduleRow) -> dict[str, str]:
-    """Return name → words of what the file says, and of its mistakes, without the empty ones."""
+    """Return name → text: the content of the file, and its mistakes. Empty values are left out."""
     task = row["task"]
     found: dict[str, str] = {
         "repo": row["repo"],

@@ -1,4 +1,4 @@
-"""How reliable agents are: how their runs ended, how long they took, over time (R-TERM-16)."""
+"""The reliability of agents: the outcomes and durations of their runs, over time (R-TERM-16)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import StatsRow
     from holdfast.api.tasks.models import JsonObject
 
-TOOK = ("tokens", "input", "output", "cached", "cost_usd")  # None: no agent told it
+TOOK = ("tokens", "input", "output", "cached", "cost_usd")  # None: no agent reported it
 WIDTHS = {None: 0, "hour": 3600, "day": 86400}
 
 

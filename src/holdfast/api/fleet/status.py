@@ -1,4 +1,4 @@
-"""Vitals: one line about the supervisor, the work and the machine, and what holds the fleet up."""
+"""Vitals for the header of `holdfast top`: the supervisor, the work, the machine, and what holds the fleet up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ BUSY_MACHINE = 2.0  # load per core that is worth a colour
 
 
 class Piece(NamedTuple):
-    """`level`: "", good, warn or bad. Of what does not fit on a line, the highest `spare` goes first (0: never)."""
+    """A piece of the status line. `level`: "", good, warn or bad.
+
+    If the line is too long, the piece with the highest `spare` is left out first (0: never).
+    """
 
     text: str
     level: str = ""
@@ -39,7 +42,7 @@ def line(vitals: VitalsRow, now: float) -> list[Piece]:
 
 
 def held_up(vitals: VitalsRow) -> list[str]:
-    """Return one clause for each hold and shut account, the widest first."""
+    """Return one clause for each hold and for each parked or stopped account, the widest first."""
     words = []
     held = vitals["supervisor"]["held"]
     if held:
@@ -47,9 +50,7 @@ def held_up(vitals: VitalsRow) -> list[str]:
     for row in sorted(vitals["holds"], key=lambda row: ("fleet", "provider").index(row["scope"]) if _wide(row) else 9):
         words.append(_hold(row))
     for account in vitals["accounts"]:
-        until = (
-            "stopped until its login is mended" if account["until"] is None else f"parked {_until(account['until'])}"
-        )
+        until = "stopped until its login is fixed" if account["until"] is None else f"parked {_until(account['until'])}"
         words.append(f"account {account['account']} is {until}")
     return words
 
@@ -127,18 +128,23 @@ def _hold(row: HoldRow) -> str:
 
 
 def _until(moment: float | None) -> str:
-    """Return the time of today, or with the day if that is another one."""
+    """Return the time if the moment is today, otherwise the day and the time."""
     at = time.localtime(moment)
     is_today = time.strftime("%F", at) == time.strftime("%F", time.localtime())
     return f"until {time.strftime('%H:%M' if is_today else '%a %d %b %H:%M', at)}"
 
 
-LEASE = 30.0  # seconds after its last beat; supervisor/context.Settings.lease_ttl, a test compares them
-SILENT = 15.0  # seconds without a beat (every 5 s) until a living supervisor is said not to answer
+LEASE = 30.0  # seconds after its last heartbeat; supervisor/context.Settings.lease_ttl, a test compares them
+SILENT = 15.0  # seconds without a heartbeat (one every 5 s) until a living supervisor counts as silent
 MACHINE_EVERY = 5.0
 
 
 class Vitals:
+    """A reader of vitals, kept by a caller that reads again and again.
+
+    Values that cost more than they change (the machine, finished tasks) are read less often.
+    """
+
     def __init__(self, home: str) -> None:
         self._home = home
         self._machine = Machine(home=home)
@@ -194,7 +200,7 @@ def supervisor(queries: Queries) -> SupervisorStatus:
 
 
 def _shut(queries: Queries) -> list[ShutAccountRow]:
-    """Return accounts that are parked or stopped. The module reads settings, so it is imported only if there is one."""
+    """Return accounts that are parked or stopped. Import their module only if needed: it reads settings."""
     if not queries.view("accounts"):
         return []
     from holdfast.api.fleet.accounts import shut

@@ -1,4 +1,4 @@
-"""Trackers: how they answer, which issues this home has, and a request to read them now."""
+"""Trackers: whether each answers, the issues that this home has, and a request to read all trackers now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HELD = ("intended", "claimed", "releasing", "closing")
 
 
 def trackers(home: str) -> list[TrackerRow]:
-    """Return the trackers that were asked at least once, and how each answers."""
+    """Return the trackers that were read at least once, with the trouble of each."""
     return cast("list[TrackerRow]", Queries(home).view("trackers"))
 
 

@@ -1,6 +1,6 @@
-"""The fleet, kept up to date: after the first reading only tasks that new events name are read again.
+"""The fleet, kept up to date: after the first reading, only tasks that new events name are read again.
 
-One `FleetReader` belongs to one thread; a `Picture` is whole and never changes, so that it may be drawn by another.
+One `FleetReader` belongs to one thread. A `Picture` is complete and never changes, so that another thread may draw it.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
     from holdfast.api.queries import Queries
     from holdfast.api.tasks.models import JsonObject
 
-MOST_EVENTS = 5000  # to catch up with; beyond that all tasks are read again
-MOST_TASKS = 20_000  # that are listed with finished ones
-SIGNS_EVERY = 2.0
-RUNNING_EVERY = 10.0  # what an agent reports is not always an event
-WHOLE_EVERY = 120.0  # whatever no event told of
-LISTED_HOLD = 10.0  # seconds until it is looked again what has left the list by its age
+MOST_EVENTS = 5000  # if more events are new, all tasks are read again
+MOST_TASKS = 20_000  # most tasks in a list that includes finished ones
+SIGNS_EVERY = 2.0  # seconds
+RUNNING_EVERY = 10.0  # seconds; an agent's report is not always an event
+WHOLE_EVERY = 120.0  # seconds; finds changes for which there was no event
+LISTED_HOLD = 10.0  # seconds between two checks for tasks that are too old for the list
 
 
 @dataclass(frozen=True)
 class Picture:
     rows: Sequence[FleetRow] = ()
     wish: Wish = field(default_factory=Wish)
-    of: int = 0  # how many there would be without a filter
-    left_out: int = 0  # finished ones that are too old to be listed
+    of: int = 0  # number of tasks without the filter
+    left_out: int = 0  # finished tasks beyond the most that are listed
     levels: Mapping[str, int] = field(default_factory=dict)
     signs: Mapping[str, float] = field(default_factory=dict)
     around: Circumstances = field(default_factory=Circumstances)
-    told: frozenset[str] = frozenset()  # of worker, stage, cost: those that some task has
+    told: frozenset[str] = frozenset()  # of worker, stage, cost: the columns for which some task has a value
 
     def why(self, row: FleetRow, now: float) -> str:
         return self.around.why(row, now)
 
     def is_like(self, other: Picture) -> bool:
-        """True if nothing on a screen would change. A list is the same object while nothing in it changed."""
+        """True if nothing on a screen would change. The list is the same object as long as nothing in it changed."""
         return (
             self.rows is other.rows
             and (self.wish, self.of, self.left_out, self.told) == (other.wish, other.of, other.left_out, other.told)
@@ -69,8 +69,8 @@ class Picture:
 
 class FleetReader:
     def __init__(self, wish: Wish | None = None) -> None:
-        self.wish = wish or Wish()  # set from any thread; the next reading goes by it
-        self.in_sight: frozenset[str] | None = None  # likewise: whose signs of life are looked for; None: all
+        self.wish = wish or Wish()  # set from any thread; the next reading uses it
+        self.in_sight: frozenset[str] | None = None  # likewise: tasks whose signs of life are read; None: all
         self._queries: Queries | None = None
         self._looker = Looker()
         self._after = 0
@@ -92,7 +92,7 @@ class FleetReader:
         try:
             return self._read(queries)
         except BaseException:
-            self._wish_listed = None  # half of it may be taken in and not listed: the next reading is of all
+            self._wish_listed = None  # rows may be read but not listed yet: the next reading reads all tasks
             raise
 
     def _read(self, queries: Queries) -> Picture:
@@ -116,8 +116,10 @@ class FleetReader:
         )
 
     def _look_for_signs(self, queries: Queries, wish: Wish) -> dict[str, float]:
-        """Return the signs of life of tasks in sight, or of all if the order depends on them. Other signs are the last
-        known."""
+        """Return the signs of life of tasks in sight, or of all if the order depends on them.
+
+        For other tasks, return the last known sign.
+        """
         wanted = None if wish.order == LIFE else self.in_sight
         if wanted is None:
             return signs_of_life(queries.home, self._running)
@@ -127,7 +129,7 @@ class FleetReader:
     # -- what is there -------------------------------------------------------------------------------------------------
 
     def _catch_up(self, queries: Queries, wish: Wish, now: float, tick: float) -> list[FleetRow] | None:
-        """The rows that were read again; None: all."""
+        """Read changed tasks again, and return their rows. None: all tasks were read."""
         until = queries.last_seq()  # before the rows: what happens meanwhile is read next time
         is_whole = (
             queries is not self._queries
@@ -185,7 +187,7 @@ class FleetReader:
         before, made = self._turns.get(row["id"]), turn(row) if row["state"] == "queued" else None
         if before == made:
             return
-        self._queue = list(self._queue)  # the one before may be drawn at this moment
+        self._queue = list(self._queue)  # a copy: another thread may draw the old list now
         if before is not None:
             del self._queue[bisect_left(self._queue, before)]
             del self._turns[row["id"]]
@@ -234,7 +236,7 @@ class FleetReader:
             self._show(self._listed.rows, {}, wish)
 
     def _forget(self, wish: Wish, now: float) -> list[str]:
-        """Drop tasks that are too old for the list. Only ended tasks are looked at."""
+        """Drop tasks that are too old for the list. Only ended tasks are checked."""
         gone = [task_id for task_id, row in self._over.items() if not is_listed(row, wish.everything, now)]
         for task_id in gone:
             del self._over[task_id], self._rows[task_id]
@@ -254,7 +256,10 @@ class FleetReader:
             self._show(self._listed.rows, {}, wish)
 
     def _show(self, rows: list[FleetRow], levels: dict[str, int], wish: Wish) -> None:
-        """A list of its own: ours changes with the next reading. The same one again when nothing is different."""
+        """Keep a copy of the list for the next picture, because our own list changes with the next reading.
+
+        If nothing is different, keep the same object as before.
+        """
         made = rows[::-1] if wish.backwards and not levels else rows[:]
         before, _levels = self._shown
         is_same = len(made) == len(before) and all(map(operator.is_, made, before))
@@ -265,7 +270,7 @@ class FleetReader:
 
 
 def as_json(picture: Picture, now: float) -> list[JsonObject]:
-    """For scripts: `ps` has more of each; here it is what the screen says."""
+    """Return the rows of a picture for scripts, with the facts that the screen shows. `ps` has more fields."""
     left = ("repo_id", "provider", "last_run", "begun")
     return [
         {name: value for name, value in row.items() if name not in left}
@@ -274,10 +279,16 @@ def as_json(picture: Picture, now: float) -> list[JsonObject]:
     ]
 
 
-REST = 20.0  # times as long as it took, history is not counted again
+REST = 20.0  # history is not counted again for this many times as long as the count took
 
 
 class Counts:
+    """Task counts by state, for a caller that reads again and again.
+
+    Active states are counted by an index. Finished states have no index, and history grows: counting them reads every
+    task. So they are counted rarely.
+    """
+
     def __init__(self) -> None:
         self._over: dict[str, int] = {}
         self._queries: Queries | None = None

@@ -10,7 +10,7 @@ from holdfast.api.queries import Queries, crash_row
 from holdfast.base import clock
 from holdfast.base.errors import NotFound
 
-if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
+if TYPE_CHECKING:  # `add` and `why` import this module, and mostly there are no workers
     from holdfast.api.fleet.models import CrashRow, WorkerRow, WorkerStateRow
     from holdfast.base.instant import Instant
     from holdfast.core.dispatch.workers import Worker, WorkerRecord
@@ -26,8 +26,10 @@ def workers(home: str) -> list[WorkerRow]:
 
 
 def workers_of(queries: Queries) -> list[WorkerRow]:
-    """Return every worker of the settings, and others that still work or that a supervisor still has from earlier
-    settings."""
+    """Return every worker of the settings, and others that still work.
+
+    Also return workers that a supervisor still has from earlier settings.
+    """
     from holdfast.base.instant import Instant
     from holdfast.config.retry_budgets import retry_limits_from_settings, workers_from_settings
 
@@ -51,7 +53,7 @@ def workers_of(queries: Queries) -> list[WorkerRow]:
 
 
 def crashes_of(queries: Queries, name: str, limit: int) -> list[CrashRow]:
-    """Return the newest crashes of one worker's agents, the newest first, also those that no longer count."""
+    """Return the newest crashes of one worker's agents, the newest first. Crashes that no longer count are included."""
     return [crash_row(row) for row in queries.view("crashes_of_worker", worker=name, limit=limit)]
 
 
@@ -98,14 +100,12 @@ def _describe_change(row: WorkerRow, action: str, *, at_once: bool) -> str:
     if action != "stop":
         return f"{changed} It goes on with its task {task}."
     if at_once:
-        return (
-            f"{changed} The agent of its task {task} is told to end; the task stays queued, and any other may take it."
-        )
+        return f"{changed} The agent of its task {task} is being ended. The task stays queued, and others may take it."
     return f"{changed} It finishes its task {task} first. To end that now: `holdfast worker stop {name} --now`."
 
 
 def _is_known(home: str, name: str) -> bool:
-    """True if the store knows the worker. While the file has a mistake, a supervisor keeps the earlier workers."""
+    """True if the store has the worker. While the file has a mistake, a supervisor keeps the earlier workers."""
     from holdfast.base.errors import Unavailable
 
     try:

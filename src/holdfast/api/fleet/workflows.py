@@ -1,4 +1,4 @@
-"""Workflows as interfaces see them: every one that a task may have here, and what is wrong with them."""
+"""Workflows that a task may have here, and the mistakes in them, as rows for interfaces."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class Workflows:
 
 
 def workflows(home: str, repo: str | None) -> Workflows:
-    """All of them, as a task in `repo` would have them; None: as the user's own file has them. Mistakes are part of
-    the answer."""
+    """Return all workflows as a task in `repo` would have them. None: as the user's own file has them.
+
+    Mistakes are part of the result.
+    """
     found = report_settings(repo, home)
     known = known_workflows(found.config)
     misfits = {name: _misfits(draft, found.config, repo or "/") for name, draft in known.items()}
@@ -45,11 +47,11 @@ def one_workflow(found: Workflows, name: str) -> WorkflowRow:
 
 
 def _misfits(draft: WorkflowDraft, settings: config.Config, repo: str) -> list[config.SettingProblem]:
-    """Return mistakes that exist only together with the settings that hold here: an unknown account, say."""
+    """Return mistakes that exist only together with the settings in effect here, such as an unknown account."""
     problems = []
     for number, stage in enumerate(draft.stages):
         if not _is_whole(stage, settings):
-            continue  # the task has to say who does it
+            continue  # the task has to name the agent
         try:
             resolve_stages(draft, NewTask(prompt="-", directory=repo), settings, only=number)
         except UsageError as error:

@@ -1,4 +1,8 @@
-"""One task explained to people: why it is where it is, what happens next, what to type. For `why`, `show` and `run`."""
+"""Explanations of one task: why it is in its state, what happens next, and the command to type.
+
+`why`, `show` and `run` print them, and the screen of a task shows them. Looking at a running agent takes a moment, so
+`explain` is not for lists.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +28,14 @@ def complete(queries: Queries, task: TaskDetails) -> None:
 
 
 def task_waits(queries: Queries, task: TaskDetails) -> list[WaitReason]:
-    """Return why the task waits. The reasons know its budgets if the task is complete."""
+    """Return why the task waits. The command that raises a spent budget is included only if the task is complete."""
     from holdfast.api.tasks.why.read import waits_of, with_raise
 
     return [with_raise(reason, task["id"], task.get("budgets", {})) for reason in waits_of(queries, task["id"])]
 
 
 def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> list[str]:
-    """Return everything that `why` says about a complete task."""
+    """Return everything that `why` prints about a complete task."""
     from holdfast.api.fleet.alerts import crash_summary
     from holdfast.api.fleet.dispatch import probe_lines
     from holdfast.api.tasks.health import health_lines
@@ -57,7 +61,7 @@ def explain_state(task: TaskDetails, waits: list[WaitReason]) -> list[str]:
     from holdfast.api.tasks.why.text import sentences
 
     lines = state_lines(task)
-    for reason in sorted(waits, key=lambda reason: reason.kind is WaitKind.NO_SUPERVISOR):  # that one last
+    for reason in sorted(waits, key=lambda reason: reason.kind is WaitKind.NO_SUPERVISOR):  # no supervisor: last
         lines += sentences(reason, task["id"])
     if task.get("schedule"):
         name = task["schedule"]
@@ -88,7 +92,7 @@ def _running(task: TaskDetails) -> list[str]:
     run = runs[-1]
     by = f" by worker {task['worker']}" if task["worker"] else ""
     if run["state"] == "stopping":
-        lines = [f"Run {run['id']} was told to stop ({run['stop_why']}); its processes are being ended."]
+        lines = [f"Run {run['id']} is being stopped ({run['stop_why']}). Its processes are being ended."]
         return [*lines, *_report_lines(run)]
     since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
     return [
@@ -105,7 +109,7 @@ def _timeout(task: TaskDetails, run: RunRow) -> str:
 
 
 def _report_lines(run: RunRow) -> list[str]:
-    """Return what the run's agent reported: its newest progress, and the result that it claimed."""
+    """Return sentences about the reports of the run's agent: its newest progress, and the claimed result."""
     lines = []
     claim, progress = run["claim"], run["progress"]
     if progress is not None:
@@ -166,7 +170,7 @@ _STATES: Mapping[str, Callable[[TaskDetails], list[str]]] = {
 
 
 def facts(task: TaskDetails) -> dict[str, str]:
-    """Return name → words about a complete task, without the empty ones."""
+    """Return name → text about a complete task. Empty values are left out."""
     from holdfast.api.tasks.spending import in_short
     from holdfast.api.tasks.stages import words
 

@@ -1,4 +1,4 @@
-"""The health of a running agent, and why one was ended as hung. Facts and rules are those of the supervisor."""
+"""The health of a running agent, and why a run was ended as hung. Facts and rules are the same as the supervisor's."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import RunRow, TaskDetails
 
 GLANCE = 0.2  # seconds between two looks at an agent's processes
-CATCH_UP = 5.0  # seconds of reading its output; an agent that floods its log is never caught up with
+CATCH_UP = 5.0  # seconds of reading the output; an agent that floods its log is never caught up with
 _HUNG = frozenset({Condition.STUCK, Condition.LOOPING, Condition.STARTUP_TIMEOUT})
 
 
 def health_lines(queries: Queries, task: TaskDetails) -> list[str]:
-    """Return sentences: the evidence of now for a running agent, the evidence of the verdict for a hung one."""
+    """Return sentences: current evidence for a running agent, evidence of the verdict for a hung run."""
     lines = _verdicts(queries, task, [run for run in task["runs"] if run["outcome"] not in (None, Outcome.COMPLETED)])
     if task["runs"] and task["state"] == "running" and task["runs"][-1]["state"] in ("started", "stopping"):
         lines += _now(queries, task, task["runs"][-1])
@@ -51,6 +51,7 @@ def _verdicts(queries: Queries, task: TaskDetails, ended: list[RunRow]) -> list[
 
 
 def _now(queries: Queries, task: TaskDetails, run: RunRow) -> list[str]:
+    """Return a sentence about the health of a running agent, from its output and its processes."""
     from holdfast.agents.registry import AGENTS
 
     path = queries.run_directory(run["id"])
@@ -65,7 +66,7 @@ def _now(queries: Queries, task: TaskDetails, run: RunRow) -> list[str]:
     until = time.monotonic() + CATCH_UP
     while view.look(now).behind:
         if time.monotonic() >= until:
-            return ["Health: not judged here, its agent writes faster than its words are read."]
+            return ["Health: not judged here, its agent writes faster than its output is read."]
     tree = _glance(keeper, cpu_window(rules, seen=True))
     facts = RunFacts(
         now=clock.monotonic(),

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from holdfast.api.queries import Queries
     from holdfast.api.tasks.transcript import Transcript
 
-PATIENCE = 0.1  # seconds of reading per look, however much there is: the next look goes on
-SILENT = ("command", "scripted")  # they tell nothing of tokens
+PATIENCE = 0.1  # seconds of reading per look, however much there is; the next look continues
+SILENT = ("command", "scripted")  # these agents do not report tokens
 
 
 class Cost(NamedTuple):
@@ -27,7 +27,7 @@ class LiveCosts:
         self._runs: dict[str, tuple[Transcript, Iterator[bool]]] = {}
 
     def look(self, queries: Queries, running: Iterable[FleetRow]) -> dict[str, Cost]:
-        """Task → what its open runs took, where they said so."""
+        """Return task → usage of its runs, for tasks with an open run that reported usage."""
         wanted = [row for row in running if row["agent"] not in SILENT and row["open_runs"]]
         runs = {run: row for row in wanted for run in row["open_runs"]}
         self._runs = {run: kept for run, kept in self._runs.items() if run in runs}
@@ -46,11 +46,14 @@ class LiveCosts:
         transcript, events = self._runs[run]
         while time.monotonic() < until:
             if next(events, None) is None:
-                self._runs[run] = (transcript, transcript.measure())  # for what comes later
+                self._runs[run] = (transcript, transcript.measure())  # to read what is written later
                 return
 
     def _sum(self, row: FleetRow) -> Cost | None:
-        """With what earlier runs took. An agent that tells the sum of its session has that in its own number."""
+        """Return the usage of all runs of a task. None: no open run has reported any.
+
+        An agent that reports the sum of its session includes earlier runs in its own number.
+        """
         from holdfast.api.tasks.transcript import totals
         from holdfast.api.tasks.usage import tells_of_sessions
 

@@ -1,7 +1,7 @@
-"""A part of a run's output, read in pieces towards either end: logs are as long as agents like, and screens are not.
+"""A window on a run's output, read in pieces towards either end, because a log can be far longer than a screen.
 
-An adapter's `parse` has no memory, so a piece out of the middle says what it would have said in the whole. Pieces begin
-and end where lines do.
+An adapter's `parse` has no memory, so a piece out of the middle yields the same events as in the whole log. Pieces
+begin and end at the ends of lines.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import AgentEventRow, OpenRun, RunRow
 
 PIECE = 64 << 10  # bytes of one piece
-LONGEST = 4 << 20  # bytes that are searched for the beginning of a line
-TOO_FAR = 1 << 20  # bytes behind the end: who follows leaves them out
-ERRORS = 16 << 10  # bytes of standard error to begin with, of agents that speak there too
+LONGEST = 4 << 20  # bytes that are searched for the start of a line
+TOO_FAR = 1 << 20  # bytes behind the end; a reader that follows the log skips more than that
+ERRORS = 16 << 10  # bytes of standard error to begin with, for agents whose adapter reads it too
 
 
 class Piece(NamedTuple):
-    """Events, or of an agent that writes plain text `{"event": "line", "text": …}`."""
+    """The events of one part of a log. Plain text comes as `{"event": "line", "text": …}`."""
 
     rows: list[AgentEventRow]
     start: int
     end: int
-    begun: str = ""  # plain text: a last line whose end is not there yet
-    is_new: bool = False  # not behind the piece before it: what was shown is not there any more, or left behind
+    begun: str = ""  # plain text: a last line that has not ended yet
+    is_new: bool = False  # does not continue the piece before: the log was replaced, or a part was skipped
 
 
 class LogWindow:
-    """`start` and `end` are where the next pieces are read from: earlier ones, and later ones."""
+    """A window on one log. Earlier pieces are read from offset `start`, later pieces from offset `end`."""
 
     def __init__(
         self, directory: str, agent: str, run: RunRow | OpenRun, zone: str | None = None, *, errors: bool = False
@@ -52,7 +52,7 @@ class LogWindow:
         self._anew()
 
     def stamp(self) -> tuple[object, ...]:
-        """The same as before: nothing was written since."""
+        """Return a stamp that stays equal as long as nothing is written."""
         found = self._stat()
         if self._errors_path is None:
             return (found,)
@@ -62,17 +62,17 @@ class LogWindow:
             return found, None
 
     def size(self) -> int | None:
-        """How long the log is; None: it is not there, or not any more."""
+        """Return the length of the log in bytes. None: the log is not there yet, or no longer."""
         found = self._stat()
         return None if found is None else found[1]
 
     @property
     def read_to(self) -> int:
-        """With the beginning of a line whose end is not there yet."""
+        """Return the offset up to which the log was read, including a last line that has not ended yet."""
         return self._lines.at
 
     def newest(self, *, final: bool) -> Piece:
-        """The end of the log, whatever was read before. `final`: nothing more will be written."""
+        """Return the end of the log, whatever was read before. `final`: nothing more will be written."""
         self._errors = None
         self._anew()
         try:
@@ -92,7 +92,7 @@ class LogWindow:
         return self._read(last, final=final)._replace(is_new=True)
 
     def oldest(self, *, final: bool) -> Piece:
-        """The beginning of the log."""
+        """Return the beginning of the log."""
         found = self._stat()
         self._file = None if found is None else found[0]
         self.start = 0
@@ -100,8 +100,10 @@ class LogWindow:
         return self._read(self._until(), final=final and found is not None and found[1] <= PIECE)._replace(is_new=True)
 
     def later(self, *, final: bool, skips: bool = False) -> Piece | None:
-        """Return the next piece. None: there is nothing more. `skips`: a reader that is far behind continues at the
-        end."""
+        """Return the next piece. None: there is nothing more.
+
+        `skips`: a reader that is far behind continues at the end.
+        """
         found = self._stat()
         if found is None:
             return None
@@ -113,7 +115,7 @@ class LogWindow:
         return self._read(self._until(), final=final and size - self._lines.at <= PIECE)
 
     def earlier(self) -> Piece | None:
-        """Return the piece before. None: there is none, or it is not kept."""
+        """Return the piece before `start`. None: there is none, or the log does not keep it."""
         end, rows = self.start, []
         if end == 0:
             return None
@@ -140,7 +142,7 @@ class LogWindow:
         return piece
 
     def go_back_to(self, end: int) -> None:
-        """The next later piece begins there: where an earlier one ended."""
+        """Let the next later piece begin at offset `end`, where an earlier piece ended."""
         self.end, self._lines, self._errors = end, GrowingLines(self._path, end), None
         self._anew()
 
@@ -163,7 +165,7 @@ class LogWindow:
         return Piece(rows, start, self.end, redact_text(self._lines.begun) if self.is_plain else "")
 
     def _until(self) -> int:
-        """A piece further: what is not kept is not counted."""
+        """Return the offset one piece further. Bytes that the log does not keep are not counted."""
         at = self._lines.at
         try:
             fd = open_log_file(self._path)
@@ -175,7 +177,7 @@ class LogWindow:
             os.close(fd)
 
     def _anew(self) -> None:
-        """Not behind what was read before."""
+        """Reset the state of texts and secrets: the next line does not continue what was read before."""
         self._flow, self._spoken, self._spoken_aside = RedactedStream(), Spoken(), Spoken()
 
     def _told(
@@ -207,8 +209,10 @@ class LogWindow:
 
 
 def _line_start(fd: int, first: int, end: int) -> int:
-    """Where a line begins, about one piece before `end`; `first` is as far as the log is kept there. In the midst of a
-    line only if that is endless."""
+    """Return the offset at which a line begins, about one piece before `end`.
+
+    `first`: the log is kept from there on. The offset is in the middle of a line only if that line is endless.
+    """
     length = PIECE
     while True:
         at = max(first, end - length)

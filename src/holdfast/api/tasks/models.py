@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.api.work.models import CheckpointRow, SalvageRow, TaskWorkspace
 
 
-# Parsed JSON whose fields belong to somebody else: an event's data, an alert's details, a task's settings.
+# Parsed JSON whose fields other modules define: an event's data, an alert's details, a task's settings.
 JsonObject = dict[str, Any]
 
 
@@ -191,7 +191,7 @@ class Child(TypedDict):
 
 
 class Relative(TypedDict):
-    """A task of the family; `what` names its relation."""
+    """A task of the family. `what` names its relation."""
 
     id: str
     state: str
@@ -237,7 +237,7 @@ class SpentInAll(TypedDict):
 
 
 class ByHand(TypedDict):
-    """The command with which a person continues a session; `warning`: why not to, or not yet."""
+    """The command with which a person continues a session. `warning`: why not to, or not yet."""
 
     session_id: str
     command: str
@@ -286,7 +286,7 @@ class Completion(TypedDict):
 
 
 class PromptRow(TypedDict):
-    """The prompt that an agent got in a run; `run` is None before the first one."""
+    """The prompt that an agent got in a run. `run` is None before the first run."""
 
     id: str
     run: int | None

@@ -12,7 +12,7 @@ from holdfast.base.files import open_log_file
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import PromptRow
 
-MOST = 4 << 20  # bytes; a prompt has one MiB at most, and what stands around it is small
+MOST = 4 << 20  # bytes; a prompt has one MiB at most, and the text around it is small
 
 
 def given(queries: Queries, task_id: str, number: int | None) -> PromptRow:
@@ -27,8 +27,8 @@ def given(queries: Queries, task_id: str, number: int | None) -> PromptRow:
     kept = _kept(os.path.join(directory, "prompt"))
     if kept is None and not os.path.isdir(directory):
         raise NotFound(
-            f"What run {runs[-1]['number']} of task {task_id} was told is gone: the setting `retention.runs` says how "
-            f"long it is kept. The task's own prompt is in `holdfast show {task_id}`."
+            f"The prompt of run {runs[-1]['number']} of task {task_id} is gone: the setting `retention.runs` decides "
+            f"how long it is kept. The task's own prompt is in `holdfast show {task_id}`."
         )
     return {"id": task_id, "run": runs[-1]["number"], "prompt": task["prompt"] if kept is None else kept}
 

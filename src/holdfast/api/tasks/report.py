@@ -1,7 +1,7 @@
 """A task as a report: Markdown that a person would paste into a pull request.
 
-Agents and gates print what they like. None of it can end the fence or the quotation that it stands in, and nothing in
-it is more than text: whatever holds a tag is fenced.
+Agents and gates print arbitrary text. Their text cannot end the fence or the quotation around it. Text with an HTML tag
+is fenced, so that the tag has no effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TELLING = re.compile(r"([\\`*_\[\]|~])")
 
 
 def report(queries: Queries, task_id: str) -> ReportRow:
-    """Return the content of a report; `--json` prints it."""
+    """Return the content of a report. `--json` prints this content."""
     from holdfast.api.tasks.usage import complete
 
     task = queries.task(task_id)
@@ -74,7 +74,7 @@ def _summary(found: ReportRow) -> str:
     facts = [runs, *([f"{duration(max(0.0, since))} from its acceptance to its end"] if found["ended_at"] else [])]
     lines.append(f"It took {', '.join([*facts, *([_inline(cost)] if cost else [])])}.")
     if found["branch"]:
-        # Of a workflow, what its last stage left uncommitted is a commit that came after.
+        # The stage's commit is not the newest in a workflow: uncommitted work of the last stage was committed after it.
         commit = f" at `{found['commit'][:12]}`" if found["commit"] and not found["workflow"] else ""
         lines.append(f"Its work is on branch {code(found['branch'])}{commit}, from {code(found['base_ref'])}.")
     return "\n".join(lines)
@@ -147,7 +147,7 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def code(text: str) -> str:
-    """A name as code, whatever backquotes are in it."""
+    """Return a name as Markdown code, whatever backquotes the name holds."""
     text = one_line(text) or "(nothing)"
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     marks = "`" * (longest + 1)
@@ -156,7 +156,7 @@ def code(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    """An answer is Markdown itself: quoted, so that it stays within; where it holds tags, fenced."""
+    """Return an answer as a quotation, so that its own Markdown stays inside. An answer with tags is fenced."""
     text = clean_text(text).strip("\n")
     if _TAG.search(text):
         return fenced(text)
@@ -164,5 +164,5 @@ def _words(text: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """One line of text in which nothing means anything."""
+    """Return one line of text in which no character has a meaning in Markdown or HTML."""
     return _TELLING.sub(r"\\\1", one_line(text)).replace("&", "&amp;").replace("<", "&lt;")

@@ -61,7 +61,7 @@ def in_words(counted: MemberCounts) -> str:
 
 def headings(stages: list[StageResult]) -> list[str]:
     """Return a heading for each result: "review (member codex), again (2), try 2"."""
-    visits: dict[str, list[int]] = {}  # of each stage, by its name: the task's visits of it
+    visits: dict[str, list[int]] = {}  # stage name → the task's visits of that stage
     found = []
     for stage in stages:
         seen = visits.setdefault(stage["name"], [])

@@ -32,7 +32,7 @@ def budgets(queries: Queries, task: TaskDetails) -> dict[str, BudgetRow]:
 
 @stored_data_errors
 def spent_in_all(queries: Queries, task: TaskDetails) -> SpentInAll:
-    """Return what every generation took. An operator's retry starts budgets afresh, and takes nothing back."""
+    """Return the usage of all generations. An operator's retry starts budgets afresh, but does not reduce this sum."""
     rows = queries.view("usage_by_generation", id=task["id"])
     return {
         "generations": task["generation"] + 1,
@@ -84,7 +84,7 @@ def _tries(task: TaskDetails, limits: RetryLimits, now: Instant) -> dict[str, Bu
 
 
 def _waits(ledger: Sequence[Spend]) -> bool:
-    """True if the newest ending was an outage: only then does the task still wait for its end."""
+    """True if the newest ending was an outage. Only then does the task still wait for the outage to end."""
     from holdfast.core.runs.retry_budgets import Budget
 
     newest = next((entry for entry in reversed(ledger) if entry.budget is not Budget.LOST), None)
@@ -204,7 +204,7 @@ def _asides(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
     lines = []
     unpriced = max((one.get("unpriced_runs", 0) for one in found.values()), default=0)
     if unpriced:
-        lines.append(f"{unpriced} run(s) did not say what they cost: the true sum is higher.")
+        lines.append(f"{unpriced} run(s) did not report their cost: the true sum is higher.")
     if in_all["generations"] > 1:
         cost = "" if in_all["cost_usd"] is None else f", {money(in_all['cost_usd'])}, {in_all['tokens']} tokens"
         retries = in_all["generations"] - 1

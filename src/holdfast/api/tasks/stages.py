@@ -1,4 +1,7 @@
-"""Stages: where a task is in its workflow, in rows and words; and approval. `ps` imports this module: little."""
+"""The stage of a task in its workflow, as a row and as text, and the approval of a stage.
+
+The module imports little, because `ps` imports it.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +55,13 @@ def lines(task: TaskDetails, home: str) -> list[str]:
     told = [f"It is in {words(stage)} of its workflow '{stage['workflow']}'."]
     told += _members(task, stage)
     if stage["feedback"] and not stage["awaits_approval"]:
-        told.append(f"Its agent is told what was found out: `holdfast show {task['id']} --prompt`.")
+        told.append(f"Its agent gets the feedback in its prompt: `holdfast show {task['id']} --prompt`.")
     log = _newest_gate_log(home, task["id"])
     return told if log is None else [*told, f"What its last gate printed: {log}"]
 
 
 def _newest_gate_log(home: str, task_id: str) -> str | None:
-    """As workspaces/names.setup_log has it."""
+    """Return the path of the newest gate log of a task. workspaces/names.setup_log defines the names."""
     import glob  # only `why` asks
 
     logs = glob.glob(os.path.join(glob.escape(home), "setup-logs", f"{task_id}.*.gate-*.log"))
@@ -72,10 +75,10 @@ def _members(task: TaskDetails, stage: StageRow) -> list[str]:
     told = []
     for name in stage["members"]:
         run = latest.get(name)
-        how = "waits for a place" if run is None else run["outcome"] or f"is {run['state']}"
+        how = "waits for a slot" if run is None else run["outcome"] or f"is {run['state']}"
         told.append(f"Member {name}: {how}." if run is None or run["outcome"] is None else f"Member {name}: {how}, "
                     f"{run['reason']}.")  # fmt: skip
-    return [*told, f"What one of them says: `holdfast logs {task['id']} --member NAME`."] if told else []
+    return [*told, f"See the output of one member: `holdfast logs {task['id']} --member NAME`."] if told else []
 
 
 def how_to_approve(task_id: str) -> str:

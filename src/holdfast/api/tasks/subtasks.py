@@ -20,7 +20,7 @@ MOST_NAMED = 5
 
 
 def chosen_parent(home: str, given: str | None) -> str | None:
-    """Return the parent that was named. Without a name, a task that an agent adds is a subtask of the agent's own."""
+    """Return the named parent. If none is named and an agent adds the task, the parent is the agent's own task."""
     if given is not None:
         return None if given == NOBODY else Queries(home).resolve(given)
     own = os.environ.get("HOLDFAST_TASK_ID", "")
@@ -33,7 +33,7 @@ def chosen_parent(home: str, given: str | None) -> str | None:
 
 
 def refuse_waiting(home: str, parent: str | None) -> None:
-    """Raise Conflict if an agent would wait for its own subtask with one slot only: it would wait for ever."""
+    """Raise Conflict if an agent would wait for its own subtask with only one slot: the wait would never end."""
     if parent is None or parent != os.environ.get("HOLDFAST_TASK_ID"):
         return
     running = Queries(home).supervisor()

@@ -1,4 +1,7 @@
-"""Lists of tasks become tasks: all of them or none, each key of a repository once, every mistake told at once."""
+"""Lists of tasks: a list is queued completely or not at all, and each key of a repository once.
+
+All mistakes of a list are reported together.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +37,18 @@ from holdfast.intake.resolve import BIGGEST_PROMPT, ResolvedTask, resolve_task
 
 BIGGEST_LIST = 16 * 1024 * 1024  # bytes
 FORMATS = ("prompt", "checklist", "jsonl", "folder")
-MOST_HINTS = 20  # each is a look at every key
+MOST_HINTS = 20  # each hint compares with every key
 _PROMPTS = (".md", ".txt")  # files of a folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
-    """What became of a list."""
+    """The result of taking in one list."""
 
     queued: Sequence[tuple[ListItem, str]] = ()  # with the task's id; empty in a rehearsal
     known: Sequence[tuple[ListItem, KnownTaskKey]] = ()
-    repeated: Sequence[ListItem] = ()  # the same words stand twice in the list
-    problems: Sequence[ListProblem] = ()  # then nothing was queued
+    repeated: Sequence[ListItem] = ()  # items that are in the list twice
+    problems: Sequence[ListProblem] = ()  # if there are any, nothing was queued
     notes: Sequence[str] = field(default_factory=list)
 
 
@@ -53,8 +56,11 @@ class Taken:
 
 
 def format_of(source: str, chosen: str | None) -> str:
-    """Which of FORMATS it is: as chosen; else a folder by what it is, JSON by its name, and Markdown that holds nothing
-    but headings and boxes is a checklist. Where both could be meant, that is asked."""
+    """Return which of FORMATS the source has. `chosen` decides if it is given.
+
+    Otherwise a folder is recognised by its kind, and JSON by its file name. Markdown with only headings and boxes is a
+    checklist. Raise UsageError if the source could be both a checklist and a prompt.
+    """
     if chosen is not None:
         return chosen
     if source == "-":
@@ -72,7 +78,7 @@ def format_of(source: str, chosen: str | None) -> str:
         return "prompt"
     if listed.loose:
         raise UsageError(
-            f"{source} has {boxes} check box(es) and other text besides: say --as checklist (a task for each open box) "
+            f"{source} has {boxes} check box(es) and other text. Choose --as checklist (a task for each open box) "
             "or --as prompt (one task). Nothing was queued."
         )
     return "checklist"
@@ -112,7 +118,7 @@ def _folder(source: str) -> TaskList:
     inside = os.path.join(os.path.realpath(source), "")
     for name in names:
         path = os.path.join(source, name)
-        if not os.path.realpath(path).startswith(inside):  # a stranger's folder must not have our files sent away
+        if not os.path.realpath(path).startswith(inside):  # a stranger's folder must not have our own files sent away
             listed.problems.append(ListProblem(where=name, text=f"{path} is a link that leads out of the folder."))
             continue
         try:
@@ -126,11 +132,11 @@ def _folder(source: str) -> TaskList:
 
 
 def _read(source: str, most: int) -> str:
-    """One byte more than it may have is enough to refuse it: it may be endless."""
+    """Return the text of a file. Read at most one byte more than allowed, because the source may be endless."""
     name = "standard input" if source == "-" else source
     try:
         if source != "-" and not stat.S_ISREG(os.stat(source).st_mode):
-            raise UsageError(f"{name} is no plain file.")
+            raise UsageError(f"{name} is not a plain file.")
         with open(0 if source == "-" else source, "rb", closefd=source != "-") as file:
             content = file.read(most + 1)
     except OSError as error:
@@ -147,13 +153,13 @@ def _read(source: str, most: int) -> str:
 
 
 class Intake:
-    """Takes one list in. `template` is what the command line says of all its tasks."""
+    """The intake of one list. `template`: the options of the command line, which apply to all tasks of the list."""
 
     def __init__(self, commands: Commands, template: NewTask) -> None:
         self._commands = commands
         self._template = template
         self._place = commands.place_of(template.directory)
-        self._head: str | None = None  # asked once for all; None: each task is told what is wrong
+        self._head: str | None = None  # read once for all tasks; None: each task reports what is wrong
         with contextlib.suppress(UsageError):
             self._head = current_base(self._place[0])
 
@@ -192,7 +198,7 @@ class Intake:
     def _add(
         self, tx: Any, items: Sequence[ListItem], resolved: Mapping[str, ResolvedTask], wanted: Sequence[str]
     ) -> tuple[list[tuple[ListItem, str]], list[tuple[ListItem, KnownTaskKey]]]:
-        """In one transaction: another process may have taken in the same list since we looked."""
+        """Add the tasks in one transaction. Read known keys again: another process may have taken in the same list."""
         repo = tx.workspaces.register_repo(*self._place, clock.now()).id
         known = tx.task_lists.known(repo, wanted)
         ids = {key: each.task_id for key, each in known.items() if each.state is not None}
@@ -211,13 +217,13 @@ class Intake:
         return queued, before
 
     def _known(self, keys: Sequence[str]) -> dict[str, KnownTaskKey]:
-        """A look ahead, that writes nothing: what is known needs no agent any more."""
+        """Return the keys that have a task already, without a write. A known item needs no agent any more."""
         rows = Queries(self._commands.home).view("intake", path=self._place[0], keys=json.dumps(keys))
         return {str(row["key"]): KnownTaskKey(task_id=str(row["task"]), state=row["state"]) for row in rows}
 
 
 def _unmet(items: Sequence[ListItem], known: Mapping[str, KnownTaskKey]) -> list[ListProblem]:
-    """Keys that it waits for and that nobody has, or that have come to a bad end."""
+    """Return a problem for each key in `after` that no task has, or whose task has ended badly."""
     import difflib
 
     keys = {item.key for item in items}
@@ -237,13 +243,13 @@ def _unmet(items: Sequence[ListItem], known: Mapping[str, KnownTaskKey]) -> list
                     hints[key] = difflib.get_close_matches(key, own, n=1)
                 hint = "".join(f" Did you mean '{close}'?" for close in hints.get(key, ()))
                 problems.append(
-                    ListProblem(where=item.where, text=f"it is to come after '{key}', a key of no task.{hint}")
+                    ListProblem(where=item.where, text=f"it is to come after '{key}', a key that no task has.{hint}")
                 )
     return problems
 
 
 def _new(template: NewTask, item: ListItem) -> NewTask:
-    """What the list says of a task comes before what the command line says of all."""
+    """Return a new task. Options of the list come before options of the command line."""
     said = dict(item.said)
     if "agent" in said and (template.command or template.scenario is not None):
         raise UsageError("it names an agent, but the command line gives one for all")

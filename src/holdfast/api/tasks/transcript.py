@@ -1,7 +1,7 @@
-"""A run's output as events, in the same words for every agent: what `logs`, `run` and `show` read.
+"""A run's output as events, with the same names for every agent. `logs`, `run` and `show` read them.
 
-Events are plain dicts with stable names (docs/reference/json.md). Nothing is dropped: what an adapter does not
-understand comes as `raw`, what is no longer on disk as `gap`.
+Events are plain dicts with stable names (docs/reference/json.md). Nothing is dropped. A line that an adapter does not
+understand becomes `raw`. Bytes that are no longer on disk become `gap`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from holdfast.secrets.redact import RedactedStream, redact_values
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import AgentEventRow, OpenRun, RunRow, TotalsRow
 
-LONGEST_LINE = 16 << 20  # bytes; of a longer line only its length is told
-MOST_WORDS = 64 * 1024  # characters of one text: more is clipped, and said to be
+LONGEST_LINE = 16 << 20  # bytes; of a longer line, only the length is reported
+MOST_WORDS = 64 * 1024  # characters of one text; a longer text is clipped, and marked as clipped
 _RETURN = ord("\r")
 
 NAMES: dict[type, str] = {
@@ -56,20 +56,20 @@ NAMES: dict[type, str] = {
 
 
 def adapter_of(agent: str) -> AgentAdapter | None:
-    """None: an agent that this version does not know, of a task that another one added."""
+    """Return the adapter of an agent. None: another version added the task, and this one does not know its agent."""
     from holdfast.agents.registry import AGENTS
 
     return AGENTS.get(agent)
 
 
 def speaks_events(agent: str) -> bool:
-    """True if the output of an agent is more than text to us."""
+    """True if the adapter reads events from the agent's output. Otherwise the output is plain text."""
     adapter = adapter_of(agent)
     return adapter is not None and adapter.reads_events
 
 
 class Transcript:
-    """The events of one run, from its beginning. `go_on` gives those that were written since it was asked last."""
+    """The events of one run, from its beginning. Each call of `go_on` yields the events written since the last call."""
 
     def __init__(self, directory: str, agent: str, run: RunRow | OpenRun, zone: str | None = None) -> None:
         self.run_id = str(run["id"])
@@ -87,7 +87,10 @@ class Transcript:
         register_supervisor_secrets(os.path.dirname(os.path.dirname(directory)))
 
     def go_on(self, *, final: bool) -> Iterator[AgentEventRow]:
-        """`final`: nothing more will be written; a last line without an end counts, and a total closes the run."""
+        """Yield the events that were written since the last call.
+
+        `final`: nothing more will be written. Then a last line without an end counts, and a total closes the run.
+        """
         for stream, lines in self._streams:
             for line in lines.go_on(final=final):
                 yield from self.rows_of(line, stream)
@@ -99,7 +102,10 @@ class Transcript:
                 yield self._row("total", Stream.OUT, **total)
 
     def measure(self) -> Iterator[bool]:
-        """The same for who wants only the digest: nothing is told. One True per line, so that it can be broken off."""
+        """Read on for the digest alone, without events.
+
+        Yield True for each line, so that the caller can stop at any line.
+        """
         for stream, lines in self._streams:
             for line in lines.go_on(final=False):
                 if isinstance(line, str):
@@ -108,8 +114,10 @@ class Transcript:
                 yield True
 
     def rows_of(self, line: str | int, stream: Stream, spoken: Spoken | None = None) -> Iterator[AgentEventRow]:
-        """Yield the events of one line. A number stands for bytes that are not kept. `spoken`: for a reader in another
-        order."""
+        """Yield the events of one line. A number stands for bytes that are not kept.
+
+        `spoken`: the state of a reader that reads in another order.
+        """
         if isinstance(line, int):
             yield self._row("gap", stream, bytes=line)
             return
@@ -119,7 +127,7 @@ class Transcript:
                 yield self._told(said, stream)
 
     def rest(self, spoken: Spoken | None = None) -> Iterator[AgentEventRow]:
-        """The last word of a text that comes in pieces: kept back until it is whole."""
+        """Yield the last word of a text that comes in pieces. The word is held back until it is whole."""
         for said in (spoken or self._spoken).end():
             yield self._told(said, Stream.OUT)
 
@@ -140,11 +148,11 @@ class Transcript:
 
 
 class Spoken:
-    """Events in the order in which they were said. A secret may lie across pieces of one text, or lines of another."""
+    """Redaction of events in the order of output. A secret may span pieces of one text, or lines of raw output."""
 
     def __init__(self) -> None:
         self._flow = RedactedStream()
-        self._open: AgentText | None = None  # the last piece: of what is kept back
+        self._open: AgentText | None = None  # the last piece of the text whose end is held back
 
     def without_secrets(self, event: AgentEvent) -> Iterator[AgentEvent]:
         if isinstance(event, AgentText) and event.is_delta:
@@ -191,7 +199,7 @@ def _is_long(value: object) -> bool:
 
 
 class GrowingLines:
-    """A growing file, line by line; a number stands for so many bytes that are not kept, or not looked at."""
+    """A growing file, line by line. A number stands for that many bytes that are not kept, or that are not read."""
 
     def __init__(self, path: str, at: int = 0) -> None:
         self._path = path
@@ -201,8 +209,10 @@ class GrowingLines:
 
     @property
     def begun(self) -> str:
-        """The line whose end is not there yet, as far as it is there and not too long. Of one that is written over
-        again and again, a progress bar, what a terminal would show."""
+        """Return the last line if it has not ended yet, as far as it was written and is not too long.
+
+        For a line that is overwritten again and again (a progress bar), return what a terminal would show.
+        """
         end = len(self._rest)
         while end and self._rest[end - 1] == _RETURN:
             end -= 1
@@ -211,16 +221,16 @@ class GrowingLines:
 
     @property
     def at(self) -> int:
-        """As far as it was read."""
+        """Return the offset up to which the file was read."""
         return self._at
 
     @property
     def line_at(self) -> int:
-        """Where the next line begins, or the one that has begun."""
+        """Return the offset of the line that has begun, or of the next line."""
         return self._at - len(self._rest) - self._overlong
 
     def go_on(self, *, final: bool, until: int | None = None) -> Iterator[str | int]:
-        """Not beyond the byte `until`, if it is given."""
+        """Yield the lines that were written since the last call, but nothing beyond the byte `until`."""
         try:
             fd = open_log_file(self._path)
         except OSError:

@@ -68,7 +68,7 @@ def _cli(agent: str) -> CliAgent | None:
 
 @stored_data_errors
 def sum_of(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
-    """Return the usage of all runs. None: no run reported any. A sum of a session counts once, the newest."""
+    """Return the usage of all runs. None: no run reported any. The sum of a session counts once: the newest one."""
     by_session = any(run["usage"] is not None for run in runs) and tells_of_sessions(agent)
     counted: dict[str, tuple[UsageRow, float | None]] = {}
     for run in runs:
@@ -92,14 +92,14 @@ def sum_of(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
 
 
 def by_hand(task: TaskDetails) -> ByHand | None:
-    """Return the command that continues the newest session, and why not to (yet). None: there is no way."""
+    """Return the command that continues the newest session, and why not to (yet). None: there is no such command."""
     sessions = [run for run in task["runs"] if run["session_id"]]
     adapter = _cli(task["agent"]) if sessions else None
     if adapter is None or not adapter.by_hand:
         return None
     session, path = str(sessions[-1]["session_id"]), task["workspace"]["path"]
     if task["strategy"] == "container":
-        return None  # its session lies in the container
+        return None  # its session is in the container
     account, also = _account(task["agent"], sessions[-1]["account"])
     words = adapter.continue_by_hand(session, account)
     is_there = path is not None and os.path.isdir(path)
@@ -110,7 +110,8 @@ def by_hand(task: TaskDetails) -> ByHand | None:
 
 def _warning(task: TaskDetails, session: str, is_there: bool, also: str | None) -> str | None:
     state, stop = task["state"], f"irst `holdfast cancel {task['id']}`"
-    # Lost, full, or of an account that is gone. A task learns its session when the run ends that began it.
+    # The session may have been left because it was lost, was full, or belonged to an account that is gone.
+    # A task's session is recorded only when the run that began the session ends.
     known = (task["session_id"], *([task["runs"][-1]["session_id"]] if state == "running" else ()))
     is_left = session not in known
     if state == "running" and is_left:

@@ -39,14 +39,14 @@ class Circumstances:
     """Everything that delays tasks at one moment. The object never changes, so any thread may use it."""
 
     supervisor: SupervisorFacts | None = None
-    tests: Sequence[Test] = ()  # shut accounts, spent budgets, holds
+    tests: Sequence[Test] = ()  # parked or stopped accounts, spent budgets, holds
     resumes: bool = True  # paused tasks resume by themselves when their limit ends
     workers: Mapping[str, WorkerStateRow] = field(default_factory=dict)
     lanes: Sequence[Worker] = ()  # not empty: only these workers run agents
     alerts: Mapping[str, int] = field(default_factory=dict)  # task → open alerts
     queue: Sequence[Turn] = ()  # turns of the queued tasks, in order
-    ahead: int | None = None  # counted by the store, where one task is looked at; None: count in `queue`
-    checkouts: Mapping[str, str] = field(default_factory=dict)  # repository → the task at work in its checkout itself
+    ahead: int | None = None  # counted by the store when only one task is read; None: count in `queue`
+    checkouts: Mapping[str, str] = field(default_factory=dict)  # repository → the task that works in its checkout
     at_work: int = 0
 
     def why(self, row: FleetRow, now: float) -> str:
@@ -67,7 +67,7 @@ class Circumstances:
 
     def _running(self, row: FleetRow) -> str:
         if self.supervisor is None:
-            return "no supervisor is running: nobody looks after it"
+            return "no supervisor is running: its agent is not watched"
         if not row["last_run"] or row["last_run"][0] in ("ended", "settled"):
             return "its workspace is made" if not row["runs"] else "between two runs"
         state, _started, stop_why, progress = row["last_run"]
@@ -79,8 +79,10 @@ class Circumstances:
         return "" if row["reason"] in _PLAIN else row["reason"] or ""
 
     def waits(self, row: FleetRow, now: float, *, in_line: bool = True) -> Iterator[WaitReason]:
-        """Yield the reasons for which a task waits, the most important one first. `in_line`: its place in the queue
-        too."""
+        """Yield the reasons for which a task waits, the most important one first.
+
+        `in_line`: include the task's position in the queue.
+        """
         if row["state"] == "paused":
             yield self._pause(row)
         if self.supervisor is None and row["state"] in LIVING:

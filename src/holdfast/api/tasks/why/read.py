@@ -1,4 +1,4 @@
-"""Reads why tasks wait: for a list once per refresh, for one task when it is asked."""
+"""Readers of wait reasons: for a list once per refresh, for one task on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS_HOLD = 5.0  # seconds for which settings that were read are good enough
 
 
 class Looker:
-    """Reads circumstances again and again. Settings are read at most every few seconds."""
+    """A reader of circumstances, for repeated use. Settings are read at most every few seconds."""
 
     def __init__(self) -> None:
         self._read_at = 0.0
@@ -52,7 +52,7 @@ class Looker:
         )
 
     def look_at(self, queries: Queries, row: FleetRow, now: float, *, in_line: bool = True) -> Circumstances:
-        """Return the circumstances of one task. `in_line`: with its place in the queue, which is counted."""
+        """Return the circumstances of one task. `in_line`: include its position in the queue, which is counted."""
         found = self._look(queries, now)
         if row["state"] != "queued":
             return found
@@ -86,7 +86,7 @@ def _host(queries: Queries) -> SupervisorFacts | None:
 
 
 def _read_settings() -> tuple[bool, tuple[Worker, ...]]:
-    """Return whether paused tasks resume by themselves, and the workers if only they run agents."""
+    """Return True if paused tasks resume by themselves, and the workers if only workers run agents."""
     from holdfast import config
 
     settings = config.load_valid_values()
@@ -185,8 +185,10 @@ def _hold_wait(row: HoldRow) -> WaitReason:
 
 
 def held_clauses(queries: Queries, pressure: str | None) -> Callable[[Candidate, float | None], str | None]:
-    """Return (queued task, its `not_before`) → the field `held` of `ps`: why the task is not started. Everything is
-    read once."""
+    """Return (queued task, its `not_before`) → the field `held` of `ps`: why the task is not started.
+
+    Everything is read once.
+    """
     tests, now = read_tests(queries), time.time()
 
     def held(task: Candidate, not_before: float | None) -> str | None:
@@ -216,7 +218,7 @@ def _may_resume(row: FleetRow) -> bool:
 
 
 def waits_of(queries: Queries, task_id: str, looker: Looker | None = None, *, in_line: bool = True) -> list[WaitReason]:
-    """Return why one task waits, read now. Raises NotFound if the store has forgotten the task."""
+    """Return why one task waits, read now. Raise NotFound if the store no longer has the task."""
     looker, now = looker or Looker(), time.time()
     row = _row_of(queries, task_id)
     around = looker.look_at(queries, row, now, in_line=in_line)
@@ -234,7 +236,7 @@ def _row_of(queries: Queries, task_id: str) -> FleetRow:
 
 
 def _with_pause_facts(queries: Queries, reason: WaitReason, row: FleetRow) -> WaitReason:
-    """Add the shut account or the spent shared budgets for which a plain resume is refused."""
+    """Add the closed account or the spent shared budgets because of which a plain resume is refused."""
     if reason.kind is WaitKind.BUDGET_PAUSE:
         shared = _test_budgets(queries)(candidate_of(row))
         return reason if shared is None else replace(reason, causes=shared.causes)
@@ -251,7 +253,7 @@ def _with_pause_facts(queries: Queries, reason: WaitReason, row: FleetRow) -> Wa
 
 
 def with_raise(reason: WaitReason, task_id: str, budgets: Mapping[str, BudgetRow]) -> WaitReason:
-    """Add the command that gives a paused task more, if its own budget or that of its family is spent."""
+    """Add the command that raises the budget of a paused task, if its own budget or that of its family is spent."""
     if reason.kind is not WaitKind.BUDGET_PAUSE:
         return reason
     for part, flag in (("usd", "--budget-usd X"), ("tokens", "--budget-tokens N")):
@@ -289,8 +291,10 @@ def _is_for_person(reason: WaitReason) -> bool:
 
 
 def person_test(queries: Queries) -> Callable[[str], bool]:
-    """Return a test: True while a queued task waits for a person. A supervisor does not stay for such a task
-    (core/dispatch.ForOperators)."""
+    """Return a test: True while a queued task waits for something that only a person can fix.
+
+    A supervisor does not stay for such a task (core/dispatch.ForOperators), so `holdfast run` has nothing to watch.
+    """
     looker = Looker()
 
     def test(task_id: str) -> bool:
@@ -300,5 +304,5 @@ def person_test(queries: Queries) -> Callable[[str], bool]:
 
 
 def is_announced(reason: WaitReason) -> bool:
-    """True if `add` and `run` print the reason at once: its end is far away, or nobody knows when."""
+    """True if `add` and `run` print the reason at once, because its end is far away or unknown."""
     return reason.kind in (WaitKind.ACCOUNT, WaitKind.BUDGET) or _is_for_person(reason)

@@ -1,4 +1,4 @@
-"""Words for the reason why a task waits: `clause` for a list, `sentences` for a page, `as_json` for programs."""
+"""Text for the reasons why a task waits: `clause` for a list, `sentences` for a page, `as_json` for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
     from holdfast.api.tasks.models import JsonObject, TaskRow
 
-_HELD = (WaitKind.PRESSURE, WaitKind.ACCOUNT, WaitKind.BUDGET, WaitKind.HOLD)  # the clause says "held: "
+_HELD = (WaitKind.PRESSURE, WaitKind.ACCOUNT, WaitKind.BUDGET, WaitKind.HOLD)  # the clause starts with "held: "
 
 
 def clause(reason: WaitReason, now: float) -> str:
@@ -168,8 +168,8 @@ def _no_worker_sentences(reason: WaitReason) -> list[str]:
     if reason.causes:
         return [f"It waits for a worker, and {_idle_words(reason)}: `{reason.command}`."]
     return [
-        "No worker takes such a task (agent, account and labels have to match), and `agents` is 0, so that nobody "
-        f"else does: `{reason.command}` shows what each takes."
+        "No worker takes such a task (agent, account and labels have to match), and `agents` is 0, so nothing else "
+        f"runs it: `{reason.command}` shows what each takes."
     ]
 
 
