@@ -1,4 +1,4 @@
-"""What `doctor` says about agents' CLIs: found, tested, logged in, allowed to start like this, and what to do."""
+"""The doctor's findings about agent CLIs: installed, tested, logged in, permitted to start, and the fix for each."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 from holdfast import config
 from holdfast.api.home.agent_clis import Cli, LoginState, all_clis, logins, refusal
 
-PATIENCE = 15.0  # seconds for all versions: six of them starting at once, on a busy machine; then they are remembered
+# seconds for all versions: six CLIs start at once on a busy machine. Afterwards the versions are cached
+PATIENCE = 15.0
 INSTALL = "install it, or name its program with the setting `{name}.binary`"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. `level` is ok, note (worth knowing) or problem."""
+    """One fact that was checked. `level` is ok, note (worth knowing) or problem."""
 
     level: str
     what: str
@@ -24,7 +25,8 @@ class Finding:
 
 
 def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[Finding]:
-    """`needed`: agents of unfinished tasks, and how many. What they lack is a problem; the rest is worth a note."""
+    """Yield findings about every agent CLI. `needed`: how many unfinished tasks need each agent. A defect is a problem
+    if a task needs the agent, else a note."""
     settings = config.load_valid_values()
     clis = all_clis(settings, home, PATIENCE)
     missing = [cli for cli in clis if cli.path is None]

@@ -66,7 +66,7 @@ def plan(home: str) -> list[SweepFinding]:
 
 
 def sweep(home: str) -> JsonObject:
-    """Sweep by the supervisor, or here under its lock if none is running.
+    """Sweep through the supervisor, or in this process under its lock if none is running.
 
     Return the data of the event `sweep.completed`.
     """
