@@ -131,7 +131,7 @@ def _only_ours(home: str, store: SqliteStore, repos: list[Repo]) -> Iterator[Sav
 
 
 def _kept_in(shadow: str) -> dict[str, str]:
-    """Return ref → commit of what a shadow repository really holds. Empty if an earlier purge has begun to delete it."""
+    """Return ref → commit of what a shadow repository holds. Empty if an earlier purge has begun to delete it."""
     try:
         found = bundles.list_saved_work(shadow) if os.path.isdir(shadow) else {}
     except WorkspaceProblem:

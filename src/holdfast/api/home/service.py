@@ -231,7 +231,7 @@ def _refuse_without_systemd(wanted: Service) -> None:
 
 
 def _refuse_unsafe(folder: str) -> None:
-    """Raise unless every directory on the path is root's alone: who can write one of them could have root run anything."""
+    """Raise unless only root can write every directory on the path: other writers could have root run anything."""
     if os.geteuid() != 0:
         raise Refused(
             "A system service is installed by root. Type `sudo "

@@ -62,7 +62,7 @@ def find(queries: Queries, word: str) -> SalvageRow:
 
 
 def files(home: str, row: SalvageRow) -> list[ChangedFile]:
-    """Return the files that differ from the commit that the agent began with. The status is git's letter: A, M, D or T."""
+    """Return the files that differ from the commit that the agent began with. `status` is git's: A, M, D or T."""
     out = _shadow(home, row, "diff-tree", "-r", "--name-status", "--no-renames", "-z", _base(home, row), row["commit"])
     words = out.split("\0")
     return [{"status": status, "path": path} for status, path in zip(words[::2], words[1::2], strict=False) if status]

@@ -87,7 +87,7 @@ class Sizes:
 
 
 def _walk(path: str) -> Iterator[int]:
-    """Yield the bytes of the next few entries below `path`, without those that we may not read. Links are not followed."""
+    """Yield the bytes of the next few entries below `path` that we may read. Links are not followed."""
     folders, total, number = [path], 0, 0
     while folders:
         try:

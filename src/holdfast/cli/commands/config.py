@@ -45,7 +45,7 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 
 def _repository(directory: str) -> str | None:
-    """The checkout around `directory`. None outside of one: the user's own settings are then all there is."""
+    """Return the checkout around `directory`. None: there is none, and only the user's own settings apply."""
     from holdfast.intake import repository
 
     try:
@@ -86,7 +86,7 @@ def _show(found: SettingsReport, arguments: argparse.Namespace) -> int:
 
 
 def _show_one(name: str, key: str, value: Any, origin: str, arguments: argparse.Namespace) -> None:
-    """One line. `name` is `key`, or that of a single agent's own value for it."""
+    """Print one setting. `name` is `key`, or the full name of a value that applies to a single agent."""
     written = None if value is None else format_value(key, value)
     _print(name, "forever" if value == math.inf else value, written, origin, arguments)
 

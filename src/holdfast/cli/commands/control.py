@@ -1,4 +1,4 @@
-"""Commands that steer one task: pause, resume, cancel, retry, approve."""
+"""Commands that steer one task: pause, resume, cancel, retry, and approve for workflows that wait for a person."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _recorded_only(task_id: str, kind: RequestKind) -> str:
 
 
 def _wait(queries: Queries, request: int, kind: RequestKind, task_id: str, patience: float) -> str:
-    """Wait until the request is carried out, and return the sentence that says so. Raise Conflict if it was refused."""
+    """Wait until the request is carried out, and return its message. Raise Conflict if the request was refused."""
     outcome = wait_for_task_request(queries, request, kind, task_id, patience)
     if not outcome.is_done:
         raise Conflict(outcome.message)
@@ -98,7 +98,8 @@ def run_resume(arguments: argparse.Namespace) -> int:
     home = home_directory()
     queries = Queries(home)
     task_id = queries.resolve(arguments.id)
-    if arguments.checkpoint is not None and queries.state(task_id)["state"] == "paused":  # or it is a conflict
+    # in any other state, `resume` raises a conflict
+    if arguments.checkpoint is not None and queries.state(task_id)["state"] == "paused":
         from holdfast.api.work.checkpoints import refuse_unreadable
 
         refuse_unreadable(queries, task_id, arguments.checkpoint)

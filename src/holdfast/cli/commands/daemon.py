@@ -1,4 +1,4 @@
-"""Commands about the whole: up, down, doctor, rehearse."""
+"""Commands about the whole installation: up, down, doctor, rehearse."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def run_up(arguments: argparse.Namespace) -> int:
 
 
 def _say_what_is_held(home: str) -> None:
-    """Print what is held, so that nobody wonders why the supervisor starts nothing."""
+    """Print the holds, so that the user knows why the supervisor starts nothing."""
     from holdfast.api.fleet.dispatch import holds, words
     from holdfast.api.queries import Queries
     from holdfast.base.errors import Unavailable
 
     try:
         found = holds(Queries(home))
-    except Unavailable:  # there is no store yet, or it has to be brought up to date first
+    except Unavailable:  # the store does not exist yet, or has to be migrated first
         return
     for row in found:
         print(

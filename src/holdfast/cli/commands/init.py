@@ -1,4 +1,8 @@
-"""Commands that set a repository up: init, trust."""
+"""Commands that set up a repository: init, trust.
+
+`init` asks two questions once, and records the answers in the user's file: the default agent, and what agents may do
+unasked.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from typing import TYPE_CHECKING
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import print_json, table
 
-if TYPE_CHECKING:  # imported when called: the other command of this module does without
+if TYPE_CHECKING:  # imported when called: the other command of this module does not need it
     from holdfast.api.home.init import TrustQuestion
 
 
@@ -59,7 +63,8 @@ def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
 
 
 def refuse_unknown(name: str) -> None:
-    """Before anything is done or said: a refusal stands alone."""
+    """Raise UsageError for an unknown agent. Called before anything is done or printed, so that the refusal is the only
+    output."""
     from holdfast.api.home.agent_clis import known_agents
 
     if name not in known_agents():
@@ -102,7 +107,8 @@ def _ask_permissions(found: Sequence[Cli]) -> str | None:
 
 
 def _ask(question: str, answers: Sequence[str], default: str) -> str | None:
-    """None: nobody answered. Whole words only: nothing dangerous by a slip of one key."""
+    """Ask until a person gives one of the answers. None: there was no answer. Only whole words count, so that one wrong
+    key cannot choose something dangerous."""
     for _attempt in range(MOST_QUESTIONS):
         try:
             answer = input(question).strip().lower() or default
@@ -116,7 +122,7 @@ def _ask(question: str, answers: Sequence[str], default: str) -> str | None:
 
 
 def _record(what: str, key: str, value: str) -> None:
-    """An answer. Where it cannot be written down, the person is told what to write, and set-up goes on."""
+    """Record an answer. If it cannot be written, print what the user has to write, and continue the set-up."""
     try:
         _tell(what, choose(key, value))
     except Refused as error:
@@ -174,14 +180,15 @@ def run_init(arguments: argparse.Namespace) -> int:
 
 
 def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:
-    """A file that came with a clone is not trusted because somebody typed `init`: docs/adr/*-trust.md."""
+    """Ask for trust in an existing file. A file that came with a clone is not trusted only because the user typed
+    `init`: docs/adr/*-trust.md."""
     from holdfast.api.home.init import give_trust, question
     from holdfast.config import ConfigError
 
     try:
         asked = question(home, repo)
     except ConfigError as error:
-        print("holdfast.toml has mistakes; until they are mended, tasks are refused:")
+        print("holdfast.toml has mistakes; until they are fixed, tasks are refused:")
         for problem in error.problems:
             print(f"  {clean_text(problem)}")
         return
@@ -205,7 +212,7 @@ def _show(asked: TrustQuestion) -> None:
 
 
 def _is_confirmed() -> bool:
-    """Yes or no from a person; without a terminal on both sides, no."""
+    """True if a person answers yes. False without a terminal for both input and output."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     try:

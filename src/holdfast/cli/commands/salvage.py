@@ -1,4 +1,4 @@
-"""`holdfast salvage`: work that was saved before its workspace went."""
+"""The command `salvage`: work that was saved before its workspace was removed."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def _show(queries: Queries, arguments: argparse.Namespace) -> int:
             print(clean_text(text), end="")
         else:
             sys.stdout.flush()
-            sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # exact, so that it can be applied
+            # exact bytes, so that the patch can be applied
+            sys.stdout.buffer.write(text.encode(errors="surrogateescape"))
         return 0
     if arguments.staged:
         raise UsageError("--staged goes with --patch here: `holdfast salvage show ID --patch --staged`.")

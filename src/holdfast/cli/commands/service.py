@@ -1,4 +1,4 @@
-"""Holdfast as a service: service install, show, uninstall."""
+"""The command about Holdfast as a systemd service: service install, show, uninstall."""
 
 from __future__ import annotations
 
