@@ -176,7 +176,7 @@ def _login(agent: CliAgent, account: Account, environment: Mapping[str, str]) ->
         if os.path.exists(path):
             return LoginState(account=account.name, is_seen=True, text=f"in {path}")
     if not paths or sys.platform == "darwin":  # the login may be in a keychain
-        return LoginState(account=account.name, is_seen=None, text="cannot be told without asking its provider")
+        return LoginState(account=account.name, is_seen=None, text="unknown without asking its provider")
     return LoginState(account=account.name, is_seen=False, text=_how_to_log_in(agent, account))
 
 

@@ -135,7 +135,7 @@ def _translated(target: str) -> Iterator[None]:
 
 def _refuse_overwriting(target: str, force: bool) -> None:
     if os.path.exists(target) and not os.path.isfile(target):
-        raise Conflict(f"{target} is no file, but a directory, a device or the like. Choose another name.")
+        raise Conflict(f"{target} is not a file, but a directory, a device or the like. Choose another name.")
     if os.path.lexists(target) and not force:
         raise Conflict(f"{target} exists already. Choose another name, or overwrite it with --force.")
 

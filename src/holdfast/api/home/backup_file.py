@@ -90,7 +90,7 @@ def _manifest(path: str, tar: tarfile.TarFile) -> Manifest:
         raise Refused(f"{path} is not a backup of Holdfast ({strange[0] if strange else 'no store in it'}).")
     made_at = float(text["made_at"])
     if not 0 <= made_at <= _LAST_DAY:
-        raise Refused(f"{path} is not a backup of Holdfast: it was made at no time.")
+        raise Refused(f"{path} is not a backup of Holdfast: the time in its manifest is not valid.")
     return Manifest(
         made_at=made_at,
         version=str(text["version"]),

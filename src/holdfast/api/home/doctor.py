@@ -230,7 +230,7 @@ def _leftovers(queries: Queries) -> Iterator[Finding]:
         level = "note" if finding.foreign else "problem"
         yield Finding(level, finding.what, str(finding) + ("" if finding.action in PASSIVE_ACTIONS else _REMEDY))
     for path in scene.odd:
-        yield Finding("note", "workspaces", f"{path} is no name that we give; it is left alone")
+        yield Finding("note", "workspaces", f"{path} is not a name that we give; it is left alone")
     for where, why in scene.unseen:
         yield Finding("problem", "workspaces", f"{where} cannot be looked at: {why}")
     if waiting and queries.supervisor() is None:
@@ -249,7 +249,7 @@ def _leftovers(queries: Queries) -> Iterator[Finding]:
 def _processes(queries: Queries) -> Iterator[Finding]:
     """Report open runs that have no process."""
     if missing() is not None:
-        yield Finding("note", "processes", "whether one is left over cannot be seen on this system")
+        yield Finding("note", "processes", "leftover processes cannot be detected on this system")
         return
     open_runs = {row["id"]: row["state"] for row in queries.view("sweep_runs")}
     alive = {run for _pid, run in marked_processes(queries.home)}
@@ -289,7 +289,7 @@ def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Vi
     except apsw.Error as error:
         raise Unavailable(f"The store in {home} cannot be read: {error}. Nothing was changed.") from error
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"git could not be asked ({error}), so nothing can be said.") from error
+        raise Unavailable(f"git could not be run ({error}), so the promises cannot be checked.") from error
 
 
 def _refuse_unreadable(witness: str) -> None:

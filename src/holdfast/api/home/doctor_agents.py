@@ -42,12 +42,12 @@ def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[Finding]:
     elif rest:
         yield Finding("ok", "agents", f"not installed, and no task needs them: {', '.join(rest)}")
     mode, origin = settings["permissions.mode"], settings.origins["permissions.mode"]
-    chosen = "nobody chose it: `holdfast init` asks" if origin == "default" else origin
+    chosen = "not chosen: `holdfast init` asks" if origin == "default" else origin
     yield Finding("ok", "agents", f"may do unasked: {mode} ({chosen})", {"permissions": mode})
 
 
 def _missing(cli: Cli, tasks: int) -> Finding:
-    where = f"`{cli.name}.binary` names {cli.wanted}, which is no program" if cli.is_chosen else "it is not in PATH"
+    where = f"`{cli.name}.binary` names {cli.wanted}, which is not a program" if cli.is_chosen else "it is not in PATH"
     text = f"{cli.name}: {where}; {INSTALL.format(name=cli.name)}"
     if tasks:
         text += f"; {tasks} unfinished task(s) need it"
@@ -58,7 +58,7 @@ def _found(cli: Cli, settings: config.Config, tasks: int) -> Finding:
     seen = logins(cli, settings)
     mode = str(settings["permissions.mode"])
     refused = refusal(cli, settings, mode)
-    words = [f"{cli.name} {cli.version or '(it did not say its version)'} in {cli.path}"]
+    words = [f"{cli.name} {cli.version or '(unknown version)'} in {cli.path}"]
     words += [_version_words(cli), *(_login_words(state, len(seen) > 1) for state in seen)]
     level = "ok" if cli.age == 0 and all(state.is_seen is not False for state in seen) else "note"
     if refused is not None:
@@ -75,7 +75,7 @@ def _version_words(cli: Cli) -> str:
     if cli.age < 0:
         return f"older than any that was tested ({oldest}): options may be missing; update it"
     if cli.age > 0:
-        return f"newer than any that was tested ({newest}): most likely fine; errors may be told apart less well"
+        return f"newer than any that was tested ({newest}): most likely fine; errors may be recognised less well"
     return tested
 
 

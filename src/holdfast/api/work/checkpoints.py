@@ -38,7 +38,7 @@ def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
     problem = asyncio.run(unreadable(Git(run_here), queries.home, repo, row["commit"]))
     if problem is not None:
         raise Refused(
-            f"Checkpoint {number} of task {task_id} cannot be gone back to: {problem}. Nothing was changed. Choose "
+            f"Checkpoint {number} of task {task_id} cannot be restored: {problem}. Nothing was changed. Choose "
             f"another one (`holdfast show {task_id}`), or go on with what is there: `holdfast resume {task_id}`."
         )
 

@@ -68,8 +68,8 @@ def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
     faults.effect("gh.create")
     if subprocess.run([gh, *words], cwd=proposal.repo, env=env, check=False).returncode != 0:
         raise Refused(
-            f"{proposal.branch} is pushed, but `gh` opened no pull request (its words are above). "
-            "Put that right and try again; the push is not repeated in vain."
+            f"{proposal.branch} is pushed, but `gh` did not open a pull request (its output is above). "
+            "Fix that and try again; the branch is not pushed again."
         )
 
 

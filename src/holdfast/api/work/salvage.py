@@ -118,7 +118,7 @@ def restore_branch(home: str, row: SalvageRow, branch: str, *, staged: bool) -> 
     by_id = ["-c", "protocol.version=2", "-c", "protocol.file.allow=always"]
     code, _out, err = git.run_sync(*by_id, "fetch", *options, source, f"{what}:refs/heads/{branch}", cwd=repo)
     if code != 0:
-        raise Refused(f"git could not bring the saved work in: {err.strip()}")
+        raise Refused(f"git could not fetch the saved work: {err.strip()}")
 
 
 def restore_to(home: str, row: SalvageRow, target: str, *, staged: bool) -> str:

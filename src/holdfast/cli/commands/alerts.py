@@ -21,7 +21,9 @@ LEVELS = ("debug", "info", "warning", "critical")
 
 
 def configure_alerts(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=["ack", "test"], help="acknowledge alerts; send a test notice")
+    parser.add_argument(
+        "action", nargs="?", choices=["ack", "test"], help="ack: acknowledge alerts. test: send a test alert"
+    )
     parser.add_argument("number", nargs="?", type=number(1), help="which one")
     parser.add_argument("--all", "-a", action="store_true", help="acknowledged ones too; with ack: every open one")
     parser.add_argument("--level", choices=LEVELS, help="only those that are at least so bad")

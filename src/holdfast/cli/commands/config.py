@@ -23,7 +23,9 @@ from holdfast.config.values import format_toml
 
 def configure_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "action", choices=["show", "check", "path"], help="what holds; what is wrong; which files are read"
+        "action",
+        choices=["show", "check", "path"],
+        help="show: effective settings. check: errors. path: files that are read",
     )
     parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have it")
     parser.add_argument("--origin", action="store_true", help="where each value comes from")
@@ -101,7 +103,7 @@ def _print(name: str, value: Any, written: str | None, origin: str, arguments: a
 
 def _ignored(found: SettingsReport) -> list[str]:
     no_guess = [name for name, meant in found.strangers.items() if not meant]
-    return [f"The variable {name} is no setting and is ignored." for name in no_guess]
+    return [f"The variable {name} is not a setting and is ignored." for name in no_guess]
 
 
 # -- check -------------------------------------------------------------------------------------------------------------

@@ -87,7 +87,9 @@ def _print_pause(queries: Queries, task_id: str, checkpoint: int | None, *, is_d
 def configure_resume(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
     parser.add_argument(
-        "--force", action="store_true", help="also beyond its limit of resumes, and although its account is shut"
+        "--force",
+        action="store_true",
+        help="also beyond its limit of resumes, and if its account is parked or stopped",
     )
     parser.add_argument("--checkpoint", type=number(1), metavar="N", help="go back to this one first (`holdfast show`)")
     parser.add_argument("--budget-usd", type=float, metavar="X", help="what its runs may cost from now on, in all")
@@ -167,7 +169,7 @@ def run_retry(arguments: argparse.Namespace) -> int:
 
 def configure_approve(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
-    parser.add_argument("--changes", metavar="TEXT", help="let the stage go again, and tell its agent this")
+    parser.add_argument("--changes", metavar="TEXT", help="run the stage again, and give its agent this text")
     add_json_option(parser)
 
 

@@ -40,7 +40,7 @@ MOST_QUESTIONS = 3
 def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
     names = [cli.name for cli in found]
     if wanted is not None:
-        _tell(f"The agent of tasks that name none is now {wanted}", choose(AGENT, wanted))
+        _tell(f"Default agent: {wanted}", choose(AGENT, wanted))
         return
     if not found:
         print("No agent CLI was found in PATH. Any command can be an agent:")
@@ -50,15 +50,15 @@ def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
     print(f"Agent CLIs: {clean_text(listed)}.")
     before = chosen(AGENT)
     if before is not None:
-        print(f"The agent of tasks that name none is {clean_text(before)}, as you chose.")
+        print(f"Default agent: {clean_text(before)}, as you chose.")
     elif len(names) == 1:
-        _record(f"The agent of tasks that name none is {names[0]}, the only one found", AGENT, names[0])
+        _record(f"Default agent: {names[0]}, the only one found", AGENT, names[0])
     elif _has_terminal():
-        answer = _ask(f"Which one should tasks have that name none? [{names[0]}] ", names, names[0])
+        answer = _ask(f"Which one is the default agent? [{names[0]}] ", names, names[0])
         if answer is not None:
-            _record(f"The agent of tasks that name none is {answer}", AGENT, answer)
+            _record(f"Default agent: {answer}", AGENT, answer)
     else:
-        print("Which of them tasks have that name none is not chosen yet: holdfast init --agent NAME")
+        print("No default agent yet. Choose one: holdfast init --agent NAME")
     print(f'  holdfast run "fix the flaky test" --agent {names[0]}')
 
 
@@ -85,7 +85,7 @@ def choose_permissions(found: Sequence[Cli], settings: Config, wanted: str | Non
             _record(f"Agents may do this unasked: {mode} ({MODES[mode]})", PERMISSIONS, mode)
     if mode is None:
         mode = "edit"
-        print(f"Nobody chose what agents may do unasked, so it stays at edit: {MODES[mode]}.")
+        print(f"What agents may do unasked was not chosen, so it stays at edit: {MODES[mode]}.")
         print("  To change it: holdfast init --permissions read|edit|full (for one task: --permission)")
     for cli in found:
         why = refusal(cli, settings, mode)
@@ -144,7 +144,7 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
     parser.add_argument("--moved-from", metavar="OLD", help="it was moved from there: the tasks of OLD come with it")
     parser.add_argument("--no-file", action="store_true", help="do not write a holdfast.toml")
-    parser.add_argument("--agent", metavar="NAME", help="record it as the agent of tasks that name none")
+    parser.add_argument("--agent", metavar="NAME", help="record it as the default agent")
     parser.add_argument(
         "--permissions",
         choices=["read", "edit", "full"],
@@ -275,7 +275,7 @@ def _decide(home: str, asked: TrustQuestion, *, is_yes: bool) -> int:
         return 0
     if not is_yes:
         if not _is_confirmed():
-            raise Refused(f"{asked.file} is not trusted. Nobody said yes; without a terminal, --yes does.")
+            raise Refused(f"{asked.file} is not trusted: it was not confirmed. Without a terminal, add --yes.")
         give_trust(home, asked)
     print("Trusted.")
     return 0

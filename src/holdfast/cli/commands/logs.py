@@ -159,7 +159,7 @@ class EventPrinter:
 
 
 class BytePrinter:
-    """A printer of a growing file as it is. Characters and escape sequences that are split across two reads stay whole."""
+    """A printer of a growing file as it is. Characters and escape sequences stay whole across two reads."""
 
     def __init__(self, run_id: str, path: str, *, raw: bool) -> None:
         self.run_id = run_id

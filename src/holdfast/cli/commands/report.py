@@ -55,7 +55,7 @@ def _indented(text: str, by: str = "  ") -> None:
 
 def configure_report(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
-    parser.add_argument("--output", "-o", metavar="FILE", help="write it there; one that is there is replaced")
+    parser.add_argument("--output", "-o", metavar="FILE", help="write to FILE (overwrites)")
     add_json_option(parser)
 
 

@@ -104,7 +104,7 @@ def _tell(home: str, taken: Taken, *, rehearse: bool) -> None:
         ids = ", ".join(known.task_id for _item, known in taken.known[:MOST_SHOWN])
         words.append(f"{len(taken.known)} already known ({ids}{', …' if len(taken.known) > MOST_SHOWN else ''})")
     if taken.repeated:
-        words.append(f"{len(taken.repeated)} stand(s) twice in it")
+        words.append(f"{len(taken.repeated)} listed twice")
     print(f"{', '.join(words)}.", file=sys.stderr)
     over = [known for _item, known in taken.known if known.is_over]
     for known in over[:MOST_SHOWN]:

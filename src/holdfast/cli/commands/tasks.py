@@ -157,7 +157,7 @@ def _watch(queries: Queries, *, everything: bool) -> int:
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
-    parser.add_argument("--prompt", action="store_true", help="what its agent was told, whole: with the hand-over, say")
+    parser.add_argument("--prompt", action="store_true", help="the whole prompt that its agent got, with the hand-over")
     parser.add_argument("--run", type=number(1), metavar="N", help="with --prompt: in its N-th run (the last one)")
     parser.add_argument("--results", action="store_true", help="what each of its stages answered and changed")
     _json_flag(parser)

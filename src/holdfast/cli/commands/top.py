@@ -158,7 +158,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     app.leaving.catch()
     app.run()
     if not app.actions.threads.finish():
-        print("holdfast: what was asked for last has not ended; `holdfast events` tells.", file=sys.stderr)
+        print("holdfast: The last action has not ended yet. `holdfast events` shows its end.", file=sys.stderr)
     return app.return_code or 0
 
 
