@@ -47,7 +47,7 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
     assert "log in with `codex login`" in codex["text"]
     assert "login of account gateway: by the variable OPENAI_API_KEY" in codex["text"]
     assert gemini["level"] == "note"
-    assert f"names {user}/nowhere/gemini, which is no program" in gemini["text"]
+    assert f"names {user}/nowhere/gemini, which is not a program" in gemini["text"]
     assert sorted(asked.read_text().split()) == ["claude", "codex"]
 
     fleet.add("x", "--agent", "gemini")

@@ -57,7 +57,7 @@ def test_the_doctor_says_what_is_not_supported(fleet: Fleet) -> None:
         assert "not supported here: `up`, `run`, `rehearse`" in said
         assert "All well" not in said
         elsewhere(fleet, "add", "x", "--", "true")
-    assert "whether one is left over cannot be seen on this system" in said
+    assert "leftover processes cannot be detected on this system" in said
 
 
 REFUSED = [

@@ -124,7 +124,7 @@ def test_variables_that_are_no_settings(fleet: Fleet) -> None:
     assert "The variable HOLDFAST_AGNETS is not a setting; did you mean HOLDFAST_AGENTS?" in done.stdout
     assert "HOLDFAST_RUN_DIR" not in done.stdout
     assert "HOLDFAST_OTHERS" not in done.stdout
-    assert "HOLDFAST_OTHERS is no setting and is ignored" in fleet.cli("config", "show", env=slip).stderr
+    assert "HOLDFAST_OTHERS is not a setting and is ignored" in fleet.cli("config", "show", env=slip).stderr
     assert "did you mean HOLDFAST_AGENTS" in fleet.cli("doctor", env=slip).stdout
     fleet.add("x", command=("true",), env=slip)
     missing = {"HOLDFAST_CONFIG": "/nowhere/config.toml"}
@@ -164,7 +164,7 @@ def test_commands_of_a_repository_need_trust(fleet: Fleet) -> None:
         assert "command.argv" in line
         assert f"`holdfast trust {fleet.repo}`" in line
     assert fleet.json("ps", "--all") == []
-    assert "Nobody said yes" in fleet.cli("trust", code=1).stderr  # no terminal, no --yes
+    assert "it was not confirmed" in fleet.cli("trust", code=1).stderr  # no terminal, no --yes
     assert fleet.json("trust")[0]["trusted"] is False
     assert shown(fleet)["command.argv"]["value"] == []
     told = fleet.cli("trust", "--yes").stdout
@@ -324,7 +324,7 @@ def test_init_finds_agents_and_their_versions(fleet: Fleet) -> None:
     env = {"PATH": f"{tools}:{fleet.env['PATH']}"}
     told = fleet.cli("init", env=env).stdout
     assert "Agent CLIs: claude 9.9.9, codex, gemini" in told
-    assert "not chosen yet: holdfast init --agent NAME" in told
+    assert "No default agent yet. Choose one: holdfast init --agent NAME" in told
     assert "it stays at edit" in told
     assert "holdfast init --permissions read|edit|full" in told
     assert "\x1b" not in told
@@ -355,7 +355,7 @@ def test_init_asks_once_and_records_what_was_chosen(fleet: Fleet) -> None:
     assert own.read_text() == kept
     assert own.stat().st_mode & 0o777 == 0o640
     told = answer_on_terminal(fleet, "init", answer="read\nread\n")
-    assert "is codex, as you chose" in told
+    assert "Default agent: codex, as you chose" in told
     assert "full (everything that you may do" in told
     assert own.read_text() == kept, "it is not asked again"
 

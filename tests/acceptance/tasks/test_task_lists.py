@@ -39,7 +39,7 @@ def test_a_checklist_becomes_tasks_once(fleet: Fleet) -> None:
 
     first = fleet.cli("add", "--from", path, "--label", "week=46", "--", *WORK)
     assert "as a checklist: 5 task(s), 1 ticked one(s) skipped." in first.stderr
-    assert "4 queued, 1 stand(s) twice in it." in first.stderr
+    assert "4 queued, 1 listed twice." in first.stderr
     ids = first.stdout.split()
     by_prompt = {row["prompt"].splitlines()[0]: row for row in fleet.json("ps", "--all")}
     assert set(by_prompt) == {"Write one.txt", "Write two.txt, after the first", "Fail", "Plain words"}

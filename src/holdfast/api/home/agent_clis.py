@@ -1,4 +1,4 @@
-"""The agents' CLIs of this machine: where they are, which version, whether somebody is logged in. Nothing is spent."""
+"""The agent CLIs of this machine: path, version, login and permissions. Nothing here costs tokens."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from holdfast.config.tables.accounts import AccountTable
 from holdfast.intake.accounts import account_names, load_account
 from holdfast.intake.new_task import describe_host
 
-REMEMBERED = "clis.json"  # in the home: what was asked is not asked again before the file changes
+REMEMBERED = "clis.json"  # in the home: a CLI is not asked for its version again before its file changes
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cli:
-    """One agent of the roster, as this machine has it."""
+    """One agent of the registry, as this machine has it."""
 
     agent: CliAgent
     wanted: str  # the program that would be started
-    is_chosen: bool  # by `<agent>.binary`
-    path: str | None  # None: there is no such program
-    said: str = ""  # to the question for its version
+    is_chosen: bool  # named by the setting `<agent>.binary`
+    path: str | None  # None: the program was not found
+    said: str = ""  # the output of the CLI when it was asked for its version
 
     @property
     def name(self) -> str:
@@ -48,7 +48,8 @@ class Cli:
 
     @property
     def age(self) -> int | None:
-        """Below 0: older than any that we have seen work; above: newer; None: it does not say."""
+        """Compare the version with the tested ones. Below 0: older than the oldest. Above 0: newer than the newest.
+        None: unknown version."""
         if not self.version:
             return None
         oldest, newest = map(_parts, self.agent.tested)
@@ -59,12 +60,13 @@ class Cli:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginState:
     account: str
-    is_seen: bool | None  # None: it cannot be told
+    is_seen: bool | None  # None: cannot be known here
     text: str
 
 
 def all_clis(settings: config.Config, home: str | None = None, patience: float = PATIENCE) -> list[Cli]:
-    """Every real CLI that this version can drive, those that are not there too. `home` remembers the versions."""
+    """Return every real CLI that this version can drive, also those that are not installed. Versions are cached in
+    `home`."""
     found = [_look_up(agent, settings) for agent in _real_agents()]
     here = [cli for cli in found if cli.path is not None]
     known = _remembered(home)
@@ -106,11 +108,12 @@ def _parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-# -- versions that were asked ------------------------------------------------------------------------------------------
+# -- cached versions ---------------------------------------------------------------------------------------------------
 
 
 def _stamp(path: str) -> str:
-    """Of the file behind all links. Not its time of change: packages come with one of long ago."""
+    """Return an identity of the file behind all links. The modification time is not part of it: packages carry an old
+    one."""
     try:
         real = os.path.realpath(path)
         found = os.stat(real)
@@ -131,7 +134,7 @@ def _remembered(home: str | None) -> dict[str, str]:
 
 
 def _remember(home: str | None, said: Mapping[str, str]) -> None:
-    """Only to be quick the next time: where it cannot be written, it is asked again."""
+    """Cache the versions in the home. A failed write is ignored: the CLIs are then asked again."""
     if home is None or not os.path.isdir(home):
         return
     path = os.path.join(home, REMEMBERED)
@@ -147,7 +150,7 @@ def _remember(home: str | None, said: Mapping[str, str]) -> None:
 
 
 def logins(cli: Cli, settings: config.Config, environment: Mapping[str, str] = os.environ) -> list[LoginState]:
-    """Of every account, as far as files and variables tell. No server is asked."""
+    """Return the login state of every account, as far as files and variables show it. No server is asked."""
     tables = settings.accounts.get(cli.name, {})
     found = []
     for name in account_names(settings, cli.name):
@@ -172,8 +175,8 @@ def _login(agent: CliAgent, account: Account, environment: Mapping[str, str]) ->
     for path in paths:
         if os.path.exists(path):
             return LoginState(account=account.name, is_seen=True, text=f"in {path}")
-    if not paths or sys.platform == "darwin":  # a keychain may have it
-        return LoginState(account=account.name, is_seen=None, text="cannot be told without asking its provider")
+    if not paths or sys.platform == "darwin":  # the login may be in a keychain
+        return LoginState(account=account.name, is_seen=None, text="unknown without asking its provider")
     return LoginState(account=account.name, is_seen=False, text=_how_to_log_in(agent, account))
 
 
@@ -190,7 +193,7 @@ def _how_to_log_in(agent: CliAgent, account: Account) -> str:
 
 
 def permission_words(cli: Cli) -> dict[str, str]:
-    """Mode → what of its command line and environment the other modes have not: what a choice means for this CLI."""
+    """Return, for each permission mode, the words and variables of the CLI's command that other modes do not have."""
     made = {str(mode): _command(cli.agent, mode) for mode in Permission}
     common = set.intersection(*(set(command.argv) for command in made.values()))
     return {
@@ -208,7 +211,7 @@ def _own_words(argv: Sequence[str], common: set[str]) -> Iterator[str]:
     for at, word in enumerate(argv):
         if word not in common:
             if at and not word.startswith("-") and argv[at - 1] in common and argv[at - 1].startswith("--"):
-                yield argv[at - 1]  # the option whose value it is
+                yield argv[at - 1]  # the option that this value belongs to
             yield word
 
 
@@ -221,6 +224,6 @@ def _own_variables(env: Mapping[str, str], made: Mapping[str, AgentCommand]) -> 
 
 
 def refusal(cli: Cli, settings: config.Config, mode: str) -> str | None:
-    """Why this CLI cannot be started here in this mode, or None."""
+    """Return why this CLI cannot be started here in this mode, or None."""
     options: dict[str, Any] = {"permission": mode, "sandbox": settings["permissions.sandbox"] or None}
     return cli.agent.problem(options, describe_host(str(settings["workspace.strategy"]), options))

@@ -1,4 +1,4 @@
-"""Making a backup while everything runs: the store, the saved work, and the home's own files, in one checked file."""
+"""A backup, made while everything runs: the store, the saved work and the home's own files, in one verified file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.workspaces.snapshots.bundles import write_bundle
 
 BIGGEST_EXTRA = 1024 * 1024
 LOCK = "backup.lock"
-STAGING = ".staging"  # in the folder of the backups
+STAGING = ".staging"  # in the directory of the backups
 _EXTRA = re.compile(r"[A-Za-z0-9_-]+\.(json|toml)")
 _SHADOW = re.compile(r"([a-z0-9]+)\.git")
 
@@ -37,8 +37,9 @@ class Made:
 
 
 def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool) -> Made:
-    """Write `wanted`, or a file named after the time in the home's backups. Verified before it gets its name."""
-    open_store(home, create=False).close()  # the refusals for a missing, damaged or future store
+    """Write the backup to `wanted`, or to a file of the home's backups that is named after the time. The file is
+    verified before it gets its name."""
+    open_store(home, create=False).close()  # raises the refusals for a missing, damaged or newer store
     folder = os.path.join(home, "backups")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     target = os.path.abspath(wanted) if wanted else _free_name(folder, ".db" if store_only else ".tar")
@@ -52,7 +53,8 @@ def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool)
         try:
             os.mkdir(staging, 0o700)
             store = os.path.join(staging, backup_file.STORE)
-            copies.copy_out(home, store)  # before the saved work: whatever a row names is in the shadows by then
+            # before the saved work: then the shadow repositories have every commit that a row names
+            copies.copy_out(home, store)
             schema = copies.check_copy(store)
             counts = copies.count_records(store)
             faults.effect("backup.copied")
@@ -68,7 +70,7 @@ def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool)
             faults.effect("backup.named")
             os.rename(part, target)
             copies.sync_folder(os.path.dirname(target))
-        finally:  # a disk that was too full for it gets its room back
+        finally:  # after a full disk, the space is free again
             delete_tree(staging)
             delete_tree(part)
     tasks = counts["tasks"]
@@ -83,7 +85,7 @@ def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool)
 
 
 def _gather(home: str, staging: str) -> tuple[list[str], int]:
-    """Bundles of all saved work, and the small files that the home itself holds (trust, settings)."""
+    """Write bundles of all saved work, and copies of the small files that the home itself holds (trust, settings)."""
     names: list[str] = []
     salvages = 0
     os.mkdir(os.path.join(staging, "shadows"), 0o700)
@@ -118,7 +120,7 @@ def _alone(home: str) -> Iterator[None]:
         os.close(fd)
 
 
-alone = _alone  # a restore is not made while a backup is, and the reverse
+alone = _alone  # a backup and a restore exclude each other
 
 
 @contextmanager
@@ -133,7 +135,7 @@ def _translated(target: str) -> Iterator[None]:
 
 def _refuse_overwriting(target: str, force: bool) -> None:
     if os.path.exists(target) and not os.path.isfile(target):
-        raise Conflict(f"{target} is no file, but a directory, a device or the like. Choose another name.")
+        raise Conflict(f"{target} is not a file, but a directory, a device or the like. Choose another name.")
     if os.path.lexists(target) and not force:
         raise Conflict(f"{target} exists already. Choose another name, or overwrite it with --force.")
 

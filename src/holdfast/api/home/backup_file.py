@@ -1,4 +1,5 @@
-"""The backup file: a tar with a manifest first, which names every other member with its size and hash."""
+"""The backup file: a tar whose first member is a manifest. The manifest names every other member with its size and
+hash."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ STORE = "store.db"
 BIGGEST_MANIFEST = 16 * 1024 * 1024
 _MEMBER = re.compile(r"store\.db|shadows/[a-z0-9]+\.bundle|home/[A-Za-z0-9_-]+\.(json|toml)")
 _BLOCK = 1 << 20
-_LAST_DAY = 253402300799  # of the year 9999: no clock is later, and no calendar goes further
-# What a manifest can be that nobody of ours wrote: another shape, too deep, numbers beyond all bounds.
+_LAST_DAY = 253402300799  # of the year 9999: calendars end there
+# Errors from a manifest that we did not write: another shape, nested too deep, numbers out of range.
 _NO_MANIFEST = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
@@ -36,7 +37,7 @@ class Manifest:
 
 
 def write(target: str, folder: str, names: list[str], facts: Mapping[str, object]) -> None:
-    """A tar of the files `names` in `folder`, synced. The caller renames it into place."""
+    """Write a tar of the files `names` in `folder`, and sync it. The caller renames the tar into place."""
     members: dict[str, dict[str, Any]] = {
         name: {"sha256": _hash(os.path.join(folder, name)), "size": os.path.getsize(os.path.join(folder, name))}
         for name in names
@@ -55,7 +56,7 @@ def write(target: str, folder: str, names: list[str], facts: Mapping[str, object
 
 
 def read(path: str, folder: str | None) -> Manifest:
-    """Check every member against the manifest; unpack into `folder` if given. Refuses anything unexpected."""
+    """Check every member against the manifest, and unpack into `folder` if given. Refuses unexpected content."""
     try:
         with tarfile.open(path, mode="r:") as tar:
             manifest = _manifest(path, tar)
@@ -89,7 +90,7 @@ def _manifest(path: str, tar: tarfile.TarFile) -> Manifest:
         raise Refused(f"{path} is not a backup of Holdfast ({strange[0] if strange else 'no store in it'}).")
     made_at = float(text["made_at"])
     if not 0 <= made_at <= _LAST_DAY:
-        raise Refused(f"{path} is not a backup of Holdfast: it was made at no time.")
+        raise Refused(f"{path} is not a backup of Holdfast: the time in its manifest is not valid.")
     return Manifest(
         made_at=made_at,
         version=str(text["version"]),

@@ -1,4 +1,4 @@
-"""Starting a supervisor: here, or in the background."""
+"""The start of a supervisor: in the foreground, or in the background."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_PATIENCE = 30.0
 
 
 def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
-    """Blocks until the supervisor has stopped."""
+    """Run a supervisor in this process. Blocks until the supervisor has stopped."""
     from holdfast import config
     from holdfast.config.retry_budgets import (
         checkpoint_rules_from_settings,
@@ -49,7 +49,7 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
 
 
 def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> int:
-    """Start one in the background and wait until it is registered; its pid."""
+    """Start a supervisor in the background, wait until it is registered, and return its pid."""
     ensure_home(home)
     open_store(home, create=True).close()
     queries = Queries(home)
@@ -67,10 +67,11 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
     while time.monotonic() < deadline:
         running = queries.supervisor()
         if running is not None:
-            threading.Thread(target=process.wait, daemon=True).start()  # who lives on (`top`) buries it when it ends
+            # A caller that lives on (`top`) must reap the supervisor when it ends.
+            threading.Thread(target=process.wait, daemon=True).start()
             return int(running["pid"])
         if process.poll() == Conflict.exit_code:
-            time.sleep(0.1)  # another one is just ending, or just starting: try again until one is registered
+            time.sleep(0.1)  # another supervisor is ending or starting: try again until one is registered
             process = _spawn(home, arguments, log_path)
         elif process.poll() is not None:
             raise Unavailable(f"The supervisor ended at once: {_last_line(log_path)} (its log: {log_path})")
@@ -81,7 +82,7 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
 def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[bytes]:
     faults.effect("daemon.spawn")
     with open(log_path, "ab", opener=open_private) as log:
-        os.fchmod(log.fileno(), 0o600)  # of an earlier version
+        os.fchmod(log.fileno(), 0o600)  # an earlier version made the log readable to others
         return subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
@@ -94,7 +95,8 @@ def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[b
 
 
 def _settings_place() -> dict[str, str]:
-    """A relative HOLDFAST_CONFIG means the same file to a supervisor that works in `/`."""
+    """Return HOLDFAST_CONFIG as an absolute path: the supervisor works in `/`, where a relative one would mean another
+    file."""
     from holdfast.config import user_file_path
 
     return {"HOLDFAST_CONFIG": user_file_path()} if os.environ.get("HOLDFAST_CONFIG") else {}

@@ -1,6 +1,11 @@
-"""The doctor: is this machine fit, and does the home agree with the disk, with git and with /proc?
+"""The doctor: checks of the machine and of the home, for `doctor`.
 
-It looks for itself (directories, admin entries, branches, processes) and compares with the store, in both directions.
+The home is compared with the disk, with git and with /proc. The doctor reads directories, admin entries, branches and
+processes itself, and compares them with the store in both directions.
+
+Alerts: the doctor lists open alerts, checks that alerts can be sent, and lists deliveries that failed. Schedules: it
+lists files that are not accepted, refused fires, and schedules without a supervisor to fire them. `broken_promises`
+runs the independent checker. It turns the checker's errors into one clear line, and takes the limits from the settings.
 """
 
 from __future__ import annotations
@@ -81,7 +86,7 @@ def _targets() -> Iterator[Finding]:
 def schedule_findings(home: str) -> Iterator[Finding]:
     rows, problems = schedules(home)
     for problem in problems.values():
-        level = "note" if "`holdfast trust " in problem else "problem"  # a decision that nobody has made yet
+        level = "note" if "`holdfast trust " in problem else "problem"  # a decision that the user has not made yet
         yield Finding(level, "schedules", problem)
     for row in rows:
         if row["trouble"] is not None:
@@ -98,7 +103,8 @@ _REMEDY = "; `holdfast sweep` (or the next `up`) puts it right"
 
 
 def examine(home: str, *, with_agents: bool = True) -> list[Finding]:
-    """`with_agents`: start their CLIs too, to ask for their versions; some leave files in the user's home then."""
+    """Return the findings about the machine and the home. `with_agents`: also start the agent CLIs to ask for their
+    versions, although some CLIs then leave files in the user's home."""
     findings = [*_machine(home), *_settings(home)]
     if not os.path.exists(os.path.join(home, "holdfast.db")):
         findings += agent_findings(home, {}) if with_agents else ()
@@ -146,7 +152,7 @@ def _machine(home: str) -> Iterator[Finding]:
 
 
 def _cgroup_tier(home: str) -> Finding:
-    """Probed by doing, as the supervisor does."""
+    """Probe cgroups by making one, as the supervisor does."""
     from holdfast.processes.cgroups import probe_cgroups
 
     found = probe_cgroups(home)
@@ -210,13 +216,13 @@ def _supervisor(queries: Queries) -> Iterator[Finding]:
 
 
 def _unfinished(queries: Queries) -> dict[str, int]:
-    """How many tasks still need each agent."""
+    """Count, for each agent, the unfinished tasks that need it."""
     return {str(row["agent"]): int(row["n"]) for row in queries.view("unfinished_agents")}
 
 
 def _leftovers(queries: Queries) -> Iterator[Finding]:
-    """Directories, markers, trash, git entries, branches and processes against the ledger, both ways: the sweep's own
-    comparison."""
+    """Compare directories, markers, trash, git entries, branches and processes with the ledger, both ways, as the sweep
+    does."""
     scene, found = leftovers(queries)
     waiting = [finding for finding in found if finding.in_backlog]
     wrong = [finding for finding in found if finding not in waiting and finding.action is not SweepAction.KEEP]
@@ -224,7 +230,7 @@ def _leftovers(queries: Queries) -> Iterator[Finding]:
         level = "note" if finding.foreign else "problem"
         yield Finding(level, finding.what, str(finding) + ("" if finding.action in PASSIVE_ACTIONS else _REMEDY))
     for path in scene.odd:
-        yield Finding("note", "workspaces", f"{path} is no name that we give; it is left alone")
+        yield Finding("note", "workspaces", f"{path} is not a name that we give; it is left alone")
     for where, why in scene.unseen:
         yield Finding("problem", "workspaces", f"{where} cannot be looked at: {why}")
     if waiting and queries.supervisor() is None:
@@ -241,9 +247,9 @@ def _leftovers(queries: Queries) -> Iterator[Finding]:
 
 
 def _processes(queries: Queries) -> Iterator[Finding]:
-    """Every open run has processes."""
+    """Report open runs that have no process."""
     if missing() is not None:
-        yield Finding("note", "processes", "whether one is left over cannot be seen on this system")
+        yield Finding("note", "processes", "leftover processes cannot be detected on this system")
         return
     open_runs = {row["id"]: row["state"] for row in queries.view("sweep_runs")}
     alive = {run for _pid, run in marked_processes(queries.home)}
@@ -255,7 +261,8 @@ def _processes(queries: Queries) -> Iterator[Finding]:
 
 
 def _run_directories(queries: Queries) -> Iterator[Finding]:
-    names = listed(os.path.join(queries.home, "runs"))  # before the store: a record comes before its directory
+    # read before the store: a run is recorded before its directory is made
+    names = listed(os.path.join(queries.home, "runs"))
     known = {row["id"] for row in queries.view("recorded_runs")}
     strays = [name for name in names if name not in known]
     for name in strays:
@@ -282,7 +289,7 @@ def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Vi
     except apsw.Error as error:
         raise Unavailable(f"The store in {home} cannot be read: {error}. Nothing was changed.") from error
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"git could not be asked ({error}), so nothing can be said.") from error
+        raise Unavailable(f"git could not be run ({error}), so the promises cannot be checked.") from error
 
 
 def _refuse_unreadable(witness: str) -> None:

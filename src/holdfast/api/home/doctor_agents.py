@@ -1,4 +1,4 @@
-"""What `doctor` says about agents' CLIs: found, tested, logged in, allowed to start like this, and what to do."""
+"""The doctor's findings about agent CLIs: installed, tested, logged in, permitted to start, and the fix for each."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 from holdfast import config
 from holdfast.api.home.agent_clis import Cli, LoginState, all_clis, logins, refusal
 
-PATIENCE = 15.0  # seconds for all versions: six of them starting at once, on a busy machine; then they are remembered
+# seconds for all versions: six CLIs start at once on a busy machine. Afterwards the versions are cached
+PATIENCE = 15.0
 INSTALL = "install it, or name its program with the setting `{name}.binary`"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. `level` is ok, note (worth knowing) or problem."""
+    """One fact that was checked. `level` is ok, note (worth knowing) or problem."""
 
     level: str
     what: str
@@ -24,7 +25,8 @@ class Finding:
 
 
 def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[Finding]:
-    """`needed`: agents of unfinished tasks, and how many. What they lack is a problem; the rest is worth a note."""
+    """Yield findings about every agent CLI. `needed`: how many unfinished tasks need each agent. A defect is a problem
+    if a task needs the agent, else a note."""
     settings = config.load_valid_values()
     clis = all_clis(settings, home, PATIENCE)
     missing = [cli for cli in clis if cli.path is None]
@@ -40,12 +42,12 @@ def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[Finding]:
     elif rest:
         yield Finding("ok", "agents", f"not installed, and no task needs them: {', '.join(rest)}")
     mode, origin = settings["permissions.mode"], settings.origins["permissions.mode"]
-    chosen = "nobody chose it: `holdfast init` asks" if origin == "default" else origin
+    chosen = "not chosen: `holdfast init` asks" if origin == "default" else origin
     yield Finding("ok", "agents", f"may do unasked: {mode} ({chosen})", {"permissions": mode})
 
 
 def _missing(cli: Cli, tasks: int) -> Finding:
-    where = f"`{cli.name}.binary` names {cli.wanted}, which is no program" if cli.is_chosen else "it is not in PATH"
+    where = f"`{cli.name}.binary` names {cli.wanted}, which is not a program" if cli.is_chosen else "it is not in PATH"
     text = f"{cli.name}: {where}; {INSTALL.format(name=cli.name)}"
     if tasks:
         text += f"; {tasks} unfinished task(s) need it"
@@ -56,7 +58,7 @@ def _found(cli: Cli, settings: config.Config, tasks: int) -> Finding:
     seen = logins(cli, settings)
     mode = str(settings["permissions.mode"])
     refused = refusal(cli, settings, mode)
-    words = [f"{cli.name} {cli.version or '(it did not say its version)'} in {cli.path}"]
+    words = [f"{cli.name} {cli.version or '(unknown version)'} in {cli.path}"]
     words += [_version_words(cli), *(_login_words(state, len(seen) > 1) for state in seen)]
     level = "ok" if cli.age == 0 and all(state.is_seen is not False for state in seen) else "note"
     if refused is not None:
@@ -73,7 +75,7 @@ def _version_words(cli: Cli) -> str:
     if cli.age < 0:
         return f"older than any that was tested ({oldest}): options may be missing; update it"
     if cli.age > 0:
-        return f"newer than any that was tested ({newest}): most likely fine; errors may be told apart less well"
+        return f"newer than any that was tested ({newest}): most likely fine; errors may be recognised less well"
     return tested
 
 

@@ -1,4 +1,4 @@
-"""Setting a repository up: its commented settings file, the agents of this machine, and trust."""
+"""The set-up of a repository: its commented settings file, the agents of this machine, and trust."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from holdfast.intake import repository
 if TYPE_CHECKING:
     from holdfast.api.home.models import TrustRow
 
-AGENT, PERMISSIONS = "agent", "permissions.mode"  # what `init` asks for, once
+AGENT, PERMISSIONS = "agent", "permissions.mode"  # `init` asks for these once
 
 
 @dataclass(frozen=True, slots=True)
 class TrustQuestion:
-    """What a repository's file sets that needs trust. Answering is about exactly these values."""
+    """The values of a repository's file that need trust. The answer is about exactly these values."""
 
     repo: str
     file: str
@@ -47,7 +47,7 @@ class TrustQuestion:
 
 
 def question(home: str, directory: str) -> TrustQuestion:
-    """Read the repository's file; ConfigError when it has mistakes."""
+    """Read the repository's file. Raises ConfigError if the file has mistakes."""
     top, _common = repository.locate_repository(directory)
     layer = read_settings_file(repo_file_path(top), of_repository=True)
     if layer.problems:
@@ -65,7 +65,7 @@ def give_trust(home: str, asked: TrustQuestion) -> None:
 
 
 def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
-    """Take trust back, of a checkout that is gone as well; its path, and whether there was any."""
+    """Revoke trust, also of a checkout that is gone. Return its path, and True if there was any trust."""
     path = os.path.realpath(directory)
     with contextlib.suppress(UsageError):
         path = repository.locate_repository(directory)[0]
@@ -73,7 +73,7 @@ def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
 
 
 def trusted(home: str) -> list[TrustRow]:
-    """Return every record of trust, and whether the file still has the values that were trusted."""
+    """Return every record of trust, and if the file still has the values that were trusted."""
     rows: list[TrustRow] = []
     for path, given in sorted(trust.read_trust_records(home).items()):
         layer = read_settings_file(repo_file_path(path), of_repository=True)
@@ -89,7 +89,7 @@ def trusted(home: str) -> list[TrustRow]:
 
 
 def write_file(repo: str, found: Sequence[Cli]) -> tuple[str, bool]:
-    """A commented holdfast.toml, unless there is one; its path, and whether it was written."""
+    """Write a commented holdfast.toml, unless there is one. Return its path, and True if it was written."""
     path = repo_file_path(repo)
     try:
         faults.effect("init.file")
@@ -131,7 +131,7 @@ def _about(found: Sequence[Cli]) -> list[str]:
 
 
 def chosen(key: str) -> str | None:
-    """Return the user's choice, from the file or a variable. None: there is none."""
+    """Return the user's choice, from the file or a variable. None: the user has not chosen."""
     if variable_name(key) in os.environ:
         return os.environ[variable_name(key)]
     value = read_settings_file(user_file_path(), of_repository=False).values.get(key)
@@ -139,6 +139,6 @@ def chosen(key: str) -> str | None:
 
 
 def choose(key: str, value: str) -> str:
-    """Record it; the file that has it now."""
+    """Record the choice, and return the path of the file that has it now."""
     write_setting(user_file_path(), key, value)
     return user_file_path()

@@ -1,4 +1,4 @@
-"""Everything of ours, in the home and in the users' repositories: what a purge would remove. It only looks."""
+"""Everything of ours, in the home and in the users' repositories, that a purge would remove. Changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.workspaces.snapshots import bundles
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import JsonObject
 
-# The names that we give in a home. Anything else in it is not ours and stays.
+# The names that we give in a home. Anything else in the home is not ours and is not removed.
 OF_THE_HOME = re.compile(
     r"holdfast\.db(-wal|-shm|-journal|\.made)?|backups|runs|workspaces|shadows|doorbell|scratch|setup-logs|reserve|cgroups"
     r"|engines|leases|\.restoring"
@@ -32,11 +32,11 @@ OF_THE_HOME = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepoThings:
-    """What is ours in one repository."""
+    """Everything of ours in one repository."""
 
     repo: Repo
     entries: tuple[str, ...]  # paths of worktrees whose entries are ours
-    branches: tuple[str, ...]  # that our tasks made
+    branches: tuple[str, ...]  # branches that our tasks made
     has_lock: bool
 
 
@@ -61,7 +61,8 @@ class Inventory:
 
 
 def take_stock(home: str, store: SqliteStore, repos: list[Repo], *, whole: bool) -> Inventory:
-    """For those repositories; `whole`: and for whatever else lies among the workspaces. The caller holds the home."""
+    """Return everything of ours in those repositories. `whole`: also in all other workspace directories of the home.
+    The caller holds the home lock."""
     wanted = {repo.id for repo in repos}
     folders = listed(os.path.join(home, "workspaces")) if whole else sorted(wanted)
     recorded = [
@@ -119,17 +120,18 @@ def _in_repo(home: str, repo: Repo, tasks: list[JsonObject], foreign: set[str]) 
 
 
 def _only_ours(home: str, store: SqliteStore, repos: list[Repo]) -> Iterator[SavedWork]:
-    """By what the shadows hold, not by our rows: after a restore there is saved work that the store does not know."""
+    """Yield saved work that no branch has. The shadow repositories are read, not our rows: after a restore they hold
+    saved work that the store does not know."""
     files = {row["commit"]: int(row["files"]) for row in store.view("salvages", task=None)}
     for repo in repos:
         for ref, commit in sorted(_kept_in(shadow_path(home, repo.id)).items()):
             if not _is_on_a_branch(repo, commit):
-                task_id = ref.split("/")[2]  # refs/salvage/TASK/WORKSPACE, and likewise what was restored
+                task_id = ref.split("/")[2]  # refs/salvage/TASK/WORKSPACE. Refs of restored work have the same form
                 yield SavedWork(task_id=task_id, repo_id=repo.id, commit=commit, files=files.get(commit, 0))
 
 
 def _kept_in(shadow: str) -> dict[str, str]:
-    """ref → commit of what a shadow really holds; nothing if an earlier purge has begun to delete it."""
+    """Return ref → commit of what a shadow repository holds. Empty if an earlier purge has begun to delete it."""
     try:
         found = bundles.list_saved_work(shadow) if os.path.isdir(shadow) else {}
     except WorkspaceProblem:

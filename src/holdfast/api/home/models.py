@@ -27,7 +27,7 @@ class TrustRow(TypedDict):
 
 
 class SweepFinding(TypedDict):
-    """Something that a sweep would change, or leave alone."""
+    """Something that a sweep would change, or would not touch."""
 
     text: str
     what: str
@@ -51,7 +51,7 @@ class EventRow(TypedDict):
 
 
 class RequestRow(TypedDict):
-    """An operator's request; the last two fields are there once it is read by its id."""
+    """An operator's request. The last two fields exist only if the request was read by its id."""
 
     id: int
     kind: str

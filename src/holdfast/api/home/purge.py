@@ -1,7 +1,8 @@
-"""Removing everything of ours, or everything about one repository. Refuses to lose work; repeated, it finishes.
+"""The removal of everything of ours, or of everything about one repository. Refuses to lose work. A repeated purge
+finishes.
 
-Order: an intent file; our entries in the repositories; workspaces; the rest of the home; the store after all that it
-names; the intent last. What a kill leaves is found by the same command.
+Order: the intent file, our entries in the repositories, workspaces, the rest of the home, the store, the intent file.
+The store is removed after everything that it names. What a killed purge leaves is found by the same command.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ INTENT = "purge.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What would be removed. `store` is None when an earlier purge got that far."""
+    """A list of what a purge would remove. `store` is None if an earlier purge has removed the store."""
 
     home: str
-    only: Repo | None  # just this repository
+    only: Repo | None  # None: the whole home
     store: SqliteStore | None
     found: Inventory
     strangers: tuple[str, ...]
@@ -61,7 +62,7 @@ class Plan:
 
 @contextmanager
 def planned(home: str, directory: str | None) -> Iterator[Plan | None]:
-    """Take the home and look. None: there is nothing of ours."""
+    """Take the home lock and yield the plan. None: there is nothing of ours."""
     has_store = os.path.exists(os.path.join(home, DATABASE))
     if not has_store and not os.path.exists(os.path.join(home, INTENT)):
         yield None
@@ -69,7 +70,7 @@ def planned(home: str, directory: str | None) -> Iterator[Plan | None]:
     lock = HomeLock(home)
     lock.take()
     try:
-        refuse_living(home)  # nothing may be at work in what is about to go
+        refuse_living(home)  # no agent may be at work in what will be removed
         store = open_store(home, create=False) if has_store else None
         only = _named(store, directory) if directory is not None else None
         repos = [] if store is None else list(store.write(lambda tx: tx.workspaces.repos()))
@@ -80,12 +81,13 @@ def planned(home: str, directory: str | None) -> Iterator[Plan | None]:
             found=_stock(home, store, repos if only is None else [only], whole=only is None),
             strangers=tuple(strangers_in(home)),
         )
-        if store is not None and only is not None:  # with a whole home it was closed before its file went
+        # the purge of a whole home closed the store before it removed the file
+        if store is not None and only is not None:
             store.close()
     except OSError as error:
         raise Unavailable(
             f"The purge stopped: {error.strerror or error} ({error.filename or home}). "
-            "Mend that and give the command again: it finishes what is left."
+            "Fix that and give the command again: it finishes what is left."
         ) from error
     finally:
         lock.release()
@@ -106,7 +108,7 @@ def _named(store: SqliteStore | None, directory: str) -> Repo:
 
 
 def refuse_unfinished(plan: Plan) -> None:
-    """One repository can only be forgotten when no task needs it any more. Of a home, all goes."""
+    """Raise if a task still needs the repository of the plan. A purge of the whole home has no such limit."""
     only = plan.only
     if only is not None and plan.store is not None:
         plan.store.write(lambda tx: tx.history.refuse_unfinished(only))
@@ -114,7 +116,8 @@ def refuse_unfinished(plan: Plan) -> None:
 
 @contextmanager
 def undisturbed(plan: Plan) -> Iterator[None]:
-    """R-CLEAN-08: refuses while somebody works in what would go. As long as this lasts no `holdfast shell` enters."""
+    """Refuse while a process uses a workspace that would be removed (R-CLEAN-08). Inside this context no `holdfast
+    shell` can enter one."""
     users = WorkspaceUsers()
     with ExitStack() as held:
         for workspace in plan.found.workspaces:
@@ -131,7 +134,7 @@ def undisturbed(plan: Plan) -> Iterator[None]:
 
 
 def save_workspaces(plan: Plan) -> tuple[Plan, list[str]]:
-    """Salvage what the workspaces hold. The plan as it is then, and why something could not be saved."""
+    """Salvage the content of the workspaces. Return the new plan, and why some work could not be saved."""
     if plan.store is None:
         return plan, []
     problems = [f"{path} has our marker, but the store does not know it" for path in plan.found.unknown]
@@ -149,7 +152,7 @@ async def _salvage_all(plan: Plan) -> list[str]:
         tool = Git(HelperRunner(Children(), helpers))
         for workspace in plan.found.workspaces:
             if workspace.state is WorkspaceState.INTENDED:
-                continue  # never finished, so no agent has worked in it
+                continue  # the workspace was never finished, so no agent has worked in it
             try:
                 await _salvage_one(plan, tool, repos[workspace.repo_id], workspace)
             except (WorkspaceProblem, Unavailable, OSError) as error:
@@ -190,7 +193,7 @@ def refuse_loss(saved: tuple[SavedWork, ...], problems: list[str]) -> None:
 
 
 def export(plan: Plan, folder: str) -> list[str]:
-    """Bundles of all saved work, one per repository, and a list of what is in them. Never overwrites."""
+    """Write bundles of all saved work, one per repository, and a list of what is in them. Never overwrites a file."""
     os.makedirs(folder, exist_ok=True)
     written = []
     for things in plan.found.repos:
@@ -213,14 +216,14 @@ def export(plan: Plan, folder: str) -> list[str]:
     return written
 
 
-# -- removing ----------------------------------------------------------------------------------------------------------
+# -- removal -----------------------------------------------------------------------------------------------------------
 
 
 def carry_out(plan: Plan, *, branches: bool) -> list[str]:
-    """Remove it all; what had to stay, and why."""
+    """Remove everything in the plan. Return what was not removed, and why."""
     if plan.only is None:
         _write_intent(plan.home)
-    elif plan.store is not None:  # once more: while somebody was asked, a task may have been added or retried
+    elif plan.store is not None:  # again: a task may have been added or retried while we waited for the user's answer
         only = plan.only
         plan.store.write(lambda tx: tx.history.refuse_unfinished(only))
     faults.effect("purge.begin")
@@ -253,14 +256,14 @@ async def _clean_repository(things: RepoThings, *, branches: bool, kept: list[st
                 kept.append(f"branch {branch} of {things.repo.path}: {err.strip()}")
         await drop_deletion_locks(Git(run_here, is_git_lock_in_use), common)
         lock = os.path.join(common, REPO_LOCK)
-        if not processes_with_open(os.stat(lock)):  # another home may be waiting for it
+        if not processes_with_open(os.stat(lock)):  # another home may be waiting for the lock
             os.unlink(lock)
 
 
 def _remove_containers(plan: Plan, kept: list[str]) -> None:
-    """Of the whole home, or of the workspaces that go."""
+    """Remove the containers of the whole home, or of the workspaces that are removed."""
     if not os.path.exists(os.path.join(plan.home, "engines")):
-        return  # it never had one
+        return  # this home never had a container
     from holdfast.containers.workspaces import remove_containers
 
     ids = None if plan.only is None else [workspace.id for workspace in plan.found.workspaces]
@@ -270,20 +273,20 @@ def _remove_containers(plan: Plan, kept: list[str]) -> None:
 
 def _delete_workspaces(plan: Plan) -> None:
     for path in [*(workspace.path for workspace in plan.found.workspaces), *plan.found.unknown]:
-        if owner_marker.read_owner(path) is not None:  # looked at again: the proof comes right before the harm
+        if owner_marker.read_owner(path) is not None:  # checked again: the proof comes right before the removal
             delete_tree(path)
             faults.effect("purge.workspace")
             delete_tree(path + OWNER_SUFFIX)
     for repo in (things.repo for things in plan.found.repos):
         folder = os.path.join(plan.home, "workspaces", repo.id)
-        for name in listed(folder):  # of a purge that was killed between a workspace and its marker
+        for name in listed(folder):  # left by a purge that was killed between a workspace and its marker
             if name.endswith(OWNER_SUFFIX) and name.removesuffix(OWNER_SUFFIX) not in listed(folder):
                 delete_tree(os.path.join(folder, name))
         _remove_if_empty(folder)
 
 
 def _forget_repository(plan: Plan, repo: Repo) -> None:
-    assert plan.store is not None  # a repository was found in it
+    assert plan.store is not None  # the repository was found in the store
     ids = plan.store.write(lambda tx: tx.history.records_of_repo(repo.id))
     for workspace_id in ids.workspaces:
         for name in listed(trash := os.path.join(plan.home, "workspaces", TRASH)):
@@ -301,14 +304,15 @@ def _forget_repository(plan: Plan, repo: Repo) -> None:
 
 
 def _delete_home(plan: Plan, kept: list[str]) -> None:
-    """Known names only. The store goes after all that it names, the intent after the store, then the home itself."""
+    """Remove known names only. The store goes after everything that it names, the intent file after the store, then the
+    home itself."""
     root = os.path.join(plan.home, "workspaces")
     if plan.found.foreign:
         delete_tree(os.path.join(root, TRASH))
     else:
         delete_tree(root)
     if plan.store is not None:
-        plan.store.close()  # its last connection: the -wal goes into the file
+        plan.store.close()  # closing the last connection moves the -wal into the file
     CgroupRecord(plan.home).leave()
     names = [name for name in listed(plan.home) if OF_THE_HOME.fullmatch(name) and name != "workspaces"]
     for name in sorted(names, key=lambda name: (name == SUPERVISOR_LOCK, name.startswith(DATABASE), name)):
@@ -336,7 +340,7 @@ def _remove_if_empty(folder: str) -> None:
         faults.effect("purge.home")
         os.rmdir(folder)
     except OSError:
-        return  # something that is not ours is in it
+        return  # something that is not ours is in the directory
 
 
 def refuse_both(discard: bool, folder: str | None) -> None:

@@ -1,7 +1,7 @@
-"""Bringing a backup back. Everything is checked and prepared aside; the switch itself is one step.
+"""The restore of a backup. Everything is checked and prepared in another directory. The switch itself is one step.
 
-Killed at any point there is a store: the old one or the new one. Saved work is only ever added. Nothing of the old
-store is destroyed: it is kept in the backups first.
+If a restore is killed at any point, there is a store: the old one or the new one. Saved work is only added. The old
+store is not destroyed: it is copied to the backups first.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ STAGING = ".restoring"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """A checked backup, unpacked aside, and what it would replace."""
+    """A verified and unpacked backup, and what it would replace."""
 
     home: str
     source: str
     folder: str
-    made_at: float | None  # unknown for a bare store
+    made_at: float | None  # None: unknown, for a bare store
     counts: Mapping[str, Any]
-    present: Mapping[str, Any] | None  # what is in the present store; None when it is missing or damaged
+    present: Mapping[str, Any] | None  # counts of the present store. None: it is missing or damaged
     members: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Restored:
-    kept_at: str | None  # the old store
-    left_alone: tuple[str, ...]  # files of the home that are there already
+    kept_at: str | None  # where the old store was copied to
+    left_alone: tuple[str, ...]  # files of the home that existed already
 
 
 @contextmanager
 def prepared(home: str, source: str) -> Iterator[Prepared]:
-    """Take the home, look that nothing of it runs, unpack and check. Nothing is changed yet."""
+    """Take the home lock, check that no agent of the home runs, then unpack and verify the backup. Nothing is changed
+    yet."""
     source = os.path.abspath(source)
     if not os.path.isfile(source):
         raise NotFound(f"There is no file {source}.{_newest(home)}")
@@ -83,7 +84,7 @@ def _unpack(home: str, source: str, folder: str) -> Prepared:
         is_bare = file.read(len(copies.HEADER)) == copies.HEADER
     if is_bare:
         shutil.copyfile(source, store)
-        if os.path.exists(f"{source}-wal"):  # of a store that was not closed: the newest of it is in there
+        if os.path.exists(f"{source}-wal"):  # of a store that was not closed: its newest content is in the -wal
             shutil.copyfile(f"{source}-wal", f"{store}-wal")
     else:
         manifest = backup_file.read(source, folder)
@@ -103,7 +104,7 @@ def _unpack(home: str, source: str, folder: str) -> Prepared:
 
 
 def carry_out(plan: Prepared) -> Restored:
-    """Saved work first (only added), then the old store aside, then the switch."""
+    """Add the saved work, copy the old store to the backups, then switch to the restored store."""
     from holdfast.supervisor.services.clock import NAME as CLOCK
     from holdfast.supervisor.services.clock import record_restore
 
@@ -120,7 +121,7 @@ def carry_out(plan: Prepared) -> Restored:
     store = os.path.join(plan.folder, backup_file.STORE)
     turnstile = copies.turn(plan.home)
     try:
-        with turnstile.turn():  # from here on nobody can add what the switch would lose
+        with turnstile.turn():  # from here on no writer can add what the switch would lose
             kept_at = _switch(plan, store)
     finally:
         turnstile.close()
@@ -159,7 +160,8 @@ def _switch(plan: Prepared, store: str) -> str | None:
 
 
 def _prove_dead(home: str, run_id: str, now: float) -> None:
-    """No process with our marker lives, and the home is ours: that proves that this run is over, for any store."""
+    """Declare a run of the restored store ended. The proof: no process with our marker lives, and we hold the home
+    lock."""
     directory = RunDirectory(os.path.join(home, "runs", run_id))
     if not directory.is_empty():
         faults.effect("restore.prove")
@@ -181,7 +183,7 @@ refuse_living = _refuse_living
 
 
 def _put_if_missing(source: str, target: str) -> bool:
-    """A file of the home (trust, settings) comes back only where there is none: an old trust must not be revived."""
+    """Restore a file of the home (trust, settings) only if it is missing: trust that was revoked must not come back."""
     if os.path.lexists(target):
         return False
     faults.effect("restore.file")
@@ -193,14 +195,15 @@ def _put_if_missing(source: str, target: str) -> bool:
 
 
 def _free_aside(folder: str, now: float, why: str) -> str:
-    """Not numbered like the automatic copies, so that it is not removed with them."""
+    """Return a free name for the old store. The name is not numbered like the automatic copies, so that it is not
+    removed with them."""
     stem = time.strftime(f"{why}-%Y%m%d-%H%M%S", time.gmtime(now))
     tries = (f"{stem}.db", *(f"{stem}-{number}.db" for number in range(2, 1000)))
     return next(path for name in tries if not os.path.lexists(path := os.path.join(folder, name)))
 
 
 def available(home: str) -> list[str]:
-    """Files in the home's backups that could be restored, the newest first."""
+    """Return the files in the home's backups that could be restored, the newest first."""
     folder = os.path.join(home, "backups")
     try:
         names = [name for name in os.listdir(folder) if name.endswith((".tar", ".db"))]

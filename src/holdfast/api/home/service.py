@@ -1,7 +1,7 @@
-"""Holdfast as a systemd service: what has to be where, putting it there, and taking it away again.
+"""Holdfast as a systemd service: its files, their installation and their removal.
 
-Nothing that is not ours, or that somebody changed, is overwritten or removed; with `force` it is kept beside, and
-uninstalling brings it back. `root` is another directory to work below, as for `systemctl --root`.
+A file that is not ours, or that a person changed, is neither overwritten nor removed. With `force` the file is renamed,
+and uninstalling restores it. `root` is another directory to work below, as for `systemctl --root`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from holdfast.base.home import home_directory
 from holdfast.workspaces.removal import delete_tree
 
 PROGRAMS = ("holdfast-cleanup", "root_cleanup.py", "delete_tree.py")
-FORMER_PROGRAMS = ("rootsweep.py", "deleter.py")  # their names until 0.1: a service installed then has them
-LIBEXEC = "/usr/local/libexec/holdfast"  # root's; what a user can write must not be run by root
-MANIFEST = "installed.json"  # beside them: the checksum of each, as it was installed
+FORMER_PROGRAMS = ("rootsweep.py", "deleter.py")  # their names until 0.1: a service that was installed then has them
+LIBEXEC = "/usr/local/libexec/holdfast"  # owned by root: root must not run a file that a user can write
+MANIFEST = "installed.json"  # in the same directory: the checksum of each program, as it was installed
 SYSTEM_UNITS = "/etc/systemd/system"
 ASIDE = ".before-holdfast"
 _NOT_AS_WRITTEN = {
@@ -40,7 +40,7 @@ _SOURCE = os.path.dirname(delete_tree.__file__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Service:
-    """What `install` would put where."""
+    """A service, and the files that `install` would write."""
 
     system: bool
     root: str  # "" is this machine
@@ -60,7 +60,7 @@ class Service:
 
 
 def service(*, system: bool, name: str, run_as: str | None, root: str | None) -> Service:
-    """For this user, or (as a system service) for `run_as`."""
+    """Return the service of this user or, as a system service, of the user `run_as`."""
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
         raise UsageError(f"'{name}' cannot be a unit's name: letters, digits, - and _ can.")
     if not system and run_as is not None:
@@ -84,11 +84,12 @@ def service(*, system: bool, name: str, run_as: str | None, root: str | None) ->
     return Service(system=system, root=below, unit=unit, unit_file=f"{folder}/{name}.service", text=text_of(unit))
 
 
-# -- installing --------------------------------------------------------------------------------------------------------
+# -- install -----------------------------------------------------------------------------------------------------------
 
 
 def install(wanted: Service, *, dry_run: bool, force: bool) -> list[str]:
-    """What was done (or would be), a line each; nothing when everything is in place already."""
+    """Install the service. Return a line for each file that was (or would be) written: no line if everything is in
+    place."""
     _refuse_without_systemd(wanted)
     if wanted.system and not wanted.root and not dry_run:
         _refuse_unsafe(LIBEXEC)
@@ -118,13 +119,15 @@ def _unit_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, bytes, i
 
 
 def _free(path: str) -> str:
-    """What is kept beside already, and comes back, is not overwritten by what is kept later."""
+    """Return a free name for a file that is set aside. A file that was set aside earlier, and will be restored, is not
+    overwritten."""
     names = (path if number == 1 else f"{path}-{number}" for number in itertools.count(1))
     return next(name for name in names if not os.path.lexists(name))
 
 
 def _programs_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, bytes, int]]:
-    """What root runs, copied to a place of root's. A user's own unit runs it where it is: it gains nothing by it."""
+    """Yield the programs that root runs, for a directory that only root can write. A user's own unit runs them where
+    they are: they give it no rights."""
     if not wanted.system:
         return
     folder = wanted.path(LIBEXEC)
@@ -146,11 +149,12 @@ def _programs_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, byte
         yield os.path.join(folder, MANIFEST), json.dumps(fresh, indent=1).encode() + b"\n", 0o644
 
 
-# -- uninstalling ------------------------------------------------------------------------------------------------------
+# -- uninstall ---------------------------------------------------------------------------------------------------------
 
 
 def uninstall(wanted: Service, *, dry_run: bool, force: bool) -> list[str]:
-    """Everything as it was before: ours is gone, what was kept beside is back. Homes are not touched."""
+    """Restore the state before the installation: our files are removed, files that were set aside come back. Homes are
+    not touched."""
     path, state = wanted.path(wanted.unit_file), wanted.state()
     if state in _NOT_AS_WRITTEN and not (state == "changed" and force):
         raise Conflict(
@@ -184,7 +188,7 @@ def uninstall(wanted: Service, *, dry_run: bool, force: bool) -> list[str]:
 
 
 def _programs_to_remove(wanted: Service, folder: str) -> list[str]:
-    """Unless another unit runs them, or somebody changed them."""
+    """Return our programs, except those that were changed. Empty if another unit runs them."""
     units = wanted.path(SYSTEM_UNITS)
     for name in listed(units):
         other = os.path.join(units, name)
@@ -202,7 +206,7 @@ def _programs_to_remove(wanted: Service, folder: str) -> list[str]:
 
 
 def _links_to(wanted: Service) -> list[str]:
-    """What `systemctl enable` made."""
+    """Return the links that `systemctl enable` made."""
     folder = wanted.path(os.path.dirname(wanted.unit_file))
     name = os.path.basename(wanted.unit_file)
     links = [os.path.join(folder, wants, name) for wants in listed(folder) if wants.endswith(".wants")]
@@ -227,7 +231,7 @@ def _refuse_without_systemd(wanted: Service) -> None:
 
 
 def _refuse_unsafe(folder: str) -> None:
-    """Every directory on the way must be root's alone: who can write one of them could have root run anything."""
+    """Raise unless only root can write every directory on the path: other writers could have root run anything."""
     if os.geteuid() != 0:
         raise Refused(
             "A system service is installed by root. Type `sudo "
@@ -294,7 +298,7 @@ def _path_for(account: pwd.struct_passwd | None, python: str) -> str:
 
 
 def _uids(uid: int) -> str:
-    """The user, and the ids that it may give to its containers."""
+    """Return the user's id, and the ids that the user may give to containers."""
     with contextlib.suppress(KeyError):
         name = pwd.getpwuid(uid).pw_name
         words = [str(uid)]
@@ -316,7 +320,7 @@ def _user_config() -> str:
 
 
 def _write(path: str, content: bytes, mode: int) -> None:
-    """Whole or not at all; never through a link that lies there."""
+    """Write the file whole or not at all. Never writes through a link."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     fresh = f"{path}.new-{os.getpid()}"
     try:

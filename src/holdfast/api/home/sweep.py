@@ -57,7 +57,7 @@ def plan(home: str) -> list[SweepFinding]:
         }
         for finding in findings
     ]
-    why = "is no name that we give; it is left alone"
+    why = "is not a name that we give; it is left alone"
     action = str(SweepAction.REPORT)
     for path in scene.odd:
         text = f"{path} {why}"
@@ -66,7 +66,7 @@ def plan(home: str) -> list[SweepFinding]:
 
 
 def sweep(home: str) -> JsonObject:
-    """Sweep by the supervisor, or here under its lock if none is running.
+    """Sweep through the supervisor, or in this process under its lock if none is running.
 
     Return the data of the event `sweep.completed`.
     """

@@ -1,4 +1,4 @@
-"""The text of our systemd units. Pure: what is in them, and why; `service.py` puts them in their place."""
+"""The text of our systemd units, with the reasons for each line. Pure: `service.py` writes the files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Unit:
     user: str | None
     home: str
     python: str
-    path: str  # PATH for agents: systemd's own has nothing of the user's
+    path: str  # PATH for agents: systemd's own PATH has no directory of the user's
     cleanup: str  # the full path of holdfast-cleanup
-    uids: str  # whose directories root may empty
+    uids: str  # users whose directories root may empty
 
 
 def text_of(unit: Unit) -> str:
-    """The whole file, with a checksum by which a later command sees whether somebody changed it."""
+    """Return the whole unit file. Its checksum shows a later command if the file was changed by hand."""
     scope = "" if unit.user is not None else "--user "
     return sealed(_MARK.format(scope=scope, name=unit.name), _body(unit))
 
@@ -37,7 +37,7 @@ def sealed(mark: str, body: str) -> str:
 
 
 def state_of(found: str | None, wanted: str) -> str:
-    """absent, same, older (of another version), other (of another home), changed (by hand), foreign."""
+    """Return absent, same, older (of another version), other (of another home), changed (by hand) or foreign."""
     if found is None:
         return "absent"
     if found == wanted:
@@ -82,7 +82,7 @@ def _assigned(name: str, value: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As systemd reads it back: quotes, and its own %."""
+    """Quote the text so that systemd reads it back unchanged: quotes, and systemd's own %."""
     if any(not letter.isprintable() for letter in text):
         raise UsageError(f"A unit cannot hold {text!r}: there is a character in it that cannot be printed.")
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

@@ -1,1 +1,2 @@
-"""Work."""
+"""The work of tasks, for interfaces: workspaces, diffs, checkpoints, salvages, branches, merges and pull requests. May
+touch the store, workspaces and git repositories."""

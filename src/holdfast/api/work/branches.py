@@ -1,7 +1,7 @@
-"""The branches of our tasks in the users' repositories: which there are, and which may go.
+"""The branches of our tasks in the users' repositories: a list of them, and their removal.
 
-Only branches with our prefix, of ended tasks that this home knows. What no other branch holds goes only when that is
-asked for, and is saved first, like everything else that we remove.
+Only branches with our prefix may be removed, and only those of ended tasks that this home knows. Commits that no other
+branch holds are removed only on request. They are saved first, like everything else that we remove.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Branch:
     name: str
     repo: Repo
     tip: str
-    task: str | None  # None: no task of this home
+    task: str | None  # None: the branch belongs to no task of this home
     task_state: str | None
-    merged_into: str | None  # a branch outside our prefix that has all its commits
-    stays: str  # why it may not go; empty: it may
+    merged_into: str | None  # a branch outside our prefix that has all commits of this one
+    stays: str  # why the branch may not be removed. Empty: it may be removed
 
     def as_row(self) -> BranchRow:
         return {
@@ -93,12 +93,13 @@ def _in_repo(
 
 
 def _holder(repo: Repo, tip: str) -> str | None:
-    """A branch, ours not counted, or a remote's, that reaches `tip`."""
+    """Return a branch outside our prefix, local or of a remote, that reaches `tip`."""
     code, out, _err = git.run_sync(
         "for-each-ref", "--format=%(refname)", f"--contains={tip}", "refs/heads", "refs/remotes", cwd=repo.common_dir
     )
     others = [ref for ref in out.split() if not ref.startswith(f"refs/heads/{BRANCH_PREFIX}")]
-    pushed = re.compile(rf"refs/remotes/[^/]+/{re.escape(BRANCH_PREFIX)}")  # its own copy on a remote is no merge
+    # the branch's own copy on a remote is not a merge
+    pushed = re.compile(rf"refs/remotes/[^/]+/{re.escape(BRANCH_PREFIX)}")
     others = [ref for ref in others if not pushed.match(ref)]
     return others[0].removeprefix("refs/heads/").removeprefix("refs/remotes/") if code == 0 and others else None
 
@@ -126,18 +127,20 @@ def removable(found: Sequence[Branch], *, unmerged: bool) -> list[Branch]:
 
 
 def remove(home: str, branch: Branch) -> bool:
-    """Save what no other branch holds, then compare and delete. False: it moved meanwhile, or its task lives again."""
+    """Save the commits that no other branch holds, then compare and delete the branch. False: the branch moved
+    meanwhile, or its task is active again."""
     assert branch.task is not None
     return asyncio.run(_remove(home, open_store(home, create=False), branch, branch.task))
 
 
 async def _remove(home: str, store: SqliteStore, branch: Branch, task_id: str) -> bool:
-    async with hold_repo_lock(branch.repo.common_dir):  # no worktree is added meanwhile
+    async with hold_repo_lock(branch.repo.common_dir):  # so that no worktree is added meanwhile
         task = store.write(lambda tx: tx.tasks.get(task_id))
         workspaces = store.write(lambda tx: tx.workspaces.all_current(task_id))
         if task.state not in TASK_TERMINAL or workspaces:
             return False
-        if _holder(branch.repo, branch.tip) is None:  # looked at again: what had it may have been deleted or reset
+        # checked again: the branch that had the commits may have been deleted or reset
+        if _holder(branch.repo, branch.tip) is None:
             await _save(home, store, branch, task)
         ref = f"refs/heads/{branch.name}"
         faults.effect("branches.delete")
@@ -153,7 +156,8 @@ async def _remove(home: str, store: SqliteStore, branch: Branch, task_id: str) -
 
 
 async def _save(home: str, store: SqliteStore, branch: Branch, task: Task) -> None:
-    """Its commits go to the shadow, unless a salvage of the task has them; `salvage restore` brings them back."""
+    """Fetch the branch's commits into the shadow repository, unless a salvage of the task has them. `salvage restore`
+    brings them back."""
     shadow = ShadowRepo(home, branch.repo, git.Git(run_here))
     async with shadow.held():
         rows = store.view("salvages", task=task.id)
@@ -161,7 +165,7 @@ async def _save(home: str, store: SqliteStore, branch: Branch, task: Task) -> No
             if await _reaches(shadow, str(row["commit"]), branch.tip):
                 return
         workspace = _last_workspace(store, task.id)
-        ref = salvage_ref(task.id, f"{workspace.id}-branch-{branch.tip[:12]}")  # it may have several
+        ref = salvage_ref(task.id, f"{workspace.id}-branch-{branch.tip[:12]}")  # a workspace may have several
         await shadow.fetch(branch.repo.common_dir, branch.tip)
         await shadow.keep(ref, branch.tip)
         base = task.base_commit

@@ -1,4 +1,4 @@
-"""Checkpoints of a task: which there are, and whether one can be restored."""
+"""Checkpoints of a task: a list of them, and a check that one can be restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def find(queries: Queries, task_id: str, number: int) -> CheckpointRow:
 
 
 def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
-    """Raise NotFound without such a checkpoint, Refused if it cannot be read (R-RES-06: before anything is spent)."""
+    """Raise NotFound if the checkpoint does not exist, and Refused if the checkpoint cannot be read. The check comes
+    before anything is spent (R-RES-06)."""
     import asyncio
 
     from holdfast.api.work.git_runner import run_here
@@ -37,7 +38,7 @@ def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
     problem = asyncio.run(unreadable(Git(run_here), queries.home, repo, row["commit"]))
     if problem is not None:
         raise Refused(
-            f"Checkpoint {number} of task {task_id} cannot be gone back to: {problem}. Nothing was changed. Choose "
+            f"Checkpoint {number} of task {task_id} cannot be restored: {problem}. Nothing was changed. Choose "
             f"another one (`holdfast show {task_id}`), or go on with what is there: `holdfast resume {task_id}`."
         )
 

@@ -1,4 +1,4 @@
-"""The changes of a task: committed, uncommitted and new files, from wherever the work is now."""
+"""The changes of a task: committed, uncommitted and new files. They are read from the place that holds the work now."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ class Form(NamedTuple):
 
 
 def diff(queries: Queries, task_id: str, *, stat: bool, checkpoint: int | None = None) -> str:
-    """Return a diff against the task's base: of a checkpoint, else of the workspace, else of the newest salvage,
-    else of the branch."""
+    """Return a diff against the task's base. The diff is of a checkpoint, else of the workspace, else of the newest
+    salvage, else of the branch."""
     return _compared(queries, task_id, Form(("--stat",) if stat else ("--binary",)), checkpoint)
 
 
 def glance(queries: Queries, task_id: str, most: int, checkpoint: int | None = None) -> DiffGlance:
-    """Return the same for a screen, about `most` bytes. `is_cut`: there is more. Binary files are only named."""
+    """Return the diff for a screen, cut to about `most` bytes. `is_cut`: the diff is longer. Binary files are only
+    named."""
     form = Form(("--stat=200", "--stat-count=200", "--patch"), most)
     told = _compared(queries, task_id, form, checkpoint)
     summary, _, text = told.partition("\n\n")
@@ -60,7 +61,8 @@ def _compared(queries: Queries, task_id: str, form: Form, checkpoint: int | None
         workspace, path = task["workspace"], task["workspace"]["path"]
         if workspace["state"] not in ("ready", "preserved") or path is None or not os.path.isdir(path):
             return _ended(queries.home, task, form)
-        held = in_use.lock_shared(queries.home, workspace["id"])  # so that it does not go while we look
+        # so that the workspace is not removed while we read it
+        held = in_use.lock_shared(queries.home, workspace["id"])
         if held is not None:
             try:
                 if queries.task(task_id)["workspace"] == workspace:
@@ -69,7 +71,7 @@ def _compared(queries: Queries, task_id: str, form: Form, checkpoint: int | None
                 os.close(held)
         elif time.monotonic() > deadline:
             raise Refused(f"{path} is still being put away; its work is saved. Try again in a moment.")
-        time.sleep(0.05)  # it is just being put away
+        time.sleep(0.05)  # the workspace is being removed at this moment
 
 
 def _in_workspace(home: str, task: TaskDetails, path: str, form: Form) -> str:
@@ -90,14 +92,15 @@ def _ended(home: str, task: TaskDetails, form: Form) -> str:
     if base and task["branch"] and _exists(task["repo"], f"refs/heads/{task['branch']}"):
         return _diff(task["repo"], form, [f"{base}..refs/heads/{task['branch']}"])
     if task["state"] == "completed" and base:
-        return ""  # its branch had no commit and was removed: it changed nothing
+        return ""  # the task changed nothing: its branch had no commit and was removed
     raise NotFound(
         f"Task {task['id']} has no workspace, branch or saved work to compare; see `holdfast why {task['id']}`."
     )
 
 
 def _living(folder: str, path: str, base: str, form: Form) -> str:
-    """New files too: they are entered into a copy of the index, by name only. Nothing is written to the repository."""
+    """Return the diff of a workspace with git, new files included. New files are entered by name only, into a copy of
+    the index. Nothing is written to the repository."""
     index = os.path.join(folder, "index")
     theirs = _answer(path, "rev-parse", "--path-format=absolute", "--git-path", "index")
     objects = _answer(path, "rev-parse", "--path-format=absolute", "--git-path", "objects")
@@ -110,7 +113,8 @@ def _living(folder: str, path: str, base: str, form: Form) -> str:
         "GIT_INDEX_FILE": index,
         "GIT_OBJECT_DIRECTORY": os.path.join(folder, "objects"),
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects,
-        # A clone is its agent's own: git would run what its settings name to fetch an object that is missing.
+        # A clone belongs to its agent. To fetch a missing object, git would run the commands that the clone's settings
+        # name.
         **(READ_ONLY_ENV if os.path.isdir(os.path.join(path, ".git")) else {}),
     }
     git.run_sync("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
@@ -118,7 +122,7 @@ def _living(folder: str, path: str, base: str, form: Form) -> str:
 
 
 def _plain(folder: str, path: str, form: Form) -> str:
-    """A directory without git: all of it is new."""
+    """Return the diff of a directory without git: every file in it is new."""
     bare = os.path.join(folder, "bare.git")
     git.run_sync("init", "--quiet", "--bare", bare, cwd="/")
     env = {"GIT_DIR": bare, "GIT_WORK_TREE": path, "GIT_INDEX_FILE": os.path.join(folder, "index")}
@@ -127,8 +131,8 @@ def _plain(folder: str, path: str, form: Form) -> str:
 
 
 def _saved(task: TaskDetails) -> SalvageRow | None:
-    """Return the newest salvage if it is of the task's last workspace, or if nothing else is left. It has the commits
-    of the branch. Work that was set aside for a checkpoint does not count."""
+    """Return the newest salvage if it is of the task's last workspace, or if the task has no branch left. The salvage
+    includes the commits of the branch. Work that was set aside when a checkpoint was restored does not count."""
     salvages = [row for row in task["salvages"] if not row["details"].get("set_aside")]
     if not salvages:
         return None
@@ -139,7 +143,7 @@ def _saved(task: TaskDetails) -> SalvageRow | None:
 
 
 def _since(home: str, saved: SalvageRow | CheckpointRow, base: str | None) -> str:
-    """Return the task's base if the shadow has it, else the base of the salvage, else the empty tree."""
+    """Return the task's base if the shadow repository has it, else the base of the salvage, else the empty tree."""
     shadow = shadow_path(home, saved["repo_id"])
     if base is not None and git.run_sync("cat-file", "-e", f"{base}^{{commit}}", cwd=shadow)[0] == 0:
         return base

@@ -1,4 +1,4 @@
-"""Runs the supervisor's git steps from a command line: one at a time, in the foreground."""
+"""A runner of the supervisor's git steps for the command line: one step at a time, in the foreground."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ async def run_here(
     output: int | None = None,
     mark: str | None = None,
 ) -> tuple[int, bytes, bytes]:
-    """A CommandRunner. Nobody else waits meanwhile."""
+    """Run one command and return its exit code, output and errors, as a CommandRunner does. Blocks: a command line has
+    no other work meanwhile."""
     faults.effect("gitrun.run")
     try:
         done = subprocess.run(  # noqa: ASYNC221 - a command line has nothing else to do meanwhile

@@ -1,4 +1,4 @@
-"""A task's branch into the branch that it started from."""
+"""The merge of a task's branch into the branch that the task started from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from holdfast.workspaces.git.merge import (
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskDetails
 
-_LOOKED_BACK = 1000  # events of a task; merges come last
+_LOOKED_BACK = 1000  # events of a task that are searched. Merges come last
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,11 +40,11 @@ class Merged:
     target: str
     commit: str
     how: str  # already there | fast-forward | merge commit
-    checkout: str | None  # the user's checkout that was moved along
+    checkout: str | None  # the user's checkout that was moved to the new commit
 
 
 def branch_of(task: TaskDetails) -> str:
-    """Return the branch that has the work of an ended task."""
+    """Return the branch that has the work of an ended task. Raises Conflict, Refused or NotFound if there is none."""
     if task["state"] not in {str(state) for state in TASK_TERMINAL}:
         raise Conflict(f"Task {task['id']} is {task['state']}: its branch may still change. See `holdfast why`.")
     branch = task["branch"]
@@ -68,12 +68,12 @@ def target_of(task: TaskDetails, into: str | None) -> str:
 class Preview:
     source: str
     target: str
-    commits: int  # that the target has not
-    checkout: str | None  # the user's checkout that would be moved along
+    commits: int  # commits that the target does not have
+    checkout: str | None  # the user's checkout that would be moved to the new commit
 
 
 def preview(task: TaskDetails, into: str | None) -> Preview:
-    """Return what `merge` would do. Raises what `merge` raises before it computes anything."""
+    """Return a preview of `merge`. Raises the refusals that `merge` raises before it computes anything."""
     source, target = branch_of(task), target_of(task, into)
     repo = str(task["repo"])
     refuse_rebase_under_way(repo, target)
@@ -95,7 +95,8 @@ def merge(home: str, task: TaskDetails, into: str | None, *, no_ff: bool) -> Mer
     plan = MergeRequest(repo=repo, source=source, source_tip=source_tip, target=target, target_tip=target_tip)
     if has_commit(repo, target_tip, source_tip):
         there = Merged(source=source, target=target, commit=target_tip, how="already there", checkout=None)
-        if not _is_told(home, task, target):  # whoever merged it was killed before it could say so, or was not us
+        # No event yet: an earlier merge was killed before it recorded its event, or a person merged by hand.
+        if not _is_told(home, task, target):
             _tell(home, task, there)
         return there
     refuse_rebase_under_way(repo, target)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class TaskWorkspace(TypedDict):
-    """A task's newest workspace. Without one: only strategy, path and state, the last two None."""
+    """A task's newest workspace. Without a workspace there are only strategy, path and state, and the last two are
+    None."""
 
     id: NotRequired[str]
     strategy: str
@@ -50,7 +51,7 @@ class WorkspaceRow(TypedDict):
 
 
 class WorkspaceLine(TypedDict):
-    """A workspace or a leftover as the screen of workspaces lists it. A leftover has only the required fields."""
+    """A workspace or a leftover as the workspaces screen lists it. A leftover has only the required fields."""
 
     key: str
     place: str
@@ -75,7 +76,7 @@ class WorkspaceLine(TypedDict):
 
 
 class LeftoverRow(TypedDict):
-    """Something on disk that is in no workspace row, or not as its row says."""
+    """Something on disk that has no workspace row, or differs from its row."""
 
     key: str
     task: None

@@ -1,4 +1,4 @@
-"""A task's branch as a pull request: through `gh` where it is installed, else the command to type."""
+"""A task's branch as a pull request: opened with `gh` if that is installed, else the command to type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """What is pushed where."""
+    """A pull request to open: the branch, the remote it is pushed to, and its text."""
 
     repo: str
     remote: str
@@ -58,7 +58,8 @@ def tool() -> str | None:
 
 
 def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
-    """Push, then let `gh` open it. Both are repeatable: a branch that is there already is up to date."""
+    """Push the branch, then let `gh` open the pull request. Both steps can be repeated: a branch that was pushed
+    already is up to date."""
     if not _is_pushed(proposal):
         _push(proposal)
     words = ["pr", "create", "--head", proposal.branch, "--base", proposal.base]
@@ -67,13 +68,13 @@ def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
     faults.effect("gh.create")
     if subprocess.run([gh, *words], cwd=proposal.repo, env=env, check=False).returncode != 0:
         raise Refused(
-            f"{proposal.branch} is pushed, but `gh` opened no pull request (its words are above). "
-            "Put that right and try again; the push is not repeated in vain."
+            f"{proposal.branch} is pushed, but `gh` did not open a pull request (its output is above). "
+            "Fix that and try again; the branch is not pushed again."
         )
 
 
 def _is_pushed(proposal: Proposal) -> bool:
-    """True if the last push has what the branch has now: then a person pushed it by hand."""
+    """True if the remote branch that we know has the commits of the branch: then a person pushed it by hand."""
     names = (f"refs/heads/{proposal.branch}", f"refs/remotes/{proposal.remote}/{proposal.branch}")
     tips = [git.run_sync("rev-parse", "--verify", "--quiet", name, cwd=proposal.repo)[1].strip() for name in names]
     return tips[0] != "" and tips[0] == tips[1]

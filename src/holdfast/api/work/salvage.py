@@ -1,4 +1,4 @@
-"""Saved work as people handle it: listed, looked into, brought back, let go."""
+"""Salvages as people handle them: list them, show their files, restore them, drop them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _INDEX = "index of task "  # how a salvage names the commit of what was staged
 
 
 def listing(queries: Queries, task_id: str | None = None) -> list[SalvageRow]:
-    """One row per salvage; `expires_at` is None where it is kept for ever, `size` where nobody measured it."""
+    """Return one row per salvage. `expires_at` is None if the salvage is kept for ever, `size` is None if it was not
+    measured."""
     keep = float(config.load()["salvage.keep"])
     rows = queries.salvages(task_id)
     for row in rows:
@@ -41,7 +42,7 @@ def listing(queries: Queries, task_id: str | None = None) -> list[SalvageRow]:
 
 
 def find(queries: Queries, word: str) -> SalvageRow:
-    """A salvage by (the beginning of) its own id, or the newest of a task."""
+    """Return the salvage whose id begins with `word`, or the newest salvage of the task that `word` names."""
     rows = listing(queries)
     found = [row for row in rows if word and row["id"].startswith(word)]
     if len(found) > 1:
@@ -61,14 +62,14 @@ def find(queries: Queries, word: str) -> SalvageRow:
 
 
 def files(home: str, row: SalvageRow) -> list[ChangedFile]:
-    """Return the files that differ from the commit that the agent began with; status as git writes it (A, M, D, T)."""
+    """Return the files that differ from the commit that the agent began with. `status` is git's: A, M, D or T."""
     out = _shadow(home, row, "diff-tree", "-r", "--name-status", "--no-renames", "-z", _base(home, row), row["commit"])
     words = out.split("\0")
     return [{"status": status, "path": path} for status, path in zip(words[::2], words[1::2], strict=False) if status]
 
 
 def patch(home: str, row: SalvageRow, *, staged: bool) -> str:
-    """The same as a patch that `git apply` takes."""
+    """Return the changes of a salvage as a patch that `git apply` accepts."""
     options = ["--no-ext-diff", "--no-textconv", "--color=never", "--binary", "--no-renames"]
     return _shadow(home, row, "diff", *options, _base(home, row), _commit(home, row, staged=staged))
 
@@ -97,11 +98,11 @@ def _shadow(home: str, row: SalvageRow, *arguments: str) -> str:
     return out
 
 
-# -- bringing back -----------------------------------------------------------------------------------------------------
+# -- restore -----------------------------------------------------------------------------------------------------------
 
 
 def restore_branch(home: str, row: SalvageRow, branch: str, *, staged: bool) -> None:
-    """As a new branch of the user's repository. Never touches an existing one."""
+    """Restore a salvage as a new branch of the user's repository. Never touches an existing branch."""
     repo = row["repo"]
     if not os.path.isdir(repo):
         raise Refused(
@@ -117,11 +118,12 @@ def restore_branch(home: str, row: SalvageRow, branch: str, *, staged: bool) -> 
     by_id = ["-c", "protocol.version=2", "-c", "protocol.file.allow=always"]
     code, _out, err = git.run_sync(*by_id, "fetch", *options, source, f"{what}:refs/heads/{branch}", cwd=repo)
     if code != 0:
-        raise Refused(f"git could not bring the saved work in: {err.strip()}")
+        raise Refused(f"git could not fetch the saved work: {err.strip()}")
 
 
 def restore_to(home: str, row: SalvageRow, target: str, *, staged: bool) -> str:
-    """As plain files, byte for byte, in a new or empty directory; it is there whole or not at all. Its path."""
+    """Restore a salvage as plain files, byte for byte, in a new or empty directory, and return its path. The directory
+    appears whole or not at all."""
     target = os.path.abspath(target)
     parent = os.path.dirname(target)
     if os.path.lexists(target) and (os.path.islink(target) or not os.path.isdir(target) or os.listdir(target)):
@@ -154,11 +156,11 @@ def restore_to(home: str, row: SalvageRow, target: str, *, staged: bool) -> str:
     return target
 
 
-# -- letting go --------------------------------------------------------------------------------------------------------
+# -- drop --------------------------------------------------------------------------------------------------------------
 
 
 def expired(queries: Queries) -> list[SalvageRow]:
-    """Return salvages older than `salvage.keep`, except those that an unfinished task may continue with."""
+    """Return salvages older than `salvage.keep`, except salvages that an unfinished task may continue with."""
     now = clock.now().wall
     ended = ("completed", "failed", "cancelled")
     return [
@@ -169,7 +171,7 @@ def expired(queries: Queries) -> list[SalvageRow]:
 
 
 def drop(home: str, rows: Sequence[SalvageRow]) -> bool:
-    """All of them or none. True: their room is given back already; otherwise a supervisor sees to it."""
+    """Drop all the salvages, or none. True: their disk space is freed. False: a supervisor frees it later."""
     store = open_store(home, create=False)
     store.write(lambda tx: tx.salvages.drop([row["id"] for row in rows], who(), clock.now()))
     gone: dict[str, list[DroppedSalvage]] = {}
@@ -182,7 +184,8 @@ def drop(home: str, rows: Sequence[SalvageRow]) -> bool:
 def _reclaim(home: str, store: Any, repo_id: str, dropped: list[DroppedSalvage]) -> bool:
     repo = store.write(lambda tx: tx.workspaces.repo(repo_id))
     reclaimer = Reclaimer(home, git.Git(run_here))
-    with contextlib.suppress(HoldfastError, OSError):  # it is dropped; the next pass of a supervisor finishes it
+    # the salvages are dropped. The supervisor's next pass frees the disk space
+    with contextlib.suppress(HoldfastError, OSError):
         if asyncio.run(reclaimer.reclaim(repo, {one.ref: one.commit for one in dropped})):
             store.write(lambda tx: tx.salvages.forget(dropped))
             return True

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from holdfast.api.work.models import TaskWorkspace
 
 
-# How a strategy is entered, where that is not a plain shell in the workspace's directory: (home, task, command) → argv.
-# `task` is the row of `Queries.task`, `command` a line for the shell or None.
+# How to enter a workspace whose strategy needs more than a plain shell in its directory: (home, task, command) → argv.
+# `task` is the row of `Queries.task`. `command` is a line for the shell, or None.
 Entry = Callable[[str, "TaskDetails", str | None], Sequence[str]]
 
 
 def _in_container(home: str, task: TaskDetails, command: str | None) -> Sequence[str]:
-    from holdfast.containers.shell import shell_argv  # only for those who have containers
+    from holdfast.containers.shell import shell_argv  # imported here: only users of containers pay for it
 
     return shell_argv(home, dict(task), command)
 
@@ -33,14 +33,16 @@ ENTRIES: dict[str, Entry] = {"container": _in_container}
 
 
 def open_shell(queries: Queries, task: TaskDetails, command: str | None) -> int:
-    """Run a shell until it ends and return its exit code. Its children keep the workspace, even if we are killed."""
+    """Run a shell until it ends and return its exit code. Processes that the shell started hold the workspace too, even
+    if we are killed."""
     home, workspace = queries.home, task["workspace"]
     refuse_missing(task, workspace)
     held = in_use.lock_shared(home, workspace["id"])
     if held is None:
         raise Conflict(f"The workspace of task {task['id']} is just being put away; its work is saved.")
     try:
-        refuse_missing(task, queries.task(task["id"])["workspace"])  # again: it may have gone while we took the lease
+        # again: the workspace may have been removed before we had the lock
+        refuse_missing(task, queries.task(task["id"])["workspace"])
         entry = ENTRIES.get(workspace["strategy"])
         argv = entry(home, task, command) if entry is not None else _plain(command)
         code = _run(argv, str(workspace["path"]), held)
@@ -74,7 +76,7 @@ def _run(argv: Sequence[str], path: str, held: int) -> int:
         )
     except OSError as error:
         raise Refused(f"{argv[0]} could not be started: {error.strerror}. Set SHELL to another one.") from error
-    interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for what runs in the shell
+    interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the program in the shell
     try:
         code = process.wait()
     finally:
@@ -83,7 +85,7 @@ def _run(argv: Sequence[str], path: str, held: int) -> int:
 
 
 def _left(home: str, task_id: str) -> None:
-    """Record that the shell left the workspace, so that a clean-up need not wait for it."""
+    """Record that the shell left the workspace, so that a clean-up does not have to wait for it."""
     from holdfast.api.commands import change_store
 
     change_store(home, lambda tx: tx.preserved.freed(task_id))

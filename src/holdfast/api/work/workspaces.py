@@ -1,4 +1,9 @@
-"""Workspaces as the screen of them lists them: those of the ledger with their sizes, and what else lies there."""
+"""Workspaces for interfaces: list them with their sizes and leftovers, keep them for longer, remove them.
+
+Sizes are measured in short steps: a workspace with a million files must neither block the caller nor keep a core busy.
+The free disk space of the home is here too, for `workspaces` and `doctor`. The gate on low disk space is in
+core/dispatch/pressure.py.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +26,21 @@ from holdfast.workspaces.names import TRASH
 if TYPE_CHECKING:
     from holdfast.api.work.models import KeptRow, LeftoverRow, WorkspaceLine, WorkspaceRow
 
-BATCH = 64  # entries between two glances at the clock
+BATCH = 64  # entries between two checks of the clock
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     bytes: int
-    is_whole: bool  # False: still being counted, for the first time
+    is_whole: bool  # False: the first count is not finished
     at: float  # when it was counted, by the monotonic clock
 
 
 class Sizes:
-    """Of one thread. `go_on` measures for so many seconds what was never measured, then what is older than `fresh`."""
+    """The sizes of directories, measured step by step. Used in one thread.
+
+    `go_on` measures for some seconds: first directories that were never measured, then sizes older than `fresh`.
+    """
 
     def __init__(self, fresh: float) -> None:
         self.known: Mapping[str, Size] = {}
@@ -41,8 +49,8 @@ class Sizes:
         self._path, self._count = "", 0
 
     def go_on(self, paths: list[str], seconds: float) -> bool:
-        """Measure for some seconds. True if something is left to measure. `known` is another dict when something was
-        found."""
+        """Measure for some seconds. True if there is more to measure. `known` is replaced by a new dict when a size
+        changed."""
         deadline = time.monotonic() + seconds
         wanted = frozenset(paths)
         found = {path: size for path, size in self.known.items() if path in wanted}
@@ -79,7 +87,7 @@ class Sizes:
 
 
 def _walk(path: str) -> Iterator[int]:
-    """Bytes of the next few entries below it, as far as we may look; links are not followed."""
+    """Yield the bytes of the next few entries below `path` that we may read. Links are not followed."""
     folders, total, number = [path], 0, 0
     while folders:
         try:
@@ -90,25 +98,26 @@ def _walk(path: str) -> Iterator[int]:
                             folders.append(entry.path)
                         else:
                             total += entry.stat(follow_symlinks=False).st_size
-                    except OSError:  # it went meanwhile
+                    except OSError:  # the entry was removed meanwhile
                         continue
                     number += 1
                     if number % BATCH == 0:
                         yield total
                         total = 0
-        except OSError:  # it went meanwhile, or we may not look
+        except OSError:  # the directory was removed meanwhile, or we may not read it
             continue
     yield total
 
 
-FRESH = 60.0  # seconds that a size holds
+FRESH = 60.0  # seconds that a size is valid
 BIT = 0.1  # seconds of measuring at a time
 LEFT_OVER = "left over"
-UNREMARKABLE = ("wait", "keep")  # what a sweep would do about something that the ledger lists anyway
+UNREMARKABLE = ("wait", "keep")  # what a sweep does with something that the ledger lists anyway
 
 
 class Measuring:
-    """Used in one thread at a time; `sizes` may be read in another."""
+    """The sizes of a home's workspaces and trash. Used in one thread at a time. The returned sizes may be read in
+    another."""
 
     def __init__(self, home: str) -> None:
         self.trash = os.path.join(home, "workspaces", TRASH)
@@ -122,17 +131,20 @@ class Measuring:
 
 
 def is_on_disk(row: WorkspaceRow | WorkspaceLine) -> bool:
-    """True if the workspace has a directory of ours; `none` is the user's own checkout."""
+    """True if the workspace has a directory of ours. A workspace of strategy `none` is the user's own checkout."""
     return row["strategy"] != "none" and row["state"] in ("ready", "preserved")
 
 
 class Besides:
-    """What lies beside them, looked for again and again. What is ours is left over only if it is found twice: a
-    workspace that is just being made or put away is not."""
+    """Leftovers next to the workspaces, looked for again and again.
+
+    A leftover of ours is reported only if it was found twice in a row: a workspace that is being made or removed is not
+    a leftover.
+    """
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._found: frozenset[str] = frozenset()  # ours, at the last look
+        self._found: frozenset[str] = frozenset()  # leftovers of ours, at the last look
 
     def look(self) -> list[LeftoverRow]:
         rows, before = found_besides(self._home), self._found
@@ -141,13 +153,13 @@ class Besides:
 
     @property
     def is_quiet(self) -> bool:
-        """True if there is nothing that a sweep, or a moment, would change."""
+        """True if there is no leftover that a sweep, or some time, would remove."""
         return not self._found
 
 
 def found_besides(home: str) -> list[LeftoverRow]:
-    """What lies there and is in no ledger, or not as the ledger has it: as `sweep --dry-run` sees it. Slow: git, /proc
-    and the engines are asked."""
+    """Return everything that the ledger does not list, or lists differently, as `sweep --dry-run` does. Slow: git,
+    /proc and the container engines are queried."""
     from holdfast.api.home.sweep import plan
 
     rows: list[LeftoverRow] = []
@@ -181,7 +193,7 @@ def kept_until(row: WorkspaceRow | WorkspaceLine) -> str:
 
 
 def size_of(path: str) -> int:
-    """Bytes below a directory, as far as we may look."""
+    """Return the bytes below a directory, without what we may not read."""
     total = 0
     for folder, _names, files in os.walk(path):
         for name in files:
@@ -193,7 +205,7 @@ def size_of(path: str) -> int:
 
 
 def listing(queries: Queries, *, everything: bool) -> list[WorkspaceRow]:
-    """One row per workspace; `size` is None where there is nothing of ours on disk."""
+    """Return one row per workspace. `size` is None if the workspace has no directory of ours on disk."""
     rows = queries.workspaces(everything=everything)
     for row in rows:
         is_ours = row["strategy"] != "none" and row["state"] in ("ready", "preserved")
@@ -213,7 +225,7 @@ def preserved(queries: Queries) -> list[WorkspaceRow]:
 
 
 def clean(home: str, task_ids: Sequence[str]) -> None:
-    """Let go of preserved workspaces, all or none; their work is salvaged first."""
+    """Mark preserved workspaces for removal, all of them or none. Their work is salvaged first."""
 
     def dispose(tx: Transaction) -> None:
         for task_id in task_ids:
@@ -233,7 +245,7 @@ def clean(home: str, task_ids: Sequence[str]) -> None:
 
 
 def keep(home: str, task_id: str, ttl: float) -> KeptRow:
-    """Keep a workspace for `ttl` seconds (`inf`: until it is dropped), from now or from its task's end on."""
+    """Keep a workspace for `ttl` seconds (`inf`: until it is dropped). The time starts now, or when the task ends."""
     kept = change_store(home, lambda tx: tx.preserved.keep(task_id, ttl, who(), clock.now()))
     return {
         "task": task_id,
@@ -245,7 +257,7 @@ def keep(home: str, task_id: str, ttl: float) -> KeptRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disk:
-    free: int  # bytes for an ordinary user, on the home's file system
+    free: int  # bytes available to an ordinary user, on the home's file system
     floor: int  # `disk.floor`; 0: switched off
     trash: int  # bytes that are being deleted
 

@@ -1,4 +1,4 @@
-"""The command about accounts: which there are, which are shut, and opening one again."""
+"""The command `accounts`: list accounts with their state, and resume one."""
 
 from __future__ import annotations
 

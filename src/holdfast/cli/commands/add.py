@@ -162,13 +162,14 @@ def _prompt(arguments: argparse.Namespace) -> str:
         return " ".join(arguments.command)
     if arguments.scenario:
         return f"play {os.path.basename(arguments.scenario)}"
-    if arguments.workflow:  # some of them need no word more
+    if arguments.workflow:  # some workflows need no prompt
         return ""
     raise UsageError("Say what the agent should do: holdfast run PROMPT [-- COMMAND…].")
 
 
 def _read_prompt(source: str) -> str:
-    """One byte more than a prompt may have is enough to refuse it: the source may be endless."""
+    """Read a prompt from a file or from standard input. One byte more than the limit is enough to refuse it: the source
+    may be endless."""
     try:
         with open(0 if source == "-" else source, "rb", closefd=source != "-") as file:
             content = file.read(BIGGEST_PROMPT + 1)
@@ -246,7 +247,7 @@ def run_run(arguments: argparse.Namespace) -> int:
         print_json(final)
     else:
         _tell_end(queries, final)
-    if final["state"] == "queued":  # until a person opens its account, or starts its worker
+    if final["state"] == "queued":  # it waits until a person resumes its account, or starts its worker
         _print_waits(home, task.id)
         return EXIT_OF_STATE["paused"]
     return EXIT_OF_STATE.get(final["state"], 130)
@@ -277,13 +278,14 @@ def _print_waits(home: str, task_id: str) -> None:
 def _ensure_supervisor(queries: Queries) -> None:
     from holdfast.api.home.daemon import start_detached
 
-    with contextlib.suppress(Conflict):  # somebody else started one at the same moment
+    with contextlib.suppress(Conflict):  # another process started a supervisor at the same moment
         pid = start_detached(queries.home, agents=None, idle_exit="60s")
         print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
 
 
 def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords) -> TaskDetails:
-    """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
+    """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels the task, the second
+    detaches."""
     from holdfast.api.fleet.accounts import resumes_within_seconds
     from holdfast.api.tasks.why.read import person_test
 
@@ -293,7 +295,7 @@ def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLi
     while True:
         try:
             for events in watching:
-                words.go_on()  # before what we say of it: its end comes behind its last words
+                words.go_on()  # the agent's output first: the event of its end must follow its last line
                 for event in events:
                     _tell(event)
                     seen = event["seq"]
@@ -307,17 +309,18 @@ def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLi
                     _ensure_supervisor(queries)
         except KeyboardInterrupt:
             interrupts += 1
-            watching = follow(queries, after=seen, task_id=task_id)  # the interrupted one is spent
+            watching = follow(queries, after=seen, task_id=task_id)  # the interrupted generator cannot continue
             if interrupts > 1:
                 print(f"\nDetached. Task {task_id} is being cancelled: `holdfast why {task_id}`.", file=sys.stderr)
                 return queries.task(task_id)
             print("\nCancelling (Ctrl-C again returns at once) …", file=sys.stderr)
-            with contextlib.suppress(Conflict):  # it ended at the same moment: its own end is shown
+            with contextlib.suppress(Conflict):  # the task ended at the same moment: its own end is shown
                 commands.cancel(task_id, "Ctrl-C")
 
 
 def _after_cleanup(queries: Queries, task_id: str) -> TaskDetails:
-    """Return the task once its workspace is put away too, so that its branch is final. Waits a few seconds at most."""
+    """Return the task after its workspace was removed or preserved, so that its branch is final. Waits a few seconds at
+    most."""
     deadline = time.monotonic() + CLEANUP_PATIENCE
     while True:
         task = queries.task(task_id)
@@ -339,7 +342,8 @@ def _tell_end(queries: Queries, task: TaskDetails) -> None:
 
     waits = waits_of(queries, task["id"])
     if task["state"] == "queued":
-        waits = [reason for reason in waits if not is_announced(reason)]  # those are printed on standard error
+        # the announced ones are printed on standard error
+        waits = [reason for reason in waits if not is_announced(reason)]
     colour = {"completed": "green", "paused": "yellow"}.get(task["state"], "red")
     print(f"{paint(task['state'], colour)} {task['id']}")
     for line in explain_state(task, waits):

@@ -1,4 +1,4 @@
-"""`holdfast agent …`: called by agents, about their own run. It imports next to nothing: agents call it often."""
+"""The command `agent`, which agents call about their own run. Imports very little, because agents call it often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs a person, and what died: `alerts` and `crashes`."""
+"""Commands about trouble: `alerts` (what needs a person) and `crashes` (runs that died)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ LEVELS = ("debug", "info", "warning", "critical")
 
 
 def configure_alerts(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=["ack", "test"], help="acknowledge alerts; send a test notice")
+    parser.add_argument(
+        "action", nargs="?", choices=["ack", "test"], help="ack: acknowledge alerts. test: send a test alert"
+    )
     parser.add_argument("number", nargs="?", type=number(1), help="which one")
     parser.add_argument("--all", "-a", action="store_true", help="acknowledged ones too; with ack: every open one")
     parser.add_argument("--level", choices=LEVELS, help="only those that are at least so bad")
@@ -50,7 +52,7 @@ def run_alerts(arguments: argparse.Namespace) -> int:
 
 
 def _rank(level: str) -> int:
-    """A level that nobody here knows is worth a look."""
+    """Return the rank of a level. An unknown level ranks highest, so that a person sees it."""
     return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 
 
@@ -91,11 +93,11 @@ def _ack(arguments: argparse.Namespace) -> int:
 
 
 def _test(*, as_json: bool) -> int:
-    """Exit code 1 when a target did not take it."""
+    """Send a test alert to every target. Return exit code 1 if a target did not accept it."""
     from holdfast.api.commands import who
     from holdfast.api.fleet.alerts import send_test
 
-    refuse_unsupported("`holdfast alerts test`")  # whatever a command starts is ended with it
+    refuse_unsupported("`holdfast alerts test`")  # everything that a command starts is ended with it
     answers = send_test(who())
     for answer in answers:
         if as_json:
@@ -144,7 +146,7 @@ def run_crashes(arguments: argparse.Namespace) -> int:
 
 
 def _task_of(queries: Queries, word: str) -> str:
-    """A task that was forgotten meanwhile still has its crashes, under its whole id."""
+    """Return the task's id. A task that was forgotten meanwhile still has its crashes, under its whole id."""
     from holdfast.base.errors import NotFound
 
     try:

@@ -1,4 +1,4 @@
-"""Commands that bring a task's work home: merge, pr, branches."""
+"""Commands that bring a task's work into the user's branches: diff, merge, pr, branches."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
             print(paint(line, _DIFF_COLOURS.get(line[:1], "dim")) if line[:1] in _DIFF_COLOURS else line)
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # exact, so that it can be applied
+        sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # exact bytes, so that the diff can be applied
     if not text:
         print("No changes.", file=sys.stderr)
     return 0

@@ -23,7 +23,9 @@ from holdfast.config.values import format_toml
 
 def configure_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "action", choices=["show", "check", "path"], help="what holds; what is wrong; which files are read"
+        "action",
+        choices=["show", "check", "path"],
+        help="show: effective settings. check: errors. path: files that are read",
     )
     parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have it")
     parser.add_argument("--origin", action="store_true", help="where each value comes from")
@@ -45,7 +47,7 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 
 def _repository(directory: str) -> str | None:
-    """The checkout around `directory`. None outside of one: the user's own settings are then all there is."""
+    """Return the checkout around `directory`. None: there is none, and only the user's own settings apply."""
     from holdfast.intake import repository
 
     try:
@@ -86,7 +88,7 @@ def _show(found: SettingsReport, arguments: argparse.Namespace) -> int:
 
 
 def _show_one(name: str, key: str, value: Any, origin: str, arguments: argparse.Namespace) -> None:
-    """One line. `name` is `key`, or that of a single agent's own value for it."""
+    """Print one setting. `name` is `key`, or the full name of a value that applies to a single agent."""
     written = None if value is None else format_value(key, value)
     _print(name, "forever" if value == math.inf else value, written, origin, arguments)
 
@@ -101,7 +103,7 @@ def _print(name: str, value: Any, written: str | None, origin: str, arguments: a
 
 def _ignored(found: SettingsReport) -> list[str]:
     no_guess = [name for name, meant in found.strangers.items() if not meant]
-    return [f"The variable {name} is no setting and is ignored." for name in no_guess]
+    return [f"The variable {name} is not a setting and is ignored." for name in no_guess]
 
 
 # -- check -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Commands that steer one task: pause, resume, cancel, retry, approve."""
+"""Commands that steer one task: pause, resume, cancel, retry, and approve for workflows that wait for a person."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _recorded_only(task_id: str, kind: RequestKind) -> str:
 
 
 def _wait(queries: Queries, request: int, kind: RequestKind, task_id: str, patience: float) -> str:
-    """Wait until the request is carried out, and return the sentence that says so. Raise Conflict if it was refused."""
+    """Wait until the request is carried out, and return its message. Raise Conflict if the request was refused."""
     outcome = wait_for_task_request(queries, request, kind, task_id, patience)
     if not outcome.is_done:
         raise Conflict(outcome.message)
@@ -87,7 +87,9 @@ def _print_pause(queries: Queries, task_id: str, checkpoint: int | None, *, is_d
 def configure_resume(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
     parser.add_argument(
-        "--force", action="store_true", help="also beyond its limit of resumes, and although its account is shut"
+        "--force",
+        action="store_true",
+        help="also beyond its limit of resumes, and if its account is parked or stopped",
     )
     parser.add_argument("--checkpoint", type=number(1), metavar="N", help="go back to this one first (`holdfast show`)")
     parser.add_argument("--budget-usd", type=float, metavar="X", help="what its runs may cost from now on, in all")
@@ -98,7 +100,8 @@ def run_resume(arguments: argparse.Namespace) -> int:
     home = home_directory()
     queries = Queries(home)
     task_id = queries.resolve(arguments.id)
-    if arguments.checkpoint is not None and queries.state(task_id)["state"] == "paused":  # or it is a conflict
+    # in any other state, `resume` raises a conflict
+    if arguments.checkpoint is not None and queries.state(task_id)["state"] == "paused":
         from holdfast.api.work.checkpoints import refuse_unreadable
 
         refuse_unreadable(queries, task_id, arguments.checkpoint)
@@ -166,7 +169,7 @@ def run_retry(arguments: argparse.Namespace) -> int:
 
 def configure_approve(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
-    parser.add_argument("--changes", metavar="TEXT", help="let the stage go again, and tell its agent this")
+    parser.add_argument("--changes", metavar="TEXT", help="run the stage again, and give its agent this text")
     add_json_option(parser)
 
 

@@ -1,4 +1,4 @@
-"""Commands about the whole: up, down, doctor, rehearse."""
+"""Commands about the whole installation: up, down, doctor, rehearse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOWN_PATIENCE = 120.0
 
 def configure_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--agents", type=number(0), metavar="N", help="how many agents run at once (4), beside named workers"
+        "--agents", type=number(0), metavar="N", help="how many agents run at once (4), in addition to named workers"
     )
     parser.add_argument("--detach", "-d", action="store_true", help="in the background")
     parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
@@ -48,14 +48,14 @@ def run_up(arguments: argparse.Namespace) -> int:
 
 
 def _say_what_is_held(home: str) -> None:
-    """Print what is held, so that nobody wonders why the supervisor starts nothing."""
+    """Print the holds, so that the user knows why the supervisor starts nothing."""
     from holdfast.api.fleet.dispatch import holds, words
     from holdfast.api.queries import Queries
     from holdfast.base.errors import Unavailable
 
     try:
         found = holds(Queries(home))
-    except Unavailable:  # there is no store yet, or it has to be brought up to date first
+    except Unavailable:  # the store does not exist yet, or has to be migrated first
         return
     for row in found:
         print(
@@ -90,12 +90,12 @@ def run_down(arguments: argparse.Namespace) -> int:
             print(kept if mode == "keep-agents" else "Stopped.")
             return 0
         time.sleep(0.02)
-    raise Unavailable(f"The supervisor (pid {running['pid']}) has not stopped yet; the request stands.")
+    raise Unavailable(f"The supervisor (pid {running['pid']}) has not stopped yet. The request is recorded.")
 
 
 def configure_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--invariants", action="store_true", help="let the independent checker look whether the five promises hold"
+        "--invariants", action="store_true", help="let the independent checker verify the five promises"
     )
     parser.add_argument(
         "--at-rest", action="store_true", help="with --invariants: every task has ended, so nothing may be under way"

@@ -1,4 +1,4 @@
-"""The command about dispatch: what is held back and why, and letting it start."""
+"""The command `dispatch`: list holds with their reasons, and release them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean_text, print_json, size
 from holdfast.config import user_file_path
 
-if TYPE_CHECKING:  # imported when purged: `backup` must not pay for it
+if TYPE_CHECKING:  # imported only in `purge`: `backup` must not pay for it
     from holdfast.api.home.purge import Plan
 
 
@@ -103,7 +103,7 @@ def run_purge(arguments: argparse.Namespace) -> int:
             plan = _saved(plan, arguments)
             if not arguments.yes:
                 ask("All of this will be removed for good.", "purge")
-                plan = _saved(plan, arguments)  # what was written while we asked, too
+                plan = _saved(plan, arguments)  # also save what was written while we waited for the answer
             for path in purge.export(plan, os.path.abspath(arguments.export)) if arguments.export else ():
                 print(f"Saved work: {path}")
             kept = purge.carry_out(plan, branches=arguments.branches)
@@ -114,7 +114,7 @@ def run_purge(arguments: argparse.Namespace) -> int:
 
 
 def _saved(plan: Plan, arguments: argparse.Namespace) -> Plan:
-    """With all that the workspaces hold in a salvage; refused where it would be lost."""
+    """Return the plan after the content of the workspaces was salvaged. Raise Refused if work would be lost."""
     from holdfast.api.home import purge
 
     if not arguments.discard_work:
@@ -124,7 +124,7 @@ def _saved(plan: Plan, arguments: argparse.Namespace) -> Plan:
 
 
 def purge_lines(plan: Plan, *, branches: bool) -> list[str]:
-    """The list, before anything is asked."""
+    """Return the list of what a purge would remove, printed before the question."""
     from holdfast.api.work.workspaces import size_of
 
     tasks = ", ".join(f"{number} {state}" for state, number in sorted(plan.found.tasks.items())) or "none"
@@ -150,7 +150,7 @@ def purge_lines(plan: Plan, *, branches: bool) -> list[str]:
 
 
 def ask(question: str, word: str) -> None:
-    """Go on only when a person types `word`. Without a terminal nobody can: refused."""
+    """Continue only if a person types `word`. Without a terminal there is nobody to ask: raises Refused."""
     if not sys.stdin.isatty():
         raise Refused("This is asked first, and there is no terminal to ask on: add --yes if you mean it.")
     print(f"{question} Type '{word}' to go on: ", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,8 @@
-"""Commands that set a repository up: init, trust."""
+"""Commands that set up a repository: init, trust.
+
+`init` asks two questions once, and records the answers in the user's file: the default agent, and what agents may do
+unasked.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from typing import TYPE_CHECKING
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import print_json, table
 
-if TYPE_CHECKING:  # imported when called: the other command of this module does without
+if TYPE_CHECKING:  # imported when called: the other command of this module does not need it
     from holdfast.api.home.init import TrustQuestion
 
 
@@ -36,7 +40,7 @@ MOST_QUESTIONS = 3
 def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
     names = [cli.name for cli in found]
     if wanted is not None:
-        _tell(f"The agent of tasks that name none is now {wanted}", choose(AGENT, wanted))
+        _tell(f"Default agent: {wanted}", choose(AGENT, wanted))
         return
     if not found:
         print("No agent CLI was found in PATH. Any command can be an agent:")
@@ -46,20 +50,21 @@ def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
     print(f"Agent CLIs: {clean_text(listed)}.")
     before = chosen(AGENT)
     if before is not None:
-        print(f"The agent of tasks that name none is {clean_text(before)}, as you chose.")
+        print(f"Default agent: {clean_text(before)}, as you chose.")
     elif len(names) == 1:
-        _record(f"The agent of tasks that name none is {names[0]}, the only one found", AGENT, names[0])
+        _record(f"Default agent: {names[0]}, the only one found", AGENT, names[0])
     elif _has_terminal():
-        answer = _ask(f"Which one should tasks have that name none? [{names[0]}] ", names, names[0])
+        answer = _ask(f"Which one is the default agent? [{names[0]}] ", names, names[0])
         if answer is not None:
-            _record(f"The agent of tasks that name none is {answer}", AGENT, answer)
+            _record(f"Default agent: {answer}", AGENT, answer)
     else:
-        print("Which of them tasks have that name none is not chosen yet: holdfast init --agent NAME")
+        print("No default agent yet. Choose one: holdfast init --agent NAME")
     print(f'  holdfast run "fix the flaky test" --agent {names[0]}')
 
 
 def refuse_unknown(name: str) -> None:
-    """Before anything is done or said: a refusal stands alone."""
+    """Raise UsageError for an unknown agent. Called before anything is done or printed, so that the refusal is the only
+    output."""
     from holdfast.api.home.agent_clis import known_agents
 
     if name not in known_agents():
@@ -80,7 +85,7 @@ def choose_permissions(found: Sequence[Cli], settings: Config, wanted: str | Non
             _record(f"Agents may do this unasked: {mode} ({MODES[mode]})", PERMISSIONS, mode)
     if mode is None:
         mode = "edit"
-        print(f"Nobody chose what agents may do unasked, so it stays at edit: {MODES[mode]}.")
+        print(f"What agents may do unasked was not chosen, so it stays at edit: {MODES[mode]}.")
         print("  To change it: holdfast init --permissions read|edit|full (for one task: --permission)")
     for cli in found:
         why = refusal(cli, settings, mode)
@@ -102,7 +107,8 @@ def _ask_permissions(found: Sequence[Cli]) -> str | None:
 
 
 def _ask(question: str, answers: Sequence[str], default: str) -> str | None:
-    """None: nobody answered. Whole words only: nothing dangerous by a slip of one key."""
+    """Ask until a person gives one of the answers. None: there was no answer. Only whole words count, so that one wrong
+    key cannot choose something dangerous."""
     for _attempt in range(MOST_QUESTIONS):
         try:
             answer = input(question).strip().lower() or default
@@ -116,7 +122,7 @@ def _ask(question: str, answers: Sequence[str], default: str) -> str | None:
 
 
 def _record(what: str, key: str, value: str) -> None:
-    """An answer. Where it cannot be written down, the person is told what to write, and set-up goes on."""
+    """Record an answer. If it cannot be written, print what the user has to write, and continue the set-up."""
     try:
         _tell(what, choose(key, value))
     except Refused as error:
@@ -138,7 +144,7 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
     parser.add_argument("--moved-from", metavar="OLD", help="it was moved from there: the tasks of OLD come with it")
     parser.add_argument("--no-file", action="store_true", help="do not write a holdfast.toml")
-    parser.add_argument("--agent", metavar="NAME", help="record it as the agent of tasks that name none")
+    parser.add_argument("--agent", metavar="NAME", help="record it as the default agent")
     parser.add_argument(
         "--permissions",
         choices=["read", "edit", "full"],
@@ -174,14 +180,15 @@ def run_init(arguments: argparse.Namespace) -> int:
 
 
 def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:
-    """A file that came with a clone is not trusted because somebody typed `init`: docs/adr/*-trust.md."""
+    """Ask for trust in an existing file. A file that came with a clone is not trusted only because the user typed
+    `init`: docs/adr/*-trust.md."""
     from holdfast.api.home.init import give_trust, question
     from holdfast.config import ConfigError
 
     try:
         asked = question(home, repo)
     except ConfigError as error:
-        print("holdfast.toml has mistakes; until they are mended, tasks are refused:")
+        print("holdfast.toml has mistakes; until they are fixed, tasks are refused:")
         for problem in error.problems:
             print(f"  {clean_text(problem)}")
         return
@@ -205,7 +212,7 @@ def _show(asked: TrustQuestion) -> None:
 
 
 def _is_confirmed() -> bool:
-    """Yes or no from a person; without a terminal on both sides, no."""
+    """True if a person answers yes. False without a terminal for both input and output."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     try:
@@ -268,7 +275,7 @@ def _decide(home: str, asked: TrustQuestion, *, is_yes: bool) -> int:
         return 0
     if not is_yes:
         if not _is_confirmed():
-            raise Refused(f"{asked.file} is not trusted. Nobody said yes; without a terminal, --yes does.")
+            raise Refused(f"{asked.file} is not trusted: it was not confirmed. Without a terminal, add --yes.")
         give_trust(home, asked)
     print("Trusted.")
     return 0

@@ -52,7 +52,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
             _refuse_gone(queries, task, run, arguments)
             if shown is None or shown.run_id != run["id"]:
                 if shown is not None:
-                    shown.go_on(final=True)  # what it wrote last, before the next run's words
+                    shown.go_on(final=True)  # print the end of the earlier run before the next run's output
                     print_notice(f"run {run['number']} of task {task_id}:")
                 shown = _printer(queries, task, run, arguments)
             has_next = arguments.run is None and run["id"] != task["runs"][-1]["id"]
@@ -65,13 +65,13 @@ def run_logs(arguments: argparse.Namespace) -> int:
 
 
 def print_notice(text: str) -> None:
-    """Ours, not the agent's: it does not belong to the output."""
+    """Print a line of ours on standard error, because it is not part of the agent's output."""
     sys.stdout.flush()
     print(paint(f"[{text}]", "dim", sys.stderr), file=sys.stderr, flush=True)
 
 
 class Printer(Protocol):
-    """Prints one run's output as it grows."""
+    """A printer of one run's output as it grows."""
 
     run_id: str
 
@@ -117,7 +117,8 @@ def _only(task: TaskDetails, member: str | None) -> TaskDetails:
 
 
 def _pick_run(task: TaskDetails, number: int | None, shown: Printer | None) -> RunRow | None:
-    """Return the run with this number; without one, the run after the shown one, or the last. No run is left out."""
+    """Return the run with this number. Without a number, return the run after the shown one, or else the last. No run
+    is left out."""
     runs = task["runs"]
     if number is None:
         ids = [run["id"] for run in runs]
@@ -131,7 +132,7 @@ def _pick_run(task: TaskDetails, number: int | None, shown: Printer | None) -> R
 
 
 class EventPrinter:
-    """What the agent says and does, event by event."""
+    """The agent's output and actions, event by event."""
 
     def __init__(self, queries: Queries, task: TaskDetails, run: RunRow, *, as_json: bool, follows: bool) -> None:
         from holdfast.api.tasks.transcript import Transcript
@@ -143,7 +144,7 @@ class EventPrinter:
         )
         self._teller = None if as_json else Teller(sys.stdout.write)
         self._follows = follows
-        self._has_caught_up = False  # from now on what comes is new, and its time is known
+        self._has_caught_up = False  # True: what comes from now on is new, and its time is known
 
     def go_on(self, *, final: bool) -> None:
         for event in self._transcript.go_on(final=final):
@@ -158,7 +159,7 @@ class EventPrinter:
 
 
 class BytePrinter:
-    """A growing file as it is. Characters and escape sequences that lie across two reads stay whole."""
+    """A printer of a growing file as it is. Characters and escape sequences stay whole across two reads."""
 
     def __init__(self, run_id: str, path: str, *, raw: bool) -> None:
         self.run_id = run_id
@@ -166,7 +167,7 @@ class BytePrinter:
         self._raw = raw
         self._position = 0
         self._decoder = getincrementaldecoder("utf-8")("replace")
-        self._held = ""  # the beginning of a line whose end is not there yet
+        self._held = ""  # the beginning of a line whose end was not written yet
         self._flow = RedactedStream()
         if not raw:
             register_supervisor_secrets(os.path.dirname(os.path.dirname(os.path.dirname(path))))

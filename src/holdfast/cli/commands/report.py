@@ -1,4 +1,4 @@
-"""What stages left behind: `show --results` and `report`."""
+"""The results of stages: `show --results` and `report`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import clean_text, indent_text, one_line, paint, print_json
 
-MOST_NAMES = 20  # of changed files on a terminal
+MOST_NAMES = 20  # changed files that are named on a terminal
 
 
 def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
@@ -55,7 +55,7 @@ def _indented(text: str, by: str = "  ") -> None:
 
 def configure_report(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
-    parser.add_argument("--output", "-o", metavar="FILE", help="write it there; one that is there is replaced")
+    parser.add_argument("--output", "-o", metavar="FILE", help="write to FILE (overwrites)")
     add_json_option(parser)
 
 
@@ -82,7 +82,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 def _write(path: str, text: str) -> None:
-    """All of it or nothing: a file that was there is whole until the new one is."""
+    """Write the whole file or nothing: an existing file stays whole until the new one is complete."""
     is_plain = not os.path.exists(path) or os.path.isfile(path)
     part = f"{path}.{os.getpid()}.part" if is_plain else path  # a pipe or a device is written to, never replaced
     try:

@@ -1,4 +1,4 @@
-"""`holdfast salvage`: work that was saved before its workspace went."""
+"""The command `salvage`: work that was saved before its workspace was removed."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def _show(queries: Queries, arguments: argparse.Namespace) -> int:
             print(clean_text(text), end="")
         else:
             sys.stdout.flush()
-            sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # exact, so that it can be applied
+            # exact bytes, so that the patch can be applied
+            sys.stdout.buffer.write(text.encode(errors="surrogateescape"))
         return 0
     if arguments.staged:
         raise UsageError("--staged goes with --patch here: `holdfast salvage show ID --patch --staged`.")
@@ -170,7 +171,7 @@ def _restore(queries: Queries, arguments: argparse.Namespace) -> int:
     else:
         print(done)
         if row["partial"]:
-            print("It is not all: something could not be read; `holdfast salvage show` says what.", file=sys.stderr)
+            print("The salvage is partial: `holdfast salvage show` lists what could not be read.", file=sys.stderr)
     return 0
 
 
@@ -197,7 +198,7 @@ def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
     word = "would be" if arguments.dry_run else "were"
     print(f"{len(rows)} salvage(s) {word} dropped." if rows else "Nothing to drop.")
     if not given_back:
-        print("Their room on disk is given back by the supervisor, within the hour.", file=sys.stderr)
+        print("The supervisor frees their disk space within the hour.", file=sys.stderr)
     return 0
 
 

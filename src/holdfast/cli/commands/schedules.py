@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import ScheduleRow
 
 _HEADERS = ("SCHEDULE", "STATE", "REPO", "WHEN", "LAST", "NEXT", "TROUBLE")
-_NEXT, _LAST = 5, 10  # how many `show` has
+_NEXT, _LAST = 5, 10  # how many fires `show` prints
 
 
 def configure_schedule(parser: argparse.ArgumentParser) -> None:

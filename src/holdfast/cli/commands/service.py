@@ -1,4 +1,4 @@
-"""Holdfast as a service: service install, show, uninstall."""
+"""The command about Holdfast as a systemd service: service install, show, uninstall."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def configure_service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="holdfast", help="the unit's name (holdfast)")
     parser.add_argument("--root", metavar="DIR", help="below this directory instead of /, as for systemctl --root")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    parser.add_argument("--force", action="store_true", help="replace what is not ours; it is kept beside")
+    parser.add_argument("--force", action="store_true", help="replace what is not ours; `uninstall` brings it back")
     add_json_option(parser)
 
 

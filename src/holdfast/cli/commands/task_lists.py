@@ -1,4 +1,5 @@
-"""`add --from` of a list: what was understood, what was queued, what was known, and every mistake at once."""
+"""The command `add --from` for a list: the format that was recognised, queued tasks, known tasks, and all mistakes at
+once."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from holdfast.api.outcome import no_supervisor
 from holdfast.base.errors import UsageError
 from holdfast.cli.output.render import clean_text, one_line, print_json
 
-if TYPE_CHECKING:  # an ordinary `add` has to start fast
+if TYPE_CHECKING:  # imported when needed: an ordinary `add` has to start fast
     from holdfast.api.commands import Commands, NewTask
     from holdfast.api.queries import Queries
     from holdfast.api.tasks.models import JsonObject
     from holdfast.api.tasks.task_lists import ListProblem, Taken, TaskList
 
-MOST_SHOWN = 50  # mistakes, or known tasks, that are told one by one
+MOST_SHOWN = 50  # mistakes, or known tasks, that are printed one by one
 _WORDS = {"checklist": "a checklist", "jsonl": "lines of JSON", "folder": "a folder of prompts"}
 
 
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def is_list(arguments: argparse.Namespace) -> bool:
-    """True if the source is more than one prompt. Its format is kept in `arguments.how`."""
+    """True if the source is more than one prompt. The format of the source is kept in `arguments.how`."""
     if arguments.source is not None and arguments.prompt is None:
         from holdfast.api.tasks.task_lists import format_of
 
@@ -46,7 +47,7 @@ def is_list(arguments: argparse.Namespace) -> bool:
 
 
 def without_source(arguments: argparse.Namespace) -> argparse.Namespace:
-    """Return the options that hold for every task of the list."""
+    """Return the options that apply to every task of the list."""
     return argparse.Namespace(**{**vars(arguments), "source": None, "prompt": "one of a list"})
 
 
@@ -76,7 +77,7 @@ def _understood(arguments: argparse.Namespace, listed: TaskList) -> str:
 
 
 def _tell_problems(problems: Any) -> None:
-    """The same mistake on many lines is one."""
+    """Print the mistakes. The same mistake on many lines is printed once."""
     by_text: dict[str, list[str]] = {}
     for problem in problems:
         by_text.setdefault(_text(problem), []).append(one_line(problem.where, 60))
@@ -103,7 +104,7 @@ def _tell(home: str, taken: Taken, *, rehearse: bool) -> None:
         ids = ", ".join(known.task_id for _item, known in taken.known[:MOST_SHOWN])
         words.append(f"{len(taken.known)} already known ({ids}{', …' if len(taken.known) > MOST_SHOWN else ''})")
     if taken.repeated:
-        words.append(f"{len(taken.repeated)} stand(s) twice in it")
+        words.append(f"{len(taken.repeated)} listed twice")
     print(f"{', '.join(words)}.", file=sys.stderr)
     over = [known for _item, known in taken.known if known.is_over]
     for known in over[:MOST_SHOWN]:

@@ -1,4 +1,4 @@
-"""Commands that only look: ps, show, why, events. They import little until they must."""
+"""Commands that only read: ps, show, why, events. Heavy modules are imported only when needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskRow
     from holdfast.api.tasks.why.read import Looker
 
-RECENT = 3600.0  # failures stay in `ps` for an hour without --all
+RECENT = 3600.0  # `ps` without --all shows failures for an hour
 
 
 def _json_flag(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ def _ps_table(queries: Queries, rows: list[TaskRow], looker: Looker | None = Non
     from holdfast.api.tasks.why.read import Looker, clauses
 
     why = clauses(queries, rows, looker or Looker())
-    tree = list(in_tree(rows))  # subtasks behind their parents
+    tree = list(in_tree(rows))  # subtasks follow their parents
     lines = [_ps_row(row, level, _stage_words(row) or why[row["id"]]) for level, row in tree]
     headers, rows = list(_PS_HEADERS), [row for _, row in tree]
     if any(row["worker"] for row in rows):
@@ -108,7 +108,7 @@ def _ps_row(row: TaskRow, level: int, why: str) -> list[str]:
 
 
 def _stage_words(row: TaskRow) -> str | None:
-    """Return the stage of a running task. Of a task that waits or has ended, the reason says more."""
+    """Return the stage of a running task. For a task that waits or has ended, the reason is more useful."""
     if row["stage"] is None or row["state"] != "running":
         return None
     from holdfast.api.tasks.stages import words
@@ -157,7 +157,7 @@ def _watch(queries: Queries, *, everything: bool) -> int:
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
-    parser.add_argument("--prompt", action="store_true", help="what its agent was told, whole: with the hand-over, say")
+    parser.add_argument("--prompt", action="store_true", help="the whole prompt that its agent got, with the hand-over")
     parser.add_argument("--run", type=number(1), metavar="N", help="with --prompt: in its N-th run (the last one)")
     parser.add_argument("--results", action="store_true", help="what each of its stages answered and changed")
     _json_flag(parser)
@@ -262,7 +262,7 @@ def run_events(arguments: argparse.Namespace) -> int:
     if arguments.after is not None:
         after = _print_after(queries, arguments.after, task_id, as_json=arguments.json)
     else:
-        highest = queries.last_seq()  # before we look: what comes meanwhile is printed below, once
+        highest = queries.last_seq()  # read first: events that come meanwhile are printed below, once
         events = queries.last_events(task_id=task_id, limit=arguments.last)
         after = events[-1]["seq"] if events else highest
         _print_events(events, as_json=arguments.json)

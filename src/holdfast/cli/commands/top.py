@@ -1,4 +1,5 @@
-"""`holdfast top --once`: what the screen shows, as plain text or JSON; for scripts and plain terminals."""
+"""The command `top`: the fleet on one screen. `top --once` prints the same as plain text or JSON, for scripts and plain
+terminals."""
 
 from __future__ import annotations
 
@@ -55,17 +56,17 @@ def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
 
 
 def _header(vitals: VitalsRow, now: float) -> None:
-    """As the screen has it on top; what holds the fleet up below."""
+    """Print the top line of the screen, then what keeps the fleet from starting tasks."""
     pieces = [piece.text for piece in line(vitals, now)]
     if vitals["supervisor"]["state"] == "none":
-        pieces[0] = no_supervisor(NoSupervisor.IN_STATUS, "`holdfast up`")  # there is no key to press
+        pieces[0] = no_supervisor(NoSupervisor.IN_STATUS, "`holdfast up`")  # plain output has no key to press
     print(clean_text(f"{moment(now)}  {'; '.join(pieces)}"))
     for words in held_up(vitals):
         print(clean_text(words))
 
 
 def _alerts(alerts: list[AlertRow]) -> None:
-    """Critical ones whole; of the others how many there are."""
+    """Print critical alerts in full, and the number of the others."""
     critical = [alert for alert in alerts if alert["level"] == "critical"]
     for alert in critical:
         print(paint(f"CRITICAL alert {alert['id']}, {ago(alert['at'])} ago: {one_line(alert['message'])}", "red"))
@@ -120,7 +121,7 @@ def _workers(found: list[WorkerRow]) -> None:
 
 
 def _fires(found: list[ScheduleRow]) -> None:
-    """The next ones, and every schedule that is in trouble."""
+    """Print the next fires, and every schedule that is in trouble."""
     coming = sorted((row for row in found if row["next_fire"]), key=lambda row: row["next_fire"] or 0.0)
     chosen = coming[:NEXT_FIRES] + [row for row in found if row["trouble"] and row not in coming[:NEXT_FIRES]]
     if not chosen:
@@ -147,7 +148,7 @@ def run_top(arguments: argparse.Namespace) -> int:
         return snapshot(home, everything=arguments.all, as_object=arguments.json)
     if arguments.all or arguments.json:
         raise UsageError("`--all` and `--json` go with `--once`; on screen the key e shows finished tasks too.")
-    Queries(home)  # what is wrong with the store is said here, in one line, before the screen is taken
+    Queries(home)  # raises now, as one line, if the store has a defect: before the screen is taken
     if not all(is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("`top` needs a terminal; in a script use `holdfast top --once` (or with `--json`).")
     _prepare_terminal()
@@ -157,13 +158,16 @@ def run_top(arguments: argparse.Namespace) -> int:
     app.leaving.catch()
     app.run()
     if not app.actions.threads.finish():
-        print("holdfast: what was asked for last has not ended; `holdfast events` tells.", file=sys.stderr)
+        print("holdfast: The last action has not ended yet. `holdfast events` shows its end.", file=sys.stderr)
     return app.return_code or 0
 
 
 def _prepare_terminal() -> None:
-    """Its own size counts: what a shell exported once is wrong after the next change of it. And what its character set
-    does not have is one question mark, not six letters that push the rest of the line aside."""
+    """Prepare the terminal for the screen.
+
+    Only the terminal's real size counts: COLUMNS and LINES from a shell are wrong after the next resize. A character
+    that the terminal's character set lacks becomes one question mark, not six letters that shift the rest of the line.
+    """
     if all(os.get_terminal_size(1)):
         os.environ.pop("COLUMNS", None)
         os.environ.pop("LINES", None)

@@ -1,4 +1,4 @@
-"""The command about outside trackers: how they answer, which issues we have, and a look at once."""
+"""The command about outside trackers: list them with the issues that we hold, and poll them now."""
 
 from __future__ import annotations
 

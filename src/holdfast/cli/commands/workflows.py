@@ -1,4 +1,4 @@
-"""The command about workflows: which there are, what each does, what is wrong with them."""
+"""The command about workflows: list them, explain one, report mistakes in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def configure_workflows(parser: argparse.ArgumentParser) -> None:
 def run_workflows(arguments: argparse.Namespace) -> int:
     found = workflows(home_directory(), repository_of(arguments.repo))
     rows = [one_workflow(found, arguments.name)] if arguments.name and not found.problems else list(found.rows)
-    if arguments.name and found.problems:  # it may be one of those with mistakes: then those say it
+    if arguments.name and found.problems:  # the named one may have a mistake. Then the mistakes below explain it
         rows = [row for row in found.rows if row["name"] == arguments.name]
     if arguments.json:
         for row in rows:
@@ -54,7 +54,8 @@ def run_workflows(arguments: argparse.Namespace) -> int:
 
 
 def repository_of(directory: str) -> str | None:
-    """The checkout around `directory`. None outside of one: then there are the built-in ones and the user's own."""
+    """Return the checkout around `directory`. None: there is none, and only built-in workflows and the user's own
+    exist."""
     from holdfast.intake import repository
 
     try:
@@ -83,7 +84,8 @@ def _short(stage: JsonObject) -> str:
     return f"{name}{marks}{' ↺ ' + stage['back_to'] if stage['back_to'] else ''}"
 
 
-# -- one of them -------------------------------------------------------------------------------------------------------
+# -- one workflow
+# --------------------------------------------------------------------------------------------------------
 
 
 def _tell(row: WorkflowRow) -> None:

@@ -35,7 +35,7 @@ def run_workspaces(arguments: argparse.Namespace) -> int:
     if arguments.action == "clean":
         return _clean(queries, arguments)
     if arguments.ids:
-        raise UsageError("`holdfast workspaces` lists all of them; `holdfast show ID` tells of one.")
+        raise UsageError("`holdfast workspaces` lists all of them; `holdfast show ID` shows one.")
     from holdfast.api.work.workspaces import listing
 
     rows = listing(queries, everything=arguments.all)
