@@ -1,7 +1,8 @@
-"""The table of actions: one api command on one subject each. Help, key line, palette and docs are made of this table.
+"""The table of actions. Each action is one api command on one subject.
 
-handlers.py has what each action asks and does, runner.py carries it out.
-The same meaning has the same key on every screen: p holds, u lets go on, r starts again, a approves, x removes.
+Help, key line, palette and docs are made of this table. handlers.py has the functions that ask and act. runner.py runs
+them. The same meaning has the same key on every screen: p pauses or stops, u continues, r restarts, a approves or
+acknowledges, x removes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from holdfast.tui.actions import handlers
 from holdfast.tui.actions.handlers import Told
 
 Row = dict[str, Any]
-ANYWHERE = "anywhere"  # the subject of actions on the whole home: on every screen, whatever is under the cursor
+ANYWHERE = "anywhere"  # the subject of actions on the whole home: they work on every screen, on any row
 
 
 def _always(_row: Row) -> bool:
@@ -25,16 +26,18 @@ def _always(_row: Row) -> bool:
 
 @dataclass(frozen=True)
 class Action:
+    """One row of the table: a key, its words, and the functions behind it."""
+
     name: str
     key: str
     label: str  # in the line of keys
     help: str  # in `?`, in the palette and in docs/reference/top.md; no brackets, Textual reads it as markup
     about: frozenset[str]  # the subjects: task, worker, alert, schedule, workspace, or ANYWHERE
     do: Callable[[str, Row], Told]  # home, subject
-    question: Callable[[str, Row], str | None] | None = None  # returns what to ask first; None: nothing to ask
-    asks: str = ""  # prompt for a text that the action needs; handed over as subject["answer"]
+    question: Callable[[str, Row], str | None] | None = None  # returns the question to ask first, or None
+    asks: str = ""  # prompt for a text that the action needs; the text is passed on as subject["answer"]
     in_terminal: bool = False  # needs the terminal (a shell): the app hands it over
-    when: Callable[[Row], bool] = _always  # true: the line of keys has it. The key always works, and says why not
+    when: Callable[[Row], bool] = _always  # true: the line of keys shows it. The key always works, or shows why not
 
     @property
     def binding(self) -> Binding:
@@ -179,5 +182,5 @@ ACTIONS: dict[str, Action] = {
 
 
 def about(subject: str) -> list[Action]:
-    """Return the actions for the subject, and those for the whole home."""
+    """Return the actions for the subject, and the actions for the whole home."""
     return [action for action in ACTIONS.values() if {subject, ANYWHERE} & action.about]
