@@ -233,7 +233,7 @@ def fatal_words(error: BaseException | None) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1] if error is not None and error.__traceback__ else None
     where = f" at {os.path.basename(place.filename)}:{place.lineno}" if place is not None else ""
     return (
-        f"holdfast: the screen ended by a mistake of Holdfast{where} ({type(error).__name__}: {one_line(error, 300)}). "
-        "What runs is not touched. Start `holdfast top` again, above all after an upgrade; with HOLDFAST_DEBUG=1 it "
-        "tells more if that comes again."
+        f"holdfast: the screen ended by a defect in Holdfast{where} ({type(error).__name__}: {one_line(error, 300)}). "
+        "Running tasks are not affected. Start `holdfast top` again, above all after an upgrade. If it happens again, "
+        "HOLDFAST_DEBUG=1 shows more."
     )

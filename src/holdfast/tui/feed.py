@@ -212,7 +212,7 @@ class Feed:
         except OSError as error:
             value = Failure(f"The {watch.name} cannot be read: {error.strerror or error} ({error.filename or '-'}).")
         except Exception as error:  # noqa: BLE001 - a defect of Holdfast in one reading must not end the others
-            value = Failure(f"Reading the {watch.name} failed, by a mistake in Holdfast: {_named(error)}")
+            value = Failure(f"Reading the {watch.name} failed because of a defect in Holdfast: {_named(error)}")
         ended = time.monotonic()
         failed = isinstance(value, Failure)
         if failed:
@@ -265,7 +265,7 @@ class Feed:
 
 def _words(error: Exception) -> str:
     if isinstance(error, NewerStore):
-        return f"{error} If that was done: leave with q and start `holdfast top` again."
+        return f"{error} If you have upgraded: leave with q and start `holdfast top` again."
     return str(error) if isinstance(error, HoldfastError) else f"The store cannot be read: {_named(error)}"
 
 

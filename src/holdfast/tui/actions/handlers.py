@@ -183,7 +183,7 @@ def keep(home: str, row: Row) -> Told:
     from holdfast.api.work.workspaces import keep
 
     kept = keep(home, task_of(row), math.inf)
-    since = "" if kept["state"] == "preserved" else " after its task's end, whatever that is"
+    since = "" if kept["state"] == "preserved" else ", however its task ends"
     return f"The workspace of {task_of(row)} is kept until you drop it{since}."
 
 
@@ -203,7 +203,7 @@ def shell(home: str, row: Row) -> Told:
 
     queries = Queries(home)
     task = queries.task(task_of(row))
-    print(f"The workspace of {task['id']} ({task['state']}); it stays while you are in it. `exit` goes back.")
+    print(f"The workspace of {task['id']} ({task['state']}). It is kept while you are in it. `exit` goes back.")
     sys.stdout.flush()
     code = open_shell(queries, task, None)
     return f"The shell in the workspace of {task['id']} ended" + (f" with code {code}." if code else ".")

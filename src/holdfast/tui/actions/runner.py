@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 T = TypeVar("T")
-SLOW = 2.0  # seconds after which the user is told that an action is not done yet
+SLOW = 2.0  # seconds after which a message reports that an action is not done yet
 FINISH = 5.0  # seconds that leaving waits
 
 
@@ -85,7 +85,7 @@ class ActionRunner:
         return await self._in_thread(action, partial(action.do, home, subject))
 
     async def _in_thread(self, action: Action, do: Callable[[], T]) -> T:
-        is_slow = f"{action.label}: not done yet; it goes on by itself."
+        is_slow = f"{action.label}: not done yet. It continues in the background."
         return await self.threads.run(do, lambda: self._app.show_message(is_slow))
 
     def _in_terminal(self, action: Action, subject: Row) -> Told:
@@ -116,14 +116,14 @@ def _describe_error(error: Exception) -> tuple[str, bool]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return (
-            f"{where}{error.strerror or error}. Nothing that was acknowledged is lost. Put that right, try again.",
+            f"{where}{error.strerror or error}. Nothing that was acknowledged is lost. Fix the cause and try again.",
             False,
         )
-    return f"a mistake of Holdfast ({type(error).__name__}: {error}). `holdfast events` says what was done.", False
+    return f"a defect in Holdfast ({type(error).__name__}: {error}). `holdfast events` shows what was done.", False
 
 
 class ActionThreads:
-    """One thread for each action. They are not Textual's threads: at its end, Textual waits for those without limit."""
+    """One thread for each action, not of Textual: at its end Textual waits for its own threads without limit."""
 
     def __init__(self) -> None:
         self._threads: set[threading.Thread] = set()

@@ -37,8 +37,8 @@ def _rests(shut: JsonObject | None) -> str | None:
     """Return why a healthy worker takes no tasks: its account is parked or stopped. None if the account is usable."""
     if shut is None or (shut["until"] is not None and shut["until"] <= time.time()):
         return None
-    until = "until an operator opens it" if shut["until"] is None else f"until {_clock(shut['until'])}"
-    return f"it rests: its account {shut['agent']}/{shut['name']} is shut {until} ({shut['outcome']})"
+    until = "stopped until an operator opens it" if shut["until"] is None else f"parked until {_clock(shut['until'])}"
+    return f"its account {shut['agent']}/{shut['name']} is {until} ({shut['outcome']})"
 
 
 def _crashes(row: WorkerLine) -> Cell:
@@ -156,7 +156,7 @@ def sheet(row: WorkerLine, crashes: list[CrashRow]) -> Text:
     counted = f"{row['recent_crashes']} of {row['crash_limit']} within {window}"
     after = {
         True: "it goes on by itself after a crash (auto_restart), and is benched when these are used up",
-        False: "a crash stops it until somebody restarts it (auto_restart is off)",
+        False: "a crash stops it until you restart it (auto_restart is off)",
         None: "",
     }[row["restart"]]
     made.fact("Crashes", f"{counted}; {after}" if after else counted)

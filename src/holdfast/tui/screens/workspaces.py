@@ -155,7 +155,7 @@ class WorkspacesView(OrderedListing):
         made = Sheet()
         if row["task"] is None:
             made.line(f"{row['strategy']}: {row['state']}", "bold").line(row["path"]).line(row["reason"])
-            tool = "`holdfast sweep` (or the next `up`) puts it right." if row["state"] == "left over" else ""
+            tool = "`holdfast sweep` (or the next `up`) cleans it up." if row["state"] == "left over" else ""
             return made.fact("Next", tool).text
         made.line(f"Workspace of {row['task']} ({row['task_state']}), {row['state']}", "bold").line(row["path"])
         made.fact("Why", row["reason"])
@@ -169,5 +169,5 @@ class WorkspacesView(OrderedListing):
                 if row["retry_at"] is None
                 else f", tried again {time.strftime('%T', time.localtime(row['retry_at']))}"
             )
-            made.fact("Not put away", f"{row['failures']} times{again}", "bold red")
+            made.fact("Removal failed", f"{row['failures']} times{again}", "bold red")
         return made.text

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.api.fleet.models import VitalsRow
 
 EVERY = 1.0  # seconds: a supervisor that was killed emits no event
-PATIENCE = 3.0  # seconds that the store may take to answer before the line reports it
+PATIENCE = 3.0  # seconds that the store may take to answer before the line reports the delay
 BETWEEN = "  "
 STYLES = {"": "", "good": "green", "warn": "yellow", "bad": "bold red"}
 
@@ -74,7 +74,7 @@ def in_trouble(trouble: Trouble) -> Text:
 
 def waiting(waits: float) -> Text:
     since = time.strftime("%H:%M:%S", time.localtime(time.time() - waits))
-    return Text(f"As of {since}: the store does not answer; something holds it locked. It is asked on.", "bold red")
+    return Text(f"As of {since}: the store does not answer, because something holds it locked. Retrying.", "bold red")
 
 
 def lines(vitals: VitalsRow, width: int, now: float) -> Text:

@@ -95,7 +95,7 @@ class ChangesPage(Page):
         except HoldfastError as error:
             found, is_running = Compared(checkpoint, self.task_id, problem=str(error)), False
         except OSError as error:
-            words = f"The changes cannot be looked at: {error.strerror or error} ({error.filename or self.task_id})."
+            words = f"The changes cannot be read: {error.strerror or error} ({error.filename or self.task_id})."
             found, is_running = Compared(checkpoint, self.task_id, problem=words), False
         took = time.monotonic() - began
         self._watch.every = max(EVERY, took * SLOWLY) if is_running else float("inf")
@@ -115,7 +115,7 @@ class ChangesPage(Page):
 def heading(found: Compared) -> str:
     what = "its changes" if found.checkpoint is None else f"checkpoint {found.checkpoint} (d: its changes now)"
     if found.problem is not None:
-        return f"{what}: not to be had"
+        return f"{what}: not available"
     told = found.summary.rpartition("\n")[2].strip() or "nothing changed"
     return f"{what}: {told}"
 
@@ -131,7 +131,7 @@ def lines(found: Compared) -> list[Line]:
     told += [Line(""), *_coloured(shown)]
     if found.is_cut or len(rows) > MOST_LINES:
         option = "" if found.checkpoint is None else f" --checkpoint {found.checkpoint}"
-        told.append(Line(f"There is more: it is too long for a screen. `holdfast diff {found.task}{option}`", "bold"))
+        told.append(Line(f"The rest is too long for a screen. `holdfast diff {found.task}{option}` shows it.", "bold"))
     return told
 
 

@@ -390,7 +390,7 @@ class OutputPage(Page):
         run, task = self.run(), self.task_row
         if run is None or task is None:
             self.paper.write(
-                [Line("There is no run yet: nothing was said. What it waits for is on the page Info (i).")]
+                [Line("There is no run yet, so there is no output. The page Info (i) shows what the task waits for.")]
             )
             self.note("no run yet")
             return
@@ -402,7 +402,7 @@ class OutputPage(Page):
     def _where(self) -> str:
         batch = self._batch
         if batch is not None and batch.is_gone:
-            return "gone: `retention.runs` says how long it is kept;"
+            return "deleted: `retention.runs` sets how long output is kept;"
         if self.paper.follows:
-            return "following" if self.paper.length or batch is None else "following; it has said nothing yet;"
+            return "following" if self.paper.length or batch is None else "following; no output yet;"
         return f"{size(batch.below)} below, G follows;" if batch is not None and batch.below else "G follows;"

@@ -105,8 +105,8 @@ class TaskView(View):
     def _tell(self) -> None:
         facts = self.query_one("#facts", Static)
         if self.is_gone:
-            last = " This is the last that was seen of it." if self.shown is not None else ""
-            facts.update(Text(f"Task {self.task_id} is not there any more: it was purged.{last}", style="bold"))
+            last = " This is its last known state." if self.shown is not None else ""
+            facts.update(Text(f"Task {self.task_id} was purged.{last}", style="bold"))
         elif self.shown is not None:
             facts.update(heading(self.shown, compact=self.size.height < 18))
 
