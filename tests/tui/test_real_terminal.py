@@ -100,7 +100,7 @@ def test_it_ends_when_told_to_while_the_terminal_is_another_s(fleet: Fleet) -> N
         pid = seen.top()
         seen.until_seen(task, "Shell")
         seen.press("w")
-        seen.until_seen("it stays while you are in it")
+        seen.until_seen("is kept while you are in it")
         seen.type("echo in: ${PWD##*/} by $$")
         shell = int(seen.until_line(f"^in: {task} by ").split()[-1])
         os.kill(pid, signal.SIGTERM)

@@ -81,7 +81,7 @@ def test_a_shell_in_the_workspace_and_back(fleet: Fleet) -> None:
         terminal.until(lambda: "say: " in terminal.text, "the shell asks")
         before, after = terminal.text.rsplit("The workspace of", 1)
         assert before.rfind("\x1b[?1049l") > before.rfind("\x1b[?1049h"), "the alternate screen was left"
-        assert "it stays while you are in it" in after
+        assert "is kept while you are in it" in after
         terminal.text = ""
         terminal.press("hello\n")
         terminal.until(lambda: "\x1b[?1049h" in terminal.text and task in terminal.text, "the screen is back")

@@ -1,1 +1,4 @@
-"""The terminal UI, `holdfast top`. Nothing else imports Textual, and nothing here is imported before it is wanted."""
+"""The terminal UI, `holdfast top`. Only this package imports Textual, and it is imported only when `top` starts.
+
+Screens read and act through `holdfast.api`. They open neither the store nor git themselves.
+"""

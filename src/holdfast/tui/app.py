@@ -49,6 +49,8 @@ VIEWS: dict[str, type[View]] = {
 
 
 class Top(App[None]):
+    """The Textual app of `holdfast top`."""
+
     TITLE = "holdfast"
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionProvider}
@@ -67,14 +69,14 @@ class Top(App[None]):
     ]
 
     class Read(Message):
-        """The feed has read what a watch asks for."""
+        """The feed has read the value of a watch."""
 
         def __init__(self, watch: Watch, value: Any) -> None:
             super().__init__()
             self.watch, self.value = watch, value
 
     class Told(Message):
-        """The store cannot be read, or can be again."""
+        """The store cannot be read, or can be read again (`trouble` is None)."""
 
         def __init__(self, trouble: Trouble | None) -> None:
             super().__init__()
@@ -85,7 +87,7 @@ class Top(App[None]):
         super().__init__(ansi_color=True if few else None)
         if few:
             self.theme = colours.FEW
-        self.animation_level = "none"  # nothing here needs sixty pictures a second, least of all over ssh
+        self.animation_level = "none"  # nothing here needs sixty frames a second, least of all over ssh
         self.home = home
         self.leaving = Leaving(lambda code: self.exit(return_code=code))
         self.status: VitalsRow | None = None
@@ -99,7 +101,7 @@ class Top(App[None]):
         self.actions = ActionRunner(self)
 
     def _pass_on(self, message: Message) -> None:
-        """Post a message from the feed's thread. Textual's post_message is made for that."""
+        """Post a message from the feed's thread. Textual's post_message is safe in threads."""
         self.post_message(message)
 
     def on_load(self) -> None:
@@ -113,20 +115,20 @@ class Top(App[None]):
             )
         )
         self.feed.start()
-        self.set_interval(EVERY, self.show_frame)  # times tick, and a locked store says nothing
+        self.set_interval(EVERY, self.show_frame)  # ages change, and a locked store sends no message
         self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())  # after Ctrl+Z and `fg`
         if not self.is_headless:
             self.set_interval(LOOK_FOR_TERMINAL, self._look_for_terminal)
 
     def _look_for_terminal(self) -> None:
-        """Leave if the terminal is gone without a signal (`nohup`, a session of its own)."""
+        """Leave if the terminal is gone. Under `nohup` or in a separate session no signal is sent for that."""
         if not self.leaving.has_terminal():
             self.leaving.leave(1)
 
     def action_command_palette(self) -> None:
         """Open the palette over a screen, not over a dialog, which has no commands.
 
-        Textual's own palette has a name that may exist once only, also while the last one is being removed.
+        Textual's own palette has a fixed id. Opening it again while the last one is still being removed would fail.
         """
         if isinstance(self.screen, View):
             self.push_screen(Palette())
@@ -140,14 +142,14 @@ class Top(App[None]):
     def on_unmount(self) -> None:
         self.feed.stop()
 
-    # -- what the feed brings ------------------------------------------------------------------------------------------
+    # -- messages of the feed ------------------------------------------------------------------------------------------
 
     def on_top_read(self, message: Read) -> None:
         watch, value = message.watch, message.value
         watch.in_hand = False
         if not self.screen_stack or not _is_there(watch):
             return
-        with contextlib.suppress(NoMatches):  # its screen is being taken apart at this moment
+        with contextlib.suppress(NoMatches):  # the screen of this watch is just being removed
             if not isinstance(value, Failure):
                 watch.deliver(value)
             elif watch.fail is not None:
@@ -164,7 +166,7 @@ class Top(App[None]):
         self.show_frame()
 
     def show_frame(self) -> None:
-        """Draw status, banner and tabs of every open screen, also of those below a dialog."""
+        """Draw status, banner and tabs of every open screen, also of screens below a dialog."""
         for screen in self.screen_stack:
             for status in screen.query(Status):
                 status.show(self.status, self.trouble, self.feed.waits_for())
@@ -176,7 +178,7 @@ class Top(App[None]):
     # -- navigation ----------------------------------------------------------------------------------------------------
 
     def action_go(self, name: str) -> None:
-        """Go to a screen as it was left, with the task that was open there. A second time: go to its list."""
+        """Go to a screen as the user left it, with the task that was open there. The second time, go to its list."""
         if name != self.current_mode:
             self.switch_mode(name)
             return
@@ -184,12 +186,12 @@ class Top(App[None]):
             self.pop_screen()
 
     def open_task(self, task_id: str, page: str = "output") -> None:
-        from holdfast.tui.screens.task.screen import TaskView  # the first picture does not wait for it
+        from holdfast.tui.screens.task.screen import TaskView  # the first frame does not wait for this import
 
         self.push_screen(TaskView(task_id, page))
 
     async def action_switch_mode(self, mode: str) -> None:
-        """Go to the list of the mode, and close the task that lies on top of it."""
+        """Go to the list of the mode, and close the task that is open above the list."""
         await super().action_switch_mode(mode)
         while len(self.screen_stack) > 1 and isinstance(self.screen, View):
             self.pop_screen()
@@ -201,7 +203,7 @@ class Top(App[None]):
         self.notify(one_line(message, 600), markup=False)
 
     def refuse(self, what: str, why: str, *, is_unchanged: bool = True) -> None:
-        """Show why an action was refused, until the user closes it."""
+        """Show why an action was refused, until the user closes the dialog."""
         self.push_screen(Refusal(f"{what}: {why}", is_unchanged=is_unchanged))
 
     def action_press(self, key: str) -> None:
@@ -209,7 +211,7 @@ class Top(App[None]):
         self.simulate_key(key)
 
     def _fatal_error(self) -> None:
-        """Print one sentence. Textual would print every variable, prompts and paths among them."""
+        """Print a short message. Textual would print every variable, including prompts and paths."""
         if os.environ.get("HOLDFAST_DEBUG"):
             super()._fatal_error()
             return
@@ -222,7 +224,7 @@ class Top(App[None]):
 
 
 def _is_there(watch: Watch) -> bool:
-    """True if the screen of the watch still exists. A screen below another one counts: nothing is read twice."""
+    """True if the screen of the watch still exists, also below another screen: so nothing is read twice."""
     owner = getattr(watch.deliver, "__self__", None)
     return not isinstance(owner, DOMNode) or owner.is_attached
 
@@ -231,7 +233,7 @@ def fatal_words(error: BaseException | None) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1] if error is not None and error.__traceback__ else None
     where = f" at {os.path.basename(place.filename)}:{place.lineno}" if place is not None else ""
     return (
-        f"holdfast: the screen ended by a mistake of Holdfast{where} ({type(error).__name__}: {one_line(error, 300)}). "
-        "What runs is not touched. Start `holdfast top` again, above all after an upgrade; with HOLDFAST_DEBUG=1 it "
-        "tells more if that comes again."
+        f"holdfast: the screen ended by a defect in Holdfast{where} ({type(error).__name__}: {one_line(error, 300)}). "
+        "Running tasks are not affected. Start `holdfast top` again, above all after an upgrade. If it happens again, "
+        "HOLDFAST_DEBUG=1 shows more."
     )

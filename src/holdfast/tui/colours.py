@@ -1,4 +1,7 @@
-"""Colours of the terminal UI. With sixteen or none, the terminal's own: shades of grey would all become one."""
+"""Colours of the terminal UI.
+
+A terminal with sixteen colours or none keeps its own colours: shades of grey would all look the same there.
+"""
 
 from __future__ import annotations
 

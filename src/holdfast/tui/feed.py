@@ -1,11 +1,11 @@
-"""What keeps the screens true: a thread that reads the store again when it changed, and hands over what it read.
+"""The feed: a thread that reads the store again when the store has changed, and passes the result to the screens.
 
-The screens never read by themselves: a busy store, a slow disk or ten thousand tasks must not hold a key up. The feed
-polls the store's version counter (a few microseconds), reads only for what is on screen, and never spends more than a
-quarter of its time reading, so that a thousand events a second are a few readings.
+The screens never read the store themselves: a busy store, a slow disk or ten thousand tasks must not delay a key.
+The feed polls the store's version counter, which takes a few microseconds. It reads only what is on screen. It spends
+at most a quarter of its time reading, so a thousand events a second cause only a few readings.
 
-Nothing ends it: a store that is busy, gone, replaced or upgraded is trouble in words, and asked again; one screen's
-trouble is not another's.
+No error ends the feed. If the store is busy, gone, replaced or upgraded, the feed shows a message and tries again.
+A problem of one screen does not affect another screen.
 """
 
 from __future__ import annotations
@@ -20,35 +20,37 @@ from typing import Any
 from holdfast.api.queries import Queries
 from holdfast.base.errors import HoldfastError, NewerStore, Unavailable
 
-LOOK_EVERY = 0.1  # seconds between two glances at the version counter
-LOOK_SELDOM = 0.25  # likewise, when the store has not changed for a while
+LOOK_EVERY = 0.1  # seconds between two polls of the version counter
+LOOK_SELDOM = 0.25  # seconds between two polls when the store has not changed for WHILE
 WHILE = 2.0  # seconds
-REST = 3.0  # times as long as it read, the feed rests
-MOST_REST = 2.0  # seconds; a machine that stands still for a while must not make us stand still for three
-MOST_REST_APART = 30.0
-TRY_AGAIN = 1.0  # seconds until what could not be read is asked again
-OF_THE_STORE = ""  # the key of the trouble that all screens have
-NOTHING_NEW = object()  # what a `read` returns that found what it had found before: nothing is delivered
+REST = 3.0  # the feed rests this many times as long as it read
+MOST_REST = 2.0  # seconds; a machine that was frozen for a while must not make the feed rest three times as long
+MOST_REST_APART = 30.0  # seconds; the same limit for watches with a thread of their own
+TRY_AGAIN = 1.0  # seconds until a failed reading is repeated
+OF_THE_STORE = ""  # the key of the problem that concerns all screens
+NOTHING_NEW = object()  # returned by a `read` whose result is the same as before: nothing is delivered
 
 
 @dataclass(eq=False)
 class Watch:
-    """Something on screen: `read` runs in the feed's thread, `deliver` in the app's, with what was read.
+    """One thing on screen that is read from the store.
 
-    `fail` gets the words when it could not be read for a reason of its own (its task is gone, say); without it they
-    stand in the header. A store that cannot be read at all is the feed's trouble, not the watch's."""
+    `read` runs in the feed's thread. `deliver` runs in the app's thread and gets the result of `read`.
+    `fail` gets the message when the reading failed for a reason of this watch, for example because its task is gone.
+    Without `fail` the header shows that message. A store that cannot be read at all is a problem of the feed.
+    """
 
     name: str
     read: Callable[[Queries], Any]
     deliver: Callable[[Any], None]
-    every: float = math.inf  # also without a change in the store, after so many seconds: for what no event tells
+    every: float = math.inf  # seconds; read also without a change in the store, for facts that no event reports
     on_change: bool = True
-    apart: bool = False  # slow (git, sizes of trees): in a thread of its own, so that nothing waits for it
-    gap: float = 0.0  # seconds between two readings at least, however much changes
+    apart: bool = False  # slow (git, sizes of trees): read in a thread of its own, so that nothing waits for it
+    gap: float = 0.0  # least seconds between two readings, however much changes
     fail: Callable[[str], None] | None = None
     read_at: float = field(default=-math.inf, init=False)
-    version: int = field(default=-1, init=False)  # of the store, when it was read
-    in_hand: bool = field(default=False, init=False)  # being read, or not yet delivered: not read again meanwhile
+    version: int = field(default=-1, init=False)  # version of the store at the last reading
+    in_hand: bool = field(default=False, init=False)  # being read or not yet delivered: not read again until then
     not_before: float = field(default=-math.inf, init=False)
 
     def is_due(self, version: int, now: float) -> bool:
@@ -61,34 +63,40 @@ class Watch:
         )
 
     def again(self) -> None:
-        """Read it anew at the next glance, whatever the store says: what it reads depends on the screen too."""
+        """Read again at the next poll, even if the store has not changed: the result depends on the screen too."""
         self.read_at = self.not_before = -math.inf
 
     def go_on(self) -> None:
-        """There is more: read it at the next glance, after the rest that is due. An agent that floods its log keeps
-        nobody busy."""
+        """Read the next part at the next poll, but after the rest that is due.
+
+        The rest stays, so that an agent that floods its log does not keep the feed busy.
+        """
         self.read_at = -math.inf
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something cannot be read at the moment; what is on screen is as old as that."""
+    """A problem with reading. The screen shows data from before `since`."""
 
     words: str
     since: float
-    is_of_all: bool = True  # False: only of something on the present screen; the rest is read
+    is_of_all: bool = True  # False: one part of the present screen cannot be read, the rest can
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Handed over in a value's place."""
+    """The message of a failed reading, handed over in place of a value."""
 
     words: str
 
 
 class Feed:
-    """`hand_over` is called in the feed's thread with a watch and what it read; `tell` with trouble, or None when it is
-    over. Both only pass it on to the app's thread."""
+    """The thread that reads for all watches.
+
+    `hand_over` is called in the feed's thread with a watch and its value.
+    `tell` is called in the feed's thread with the present problem, or with None when the problem is over.
+    Both only pass their arguments on to the app's thread.
+    """
 
     def __init__(
         self,
@@ -102,8 +110,8 @@ class Feed:
         self._bell = threading.Event()
         self._troubles: dict[str, Trouble] = {}
         self._told: Trouble | None = None
-        self._telling = threading.Lock()  # actions have troubles too
-        self._began = math.inf  # when the present glance at the store began
+        self._telling = threading.Lock()  # several threads report problems
+        self._began = math.inf  # when the present round of reading began
         self._version, self._changed_at = -1, -math.inf
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
@@ -118,7 +126,7 @@ class Feed:
     def attach(self, watches: Iterable[Watch]) -> None:
         new = tuple(watch for watch in watches if watch not in self._watches)
         for watch in new:
-            watch.version = -1  # it may be of another connection, which counts anew
+            watch.version = -1  # its version may come from another connection, and each connection counts for itself
         self._watches = (*self._watches, *new)
         self.look()
 
@@ -132,11 +140,11 @@ class Feed:
         return watch in self._watches
 
     def look(self) -> None:
-        """Now, not at the next glance."""
+        """Poll the store now instead of at the next interval."""
         self._bell.set()
 
     def waits_for(self) -> float:
-        """Seconds that the store has let the present reading wait; a locked store says nothing by itself."""
+        """Return for how many seconds the present reading has waited. A locked store raises no error by itself."""
         return max(0.0, time.monotonic() - self._began)
 
     # -- in the feed's thread ------------------------------------------------------------------------------------------
@@ -149,22 +157,20 @@ class Feed:
                 queries = self._opened(queries)
                 self._round(queries)
                 self._say(OF_THE_STORE, None)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the screen says it and it is tried again
+            except Exception as error:  # noqa: BLE001 - the screen shows any error, and the feed tries again
                 if queries is not None:
                     queries.close()
                 queries = None
                 self._say(OF_THE_STORE, _words(error))
             self._began = math.inf
-            rest = min(
-                MOST_REST, (time.thread_time() - worked) * REST
-            )  # not by the clock: waiting costs nobody anything
+            rest = min(MOST_REST, (time.thread_time() - worked) * REST)  # CPU time, not wall time: waiting uses no CPU
             self._bell.wait(TRY_AGAIN if queries is None else max(self._look_every(), rest))
             self._bell.clear()
         if queries is not None:
             queries.close()
 
     def _look_every(self) -> float:
-        """A wake-up costs more than the glance itself: where nothing happens there are fewer."""
+        """Return the poll interval. It is longer when nothing happens: a wake-up costs more than the poll itself."""
         return LOOK_EVERY if time.monotonic() - self._changed_at < WHILE else LOOK_SELDOM
 
     def _opened(self, queries: Queries | None) -> Queries:
@@ -174,7 +180,7 @@ class Feed:
             queries.close()
         queries = Queries(self._home)
         for watch in self._watches:
-            watch.version = -1  # another connection counts anew
+            watch.version = -1  # each connection counts its versions for itself
         return queries
 
     def _round(self, queries: Queries) -> None:
@@ -193,7 +199,7 @@ class Feed:
                 self._read(watch, queries)
 
     def _read(self, watch: Watch, queries: Queries) -> None:
-        """Hands over what was read, or why not. Raises only what is the store's trouble."""
+        """Hand over the value that was read, or a Failure. Raise only errors that concern the whole store."""
         began, worked = time.monotonic(), time.thread_time()
         value: Any
         try:
@@ -205,13 +211,14 @@ class Feed:
             value = Failure(str(error))
         except OSError as error:
             value = Failure(f"The {watch.name} cannot be read: {error.strerror or error} ({error.filename or '-'}).")
-        except Exception as error:  # noqa: BLE001 - a mistake of ours in one reading must not end all the others
-            value = Failure(f"Reading the {watch.name} failed, by a mistake in Holdfast: {_named(error)}")
+        except Exception as error:  # noqa: BLE001 - a defect of Holdfast in one reading must not end the others
+            value = Failure(f"Reading the {watch.name} failed because of a defect in Holdfast: {_named(error)}")
         ended = time.monotonic()
         failed = isinstance(value, Failure)
         if failed:
             watch.read_at = -math.inf
-        spent = ended - began if watch.apart else time.thread_time() - worked  # apart, others do the work: git, a disk
+        # In a thread apart, git or the disk does the work, so the CPU time of this thread would be too short.
+        spent = ended - began if watch.apart else time.thread_time() - worked
         rest = min(MOST_REST_APART if watch.apart else MOST_REST, REST * spent)
         watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, rest)
         self._say_of(watch, value.words if failed and watch.fail is None else None)
@@ -225,17 +232,20 @@ class Feed:
         try:
             queries = Queries(self._home)
             self._read(watch, queries)
-        except Exception as error:  # noqa: BLE001 - likewise
+        except Exception as error:  # noqa: BLE001 - the screen shows any error, and the feed tries again
             watch.in_hand, watch.not_before = False, time.monotonic() + TRY_AGAIN
             self._say_of(watch, _words(error))
         finally:
             if queries is not None:
                 queries.close()
 
-    # -- trouble -------------------------------------------------------------------------------------------------------
+    # -- problems ------------------------------------------------------------------------------------------------------
 
     def _say_of(self, watch: Watch, words: str | None) -> None:
-        """A reading may end when its screen is left already: nobody would ever take back what it says then."""
+        """Record the problem of a watch, or None when the problem is over.
+
+        A detached watch is ignored: a reading may end after its screen was left, and nothing would clear the problem.
+        """
         self._say(watch.name, words, watch)
 
     def _say(self, key: str, words: str | None, watch: Watch | None = None) -> None:
@@ -247,7 +257,7 @@ class Feed:
                 self._troubles.pop(key, None)
             elif known is None or known.words != words:
                 self._troubles[key] = Trouble(words, known.since if known else time.time(), key == OF_THE_STORE)
-            worst = self._troubles[min(self._troubles)] if self._troubles else None  # the store's comes first
+            worst = self._troubles[min(self._troubles)] if self._troubles else None  # the store's problem comes first
             if worst != self._told:
                 self._told = worst
                 self._tell(worst)
@@ -255,7 +265,7 @@ class Feed:
 
 def _words(error: Exception) -> str:
     if isinstance(error, NewerStore):
-        return f"{error} If that was done: leave with q and start `holdfast top` again."
+        return f"{error} If you have upgraded: leave with q and start `holdfast top` again."
     return str(error) if isinstance(error, HoldfastError) else f"The store cannot be read: {_named(error)}"
 
 

@@ -1,4 +1,4 @@
-"""Which keys there are, for docs/reference/top.md: from the same bindings that the screens have."""
+"""The list of keys for docs/reference/top.md, made from the same bindings that the screens use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES = {"question_mark": "?", "slash": "/", "escape": "Esc", "enter": "Enter",
 
 
 def screens() -> list[tuple[str, list[Line]]]:
-    """Title and keys of every screen, of tables, and of what holds everywhere."""
+    """Return title and keys of every screen, of tables, and of the keys that work everywhere."""
     found = []
     for number, (name, view) in enumerate(VIEWS.items(), 1):
         found.append((f"{number}: {name}", _of(view)))

@@ -1,9 +1,10 @@
-"""However the screen is left, the terminal is as it was before: a signal ends the app as its own key does.
+"""Leaving the screen: the terminal is restored however the app ends. A signal ends the app just as its quit key does.
 
-A terminal that takes nothing more (a stalled ssh, one that is gone) would hold the app's thread up for ever. So a
-signal gives it a moment, and then puts the terminal right and ends the process without it. Where the terminal is
-another's at the time (after Ctrl+Z, or a shell in a workspace has it), it is right already: who touches it from the
-background is stopped, and would not end.
+A terminal that accepts no more output (a stalled ssh, or a terminal that is gone) would block the app's thread for
+ever. So a signal gives the app a few seconds, then restores the terminal and ends the process without the app.
+
+After Ctrl+Z, or while a shell in a workspace is open, another process has the terminal. Then nothing is restored: the
+terminal is in order already. The kernel stops a background process that touches the terminal, so it would never end.
 """
 
 from __future__ import annotations
@@ -18,29 +19,35 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-GRACE = 3.0  # seconds for an orderly end: the feed's thread is waited for, and an action that is under way
+GRACE = 3.0  # seconds for an orderly end, which waits for the feed's thread and for a running action
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-# The opposite of all that was switched on: mouse, paste, focus, keys, wrapping, the other screen, the cursor.
+# Switches off everything that Textual switched on: mouse, paste, focus, keys, wrapping, alternate screen, cursor.
 _BACK = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h"
 
 
 class Leaving:
-    """Made before the app takes the terminal; `end` runs in the app's thread, with the exit code."""
+    """The ways to leave the app. Created before the app takes the terminal, to keep the terminal's settings.
+
+    `end` runs in the app's thread, with the exit code.
+    """
 
     def __init__(self, end: Callable[[int], None]) -> None:
         self._end = end
         self._loop: asyncio.AbstractEventLoop | None = None
         self._was: list[Any] | None = None
-        with contextlib.suppress(termios.error, OSError):  # then there is no terminal
+        with contextlib.suppress(termios.error, OSError):  # standard input is not a terminal
             self._was = termios.tcgetattr(0)
 
     def catch(self) -> None:
-        """In the main thread. Not the loop's own handlers: those wait for a loop that turns."""
+        """Install the signal handlers. Call in the main thread.
+
+        The event loop's own handlers would not do: they run only while the loop is not blocked.
+        """
         for one in SIGNALS:
             signal.signal(one, lambda number, _frame: self.leave(128 + number))
 
     def attach(self) -> None:
-        """The app's loop runs, and its terminal is taken next."""
+        """Remember the app's event loop. Call when the loop runs, just before the app takes the terminal."""
         self._loop = asyncio.get_running_loop()
 
     def leave(self, code: int) -> None:
@@ -51,14 +58,14 @@ class Leaving:
         timer = threading.Timer(GRACE, self._by_force, (code,))
         timer.daemon = True
         timer.start()
-        with contextlib.suppress(RuntimeError):  # it is closed: the end is under way
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the app is ending already
             self._loop.call_soon_threadsafe(self._end, code)
 
     def has_terminal(self) -> bool:
         return self._was is None or os.isatty(0)
 
     def _by_force(self, code: int) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTOU,))  # in this thread: it must not be stopped here
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTOU,))  # the kernel must not stop this thread here
         if self._was is not None:
             with contextlib.suppress(termios.error, OSError):
                 termios.tcsetattr(0, termios.TCSANOW, self._was)
@@ -66,12 +73,12 @@ class Leaving:
             os.set_blocking(2, False)
             os.write(2, _BACK)
         with contextlib.suppress(OSError):
-            os.set_blocking(2, True)  # the shell has the same open file
+            os.set_blocking(2, True)  # the shell shares this open file
         os._exit(code)
 
 
 def _is_in_front() -> bool:
-    """Whether the terminal is ours to draw on; yes, where it is nobody's."""
+    """True if this process may draw on the terminal, or if there is no terminal."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:

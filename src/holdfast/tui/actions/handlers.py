@@ -1,9 +1,9 @@
-"""What each action asks first and what it does, by subject. No widgets here.
+"""The handlers of actions, by subject: tasks, workspaces, workers, alerts, schedules, holds. No widgets here.
 
 Every function runs in a thread, with the home and the row under the cursor. A handler calls the api and returns the
 message to show, or `Asked` if a supervisor has to carry the request out. `confirm_…` returns the question to ask before
-an action destroys something or changes the user's branch. None: there is nothing to ask. Refusals are raised, with the
-reason and the remedy.
+an action destroys something or changes the user's branch. None means that there is nothing to ask. Refusals are raised,
+with the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Told = str | Asked
 
 
 def commands(home: str) -> Commands:
-    """Return the commands of the home. Imported at the first key that needs them: the first picture does not wait."""
+    """Return the commands of the home. They are imported on first use, so the first frame does not wait for them."""
     from holdfast.api.commands import Commands
 
     return Commands(home, create=False)
 
 
 def task_of(row: Row) -> str:
-    """Return the id of the task that the row is, or that its workspace or alert belongs to."""
+    """Return the id of the row's task. The row is a task, or a workspace or an alert that belongs to one."""
     task = row["task"] if "task" in row else row["id"]
     if task is None:
         raise Refused("It belongs to no task of this home.")
@@ -61,7 +61,7 @@ def _ask(home: str, number: int, task_id: str, kind: RequestKind) -> Asked:
 
 
 def _with_note(home: str, message: str) -> str:
-    """Return the message, and a note if no supervisor is running to act on it."""
+    """Return the message, with a note if no supervisor is running to act on the change."""
     note = "" if Queries(home).supervisor() else no_supervisor()
     return ActionOutcome(message=message, note=note).text
 
@@ -159,7 +159,7 @@ def merge(home: str, task: Row) -> Told:
 
 
 def confirm_clean(home: str, row: Row) -> str | None:
-    """Return the question with the paths, but without sizes: measuring them may take seconds."""
+    """Return the question with the paths, but without their sizes: measuring may take seconds."""
     task_id = task_of(row)
     preserved = [
         found for found in Queries(home).workspaces() if found["task"] == task_id and found["state"] == "preserved"
@@ -183,12 +183,12 @@ def keep(home: str, row: Row) -> Told:
     from holdfast.api.work.workspaces import keep
 
     kept = keep(home, task_of(row), math.inf)
-    since = "" if kept["state"] == "preserved" else " after its task's end, whatever that is"
+    since = "" if kept["state"] == "preserved" else ", however its task ends"
     return f"The workspace of {task_of(row)} is kept until you drop it{since}."
 
 
 def check_shell(home: str, row: Row) -> None:
-    """Raise Refused if there is no workspace for a shell: then the app keeps the terminal. There is no question."""
+    """Raise Refused if there is no workspace for a shell, so that the app keeps the terminal. Ask nothing."""
     from holdfast.api.work.shell import refuse_missing
 
     task = Queries(home).task(task_of(row))
@@ -203,7 +203,7 @@ def shell(home: str, row: Row) -> Told:
 
     queries = Queries(home)
     task = queries.task(task_of(row))
-    print(f"The workspace of {task['id']} ({task['state']}); it stays while you are in it. `exit` goes back.")
+    print(f"The workspace of {task['id']} ({task['state']}). It is kept while you are in it. `exit` goes back.")
     sys.stdout.flush()
     code = open_shell(queries, task, None)
     return f"The shell in the workspace of {task['id']} ended" + (f" with code {code}." if code else ".")
@@ -252,7 +252,7 @@ def _steer(home: str, worker: Row, action: str, *, at_once: bool = False) -> str
 
 
 def _task_of_worker(home: str, worker: Row) -> str | None:
-    """Return the present task of the worker, which may have taken one since the screen was drawn."""
+    """Return the present task of the worker. The worker may have taken a task since the screen was drawn."""
     from holdfast.api.fleet.workers import workers
 
     return next((row["task"] for row in workers(home) if row["name"] == worker["name"]), None)

@@ -1,4 +1,4 @@
-"""The palette (Ctrl+P): finds everything that a key does by its words. Made of the same bindings and actions."""
+"""The palette (Ctrl+P): finds what any key does by words. It is made of the same bindings and actions as the keys."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from holdfast.tui.widgets.screen import View
 
 
 class Palette(CommandPalette):
+    """Textual's palette, without its failure on early keys."""
+
     def _action_command_list(self, action: str) -> None:
-        """Ignore a key for a list that is not drawn (yet): Textual would fail. Over ssh several keys arrive at once."""
+        """Ignore a key for a list that is not drawn yet: Textual would fail. Over ssh several keys arrive at once."""
         with contextlib.suppress(KeyError):
             super()._action_command_list(action)
 
@@ -35,7 +37,10 @@ class ActionProvider(Provider):
                 yield Hit(score, Text(title), run, text=title, help=text)
 
     def _find(self) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-        """Yield title, help and function of each action, those that make sense now first. A dialog has no commands."""
+        """Yield title, help and function of each action. Actions that make sense now come first.
+
+        A dialog has no commands.
+        """
         screen = self.screen
         if not isinstance(screen, View):
             return

@@ -1,7 +1,8 @@
-"""Runs actions: asks first where an action says so, runs it in a thread, shows its result, waits for its request.
+"""The runner of actions: asks the user first where needed, runs the action in a thread, and shows its result.
 
-No key waits for a store. Leaving the screen waits a few seconds for running actions, not as long as a locked store
-does. Each action is one transaction, so cutting it off is safe.
+If an action only recorded a request to the supervisor, the runner waits for the answer and shows that too.
+No key waits for the store. Leaving `top` waits a few seconds for running actions, but less long than a locked store
+could last. Each action is one transaction, so cutting an action off is safe.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 T = TypeVar("T")
-SLOW = 2.0  # seconds after which the user is told that an action is not done yet
+SLOW = 2.0  # seconds after which a message reports that an action is not done yet
 FINISH = 5.0  # seconds that leaving waits
 
 
 class ActionRunner:
-    """Carries out the actions of the table for one app."""
+    """The runner of the actions of one app."""
 
     def __init__(self, app: Top) -> None:
         self._app = app
@@ -45,7 +46,7 @@ class ActionRunner:
         self._running: set[tuple[str, str]] = set()  # by name and subject
 
     def act(self, action: Action, subject: Row) -> None:
-        """Start the action, unless the same one is running: a key that is pressed twice does it once."""
+        """Start the action, unless the same one is running: a key that is pressed twice acts once."""
         which = (action.name, str(subject.get("id", subject.get("name"))))
         if which not in self._running:
             self._running.add(which)
@@ -54,7 +55,7 @@ class ActionRunner:
     async def _act(self, action: Action, subject: Row, which: tuple[str, str]) -> None:
         try:
             result = await self._carry_out(action, subject)
-        except Exception as error:  # noqa: BLE001 - shown, whatever it is, and the screen stays
+        except Exception as error:  # noqa: BLE001 - any error is shown, and the screen stays
             message, is_unchanged = _describe_error(error)
             self._app.refuse(action.label, message, is_unchanged=is_unchanged)
             return
@@ -68,7 +69,7 @@ class ActionRunner:
             self._app.show_message(result)
 
     async def _carry_out(self, action: Action, subject: Row) -> Told:
-        """Return the message of the action, or an empty one if the user said no."""
+        """Return the message of the action, or an empty message if the user answered no."""
         home = self._app.home
         if action.question is not None:
             question = await self._in_thread(action, partial(action.question, home, subject))
@@ -84,20 +85,20 @@ class ActionRunner:
         return await self._in_thread(action, partial(action.do, home, subject))
 
     async def _in_thread(self, action: Action, do: Callable[[], T]) -> T:
-        is_slow = f"{action.label}: not done yet; it goes on by itself."
+        is_slow = f"{action.label}: not done yet. It continues in the background."
         return await self.threads.run(do, lambda: self._app.show_message(is_slow))
 
     def _in_terminal(self, action: Action, subject: Row) -> Told:
-        """Run the action with the terminal handed over, and take the terminal back whatever happens.
+        """Hand the terminal over to the action, and take the terminal back even if the action fails.
 
-        Textual would leave the terminal as it is if the block raised.
+        Textual would not take the terminal back if the block raised. So the error is raised after the block.
         """
         result: Told | Exception
         try:
             with self._app.suspend():
                 try:
                     result = action.do(self._app.home, subject)
-                except Exception as error:  # noqa: BLE001 - raised again when the terminal is ours
+                except Exception as error:  # noqa: BLE001 - raised again when the app has the terminal back
                     result = error
         except SuspendNotSupported:
             raise Refused(
@@ -109,20 +110,20 @@ class ActionRunner:
 
 
 def _describe_error(error: Exception) -> tuple[str, bool]:
-    """Return what happened, and True if nothing was changed."""
+    """Return the message for the error, and True if nothing was changed."""
     if isinstance(error, HoldfastError):
         return str(error), not isinstance(error, Unavailable)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return (
-            f"{where}{error.strerror or error}. Nothing that was acknowledged is lost. Put that right, try again.",
+            f"{where}{error.strerror or error}. Nothing that was acknowledged is lost. Fix the cause and try again.",
             False,
         )
-    return f"a mistake of Holdfast ({type(error).__name__}: {error}). `holdfast events` says what was done.", False
+    return f"a defect in Holdfast ({type(error).__name__}: {error}). `holdfast events` shows what was done.", False
 
 
 class ActionThreads:
-    """One thread for each action. Textual waits at its end for its own threads, however long that takes."""
+    """One thread for each action, not of Textual: at its end Textual waits for its own threads without limit."""
 
     def __init__(self) -> None:
         self._threads: set[threading.Thread] = set()
@@ -135,7 +136,7 @@ class ActionThreads:
 
         def settle(settler: Callable[[], None]) -> None:
             def in_loop() -> None:
-                if not done.done():  # the app left meanwhile
+                if not done.done():  # done already: the user left the app in the meantime
                     settler()
 
             with contextlib.suppress(RuntimeError):  # the loop of the app is closed already
@@ -167,7 +168,7 @@ class ActionThreads:
 
 
 def _retrieve_exception(done: asyncio.Future[T]) -> None:
-    """Mark the exception as seen. If the app left meanwhile, asyncio would print it to the terminal."""
+    """Mark the exception as seen. Otherwise asyncio would print it to the terminal after the app has ended."""
     if not done.cancelled():
         done.exception()
 
@@ -187,7 +188,7 @@ class PendingRequests:
 
     def _read(self, queries: Queries) -> list[tuple[Asked, RequestOutcome]]:
         """Return the requests that have an outcome. Runs in the feed's thread."""
-        from holdfast.api.requests import find_outcome  # the first picture does not wait for this import
+        from holdfast.api.requests import find_outcome  # the first frame does not wait for this import
 
         found = ((asked, find_outcome(queries, asked.number, asked.kind, asked.task)) for asked in self._asked)
         return [(asked, outcome) for asked, outcome in found if outcome is not None]

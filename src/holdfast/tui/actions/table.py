@@ -1,7 +1,8 @@
-"""The table of actions: one api command on one subject each. Help, key line, palette and docs are made of this table.
+"""The table of actions. Each action is one api command on one subject.
 
-handlers.py has what each action asks and does, runner.py carries it out.
-The same meaning has the same key on every screen: p holds, u lets go on, r starts again, a approves, x removes.
+Help, key line, palette and docs are made of this table. handlers.py has the functions that ask and act. runner.py runs
+them. The same meaning has the same key on every screen: p pauses or stops, u continues, r restarts, a approves or
+acknowledges, x removes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from holdfast.tui.actions import handlers
 from holdfast.tui.actions.handlers import Told
 
 Row = dict[str, Any]
-ANYWHERE = "anywhere"  # the subject of actions on the whole home: on every screen, whatever is under the cursor
+ANYWHERE = "anywhere"  # the subject of actions on the whole home: they work on every screen, on any row
 
 
 def _always(_row: Row) -> bool:
@@ -25,16 +26,18 @@ def _always(_row: Row) -> bool:
 
 @dataclass(frozen=True)
 class Action:
+    """One row of the table: a key, its words, and the functions behind it."""
+
     name: str
     key: str
     label: str  # in the line of keys
-    help: str  # in `?`, in the palette and in docs/reference/top.md; no brackets, Textual reads it as markup
+    help: str  # in `?`, in the palette and in docs/reference/top.md; no brackets, which Textual reads as markup
     about: frozenset[str]  # the subjects: task, worker, alert, schedule, workspace, or ANYWHERE
     do: Callable[[str, Row], Told]  # home, subject
-    question: Callable[[str, Row], str | None] | None = None  # returns what to ask first; None: nothing to ask
-    asks: str = ""  # prompt for a text that the action needs; handed over as subject["answer"]
+    question: Callable[[str, Row], str | None] | None = None  # returns the question to ask first, or None
+    asks: str = ""  # prompt for a text that the action needs; the text is passed on as subject["answer"]
     in_terminal: bool = False  # needs the terminal (a shell): the app hands it over
-    when: Callable[[Row], bool] = _always  # true: the line of keys has it. The key always works, and says why not
+    when: Callable[[Row], bool] = _always  # true: the line of keys has this action. Its key always acts or is refused
 
     @property
     def binding(self) -> Binding:
@@ -70,15 +73,16 @@ def _can_be_mended(row: Row) -> bool:
 
 _TASKS = (
     Action(
-        "approve", "a", "Approve", "say yes to what the task's last stage did",
+        "approve", "a", "Approve", "approve the result of the task's last stage",
         _about("task"), handlers.approve, when=_awaits_approval,
     ),
     Action(
-        "changes", "A", "Changes", "let that stage go again; its agent is told what to change",
-        _about("task"), handlers.ask_changes, asks="What should be changed? Its agent is told.", when=_awaits_approval,
+        "changes", "A", "Changes", "run that stage again; its agent gets your text",
+        _about("task"), handlers.ask_changes, asks="What should be changed? The agent gets this text.",
+        when=_awaits_approval,
     ),
     Action(
-        "pause", "p", "Pause", "end its agent for now; its workspace and session stay",
+        "pause", "p", "Pause", "end its agent for now; its workspace and session are kept",
         _about("task"), handlers.pause, when=_task_is("queued", "running"),
     ),
     Action(
@@ -103,7 +107,7 @@ _TASKS = (
         _about("task", "workspace"), handlers.merge, question=handlers.confirm_merge, when=_ended,
     ),
     Action(
-        "shell", "w", "Shell", "a shell in its workspace, which stays meanwhile",
+        "shell", "w", "Shell", "open a shell in its workspace, which is kept while the shell is open",
         _about("task", "workspace"), handlers.shell, question=handlers.check_shell, in_terminal=True,
     ),
     Action(
@@ -117,7 +121,7 @@ _TASKS = (
 )  # fmt: skip
 _WORKERS = (
     Action(
-        "restart", "r", "Restart", "let a stopped or benched worker work again; its crashes are forgiven",
+        "restart", "r", "Restart", "restart a stopped or benched worker; its crashes are forgiven",
         _about("worker"), handlers.restart_worker, when=_worker_is("stopped", "benched", "stopping"),
     ),
     Action(
@@ -137,7 +141,7 @@ _WORKERS = (
 )  # fmt: skip
 _ALERTS = (
     Action(
-        "ack", "a", "Acknowledge", "say that you have seen the alert",
+        "ack", "a", "Acknowledge", "mark the alert as seen",
         _about("alert"), handlers.ack, when=lambda row: row.get("acked_at") is None,
     ),
     Action(
@@ -155,7 +159,7 @@ _SCHEDULES = (
         _about("schedule"), handlers.fire, question=handlers.confirm_fire,
     ),
     Action(
-        "disable", "p", "Disable", "let the schedule fire no more, whatever its file says",
+        "disable", "p", "Disable", "stop the schedule from firing, whatever its file says",
         _about("schedule"), handlers.disable, when=lambda row: bool(row.get("enabled", True)),
     ),
     Action(
@@ -169,7 +173,7 @@ _EVERYWHERE = (
         _about(ANYWHERE), handlers.start_supervisor, when=lambda _row: False,
     ),
     Action(
-        "release", "L", "Release", "let start what is held back (`holdfast dispatch` lists it)",
+        "release", "L", "Release", "release the tasks that are held back (`holdfast dispatch` lists them)",
         _about(ANYWHERE), handlers.release, when=lambda _row: False,
     ),
 )  # fmt: skip
@@ -179,5 +183,5 @@ ACTIONS: dict[str, Action] = {
 
 
 def about(subject: str) -> list[Action]:
-    """Return the actions for the subject, and those for the whole home."""
+    """Return the actions for the subject, and the actions for the whole home."""
     return [action for action in ACTIONS.values() if {subject, ANYWHERE} & action.about]

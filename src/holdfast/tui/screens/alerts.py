@@ -1,4 +1,4 @@
-"""What needs a person: the critical first, what was recovered, and what to do."""
+"""The alerts screen: alerts that need the user, critical ones first, what was recovered, and what to do."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import JsonObject
 
 MOST = 500  # rows; the rest is counted
-MOST_LOOKED_AT = 5000  # for words
-CRASH = "crash"  # the level of one that was recovered
-LATE = 3600.0  # seconds
-EVERY = 60.0  # seconds: crashes get old without an event
+MOST_LOOKED_AT = 5000  # rows that a filter searches
+CRASH = "crash"  # the level of a crash that was recovered
+LATE = 3600.0  # seconds for which recovered crashes are counted
+EVERY = 60.0  # seconds: crashes leave the last hour without an event
 STYLES = {**LEVELS, CRASH: "yellow"}
 NAMES = {
     "reason": "Reason",
@@ -41,9 +41,11 @@ TOLD = frozenset({*NAMES, "error_text", "window"})
 
 
 class Seen(NamedTuple):
+    """The content of the screen, as the feed read it."""
+
     rows: list[AlertLine]
-    left: int = 0  # open ones that are not listed
-    recovered: int = 0  # crashes of the last hour that need nobody
+    left: int = 0  # open alerts that are not listed
+    recovered: int = 0  # crashes of the last hour that need no person
 
 
 def read(queries: Queries, *, everything: bool, words: str) -> Seen:
@@ -51,7 +53,7 @@ def read(queries: Queries, *, everything: bool, words: str) -> Seen:
     rows = [_of_alert(row) for row in queries.view("pressing_alerts", all=int(everything), limit=limit)]
     if everything:
         rows += [_of_crash(crash) for crash in queries.view("newest_crashes", limit=limit)]
-        rows.sort(key=lambda row: -math.inf if row["acked_at"] is None else -row["acked_at"])  # open ones stay first
+        rows.sort(key=lambda row: -math.inf if row["acked_at"] is None else -row["acked_at"])  # open alerts first
     found = [row for row in rows if has_words(words, _text(row))] if words else rows
     opened = 0 if words else queries.open_alerts()[0] - sum(row["acked_at"] is None for row in found[:MOST])
     [recovered] = queries.view("recovered_crashes", since=time.time() - LATE)
@@ -63,7 +65,7 @@ def _of_alert(row: JsonObject) -> AlertLine:
 
 
 def _of_crash(crash: JsonObject) -> AlertLine:
-    """Return a crash as an alert that is over: the supervisor has dealt with it."""
+    """Return a crash as an alert that is over, because the supervisor has dealt with the crash."""
     released = "its claim was released" if crash["claim_released"] else "its claim was not released"
     return {
         "id": f"c{crash['id']}",
@@ -114,7 +116,7 @@ class AlertsView(Listing):
     NAME: ClassVar[str] = "alerts"
     COLUMNS = COLUMNS
     NO_TASK = "This alert is about no task."
-    DEFAULT_CSS = "AlertsView Banner #critical { max-height: 1; }"  # the whole of it stands below
+    DEFAULT_CSS = "AlertsView Banner #critical { max-height: 1; }"  # the details below show the whole alert
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "everything", "All", tooltip="what is over and every crash too, or only alerts that are open")
     ]
@@ -129,7 +131,10 @@ class AlertsView(Listing):
         yield self._watch
 
     def read(self, queries: Queries) -> object:
-        """In the feed's thread. Compared with what was delivered: what was read may have been dropped since."""
+        """Read the alerts in the feed's thread.
+
+        Compare with the delivered value, not with the last reading: a reading may have been dropped before delivery.
+        """
         found = read(queries, everything=self.everything, words=self.words)
         return NOTHING_NEW if found == self.shown else found
 
@@ -155,7 +160,7 @@ def recovered_words(number: int) -> str:
 
 
 def sheet(alert: AlertLine, seen: Seen) -> Text:
-    """Everything about one alert, for people."""
+    """Return the details of one alert as text."""
     made, details = Sheet(), alert["details"]
     what = "number" if alert["level"] == CRASH else "alert"
     times = f", {alert['count']} times" if alert["count"] > 1 else ""
@@ -164,14 +169,14 @@ def sheet(alert: AlertLine, seen: Seen) -> Text:
     made.line(alert["message"])
     if alert["acked_at"] is None:
         made.line(alert["remedy"], "bold")
-    elif alert["level"] != CRASH:  # what was done about that, its message says
+    elif alert["level"] != CRASH:  # the message of a crash already has the decision
         why = f": {alert['acked_why']}" if alert["acked_why"] else ""
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(alert["acked_at"]))
         made.line(f"Over since {ended}, by {alert['acked_by']}{why}.", "dim")
     told = f"{alert['message']} {alert['remedy']}"
     for key, name in NAMES.items():
         value = _value(key, details)
-        if value not in told:  # nobody reads a thing twice
+        if value not in told:  # nothing is shown twice
             made.fact(name, value)
     if details.get("error_text"):
         made.line("Last words:", "bold").quote(details["error_text"])
@@ -195,7 +200,7 @@ def _value(key: str, details: JsonObject) -> str:
 
 
 def _plain(value: object) -> str:
-    """JSON of the store in words; what is not there is not told."""
+    """Return a JSON value of the store as text. Empty fields are left out."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_plain(each)}" for key, each in value.items() if each) or "nothing was there to keep"
     return ", ".join(map(_plain, value)) if isinstance(value, list) else str(value)

@@ -1,4 +1,8 @@
-"""The fleet: every task with its state, what it costs, its last sign of life, and why it waits."""
+"""The fleet screen: every task with its state, its cost, its last sign of life, and why it waits.
+
+Some parts of a line change with the time of day alone. `stamp` returns these parts, so that only changed lines are
+redrawn.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +33,18 @@ if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
 
 STEP = 5  # seconds
-QUIET = 300.0  # seconds without a sign of life that are worth a colour
+QUIET = 300.0  # seconds without a sign of life after which the column HEARD is coloured
 
 
 class Painter(Protocol):
+    """The data that columns and stamps are made of. FleetView has it."""
+
     picture: Picture
-    live: Mapping[str, Cost]  # of tasks whose agents tell while they work
+    live: Mapping[str, Cost]  # costs of tasks whose agents report costs while they work
 
 
 def columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow], ...]:
-    """Return the columns. Workers, stages and costs have one only if a task has one."""
+    """Return the columns. Worker, stage and cost have a column only if some task has such a value."""
     made: list[Column[FleetRow]] = [
         Column("ID", 10, lambda row: row["id"]),
         Column("STATE", 9, lambda row: Cell(row["state"], STATES[row["state"]])),
@@ -60,7 +66,7 @@ def columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow], ...]
 
 
 def stamp(view: Painter, row: FleetRow) -> tuple[object, ...]:
-    """Return everything else that a line depends on."""
+    """Return everything that a line depends on besides its row."""
     now = time.time()
     picture, task_id = view.picture, row["id"]
     return (
@@ -77,7 +83,7 @@ def age(row: FleetRow, now: float) -> str:
 
 
 def heard(picture: Picture, row: FleetRow, now: float) -> Cell:
-    """When an agent of the task last printed something or reported."""
+    """Return how long ago an agent of the task last printed something or reported."""
     at = picture.signs.get(row["id"]) if row["state"] == "running" else None
     if at is None:
         return Cell("")
@@ -91,7 +97,7 @@ def stage(row: FleetRow) -> str:
 
 
 def cost(view: Painter, row: FleetRow) -> str:
-    """Money where it is known, else tokens; of a running agent what it told so far."""
+    """Return the cost in money if it is known, otherwise in tokens. For a running agent: the cost reported so far."""
     tokens, dollars = view.live.get(row["id"], Cost(row["tokens"] or 0, row["cost_usd"]))
     if dollars is not None:
         return money(dollars)
@@ -104,8 +110,10 @@ def prompt(picture: Picture, row: FleetRow) -> str:
 
 
 def since(moment: float, now: float) -> str:
-    """In four letters: 12s, 3m, 2h, 41d. From ten seconds on all lines change at the same moment, every five seconds: a
-    line that is drawn costs little beside the drawing itself."""
+    """Return an age in at most four letters: 12s, 3m, 2h, 41d.
+
+    From ten seconds on, all lines change together, every five seconds: one more line adds little to a redraw.
+    """
     whole = max(0, int(now - moment))
     if whole >= 10:
         whole = max(10, int(now - now % STEP - moment))
@@ -179,18 +187,21 @@ class FleetView(View):
         self._tell_about()
 
     def _read(self, queries: Queries) -> object:
-        """In the feed's thread. Compared with what was delivered: what was read may have been dropped since."""
+        """Read the tasks in the feed's thread.
+
+        Compare with the delivered value, not with the last reading: a reading may have been dropped before delivery.
+        """
         picture = self.reader.read(queries)
         return NOTHING_NEW if picture.is_like(self.picture) else picture
 
     def _read_costs(self, queries: Queries) -> object:
-        """Read the costs in a thread apart: it reads the output of agents."""
+        """Read the costs. This runs in a thread of its own, because it reads the output of agents."""
         in_sight = self.reader.in_sight or frozenset()
         rows = [row for row in self.picture.rows if row["state"] == "running" and row["id"] in in_sight]
         found = self._costs.look(queries, rows)
         return NOTHING_NEW if found == self.live else found
 
-    # -- what the feed brings ------------------------------------------------------------------------------------------
+    # -- values from the feed ------------------------------------------------------------------------------------------
 
     def seen(self, picture: Picture) -> None:
         before, self.picture = self.picture, picture
@@ -213,7 +224,7 @@ class FleetView(View):
         grid.retitle(columns(self, self.picture.told | {"cost"} if self.live else self.picture.told))
 
     def _tell_about(self) -> None:
-        """The task under the cursor, as long as three lines allow."""
+        """Show the task under the cursor in at most three lines."""
         row = self.subject()
         words = "" if row is None else about(row, self.picture.why(row, time.time()))
         if words != self._told:
@@ -230,7 +241,7 @@ class FleetView(View):
     def on_grid_chosen(self, message: Grid.Chosen) -> None:
         self.top.open_task(message.row["id"])
 
-    # -- what is wanted ------------------------------------------------------------------------------------------------
+    # -- filter and order ----------------------------------------------------------------------------------------------
 
     def _want(self, wish: Wish) -> None:
         self.reader.wish = wish
@@ -262,7 +273,7 @@ class FleetView(View):
 
 
 def listed(picture: Picture) -> str:
-    """Return one line about what is listed, and what is not."""
+    """Return one line about the tasks that are listed, and the tasks that are left out."""
     wish, number = picture.wish, len(picture.rows)
     many = f"{number} of {picture.of} tasks have '{one_line(wish.words, 40)}'" if wish.words else _tasks(number)
     order = f"{ABOUT[wish.order]}{', backwards' if wish.backwards else ''}"

@@ -1,4 +1,4 @@
-"""Work by the clock: when each schedule fires next, in its own zone, when it fired last, and what is wrong with it."""
+"""The schedules screen: when each schedule fires next and fired last, in its own time zone, and its problems."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from holdfast.tui.widgets.list_screen import OrderedListing
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import FireRow, ScheduleLine
 
-FILES_EVERY = 5.0  # seconds: files with schedules change without an event
-NEXT, LAST = 5, 8  # how many are told of one
+FILES_EVERY = 5.0  # seconds: schedule files change without an event
+NEXT, LAST = 5, 8  # how many coming and past firings the details list
 ASLEEP = "No supervisor is running, so nothing fires (U starts one)."
 
 
 class Seen(NamedTuple):
+    """The content of the screen, as the feed read it."""
+
     rows: list[ScheduleLine]
-    problems: dict[str, str]  # file → why it is not taken
+    problems: dict[str, str]  # schedule file → why it is not used
 
 
 class Times(NamedTuple):
-    """Of the schedule under the cursor."""
+    """The firings of the schedule under the cursor."""
 
     key: str
     coming: list[float]
@@ -74,7 +76,7 @@ class SchedulesView(OrderedListing):
         self.problems: dict[str, str] = {}
         self.times: Times | None = None
         self._last: Seen | None = None
-        self._pointed: ScheduleLine | None = None  # what the cursor is on, for the feed's thread
+        self._pointed: ScheduleLine | None = None  # the row with the cursor, for the feed's thread
         super().__init__()
 
     def watches(self) -> Iterable[Watch]:
@@ -97,7 +99,7 @@ class SchedulesView(OrderedListing):
         coming = upcoming(row, NEXT) if row["enabled"] else []
         return Times(row["key"], coming, fires_of(queries, row, LAST))
 
-    # -- in the app's --------------------------------------------------------------------------------------------------
+    # -- in the app's thread -------------------------------------------------------------------------------------------
 
     def seen(self, seen: Seen) -> None:
         self._last, self.problems = seen, seen.problems
@@ -138,7 +140,7 @@ class SchedulesView(OrderedListing):
         return made.text
 
     def on_grid_chosen(self, message: Grid.Chosen) -> None:
-        message.prevent_default()  # its `task` is what it queues
+        message.prevent_default()  # here `task` is the template of the tasks to queue, not the id of a task
         row = message.row
         if row["last_task"] and row["last_task_state"]:
             self.top.open_task(row["last_task"])

@@ -1,4 +1,4 @@
-"""Named workers: what each does, which are benched and why, and how to start them again."""
+"""The workers screen: what each named worker does, which workers are benched and why, and how to start them again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import JsonObject
 
 EVERY = 10.0  # seconds: crashes leave their window without an event
-CRASHES = 3  # told of one worker
+CRASHES = 3  # how many crashes the details of a worker list
 STYLES = {"working": "blue", "stopping": "yellow", "stopped": "yellow", "benched": "bold red", "new": "cyan"}
 
 
@@ -34,11 +34,11 @@ def read(queries: Queries) -> list[WorkerLine]:
 
 
 def _rests(shut: JsonObject | None) -> str | None:
-    """Why a worker takes nothing though it is well: its account is not to be used for a while."""
+    """Return why a healthy worker takes no tasks: its account is parked or stopped. None if the account is usable."""
     if shut is None or (shut["until"] is not None and shut["until"] <= time.time()):
         return None
-    until = "until an operator opens it" if shut["until"] is None else f"until {_clock(shut['until'])}"
-    return f"it rests: its account {shut['agent']}/{shut['name']} is shut {until} ({shut['outcome']})"
+    until = "stopped until an operator opens it" if shut["until"] is None else f"parked until {_clock(shut['until'])}"
+    return f"its account {shut['agent']}/{shut['name']} is {until} ({shut['outcome']})"
 
 
 def _crashes(row: WorkerLine) -> Cell:
@@ -55,7 +55,7 @@ def _since(row: WorkerLine) -> str:
 
 
 def _why(row: WorkerLine) -> str:
-    """Return what comes next, if that is known, before the reason."""
+    """Return what happens next, if that is known, and then the reason."""
     return "; ".join(word for word in (next_words(row), row["rests"], row["reason"]) if word)
 
 
@@ -80,7 +80,7 @@ class WorkersView(Listing):
 
     def __init__(self) -> None:
         self.rows: list[WorkerLine] | None = None
-        self.crashes: tuple[str, list[CrashRow]] = ("", [])  # of the worker that the cursor was on when it was read
+        self.crashes: tuple[str, list[CrashRow]] = ("", [])  # a worker's name and its crashes, as they were read last
         self.chosen = ""
         super().__init__()
 
@@ -89,7 +89,8 @@ class WorkersView(Listing):
         self._crash_watch = Watch("worker-crashes", self.read_crashes, self.seen_crashes)
         return (self._watch, self._crash_watch)
 
-    # In the feed's thread. Compared with what was delivered: what was read may have been dropped since.
+    # In the feed's thread. Values are compared with the delivered value, not with the last reading: a reading may have
+    # been dropped before delivery.
 
     def read(self, queries: Queries) -> object:
         rows = [row for row in read(queries) if has_words(self.words, _text(row))]
@@ -102,7 +103,7 @@ class WorkersView(Listing):
         crashes = (name, crashes_of(queries, name, CRASHES) if name else [])
         return NOTHING_NEW if crashes == self.crashes else crashes
 
-    # In the app's.
+    # In the app's thread.
 
     def read_again(self) -> None:
         self._watch.again()
@@ -131,7 +132,7 @@ def _text(row: WorkerLine) -> str:
 
 
 def next_words(row: WorkerLine) -> str:
-    """When one that does not work goes on."""
+    """Return when a worker that does not work continues, or an empty text."""
     if row["goes_on_at"] is not None:
         left = row["goes_on_at"] - time.time()
         when = (
@@ -142,7 +143,7 @@ def next_words(row: WorkerLine) -> str:
 
 
 def sheet(row: WorkerLine, crashes: list[CrashRow]) -> Text:
-    """Everything about one worker, for people."""
+    """Return the details of one worker as text."""
     made = Sheet()
     since = "" if row["since"] is None else f" since {_clock(row['since'])}"
     made.line(f"{row['name']} is {row['state']}{since}: {row['reason']}", STYLES.get(row["state"], "bold"))
@@ -155,7 +156,7 @@ def sheet(row: WorkerLine, crashes: list[CrashRow]) -> Text:
     counted = f"{row['recent_crashes']} of {row['crash_limit']} within {window}"
     after = {
         True: "it goes on by itself after a crash (auto_restart), and is benched when these are used up",
-        False: "a crash stops it until somebody restarts it (auto_restart is off)",
+        False: "a crash stops it until you restart it (auto_restart is off)",
         None: "",
     }[row["restart"]]
     made.fact("Crashes", f"{counted}; {after}" if after else counted)

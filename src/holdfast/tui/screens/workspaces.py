@@ -1,4 +1,4 @@
-"""Where tasks work: how large each is, what is preserved and until when, what is left over or not ours."""
+"""The workspaces screen: sizes, what is preserved and until when, and directories that are left over or foreign."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from holdfast.tui.widgets.list_screen import OrderedListing
 if TYPE_CHECKING:
     from holdfast.api.work.models import LeftoverRow, WorkspaceLine, WorkspaceRow
 
-MEASURING, MEASURED = 0.4, 15.0  # seconds between two bits of measuring, while something is left and otherwise
-LOOK_BESIDES, LOOK_AGAIN = 60.0, 5.0  # seconds between two looks for what is not in the ledger; where something is
+MEASURING, MEASURED = 0.4, 15.0  # seconds between two steps of measuring: while sizes are missing, and afterwards
+# Seconds between two searches for findings besides the recorded workspaces: if none was found, and if one was.
+LOOK_BESIDES, LOOK_AGAIN = 60.0, 5.0
 STYLES = {"preserved": "yellow", "foreign": "magenta", "left over": "bold red", "ready": "green"}
 
 
@@ -109,7 +110,7 @@ class WorkspacesView(OrderedListing):
         self._of_besides.every = LOOK_BESIDES if self._beside.is_quiet else LOOK_AGAIN
         return NOTHING_NEW if rows == self.besides else rows
 
-    # -- in the app's --------------------------------------------------------------------------------------------------
+    # -- in the app's thread -------------------------------------------------------------------------------------------
 
     def seen(self, rows: list[WorkspaceRow]) -> None:
         before = {row["id"] for row in self.ledger or ()}
@@ -129,7 +130,7 @@ class WorkspacesView(OrderedListing):
     def _put_together(self) -> None:
         if self.ledger is None:
             return
-        within = f"{self.top.home}/workspaces/"  # what all of them have in common says nothing
+        within = f"{self.top.home}/workspaces/"  # the common prefix of all paths is not shown
         ledger = [{**row, "key": row["id"], "size": self.sizes.get(row["path"])} for row in self.ledger]
         rows = (*ledger, *({**row, "size": None} for row in self.besides))
         self.take([{**row, "place": str(row["path"]).removeprefix(within)} for row in rows])
@@ -154,7 +155,7 @@ class WorkspacesView(OrderedListing):
         made = Sheet()
         if row["task"] is None:
             made.line(f"{row['strategy']}: {row['state']}", "bold").line(row["path"]).line(row["reason"])
-            tool = "`holdfast sweep` (or the next `up`) puts it right." if row["state"] == "left over" else ""
+            tool = "`holdfast sweep` (or the next `up`) cleans it up." if row["state"] == "left over" else ""
             return made.fact("Next", tool).text
         made.line(f"Workspace of {row['task']} ({row['task_state']}), {row['state']}", "bold").line(row["path"])
         made.fact("Why", row["reason"])
@@ -168,5 +169,5 @@ class WorkspacesView(OrderedListing):
                 if row["retry_at"] is None
                 else f", tried again {time.strftime('%T', time.localtime(row['retry_at']))}"
             )
-            made.fact("Not put away", f"{row['failures']} times{again}", "bold red")
+            made.fact("Removal failed", f"{row['failures']} times{again}", "bold red")
         return made.text

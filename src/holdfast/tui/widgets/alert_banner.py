@@ -1,4 +1,8 @@
-"""What concerns a person on whatever screen: read in the feed's thread, kept for the banner, rung for once."""
+"""The banner of every screen, also above dialogs: open critical alerts, and below them the last agent that died.
+
+A critical alert stays until the user acknowledges it or it is over. A death stays for a minute. The alerts are read in
+the feed's thread. The terminal bell rings once for each new alert.
+"""
 
 from __future__ import annotations
 
@@ -21,33 +25,36 @@ if TYPE_CHECKING:
     from holdfast.api.fleet.models import AlertRow, CriticalMark, DeathRow
 
 NEWS_FOR = 60.0  # seconds that the death of an agent stays on screen
-LOOK_EVERY = 10.0  # also without a change in the store: news gets old
-MOST_NEWS = 50
+LOOK_EVERY = 10.0  # seconds; also without a change in the store, because deaths leave the screen after NEWS_FOR
+MOST_NEWS = 50  # deaths
 
 
 @dataclass(frozen=True)
 class Pressing:
-    """At one moment."""
+    """The content of the banner at one moment."""
 
     count: int = 0  # open critical alerts
-    newest: tuple[AlertRow, ...] = ()  # of them, the newest first
-    deaths: tuple[DeathRow, ...] = ()  # of agents, of late, the newest first
+    newest: tuple[AlertRow, ...] = ()  # the newest of these alerts, newest first
+    deaths: tuple[DeathRow, ...] = ()  # recent deaths of agents, newest first
     rings: bool = field(default=False, compare=False)  # one of the alerts is new
 
 
 class Attention:
-    """`changed` is called in the app's thread when there is something else to show, `ring` once per episode: once for
-    an alert as long as it is open, also when `top` is left and opened again meanwhile."""
+    """The reader of critical alerts and deaths, and the ringer of the bell.
+
+    `changed` is called in the app's thread when the banner has something new to show.
+    `ring` is called once per episode of an alert, even if the user leaves `top` and opens it again in the meantime.
+    """
 
     def __init__(self, home: str, *, ring: Callable[[], None] | None, changed: Callable[[], None]) -> None:
         self._home, self._ring, self._changed = home, ring, changed
         self.now = Pressing()
         self.watch = Watch("attention", self._read, self._seen, every=LOOK_EVERY)
-        # Below: the feed's thread alone.
+        # Only the feed's thread uses the attributes below.
         self._mark: CriticalMark | None = None
         self._critical: tuple[list[Episode], list[AlertRow]] = ([], [])
         self._after: int | None = None
-        self._news: dict[str, tuple[float, DeathRow]] = {}  # by run: when it was seen, and what is told of it
+        self._news: dict[str, tuple[float, DeathRow]] = {}  # by run: when the death was read, and its row
         self._rung: frozenset[Episode] | None = None
         self._looked_at: list[Episode] | None = None
 
@@ -60,7 +67,7 @@ class Attention:
         return NOTHING_NEW if read == self.now and not read.rings else read
 
     def _read_deaths(self, queries: Queries, alerts: list[AlertRow]) -> tuple[DeathRow, ...]:
-        """Return recent deaths of agents, without those that an alert is about."""
+        """Return recent deaths of agents, without deaths that an alert is about."""
         now = time.monotonic()
         if self._after is None:
             self._after = queries.last_seq()
@@ -97,22 +104,24 @@ class Attention:
             self._changed()
 
 
-LONGEST = 1000  # characters: more than three lines of any terminal hold
+LONGEST = 1000  # characters: more than fit into three lines of any terminal
 
 
 class Line(Static):
-    """Hidden while it has nothing to say."""
+    """A line of the banner. It is hidden while it has no text."""
 
     said = ""
 
     def say(self, words: str) -> None:
-        if words != self.said:  # the same again is no work
+        if words != self.said:  # the same text is not drawn again
             self.said = words
             self.set_class(bool(words), "-shown")
             self.update(Text(words))
 
 
 class Banner(Vertical):
+    """The banner: one line for critical alerts, one for deaths."""
+
     DEFAULT_CSS = """
     Banner { display: none; height: auto; max-height: 5; }
     Banner.-shown { display: block; }
@@ -127,12 +136,12 @@ class Banner(Vertical):
         yield Line(id="deaths")
 
     def on_mount(self) -> None:
-        """On a screen that was not there when it was read."""
+        """Show the present alerts. The screen may be newer than the last reading."""
         self.call_after_refresh(self.show, self.app.attention.now)  # type: ignore[attr-defined]  # of Top
 
     def show(self, pressing: Pressing) -> None:
         if not self.is_attached or not (lines := list(self.query(Line))):
-            return  # composed in a moment, and shown then
+            return  # not composed yet: on_mount shows the alerts then
         critical, deaths = critical_words(pressing), death_words(pressing)
         lines[0].say(critical)
         lines[1].say(deaths)
@@ -140,7 +149,7 @@ class Banner(Vertical):
 
 
 def critical_words(pressing: Pressing) -> str:
-    """The hint comes first: what does not fit is cut at the end."""
+    """Return the text about critical alerts. The hint comes first, because a long text is cut at its end."""
     if not pressing.newest:
         return ""
     newest = pressing.newest[0]
@@ -155,6 +164,6 @@ def death_words(pressing: Pressing) -> str:
     more = f" and {len(pressing.deaths) - 1} more" if len(pressing.deaths) > 1 else ""
     at = time.strftime("%H:%M:%S", time.localtime(newest["at"]))
     said = f"{newest['reason']}."
-    if newest["decided"]:  # the line is short: what everybody knows is left out
+    if newest["decided"]:  # the line is short: leave out the words that the rest of the line repeats
         said = newest["message"].removeprefix(f"The agent of task {newest['task']} crashed: ")
     return one_line(f"CRASH{more}, {at}, task {newest['task']}: {said}", LONGEST)

@@ -1,4 +1,4 @@
-"""What there is to say about the row with the cursor, below a grid; scrolls where it is long (Space reads on)."""
+"""The details of the row with the cursor, below a grid. Long details scroll: Space shows the next page."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from textual.widgets import Static
 from holdfast.base.text import clean_text, one_line
 
 LONGEST_LINE = 2000
-MOST_LINES = 40  # of somebody's error text
+MOST_LINES = 40  # of a quoted error text
 
 
 class Details(VerticalScroll):
+    """The area below a grid that shows the details of one row."""
+
     DEFAULT_CSS = """
     Details { height: auto; max-height: 60%; border-top: solid $primary; padding: 0 1; }
     Details Static { height: auto; width: 100%; }
@@ -27,7 +29,7 @@ class Details(VerticalScroll):
         yield Static()
 
     def show(self, key: object, words: Text) -> None:
-        """About what `key` names; from its top when that is something else than before."""
+        """Show the details of the row with this key. Scroll to the top if the key differs from before."""
         if self._shown is not None and self._shown == (key, words):
             return
         is_other = self._shown is None or self._shown[0] != key
@@ -37,7 +39,7 @@ class Details(VerticalScroll):
             self.scroll_home(animate=False)
 
     def read_on(self) -> None:
-        """A page further; from the top again behind the end."""
+        """Scroll one page down. At the end, go back to the top."""
         if self.scroll_offset.y >= self.max_scroll_y:
             self.scroll_home(animate=False)
         else:
@@ -45,7 +47,7 @@ class Details(VerticalScroll):
 
 
 class Sheet:
-    """Puts such a text together. Whatever comes in is cleaned here."""
+    """A builder for the text of details. It cleans every text that is added."""
 
     def __init__(self) -> None:
         self.text = Text()
@@ -54,13 +56,13 @@ class Sheet:
         return self._begin(one_line(words, LONGEST_LINE), style)
 
     def fact(self, name: str, words: object, style: str = "") -> Sheet:
-        """A line with a name in front; nothing where there is nothing to say."""
+        """Add a line with a name in front. Add nothing if there are no words."""
         if words:
             self._begin(f"{name}: ", "bold").text.append(one_line(words, LONGEST_LINE), style)
         return self
 
     def quote(self, words: object) -> Sheet:
-        """Somebody's own lines, the last of them, each marked."""
+        """Add the last lines of a foreign text, each with a mark in front."""
         lines = clean_text(words).expandtabs().splitlines()[-MOST_LINES:]
         for line in lines:
             self._begin("│ ", "dim").text.append(line[:LONGEST_LINE])

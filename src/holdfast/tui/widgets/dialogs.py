@@ -1,7 +1,7 @@
-"""Questions before something that destroys, texts that an action needs, refusals with their remedy, and help.
+"""Dialogs: questions before a destructive action, input for an action, refusals with their remedy, and help.
 
-What they say may quote anything (a prompt, a path, git's words): it is cleaned, cut, and never markup. The critical
-alert stays in sight above them.
+The text of a dialog may quote anything: a prompt, a path, output of git. It is cleaned, cut, and never read as markup.
+Critical alerts stay visible above a dialog.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.tui.widgets.alert_banner import Banner
 if TYPE_CHECKING:
     from holdfast.tui.app import Top
 
-LONGEST = 8000  # characters of a dialog's words: a megabyte of git's complaints helps nobody
+LONGEST = 8000  # characters of a dialog's text: a megabyte of git output is of no use on a screen
 
 
 def shown(words: str, style: str = "") -> Text:
@@ -32,7 +32,7 @@ def shown(words: str, style: str = "") -> Text:
 
 
 class Dialog(ModalScreen[str | None]):
-    """A box in the middle. It answers with a text, or with None when it was left by Escape."""
+    """A box in the middle of the screen. Its result is a text, or None if the user pressed Escape."""
 
     DEFAULT_CSS = """
     Dialog { align: center middle; }
@@ -48,7 +48,7 @@ class Dialog(ModalScreen[str | None]):
     """
     VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
-    keys = ""  # how to answer; on the frame, where it is seen however long the words are
+    keys = ""  # the keys that answer; shown on the frame, where they stay visible however long the text is
 
     def compose(self) -> ComposeResult:
         yield Banner()
@@ -60,14 +60,14 @@ class Dialog(ModalScreen[str | None]):
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        cast("Top", self.app).show_frame()  # an alert that is there already
+        cast("Top", self.app).show_frame()  # shows an alert that is open already
 
     def action_leave(self) -> None:
         self.dismiss(None)
 
 
 class Question(Dialog):
-    """Only `y` is yes: a key too many must not destroy anything."""
+    """A question with yes or no. Only `y` means yes: one key too many must not destroy anything."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer", "Yes"),
@@ -87,7 +87,7 @@ class Question(Dialog):
 
 
 class Asking(Dialog):
-    """For a text; an empty one is an answer too."""
+    """A dialog that asks for a text. An empty text is an answer too."""
 
     AUTO_FOCUS = "Input"
     keys = "Enter: send   Esc: leave it"
@@ -105,7 +105,7 @@ class Asking(Dialog):
 
 
 class Refusal(Dialog):
-    """Stays until it is read: what was refused, why, and the next command."""
+    """A refusal: what was refused, why, and the next command. It stays until the user closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "leave", "Close")]
 
@@ -119,11 +119,11 @@ class Refusal(Dialog):
         yield Static(shown(self.words))
 
 
-Keys = Sequence[tuple[str, str]]  # the keys of one thing to do, and what that is
+Keys = Sequence[tuple[str, str]]  # keys, and what they do
 
 
 class Help(Dialog):
-    """Made of the bindings that hold where it was asked for, in groups."""
+    """The help dialog: the bindings of the screen that it was opened on, in groups."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "leave", "Close")]
 

@@ -1,4 +1,7 @@
-"""A line to type a filter into: opened by `/`, it narrows a list with every letter. Enter keeps it, Escape drops it."""
+"""The filter bar: a line to type a filter into. `/` opens it, and every letter narrows the list.
+
+Enter keeps the filter, Escape drops it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Input
 
 
-class FilterBar(Input, can_focus=False):  # only while it is open: a screen must not begin with its keys typed here
+class FilterBar(Input, can_focus=False):  # focusable only while open: a new screen must not type its keys in here
     DEFAULT_CSS = """
     FilterBar { display: none; height: 1; border: none; padding: 0; background: $boost; }
     FilterBar.-shown { display: block; }
@@ -21,14 +24,14 @@ class FilterBar(Input, can_focus=False):  # only while it is open: a screen must
     ]
 
     class Filtered(Message):
-        """What is typed has changed."""
+        """The text of the filter has changed."""
 
         def __init__(self, words: str) -> None:
             super().__init__()
             self.words = words
 
     class Left(Message):
-        """The keys belong to the list again."""
+        """The filter bar was left: keys go to the list again."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -36,10 +39,14 @@ class FilterBar(Input, can_focus=False):  # only while it is open: a screen must
         )
 
     def open(self) -> None:
-        """At once, and by a key that comes before all others: what is typed behind it belongs here, however fast it
-        comes. On the list the same letters would pause or end something."""
+        """Open the bar and take the focus at once.
+
+        The binding of `/` has priority, so every letter typed after `/` arrives here, however fast the user types.
+        On the list the same letters would pause or end a task.
+        """
         if self.screen.focused is self:
-            self._forward_event(events.Key("slash", "/"))  # behind what was typed before it
+            # The bar is open already: this slash is part of the filter. Queued, it comes after the letters before it.
+            self._forward_event(events.Key("slash", "/"))
             return
         self.add_class("-shown")
         self.can_focus = True

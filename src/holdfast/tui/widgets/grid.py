@@ -1,4 +1,4 @@
-"""A table of any length: only the lines on screen are made. Rows are read models of the api with a key."""
+"""The grid: a table of any length. Only lines on screen are rendered. Rows are read models of the api with a key."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple, Generic[R]):
-    """`grow` says who gets the room that is left; of what does not fit, the column with the highest `spare` goes first
-    (0: never)."""
+    """A column of a grid.
+
+    Columns with `grow` share the room that is left. If there is too little room, the column with the highest `spare` is
+    left out first. A column with `spare` 0 is never left out.
+    """
 
     title: str
     width: int
@@ -40,7 +43,7 @@ class Column(NamedTuple, Generic[R]):
 
 
 class Grid(ScrollView, Generic[R], can_focus=True):
-    """The cursor stays on its row, wherever that is when the rows change."""
+    """A table with a cursor. When the rows change, the cursor follows its row."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--title", "grid--cursor"}
     DEFAULT_CSS = """
@@ -59,13 +62,15 @@ class Grid(ScrollView, Generic[R], can_focus=True):
     ]
 
     class Chosen(Message):
-        """Enter, or a second click on the row with the cursor."""
+        """The user pressed Enter, or clicked again on the row with the cursor."""
 
         def __init__(self, grid: Grid[Any], row: Any) -> None:
             super().__init__()
             self.grid, self.row = grid, row
 
     class Moved(Message):
+        """The cursor is on another row, or on a newer version of its row."""
+
         def __init__(self, grid: Grid[Any], row: Any) -> None:
             super().__init__()
             self.grid, self.row = grid, row
@@ -79,7 +84,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
         stamp: Callable[[R], object] | None = None,
         id: str | None = None,
     ) -> None:
-        """`stamp`: what else a line depends on (the time of day, say). `tick` draws lines anew whose stamp changed."""
+        """`stamp` returns what else a line depends on, such as its age. `tick` redraws lines whose stamp changed."""
         super().__init__(id=id)
         self.columns, self._key, self._empty = tuple(columns), key, empty
         self._stamp = stamp or (lambda _row: None)
@@ -89,10 +94,10 @@ class Grid(ScrollView, Generic[R], can_focus=True):
         self._widths: list[tuple[Column[R], int]] = []
         self._lines: dict[int, tuple[R, object, Strip]] = {}
 
-    # -- what it shows -------------------------------------------------------------------------------------------------
+    # -- rows ----------------------------------------------------------------------------------------------------------
 
     def show(self, rows: Sequence[R]) -> None:
-        """These rows, in this order. A row that changed must be another dict."""
+        """Show these rows in this order. A row that changed must be a new dict."""
         if rows is self.rows:
             self.tick()
             return
@@ -118,7 +123,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
                 self.refresh()
 
     def tick(self) -> None:
-        """Draw those lines anew that say something else by now: a second costs nothing where nothing changed."""
+        """Redraw only the lines whose content has changed, so that a tick costs nothing when nothing changed."""
         top = self.scroll_offset.y
         for y, row in enumerate(self.on_screen()):
             known = self._lines.get(top + y)
@@ -126,7 +131,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
                 self.refresh(Region(0, y + 1, self.size.width, 1))
 
     def redraw(self) -> None:
-        """Cells that depend on the time of day are made again."""
+        """Redraw all lines, because some cells depend on the time of day."""
         self._lines.clear()
         self.refresh()
 
@@ -135,7 +140,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
         return self.rows[top : top + max(0, self.size.height - 1)]
 
     def _follow(self, before: R) -> None:
-        """Mostly it has not gone far: looked for from where it was, to both sides."""
+        """Move the cursor along with its row. Search from the old position to both sides: most rows move little."""
         wanted, key, rows, at = before[self._key], self._key, self.rows, self._cursor
         for away in range(max(at, len(rows) - at) + 1):
             for index in (at + away, at - away):
@@ -147,11 +152,11 @@ class Grid(ScrollView, Generic[R], can_focus=True):
 
     @property
     def row(self) -> R | None:
-        """The one with the cursor."""
+        """The row with the cursor."""
         return self.rows[self._cursor] if 0 <= self._cursor < len(self.rows) else None
 
     def point_at(self, key: object) -> bool:
-        """Move the cursor to the row with that key, if it is there."""
+        """Move the cursor to the row with that key. True if there is such a row."""
         for index, row in enumerate(self.rows):
             if row[self._key] == key:
                 self._set_cursor(index)
@@ -176,7 +181,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width
-        if width != self._fitted:  # a scroll bar came or went: no event tells
+        if width != self._fitted:  # a scroll bar appeared or vanished, for which there is no event
             self._fit()
         if y == 0:
             return self._title(width)
@@ -198,7 +203,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
         return self._marked(line)
 
     def _marked(self, line: Strip) -> Strip:
-        """With the cursor on it. Over the cells' own background, which would hide it; their colours stay."""
+        """Return the line with the cursor's background. It replaces the background of cells but keeps their colours."""
         mark = _REVERSE
         if not self.app.no_color:
             style = self.get_component_rich_style("grid--cursor")
@@ -259,7 +264,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
 
 
 def fit(columns: Sequence[Column[R]], width: int) -> list[tuple[Column[R], int]]:
-    """Which columns there is room for, and how wide each is."""
+    """Return the columns that there is room for, each with its width."""
     chosen = list(columns)
     while sum(column.width + 1 for column in chosen) > width and any(column.spare for column in chosen):
         chosen.remove(max(chosen, key=lambda column: column.spare))

@@ -1,6 +1,6 @@
-"""The line of keys at the bottom: what can be done to what the cursor is on, as it is now, and how to see the rest.
+"""The line of keys at the bottom: actions that fit the present state of the row with the cursor, and the key for help.
 
-Textual's footer has every key in every state; at 80 columns the one for help would be beyond the edge.
+Textual's footer shows every key in every state. At 80 columns its key for help would be beyond the edge.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from textual import events
 from textual.binding import ActiveBinding
 from textual.widgets import Static
 
-Key = tuple[str, str, str]  # as it is pressed, as it is shown, what it does
+Key = tuple[str, str, str]  # Textual's name of the key, the name to show, what the key does
 HELP: Key = ("question_mark", "?", "Help")
 
 
 class KeyLine(Static):
+    """The line of keys. A click on a key presses it."""
+
     DEFAULT_CSS = """
     KeyLine {
         dock: bottom; height: 1; background: $panel; text-wrap: nowrap; text-overflow: clip;
@@ -49,7 +51,7 @@ class KeyLine(Static):
 
 
 def fit(keys: Sequence[Key], width: int) -> list[Key]:
-    """As many as there is room for; help is always among them."""
+    """Return as many keys as there is room for. The key for help is always among them."""
     room, chosen = width - _width(HELP), []
     for key in keys:
         room -= _width(key)
@@ -64,7 +66,7 @@ def _width(key: Key) -> int:
 
 
 def others(active: Iterable[ActiveBinding]) -> list[Key]:
-    """Keys of the screen itself and of the app that are for the line; those of actions are not."""
+    """Return the keys of the screen and the app that the line shows, without the keys of actions."""
     return [
         (binding.key, binding.key_display or binding.key, binding.description)
         for _node, binding, _enabled, _tooltip in active

@@ -1,4 +1,7 @@
-"""A screen with a list, and below it all there is to say about the row with the cursor."""
+"""Screens with a list, and the details of the row with the cursor below the list.
+
+`OrderedListing` is for lists of some hundred rows: it filters and sorts them itself, below a line that sums them up.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,18 @@ TICK = 5.0  # seconds between two drawings of ages and times
 
 
 def has_words(words: str, text: str) -> bool:
-    """True if the text has every word, and none that is marked by an exclamation mark."""
-    flat, wanted = text.lower(), [word for word in words.lower().split() if word != "!"]  # whose word is being typed
+    """True if the text has every word, and no word that is marked by an exclamation mark."""
+    # A lone "!" is ignored: the user is about to type its word.
+    flat, wanted = text.lower(), [word for word in words.lower().split() if word != "!"]
     return all((word[1:] not in flat) if word[0] == "!" else word in flat for word in wanted)
 
 
 class Listing(View):
-    """A subclass has columns, hands rows to `list_rows`, says what there is to say of one, and reads again when the
-    filter changes (`words`)."""
+    """Base of screens with a list.
+
+    A subclass has columns, passes rows to `list_rows`, returns the details of a row from `sheet_of`, and reads again
+    when the filter (`words`) changes.
+    """
 
     AUTO_FOCUS = "Grid"
     DEFAULT_CSS = """
@@ -76,7 +83,7 @@ class Listing(View):
     # -- showing -------------------------------------------------------------------------------------------------------
 
     def list_rows(self, rows: Sequence[Any], empty: str = "") -> None:
-        """`empty`: what to say where there are none, if that is more than usual."""
+        """Show the rows. `empty` is the text for an empty list, if it differs from `EMPTY`."""
         grid, none = self.query_one(Grid), "Nothing has all these words: Escape drops the filter."
         grid.say_when_empty(none if self.words else empty or self.EMPTY)
         grid.show(rows)
@@ -138,7 +145,10 @@ READING = "Reading …"
 
 
 class OrderedListing(Listing):
-    """A subclass hands all its rows to `take`, each with a `key`, and says what they add up to."""
+    """A list that filters and sorts its rows on screen.
+
+    A subclass passes all its rows to `take`, each with a `key`, and returns the line above the list from `summary`.
+    """
 
     KEY: ClassVar[str] = "key"
     ORDERS: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # words → the key to sort by
@@ -175,7 +185,7 @@ class OrderedListing(Listing):
         self.list_rows(same if shown == same else shown)
 
     def _text(self, row: Any) -> str:
-        """Whatever a person sees of it, and what it is made of."""
+        """Return the text that the filter searches: the cells of the row, and its texts and dicts."""
         seen = (column.cell(row) for column in self.COLUMNS)
         made = (str(value) for value in row.values() if isinstance(value, (str, dict)))
         return " ".join((*(cell if isinstance(cell, str) else cell.text for cell in seen), *made))

@@ -1,5 +1,4 @@
-"""What all screens have: the line about the supervisor on top, the critical alert below it, which screens there are,
-and the keys at the bottom."""
+"""The base of all screens: the status line on top, the banner below it, the tabs, and the keys at the bottom."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from holdfast.tui.widgets.tabs import Tabs
 if TYPE_CHECKING:
     from holdfast.tui.app import Top
 
-_UNSAID = {  # Textual's own, which do nothing here
+_UNSAID = {  # Textual's own actions, which do nothing here and are not listed in help
     *(
         "scroll_left",
         "scroll_right",
@@ -39,19 +38,20 @@ _UNSAID = {  # Textual's own, which do nothing here
     *("app.focus_next", "app.focus_previous", "screen.copy_text"),
 }
 DIFF = Binding("d", "diff", "Diff", tooltip="what the task changed so far")
-_WITH_TASK = {"task", "worker", "alert", "workspace"}  # what has a task; a screen with a page for it has its own key
+# Subjects that have a task. A screen with a diff page of its own binds that key itself.
+_WITH_TASK = {"task", "worker", "alert", "workspace"}
 
 
 @dataclass
 class KeyHelp:
-    """One thing that keys do here."""
+    """The help about one action: its keys, its words and its bindings."""
 
     label: str
     words: str
     group: str
     keys: list[str] = field(default_factory=list)
     bindings: list[tuple[DOMNode, Binding]] = field(default_factory=list)
-    is_spoken_of: bool = True  # in the palette: moving the cursor is not
+    is_spoken_of: bool = True  # True: the palette lists the action. Moving the cursor is not listed
 
     @property
     def text(self) -> str:
@@ -59,7 +59,7 @@ class KeyHelp:
 
 
 class View(Screen[None]):
-    """Base of every screen. A subclass says what it is about, what it reads, and what its cursor is on."""
+    """Base of every screen. A subclass defines its subject (`ABOUT`), its watches, and the row with the cursor."""
 
     ABOUT: ClassVar[str] = ""  # the subject of its actions
     NAME: ClassVar[str] = ""  # in help, palette and header
@@ -67,14 +67,14 @@ class View(Screen[None]):
     View.-short Banner #critical { max-height: 1; }
     View.-short Banner #deaths { max-height: 1; }
     View.-roomy > Tabs { display: block; }
-    """  # a banner must not be all there is
+    """  # on a short screen the banner must leave room for the rest
     VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall"), (20, "-roomy")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "keys", "Help", key_display="?", tooltip="what every key does here")
     ]
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """The keys of its actions, before its own."""
+        """Put the keys of the screen's actions in front of its own keys."""
         own = cls.__dict__.get("BINDINGS", ())
         has_diff = cls.ABOUT in _WITH_TASK and not any(isinstance(key, Binding) and key.key == DIFF.key for key in own)
         cls.BINDINGS = [*(action.binding for action in about(cls.ABOUT)), *((DIFF,) if has_diff else ()), *own]
@@ -105,7 +105,7 @@ class View(Screen[None]):
         return ()
 
     def subject(self) -> Any:
-        """Return the row that actions are about, a read model of any kind. None: there is none."""
+        """Return the row that actions are about, a read model of any kind. None means that there is no row."""
         return None
 
     def on_mount(self) -> None:
@@ -129,10 +129,10 @@ class View(Screen[None]):
         self.show_keys()
 
     def show_keys(self) -> None:
-        """The line at the bottom is about what the cursor is on, as it is now."""
+        """Show the keys that fit the present state of the row with the cursor."""
         try:
             line, offered = self.query_one(key_bar.KeyLine), self.offered()
-        except NoMatches:  # not put together yet, or being taken apart
+        except NoMatches:  # the screen is not composed yet, or is being removed
             return
         more = key_bar.others(self.active_bindings.values())
         if self._task_under_cursor() is None:
@@ -140,7 +140,7 @@ class View(Screen[None]):
         line.show((*((action.key, action.key, action.label) for action in offered), *more))
 
     def offered(self) -> list[Action]:
-        """Return the actions that make sense for the row with the cursor. Other keys work too, and say why not."""
+        """Return the actions that make sense for the row with the cursor. Other keys work too, and show a refusal."""
         row = self.subject()
         return [action for action in about(self.ABOUT) if row is not None and action.when(row)]
 
@@ -165,7 +165,7 @@ class View(Screen[None]):
         return cast("str | None", row["task"] if "task" in row else row.get("id"))
 
     def key_lines(self) -> list[KeyHelp]:
-        """Whatever a key does here, in the order of help; `?` and the palette are made of this."""
+        """Return everything that keys do on this screen, in the order of help. `?` and the palette show this."""
         found: dict[str, KeyHelp] = {}
         for node, binding, enabled, tooltip in self.active_bindings.values():
             if binding.system or not enabled or binding.action in _UNSAID:

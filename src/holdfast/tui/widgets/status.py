@@ -1,4 +1,4 @@
-"""The line on top of every screen: is the supervisor well, and what holds the fleet up."""
+"""The status line on top of every screen: the health of the supervisor, and what holds the fleet up."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from holdfast.tui.feed import Trouble
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import VitalsRow
 
-EVERY = 1.0  # seconds: a supervisor that was killed tells nobody
-PATIENCE = 3.0  # seconds that the store may take to answer before that is said
+EVERY = 1.0  # seconds: a supervisor that was killed emits no event
+PATIENCE = 3.0  # seconds that the store may take to answer before the line reports the delay
 BETWEEN = "  "
 STYLES = {"": "", "good": "green", "warn": "yellow", "bad": "bold red"}
 
 
 class Status(Static):
+    """The status line. Problems with the store replace it."""
+
     DEFAULT_CSS = """
     Status { height: auto; min-height: 1; max-height: 2; background: $panel; }
     Status { text-wrap: nowrap; text-overflow: ellipsis; }
@@ -36,7 +38,7 @@ class Status(Static):
         self._facts: tuple[VitalsRow | None, Trouble | None, float] = (None, None, 0.0)
 
     def show(self, vitals: VitalsRow | None, trouble: Trouble | None, waits: float = 0.0) -> None:
-        """`waits`: since when the store lets the present reading wait, in seconds."""
+        """Show the status. `waits` is for how many seconds the present reading has waited for the store."""
         self._facts = (vitals, trouble, waits)
         self._draw()
 
@@ -57,7 +59,7 @@ class Status(Static):
                 made.append("\n").append_text(in_trouble(trouble))
         else:
             return
-        if self._shown is None or made.markup != self._shown.markup:  # nothing is drawn again for nothing
+        if self._shown is None or made.markup != self._shown.markup:  # an unchanged line is not drawn again
             is_trouble = trouble is not None or waits > PATIENCE
             is_as_high = not is_trouble and self.size.height == made.plain.count("\n") + 1
             self._shown = made
@@ -72,11 +74,11 @@ def in_trouble(trouble: Trouble) -> Text:
 
 def waiting(waits: float) -> Text:
     since = time.strftime("%H:%M:%S", time.localtime(time.time() - waits))
-    return Text(f"As of {since}: the store does not answer; something holds it locked. It is asked on.", "bold red")
+    return Text(f"As of {since}: the store does not answer, because something holds it locked. Retrying.", "bold red")
 
 
 def lines(vitals: VitalsRow, width: int, now: float) -> Text:
-    """One line; a second one only when something holds the fleet up."""
+    """Return the status line, with a second line only if something holds the fleet up."""
     made = Text(no_wrap=True, overflow="ellipsis", end="")
     for number, piece in enumerate(fitting(line(vitals, now), width)):
         made.append(BETWEEN if number else "")

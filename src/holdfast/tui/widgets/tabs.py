@@ -1,4 +1,4 @@
-"""The line that says which screens there are, which one this is, and how many alerts are open."""
+"""The tabs: a line with all screens, the present screen, and the number of open alerts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ META = "screen"
 
 @dataclass(frozen=True)
 class Tab:
+    """One screen in the line."""
+
     key: str
     name: str
     is_open: bool = False
-    number: int = 0  # of what needs somebody there; 0 is not said
+    number: int = 0  # of open alerts on that screen; 0 is not shown
     style: str = ""
 
     @property
@@ -34,7 +36,7 @@ class Tab:
 
 
 class Tabs(Static):
-    """Where there is no room for a line more (`-roomy`, frame.py), the digits work all the same."""
+    """The line of tabs. A screen that is too short for it (no `-roomy`, see screen.py) hides it, but its keys work."""
 
     DEFAULT_CSS = """
     Tabs { display: none; height: 1; text-wrap: nowrap; text-overflow: clip; }
@@ -46,7 +48,7 @@ class Tabs(Static):
         self._tabs: tuple[Tab, ...] = ()
 
     def show(self, name: str, alerts: AlertCounts | None) -> None:
-        """`alerts`: how many are open, and the worst of them; None: not read yet."""
+        """Show the tabs. `alerts` is the number of open alerts and the worst level. None means not read yet."""
         made = tuple(tabs(self._names, name, alerts))
         if made != self._tabs:
             self._tabs = made
@@ -56,7 +58,7 @@ class Tabs(Static):
         self._draw()
 
     async def on_click(self, event: events.Click) -> None:
-        name = event.style.meta.get(META)  # no link: those have colours of their own
+        name = event.style.meta.get(META)  # not a link: links have colours of their own
         if name is not None:
             await self.run_action(f"app.go('{name}')")
 
@@ -79,8 +81,11 @@ def tabs(names: Sequence[str], present: str, alerts: AlertCounts | None) -> list
 
 
 def line(shown: Sequence[Tab], width: int) -> Text:
-    """The present one in brackets: not by its colour alone. Where it is narrow, those at the end have only their digit;
-    the present one and what needs somebody keep their words longest."""
+    """Return the line, with the present tab in brackets, so that its colour is not the only mark.
+
+    On a narrow screen, tabs at the end show only their digit. The present tab and tabs with a number keep their name
+    longest.
+    """
     words = [tab.words for tab in shown]
     spare = sorted(range(len(shown)), key=lambda at: (shown[at].is_open, bool(shown[at].number), -at))
     for at in spare:

@@ -1,4 +1,4 @@
-"""Text of any length on a screen: lines are folded when they come, and only those in sight are drawn."""
+"""Text of any length on a screen. Lines are folded when they are added, and only visible lines are drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from textual.strip import Strip
 
 from holdfast.base.text import clean_text
 
-LONGEST = 4000  # characters of one line; the rest of it is counted, not shown
+LONGEST = 4000  # characters of one line; the rest of the line is counted, not shown
 
 
 class Line(NamedTuple):
@@ -27,20 +27,22 @@ class Line(NamedTuple):
 
 
 def printable(text: str) -> str:
-    """Somebody else's line as it can stand on a screen: nothing in it moves, colours or hides anything."""
+    """Return a foreign line in a form that is safe to show: nothing in it moves the cursor, colours or hides text."""
     longer = len(text) - LONGEST
     shown = clean_text(text[:LONGEST]).replace("\n", " ").expandtabs(4)
     return f"{shown} … [{longer} more characters]" if longer > 0 else shown
 
 
 def lines_of(text: str, style: str = "", indent: str = "") -> list[Line]:
-    """A text of several lines."""
+    """Return the lines of a text, made printable."""
     return [Line(indent + printable(line), style) for line in text.split("\n")]
 
 
 def fold(text: str, width: int, *, exact: bool = False) -> list[str]:
-    """Pieces of at most so many cells; between words where that is possible, and below one another, unless it has to be
-    exact."""
+    """Cut the text into pieces of at most `width` cells, between words where possible.
+
+    Later pieces keep the indent of the text. With `exact`, text is cut at the edge and no space changes.
+    """
     is_plain = text.isascii()
     pieces: list[str] = []
     indent = 0 if exact else min(len(text) - len(text.lstrip(" ")), width // 4)
@@ -57,7 +59,7 @@ def fold(text: str, width: int, *, exact: bool = False) -> list[str]:
 
 
 def _fitting(text: str, width: int) -> int:
-    """How many characters have room; one at least."""
+    """Return the number of characters that fit into the width, at least one."""
     cells = 0
     for index, character in enumerate(text):
         cells += get_character_cell_size(character)
@@ -72,7 +74,10 @@ def _style(name: str) -> Style:
 
 
 class Paper(ScrollView, can_focus=True, inherit_bindings=False):
-    """While it `follows`, it stays at its end. What is written before or behind does not move what is in sight."""
+    """A text that scrolls. While `follows` is true, the view stays at the end of the text.
+
+    Lines that are added before or after do not move the visible lines.
+    """
 
     DEFAULT_CSS = """
     Paper {
@@ -89,8 +94,12 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
     ]
 
     class Scrolled(Message):
-        """Somebody moved. `at_first` and `at_last`: up to the first line, down to the last, and would go further. Where
-        everything is in sight, who goes up is at the last line too."""
+        """The user scrolled.
+
+        `at_first`: the user scrolled up to the first line or tried to go further.
+        `at_last`: the user scrolled down to the last line or tried to go further.
+        If all lines are visible, scrolling up sets `at_last` too.
+        """
 
         def __init__(self, paper: Paper, *, at_first: bool, at_last: bool, jumped: bool = False) -> None:
             super().__init__()
@@ -101,16 +110,16 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
         self.follows = follows
         self._exact = exact
         self._lines: list[Line] = []
-        self._open: Line | None = None  # a last line that goes on
-        self._rows: list[Line] = []  # of all lines, folded …
-        self._open_rows: list[Line] = []  # … and of the open one
-        self._folded: list[int] = []  # how many rows each line has
+        self._open: Line | None = None  # an unfinished last line
+        self._rows: list[Line] = []  # all lines, folded …
+        self._open_rows: list[Line] = []  # … and the unfinished line, folded
+        self._folded: list[int] = []  # the number of rows of each line
         self._width = 0
 
-    # -- what is written -----------------------------------------------------------------------------------------------
+    # -- content -------------------------------------------------------------------------------------------------------
 
     def write(self, lines: Sequence[Line]) -> None:
-        """These lines and no others; what is in sight stays there."""
+        """Replace all lines. The scroll position stays."""
         if list(lines) == self._lines and self._open is None:
             return
         self._lines, self._open = list(lines), None
@@ -142,7 +151,7 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def length(self) -> int:
-        """In rows of the screen."""
+        """The length in rows of the screen."""
         return len(self._rows) + len(self._open_rows)
 
     def text(self) -> str:
@@ -181,7 +190,7 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
         self._measure()
 
     def _measure(self, moved: int = 0) -> None:
-        """`moved`: so many rows were put in front of what is in sight."""
+        """Set the size and the scroll position. `moved` is the number of rows added above the visible rows."""
         y = self.scroll_offset.y + moved
         self.virtual_size = Size(self._width, self.length)
         if self.follows:

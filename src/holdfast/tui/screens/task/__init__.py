@@ -1,1 +1,1 @@
-"""What the screen of one task is made of: its pages, and the paper that they write on."""
+"""The screen of one task and its pages: output, info, events, runs, results, saved work, related tasks and diff."""

@@ -1,4 +1,4 @@
-"""What a task changed, in colours; or what one of its checkpoints holds."""
+"""The diff page: the changes of a task in colours, or the content of one of its checkpoints."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 MOST = 512 << 10  # bytes of a diff that are shown
 MOST_LINES = 8000
-EVERY = 20.0  # seconds, while its agent is at work
-SLOWLY = 20.0  # times as long as git took, until it is asked again
+EVERY = 20.0  # seconds between two comparisons while the agent works
+SLOWLY = 20.0  # the next comparison waits at least this many times as long as git took
 _STYLES = {"+": "green", "-": "red", "@": "cyan", "\\": "dim"}
 
 
@@ -63,7 +63,7 @@ class ChangesPage(Page):
         return self.query_one(Paper)
 
     def show_task(self, task: TaskDetails) -> None:
-        """Compared again when there may be something new, not at every event."""
+        """Compare again only if there may be something new, not at every event."""
         super().show_task(task)
         known = (
             self.checkpoint,
@@ -79,12 +79,12 @@ class ChangesPage(Page):
     def choose(self, checkpoint: int | None) -> None:
         if checkpoint != self.checkpoint:
             self.checkpoint = checkpoint
-            self._found = None  # the paper is empty: what is found is shown, also if it was found before
+            self._found = None  # the page is cleared, so the next result is shown even if it was found before
             self.note("git is comparing …")
             self.query_one(Paper).write(())
 
     def read(self, queries: Queries) -> object:
-        """Compare in a thread apart: git takes as long as it takes."""
+        """Compare with git. This runs in a thread of its own, because git may take long."""
         from holdfast.api.work.diff import glance
 
         began, checkpoint = time.monotonic(), self.checkpoint
@@ -95,7 +95,7 @@ class ChangesPage(Page):
         except HoldfastError as error:
             found, is_running = Compared(checkpoint, self.task_id, problem=str(error)), False
         except OSError as error:
-            words = f"The changes cannot be looked at: {error.strerror or error} ({error.filename or self.task_id})."
+            words = f"The changes cannot be read: {error.strerror or error} ({error.filename or self.task_id})."
             found, is_running = Compared(checkpoint, self.task_id, problem=words), False
         took = time.monotonic() - began
         self._watch.every = max(EVERY, took * SLOWLY) if is_running else float("inf")
@@ -115,7 +115,7 @@ class ChangesPage(Page):
 def heading(found: Compared) -> str:
     what = "its changes" if found.checkpoint is None else f"checkpoint {found.checkpoint} (d: its changes now)"
     if found.problem is not None:
-        return f"{what}: not to be had"
+        return f"{what}: not available"
     told = found.summary.rpartition("\n")[2].strip() or "nothing changed"
     return f"{what}: {told}"
 
@@ -131,12 +131,15 @@ def lines(found: Compared) -> list[Line]:
     told += [Line(""), *_coloured(shown)]
     if found.is_cut or len(rows) > MOST_LINES:
         option = "" if found.checkpoint is None else f" --checkpoint {found.checkpoint}"
-        told.append(Line(f"There is more: it is too long for a screen. `holdfast diff {found.task}{option}`", "bold"))
+        told.append(Line(f"The rest is too long for a screen. `holdfast diff {found.task}{option}` shows it.", "bold"))
     return told
 
 
 def _coloured(rows: list[str]) -> list[Line]:
-    """Only in a hunk does the first letter mean something: a removed line may begin with two dashes of its own."""
+    """Return the rows with colours.
+
+    The first letter has a meaning only inside a hunk: a removed line may itself begin with two dashes.
+    """
     made, in_hunk = [], False
     for row in rows:
         if row.startswith("diff --git "):

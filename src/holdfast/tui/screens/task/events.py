@@ -1,4 +1,4 @@
-"""What happened to a task, event by event; the whole of the one under the cursor below."""
+"""The events page: the events of a task, and below them the full event under the cursor."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from holdfast.tui.widgets.text_view import Line, Paper, lines_of
 if TYPE_CHECKING:
     from holdfast.api.home.models import EventRow
 
-AT_FIRST = 500  # events; more when somebody goes back so far
-AT_ONCE = 1000
+AT_FIRST = 500  # events; more are read when the user goes back to the first one
+AT_ONCE = 1000  # events in one reading
 
 
 class TimelinePage(Page):
@@ -33,7 +33,7 @@ class TimelinePage(Page):
         super().__init__(task_id)
         self._watch = Watch("timeline", self.read, self.seen)
         self.wanted = AT_FIRST
-        self._have = 0  # as many as were wanted when all were read; the feed's thread
+        self._have = 0  # the value of `wanted` at the last full reading; used by the feed's thread only
         self._seq = 0
         self._rows: list[EventRow] = []
 
@@ -54,7 +54,7 @@ class TimelinePage(Page):
         return self.query_one(Grid)
 
     def read(self, queries: Queries) -> object:
-        """Only what is new, once the rest is there."""
+        """Read the events. After the first full reading, read only new events."""
         wanted = self.wanted
         if self._have == wanted and self._seq:
             events = queries.events(after=self._seq - 1, task_id=self.task_id, limit=AT_ONCE)
@@ -63,10 +63,10 @@ class TimelinePage(Page):
                 if len(events) == AT_ONCE:
                     self._watch.again()
                 return (False, events[1:]) if len(events) > 1 else NOTHING_NEW
-            # What was the last one is not there: the store is from a backup, or retention was here.
+            # The last known event is gone: the store was restored from a backup, or retention deleted the event.
         events = queries.last_events(task_id=self.task_id, limit=wanted)
         if not events and self._have:
-            return NOTHING_NEW  # purged: what was seen of it stays
+            return NOTHING_NEW  # the task was purged: the events on screen stay
         self._have, self._seq = wanted, events[-1]["seq"] if events else 0
         return (True, events)
 
@@ -90,7 +90,7 @@ class TimelinePage(Page):
 
     def on_grid_chosen(self, message: Grid.Chosen) -> None:
         message.stop()
-        self.query_one("#event", Paper).focus()  # to scroll in a long one
+        self.query_one("#event", Paper).focus()  # so that the user can scroll in a long event
 
     def _tell(self, event: EventRow | None) -> None:
         self.query_one("#event", Paper).write(details(event) if event is not None else ())

@@ -1,4 +1,4 @@
-"""Why a task is where it is, what it is, and what is left of its budgets."""
+"""The info page: why a task is in its state, its facts, and what is left of its budgets."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from holdfast.tui.widgets.text_view import Line, Paper, lines_of
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskDetails
 
-EVERY = 10.0  # seconds, while its agent is at work: how it is, no event tells
-SLOWLY = 20.0  # times as long as it took to find out, until it is asked again
+EVERY = 10.0  # seconds between two readings: no event reports the health of a working agent
+SLOWLY = 20.0  # the next reading waits at least this many times as long as the last one took
 
 
 class Info(TypedDict):
-    """What the page shows."""
+    """The content of the page."""
 
     task: TaskDetails
     why: list[str]
@@ -54,7 +54,7 @@ class InfoPage(Page):
             self.look_again()
 
     def read(self, queries: Queries) -> object:
-        """Read in a thread apart: a living agent's processes are looked at twice."""
+        """Read the task. This runs in a thread of its own: the processes of a living agent are sampled twice."""
         from holdfast.api.tasks.explain import complete, explain, facts, task_waits
 
         began = time.monotonic()
@@ -63,7 +63,7 @@ class InfoPage(Page):
             complete(queries, task)
             found: Info = {"task": task, "why": explain(queries, task, task_waits(queries, task)), "facts": facts(task)}
         except NotFound:
-            return NOTHING_NEW  # the screen says that it is gone
+            return NOTHING_NEW  # the heading of the screen reports that the task is gone
         self._watch.every = max(EVERY, (time.monotonic() - began) * SLOWLY)
         return found
 

@@ -1,4 +1,12 @@
-"""What the agent says and does: live, and as far back as it is kept; of any run, and of any member of a stage."""
+"""The output page: the output of an agent, live and as far back as it is kept, for any run and any member of a stage.
+
+`Scribe` turns an agent's events into lines, in the same words as `holdfast logs`. `Reader` reads the log in the feed's
+thread, one piece at a time, and no more than a screen can use. `OutputPage` shows the lines.
+
+The page sets plain attributes of the reader to request what to read. The reader returns a `Batch`, which describes how
+the lines on screen change. So reader and page have the same lines, but only the reader knows their positions in the
+file.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _Utf8:
-    """Teller asks what it writes to."""
+    """The stream that Teller checks for its encoding and for a terminal."""
 
     encoding = "utf-8"
 
@@ -35,7 +43,7 @@ class _Utf8:
 
 
 class Scribe(Teller):
-    """`take` gives the lines that were told since; `begun` is one that goes on."""
+    """A Teller that collects lines. `take` returns the lines since the last call. `begun` is an unfinished line."""
 
     def __init__(self) -> None:
         super().__init__(lambda _text: None, _Utf8())
@@ -59,7 +67,7 @@ class Scribe(Teller):
         self._style = colour if self._begun else ""
 
     def transcribe(self, rows: Iterable[AgentEventRow], at: float | None) -> list[Line]:
-        """`at`: when they were seen to happen, of what is read as it is written."""
+        """Return the lines for the events. `at` is when live events were observed, or None for older events."""
         for row in rows:
             if row["event"] == "line":
                 self._line(_last_state(row["text"]))
@@ -70,16 +78,16 @@ class Scribe(Teller):
 
 
 def _last_state(text: str) -> str:
-    """Return what a terminal would show of a line that was overwritten again and again: a progress bar."""
+    """Return what a terminal would show of a line that was overwritten again and again, such as a progress bar."""
     return text.rstrip("\r").rpartition("\r")[2]
 
 
-MOST_LINES = 10_000  # on the paper at once
-NOT_SO_OFTEN = 1.0  # seconds between two words about what is below
+MOST_LINES = 10_000  # on the page at once
+NOT_SO_OFTEN = 1.0  # seconds between two updates of the size of unread output below
 
 
 class Choice(NamedTuple):
-    """Whose output: a run's, or what it wrote to its standard error."""
+    """The source of the output: a run, and its standard output or its standard error."""
 
     run_id: str
     agent: str
@@ -94,6 +102,8 @@ class Choice(NamedTuple):
 
 
 class _Chunk(NamedTuple):
+    """A range of the file in bytes, and the number of lines that it has on the page."""
+
     start: int
     end: int
     lines: int
@@ -101,33 +111,38 @@ class _Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
+    """A change of the lines on the page, as the reader hands it over."""
+
     choice: Choice
     lines: tuple[Line, ...] = ()
-    how: str = "append"  # or prepend, or write: anew
-    begun: Line | None = None
-    drop_first: int = 0
-    drop_last: int = 0
-    is_first: bool = False  # nothing comes before
-    below: int = 0  # bytes that are not read yet
-    is_gone: bool = False
+    how: str = "append"  # or "prepend", or "write", which replaces all lines
+    begun: Line | None = None  # an unfinished last line
+    drop_first: int = 0  # lines
+    drop_last: int = 0  # lines
+    is_first: bool = False  # True: the page begins at the start of the file
+    below: int = 0  # bytes of the file that are not read yet
+    is_gone: bool = False  # True: the file was deleted
 
 
 class Reader:
+    """The reader of a log file, in the feed's thread."""
+
     def __init__(self) -> None:
-        self.choice: Choice | None = None  # set by the page; the rest too
+        # The page sets these three. The feed's thread reads them.
+        self.choice: Choice | None = None
         self.follows = True
         self.wish: str | None = None  # earlier, later, oldest or newest
         self._current: Choice | None = None
         self._window: LogWindow | None = None
         self._scribe = Scribe()
-        self._plain = ""  # the beginning of a line of plain text
+        self._plain = ""  # an unfinished line of plain text
         self._chunks: deque[_Chunk] = deque()
         self._last: Batch | None = None
-        self._known: tuple[object, ...] = ()  # when there was nothing more to read
+        self._known: tuple[object, ...] = ()  # the state in which there was nothing more to read
         self._told_at = 0.0
 
     def read(self, queries: Queries) -> object:
-        """A batch, or NOTHING_NEW. In the feed's thread."""
+        """Return a batch, or NOTHING_NEW. Runs in the feed's thread."""
         choice, wish = self.choice, self.wish
         self.wish = None
         if choice is None:
@@ -148,7 +163,7 @@ class Reader:
         return NOTHING_NEW if same else batch
 
     def _is_time(self) -> bool:
-        """True if it is time to look how much more there is, for a reader who does not follow."""
+        """True if it is time to measure the unread output below, while the page does not follow."""
         return time.monotonic() >= self._told_at + NOT_SO_OFTEN
 
     def _batch(self, choice: Choice, window: LogWindow, wish: str | None) -> Batch:
@@ -225,7 +240,7 @@ class Reader:
         )
 
 
-EVERY = 0.2  # seconds between two looks at a log that may grow: no event tells of it
+EVERY = 0.2  # seconds between two looks at a log: no event reports that the log has grown
 
 
 class OutputPage(Page):
@@ -243,7 +258,7 @@ class OutputPage(Page):
         super().__init__(task_id)
         self.reader = Reader()
         self._watch = Watch("output", self.reader.read, self.seen, every=EVERY, on_change=False)
-        self._chosen: str | None = None  # a run that somebody wants to see; None: the last one
+        self._chosen: str | None = None  # the run that the user chose; None: the last run
         self._errors = False
         self._batch: Batch | None = None
 
@@ -261,7 +276,7 @@ class OutputPage(Page):
     def to_focus(self) -> Widget:
         return self.paper
 
-    # -- whose output --------------------------------------------------------------------------------------------------
+    # -- choice of the run ---------------------------------------------------------------------------------------------
 
     def show_task(self, task: TaskDetails) -> None:
         super().show_task(task)
@@ -278,7 +293,7 @@ class OutputPage(Page):
         for run in runs:
             if run["id"] == self._chosen:
                 return run
-        if shown is not None and not self.paper.follows:  # who reads is not taken elsewhere
+        if shown is not None and not self.paper.follows:  # a user who reads an older run is not moved to a newer one
             for run in runs:
                 if run["id"] == shown.run_id:
                     return run
@@ -349,11 +364,11 @@ class OutputPage(Page):
         self.reader.wish = wish
         self.look_again()
 
-    # -- what was read -------------------------------------------------------------------------------------------------
+    # -- values from the feed ------------------------------------------------------------------------------------------
 
     def seen(self, batch: Batch) -> None:
         if self.reader.choice is None or batch.choice.source != self.reader.choice.source:
-            return  # somebody chose another run meanwhile
+            return  # the user has chosen another run in the meantime
         self._batch = batch
         paper = self.paper
         if batch.how == "write":
@@ -368,14 +383,14 @@ class OutputPage(Page):
         else:
             paper.append(batch.lines, batch.begun)
         if batch.below and paper.follows:
-            self._watch.go_on()  # it comes in pieces
+            self._watch.go_on()  # the rest comes in further pieces
         self._say()
 
     def _say(self) -> None:
         run, task = self.run(), self.task_row
         if run is None or task is None:
             self.paper.write(
-                [Line("There is no run yet: nothing was said. What it waits for is on the page Info (i).")]
+                [Line("There is no run yet, so there is no output. The page Info (i) shows what the task waits for.")]
             )
             self.note("no run yet")
             return
@@ -387,7 +402,7 @@ class OutputPage(Page):
     def _where(self) -> str:
         batch = self._batch
         if batch is not None and batch.is_gone:
-            return "gone: `retention.runs` says how long it is kept;"
+            return "deleted: `retention.runs` sets how long output is kept;"
         if self.paper.follows:
-            return "following" if self.paper.length or batch is None else "following; it has said nothing yet;"
+            return "following" if self.paper.length or batch is None else "following; no output yet;"
         return f"{size(batch.below)} below, G follows;" if batch is not None and batch.below else "G follows;"

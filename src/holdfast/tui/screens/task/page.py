@@ -1,4 +1,4 @@
-"""What the pages of a task's screen have in common."""
+"""The base of the pages of a task's screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Page(Vertical):
-    """Only the open one is read for. `task` is the newest row of the task, from the screen."""
+    """Base of a page. The feed reads only for the open page. `task_row` is the newest row of the task."""
 
     NAME: ClassVar[str] = ""
     KEY: ClassVar[str] = ""
@@ -38,7 +38,7 @@ class Page(Vertical):
         self._found: object = None
 
     def watches(self) -> Sequence[Watch]:
-        """The same ones each time."""
+        """Return the watches of the page, the same objects each time."""
         return ()
 
     def to_focus(self) -> Widget:
@@ -46,11 +46,14 @@ class Page(Vertical):
         raise NotImplementedError
 
     def show_task(self, task: TaskDetails) -> None:
-        """The task changed, or this page was opened."""
+        """Show the task. Called when the task has changed, and when this page is opened."""
         self.task_row = task
 
     def news(self, find: Callable[[], object]) -> object:
-        """Return what a watch found if it differs from before. If the task is gone, the screen says so."""
+        """Return the result of `find` if it differs from before, otherwise NOTHING_NEW.
+
+        If the task is gone, NOTHING_NEW is returned too: the heading of the screen reports it.
+        """
         try:
             found = find()
         except NotFound:
@@ -61,11 +64,11 @@ class Page(Vertical):
         return found
 
     def note(self, words: str) -> None:
-        """On the line above."""
+        """Show the words on the line above the page."""
         self.query_one(".note", Static).update(Text(printable(words)))
 
     def look_again(self) -> None:
-        """Read anew what this page shows."""
+        """Read the content of this page again."""
         for watch in self.watches():
             watch.again()
         self.app.feed.look()  # type: ignore[attr-defined]

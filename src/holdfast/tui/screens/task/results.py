@@ -1,4 +1,4 @@
-"""What the stages of a task left behind: answers, rulings, gates, changed files."""
+"""The results page: answers, rulings, gates and changed files of the stages of a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of a task: who worked, how it ended, what it took. Enter shows what one of them said."""
+"""The runs page: for each run of a task its worker, its outcome and its cost. Enter shows the output of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunsPage(Page):
     HELP: ClassVar[str] = "its runs: who worked, how each ended, what it took"
 
     class Wanted(Message):
-        """Somebody wants to see what a run said."""
+        """The user wants to see the output of a run."""
 
         def __init__(self, run_id: str) -> None:
             super().__init__()

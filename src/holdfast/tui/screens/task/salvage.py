@@ -1,4 +1,4 @@
-"""What is kept of a task's work beside its branch: checkpoints to go back to, and what was saved from workspaces."""
+"""The page of saved work: the checkpoints of a task, and work that was salvaged from its workspaces."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SavedPage(Page):
     HELP: ClassVar[str] = "its checkpoints, and work that was saved"
 
     class Wanted(Message):
-        """Somebody wants to see what a checkpoint holds."""
+        """The user wants to see the content of a checkpoint."""
 
         def __init__(self, checkpoint: int) -> None:
             super().__init__()
@@ -83,7 +83,7 @@ def _stage(stage: StageRow, index: int) -> str:
 
 
 def rows(task: TaskDetails) -> list[SavedLine]:
-    """Checkpoints and salvages, by time."""
+    """Return the checkpoints and salvages of the task, ordered by time."""
     found: list[SavedLine] = [
         {
             "ref": f"checkpoint {row['number']}",

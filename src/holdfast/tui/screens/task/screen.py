@@ -1,4 +1,4 @@
-"""One task: what its agent says now, what happened, its runs, budgets, checkpoints and changes; a page for each."""
+"""The screen of one task, with a page each for output, events, runs, budgets, checkpoints, changes and more."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TaskView(View):
         try:
             task = queries.task(self.task_id)
         except NotFound:
-            self._read = None  # a backup may bring it back as it was
+            self._read = None  # a restored backup may bring the same task back
             return None
         if task == self._read:
             return NOTHING_NEW
@@ -105,8 +105,8 @@ class TaskView(View):
     def _tell(self) -> None:
         facts = self.query_one("#facts", Static)
         if self.is_gone:
-            last = " This is the last that was seen of it." if self.shown is not None else ""
-            facts.update(Text(f"Task {self.task_id} is not there any more: it was purged.{last}", style="bold"))
+            last = " This is its last known state." if self.shown is not None else ""
+            facts.update(Text(f"Task {self.task_id} was purged.{last}", style="bold"))
         elif self.shown is not None:
             facts.update(heading(self.shown, compact=self.size.height < 18))
 
@@ -136,7 +136,7 @@ class TaskView(View):
         page = self.pages["diff"]
         assert isinstance(page, ChangesPage)
         if self.open == "diff" and page.checkpoint == checkpoint:
-            page.look_again()  # pressed again: compared again
+            page.look_again()  # the key was pressed again: compare again
         page.choose(checkpoint)
         self._open(page)
 
@@ -145,7 +145,7 @@ class TaskView(View):
         self.action_page(names[(names.index(self.open) + by) % len(names)])
 
     def action_back(self) -> None:
-        """From a detail to its list, then to the screen before."""
+        """Go back from a detail to its list, then to the previous screen."""
         wanted = self.pages[self.open].to_focus()
         if self.focused is not None and self.focused is not wanted:
             wanted.focus()
@@ -173,7 +173,10 @@ class TaskView(View):
 
 
 def tabs(name: str, pages: Sequence[Page], width: int) -> Text:
-    """All of them where there is room, else the open one between arrows; words, not only colours, say which is open."""
+    """Return the line of pages, or only the open page between arrows if there is too little room.
+
+    Brackets mark the open page, so that its colour is not the only mark.
+    """
     made = Text()
     for page in pages:
         is_open = page.NAME.lower() == name

@@ -1,4 +1,4 @@
-"""The tasks that have to do with this one: its parent, those that it needs, its subtasks. Enter opens one."""
+"""The family page: the parent of a task, the tasks that it depends on, and its subtasks. Enter opens one of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RelativesPage(Page):
     HELP: ClassVar[str] = "its parent, the tasks that it needs, its subtasks"
 
     class Wanted(Message):
-        """Somebody wants to see that task."""
+        """The user wants to open a related task."""
 
         def __init__(self, task_id: str) -> None:
             super().__init__()
