@@ -1,6 +1,7 @@
-"""What `--help` says beyond the arguments: a description, examples, exit codes, where to look next.
+"""The manual pages of the commands: description, examples, exit codes and related commands.
 
-Read only when somebody asks. Every example is parsed by the real parser in a test; docs/reference/cli.md is made of it.
+`holdfast help COMMAND` prints the same text as `holdfast COMMAND --help`. The module is imported only for help. A test
+parses every example with the real parser. docs/reference/cli.md is generated from these pages.
 """
 
 from __future__ import annotations
@@ -339,13 +340,13 @@ PAGES: dict[str, Page] = WORK_PAGES | {
 
 
 def description_of(name: str, line: str) -> str:
-    """What it does; `line` is its line in the list of commands."""
+    """Return the description of a command. `line` is its line in the list of commands, used if it has no page."""
     page = PAGES.get(name)
     return page.description if page is not None else f"{line[0].upper()}{line[1:]}."
 
 
 def epilog_of(name: str, note: str | None) -> str | None:
-    """Examples, exit codes and neighbours, for the end of `--help`."""
+    """Return the end of `--help`: note, examples, exit codes and related commands."""
     page = PAGES.get(name)
     if page is None:
         return note

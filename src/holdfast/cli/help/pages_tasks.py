@@ -1,4 +1,4 @@
-"""Pages of the manual about a task's work and where it is, and what went wrong; the others are in `manual`."""
+"""Manual pages about a task's work, its place on disk and what went wrong. The other pages are in `pages`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ READS = (0, 2, 3, 69)
 
 
 class Page(NamedTuple):
-    """One command's page. `codes` are the exit codes it can have, beside those that every command has."""
+    """The manual page of one command. `codes` are its exit codes, apart from those that every command may have."""
 
     description: str
     examples: tuple[tuple[str, str], ...]  # (what it does, the command line)
