@@ -1,4 +1,4 @@
-"""Completion scripts, made from the real parsers: what the command line takes is what the tab key offers."""
+"""Completion scripts for shells, made from the real parsers, so the tab key offers exactly what a command takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.base.errors import HoldfastError
 
 SHELLS = ("bash", "zsh", "fish")
-# Which tasks a command is about; commands that are not here take any.
+# The task states that a command accepts. A command that is missing here accepts every state.
 STATES_FOR = {
     "cancel": ["queued", "running", "paused"],
     "retry": ["failed", "cancelled"],
@@ -18,7 +18,7 @@ STATES_FOR = {
     "approve": ["paused"],
 }
 IDS, SCHEDULES, WORKFLOWS, FILES, FOLDERS, NOTHING = "ids", "schedules", "workflows", "files", "folders", ""
-NAMED = (SCHEDULES, WORKFLOWS)  # things of the settings, by name
+NAMED = (SCHEDULES, WORKFLOWS)  # objects that the settings define, completed by name
 
 _KINDS = {
     "ID": IDS,
@@ -32,13 +32,13 @@ _KINDS = {
 
 
 class Word(NamedTuple):
-    """One option, or one positional argument (without names), and what may follow or stand there."""
+    """One option, or one positional argument (without names), with the values that completion offers for it."""
 
     names: tuple[str, ...]
     help: str
     takes_value: bool
     choices: tuple[str, ...]
-    kind: str  # ids, schedules, files, folders, or nothing that we could offer
+    kind: str  # one of the constants above. NOTHING: no values to offer
 
 
 class Command(NamedTuple):
@@ -83,8 +83,11 @@ def run_completion(arguments: argparse.Namespace) -> int:
 
 
 def complete(arguments: list[str]) -> int:
-    """`__complete ids COMMAND PREFIX`: a task per line, `id TAB state: prompt`; `schedules` or `workflows` in the place
-    of `ids`: names. Never an error: a tab is quiet."""
+    """Print the values for `__complete KIND COMMAND PREFIX`, one per line.
+
+    For the kind `ids` a line is `id TAB state: prompt`. For `schedules` and `workflows` it is `name TAB description`.
+    Errors are never printed, because the tab key must not disturb the command line.
+    """
     from holdfast.api.queries import Queries
     from holdfast.base.home import home_directory
     from holdfast.base.text import one_line
@@ -115,7 +118,7 @@ def _complete_schedules(prefix: str) -> int:
 
 
 def _complete_workflows(prefix: str) -> int:
-    """Those of the repository that one stands in, too."""
+    """Print the names of workflows, including those of the repository in the current directory."""
     from holdfast.api.fleet.workflows import workflows
     from holdfast.base.home import home_directory
     from holdfast.base.text import one_line

@@ -1,4 +1,8 @@
-"""The command line's front door: finds the command, imports only its module, turns errors into one line and a code."""
+"""The entry point of the command line.
+
+It finds the command, imports only the module of that command, and turns an error into one line and an exit code. Before
+that, `settle_in` makes sure that the standard streams exist and can print any text, and that we may open our own files.
+"""
 
 from __future__ import annotations
 
@@ -16,35 +20,35 @@ from holdfast.base.text import one_line
 
 
 def settle_in() -> None:
-    """What a shell, a cron job or a service may have left in an odd state."""
+    """Repair the streams, the encoding and the umask that a shell, a cron job or a service may have left unusable."""
     _open_closed_streams()
     _speak_utf8()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a prompt may have letters that the terminal has not
+            stream.reconfigure(errors="backslashreplace")  # a prompt may have letters that the terminal lacks
     mask = os.umask(0o077)
-    os.umask(mask & ~0o700)  # a mask that takes our own rights away would lock us out of our own files
+    os.umask(mask & ~0o700)  # a mask that removes the owner's rights would lock us out of our own files
 
 
 def _speak_utf8() -> None:
-    """In a locale of the last century Python could not even name a file `é`: start again, with UTF-8 for everything."""
+    """Start again in UTF-8 mode if the locale has another encoding. Otherwise Python cannot open a file named `é`."""
     if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode and sys.orig_argv:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def _open_closed_streams() -> None:
-    """A closed stream leads nowhere; otherwise the next file we open would get its number, and our output."""
+    """Point closed streams to /dev/null. Otherwise the next opened file would get that number, and our output."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number: this one
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - lives as long as we
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - open until exit
 
 
 def drop(number: int) -> None:
-    """Nobody can take what we write there: what is still buffered must not fail again when we end."""
+    """Point a stream without a reader to /dev/null, so that its buffered text does not fail again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)
@@ -52,58 +56,58 @@ def drop(number: int) -> None:
 
 # name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("commands.init", "make this repository known, write a commented holdfast.toml, show what Holdfast finds"),
+    "init": ("commands.init", "register this repository, write a commented holdfast.toml, look for agent CLIs"),
     "trust": ("commands.init", "let this repository's holdfast.toml set commands and environments"),
     "run": ("commands.add", "add a task and watch it to its end"),
     "add": ("commands.add", "queue a task"),
     "up": ("commands.daemon", "run the supervisor"),
     "down": ("commands.daemon", "stop the supervisor; its tasks stay queued"),
     "ps": ("commands.tasks", "list tasks"),
-    "top": ("commands.top", "the fleet on one screen, live: what runs, what waits and why, what broke; act by a key"),
-    "show": ("commands.tasks", "everything about one task"),
-    "report": ("commands.report", "a task as Markdown: what was asked, its stages, answers and gates, what it cost"),
-    "why": ("commands.tasks", "why a task is where it is, and what happens next"),
-    "events": ("commands.tasks", "what happened, in order"),
-    "logs": ("commands.logs", "what an agent says and does"),
-    "alerts": ("commands.alerts", "what needs a person; acknowledge it; try how it is sent"),
-    "crashes": ("commands.alerts", "agents that died and were not asked to"),
-    "accounts": ("commands.accounts", "logins of agents: which are shut and why; open one again"),
-    "tracker": ("commands.trackers", "issues of outside trackers: which we have, how the trackers answer; look now"),
+    "top": ("commands.top", "show the fleet live on one screen and control it by keys"),
+    "show": ("commands.tasks", "show everything about one task"),
+    "report": ("commands.report", "print a task as Markdown: prompt, stages, answers, gates, cost"),
+    "why": ("commands.tasks", "explain the state of a task, and what happens next"),
+    "events": ("commands.tasks", "list events, in order"),
+    "logs": ("commands.logs", "show the output and the actions of an agent"),
+    "alerts": ("commands.alerts", "list alerts, acknowledge them, test their delivery"),
+    "crashes": ("commands.alerts", "list agents that died unexpectedly"),
+    "accounts": ("commands.accounts", "list the logins of agents, reopen one that is parked or stopped"),
+    "tracker": ("commands.trackers", "list issues of outside trackers, sync now"),
     "schedule": (
         "commands.schedules",
-        "work by the clock: last and next times; fire one by hand, enable or disable one",
+        "list schedules with their times, fire, enable or disable one",
     ),
     "dispatch": (
         "commands.dispatch",
-        "what is held back for a provider, an account or after a mass death; let it start",
+        "list holds (provider, account, mass death), release them",
     ),
-    "worker": ("commands.workers", "named workers: what each does; start, stop or restart one"),
+    "worker": ("commands.workers", "list named workers, start, stop or restart one"),
     "workflows": (
         "commands.workflows",
-        "tasks in several stages: which workflows there are, what each does, what is wrong",
+        "list and check workflows (tasks in several stages)",
     ),
-    "stats": ("commands.stats", "how reliable agents are: how their runs ended, how long they took"),
-    "cancel": ("commands.control", "end a task; its work is saved"),
+    "stats": ("commands.stats", "show how reliable agents are: how runs ended, how long they took"),
+    "cancel": ("commands.control", "end a task and save its work"),
     "retry": ("commands.control", "queue a failed or cancelled task again"),
-    "pause": ("commands.control", "hold a task: its agent is ended, its workspace and session stay"),
-    "resume": ("commands.control", "let a paused task go on now"),
-    "approve": ("commands.control", "approve what a stage of a task did, or say what to change"),
-    "diff": ("commands.branches", "what a task changed"),
-    "merge": ("commands.branches", "bring a task's work into the branch that it started from"),
+    "pause": ("commands.control", "pause a task: its agent ends, its workspace and session stay"),
+    "resume": ("commands.control", "continue a paused task now"),
+    "approve": ("commands.control", "approve the work of a stage, or request changes"),
+    "diff": ("commands.branches", "show what a task changed"),
+    "merge": ("commands.branches", "merge a task's work into the branch that it started from"),
     "pr": ("commands.branches", "push a task's branch and open a pull request"),
     "branches": ("commands.branches", "list the branches of tasks, delete those that are merged"),
     "workspaces": ("commands.workspaces", "list workspaces, drop preserved ones"),
     "shell": ("commands.workspaces", "open a shell in a task's workspace"),
     "keep": ("commands.workspaces", "keep a task's workspace for longer"),
-    "salvage": ("commands.salvage", "list saved work, look into it, bring it back, let it go"),
-    "config": ("commands.config", "show and check the settings, and say where each comes from"),
+    "salvage": ("commands.salvage", "list, show, restore or delete saved work"),
+    "config": ("commands.config", "show and check the settings, with the origin of each"),
     "doctor": ("commands.daemon", "check this machine and this home"),
     "sweep": ("commands.home", "remove what killed supervisors left behind"),
     "backup": ("commands.home", "copy the store and all saved work into one file"),
-    "restore": ("commands.home", "bring a backup back"),
-    "purge": ("commands.home", "remove everything of ours, or all about one repository"),
+    "restore": ("commands.home", "restore a backup"),
+    "purge": ("commands.home", "remove everything that Holdfast made, or only for one repository"),
     "service": ("commands.service", "install Holdfast as a systemd service, show it, remove it"),
-    "agent": ("commands.agent", "called by agents: report a sign of life, progress or the result"),
+    "agent": ("commands.agent", "report a sign of life, progress or the result (called by agents)"),
     "rehearse": ("commands.daemon", "play a scenario in a throw-away repository and home"),
     "completion": ("completion", "print a completion script for your shell"),
     "help": ("help.pages", "explain a command"),
@@ -122,13 +126,13 @@ exit codes: 0 done, 1 task failed or operation refused, 2 usage, 3 not found, 4 
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with our one line instead of its usage and exit."""
+    """An argparse parser that reports a mistake as our one-line error instead of printing its usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message[0].upper()}{message[1:]}. See `{self.prog} --help`.")
 
     def format_help(self) -> str:
-        """Somebody asked: only now the manual is read."""
+        """Return the help text. The manual pages are imported only here, because few commands need them."""
         name = self.prog.removeprefix("holdfast ")
         if name in COMMANDS:
             import textwrap
@@ -141,7 +145,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser_of(name: str) -> Parser:
-    """A command's parser, complete."""
+    """Return the complete parser of a command."""
     parser = Parser(prog=f"holdfast {name}", formatter_class=argparse.RawDescriptionHelpFormatter)
     module = import_module(f"holdfast.cli.{COMMANDS[name][0]}")
     getattr(module, f"configure_{name}")(parser)
@@ -149,7 +153,7 @@ def parser_of(name: str) -> Parser:
 
 
 def run(argv: list[str]) -> int:
-    """Run one command; its exit code."""
+    """Run one command and return its exit code."""
     try:
         code = _run(argv)
         sys.stdout.flush()
@@ -171,7 +175,7 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     try:
-        if argv[:1] == ["__complete"]:  # asked by the completion scripts, at every press of the tab key
+        if argv[:1] == ["__complete"]:  # called by the completion scripts at every press of the tab key
             from holdfast.cli.completion import complete
 
             return complete(argv[1:])
@@ -188,13 +192,13 @@ def _run(argv: list[str]) -> int:
 
 
 def _refuse(why: object, code: int) -> int:
-    """One harmless line, whatever it quotes. Where even that cannot be written, the code still says it."""
+    """Print the error as one cleaned line. Return the exit code even where the line cannot be written."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
         drop(1)
     try:
-        from holdfast.secrets.redact import redact_text  # an address with a login in it, say
+        from holdfast.secrets.redact import redact_text  # the text may quote an address that contains a login
 
         print(f"holdfast: {redact_text(one_line(why))}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
@@ -203,18 +207,18 @@ def _refuse(why: object, code: int) -> int:
 
 
 def _trouble(error: OSError) -> tuple[str, int]:
-    """The machine's own refusals that nobody expected: no space for our output, a directory in place of a file, …"""
+    """Return message and exit code for an unexpected system error: a full disk, a directory in place of a file."""
     why = error.strerror or str(error)
     try:
         sys.stdout.flush()
     except OSError:
         return f"The output could not be written: {why}. What the command did is kept; see `holdfast ps`.", 1
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{why}. Nothing that was acknowledged is lost. Put that right and try again.", Unavailable.exit_code
+    return f"{where}{why}. Nothing that was acknowledged is lost. Fix that and try again.", Unavailable.exit_code
 
 
 def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """What stands behind `--` is the agent's command, never ours to interpret."""
+    """Parse the arguments. Everything after `--` is the agent's command, which we never interpret."""
     if name not in ("run", "add"):
         return parser.parse_args(rest), []
     command: list[str] = []
@@ -251,7 +255,7 @@ def _choose(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def front_parser() -> Parser:
-    """What stands before a command."""
+    """Return the parser for a command line without a command: `--help`, `--version` and the list of commands."""
     parser = Parser(
         prog="holdfast",
         description="Holdfast runs fleets of AI coding agents unattended: nothing lost, leaked, run twice or silent.",

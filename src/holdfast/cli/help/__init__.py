@@ -1,1 +1,1 @@
-"""Help."""
+"""The pages behind `--help` and `holdfast help`: text only. They touch nothing but standard output."""

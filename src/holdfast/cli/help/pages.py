@@ -1,6 +1,7 @@
-"""What `--help` says beyond the arguments: a description, examples, exit codes, where to look next.
+"""The manual pages of the commands: description, examples, exit codes and related commands.
 
-Read only when somebody asks. Every example is parsed by the real parser in a test; docs/reference/cli.md is made of it.
+`holdfast help COMMAND` prints the same text as `holdfast COMMAND --help`. The module is imported only for help. A test
+parses every example with the real parser. docs/reference/cli.md is generated from these pages.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ _CODES = {
     1: "the task failed, or the operation was refused",
     2: "usage",
     3: "not found",
-    4: "conflict: its state does not allow this",
+    4: "conflict: the present state does not allow this",
     69: "store or supervisor unavailable",
     75: "the task is paused",
 }
 PAGES: dict[str, Page] = WORK_PAGES | {
     "init": Page(
-        "Makes the repository known to this home, writes a commented `holdfast.toml` if there is none, and looks for "
-        "agent CLIs. On a terminal it asks once which of them is the default, and what agents may do unasked; the "
-        "answers stand in your own config file. `run` and `add` make a repository known by themselves.",
+        "Registers the repository in this home, writes a commented `holdfast.toml` if there is none, and looks for "
+        "agent CLIs. On a terminal it asks once which of them is the default, and what agents may do unasked. The "
+        "answers are written to your own config file. `run` and `add` register a repository by themselves.",
         (
             ("the repository you are in", "holdfast init"),
             ("in a script: with choices", "holdfast init --agent claude --permissions edit"),
@@ -32,22 +33,22 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("run", "trust", "config", "doctor"),
     ),
     "trust": Page(
-        "Shows the keys of a repository's holdfast.toml that could run commands or show secrets, and takes them from "
-        "there once you agree. It is asked again when one of them changes, and only then.",
+        "Shows the keys of a repository's holdfast.toml that could run commands or show secrets. They take effect "
+        "once you agree. You are asked again only when one of them changes.",
         (
             ("look and decide", "holdfast trust"),
             ("in a script that has looked", "holdfast trust ~/src/shop --yes"),
-            ("take it back", "holdfast trust --revoke"),
-            ("every repository that is trusted", "holdfast trust --list"),
+            ("end the trust", "holdfast trust --revoke"),
+            ("all trusted repositories", "holdfast trust --list"),
         ),
         (0, 1, 2, 69),
         ("init", "config"),
     ),
     "config": Page(
-        "Shows the settings that hold here, where each one comes from, and every mistake in them. Layers: defaults, "
-        "your file, the repository's file, the environment, flags.",
+        "Shows the settings in force here, the origin of each, and every mistake in them. Layers: defaults, your "
+        "file, the repository's file, the environment, flags.",
         (
-            ("what holds, and why", "holdfast config show --origin"),
+            ("the settings in force, with their origin", "holdfast config show --origin"),
             ("every mistake with its line", "holdfast config check"),
             ("which files are read", "holdfast config path"),
         ),
@@ -56,8 +57,8 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "run": Page(
         "Adds a task, starts a supervisor if none runs, shows what happens, and ends when the task has ended, or "
-        "pauses for more than ten seconds. The command behind `--` is the agent: it gets the prompt on its standard "
-        "input and works in a worktree of its own. Your checkout is not touched; the work is on a branch afterwards.",
+        "pauses for more than ten seconds. The command after `--` is the agent. It gets the prompt on its standard "
+        "input and works in its own worktree. Your checkout is not touched. Afterwards the work is on a branch.",
         (
             ("any command can be an agent", 'holdfast run "fix the flaky test" -- my-agent --headless'),
             ("at most half an hour, from a release", 'holdfast run "backport it" --base v2 --timeout 30m -- my-agent'),
@@ -70,7 +71,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("add", "why", "diff", "salvage"),
     ),
     "add": Page(
-        "Queues a task. When it prints the id, the task is on disk; a supervisor (`holdfast up`) runs it in its "
+        "Queues a task. When the id is printed, the task is on disk. A supervisor (`holdfast up`) runs it in its "
         "turn. All settings are resolved now and stored with the task.",
         (
             ("with a priority and a label", 'holdfast add "tidy the docs" --priority 5 --label area=docs -- my-agent'),
@@ -83,8 +84,8 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("run", "up", "ps"),
     ),
     "up": Page(
-        "Runs the supervisor of this home: it takes over what an earlier one left, then claims, starts, watches "
-        "and cleans up. One per home.",
+        "Runs the supervisor of this home, one per home. It takes over the runs of an earlier supervisor. Then it "
+        "claims tasks, starts and watches their agents, and cleans up.",
         (
             ("in the foreground, eight agents at once", "holdfast up --agents 8"),
             ("in the background; its log is in the home", "holdfast up --detach"),
@@ -94,11 +95,11 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("down", "ps", "doctor"),
     ),
     "down": Page(
-        "Stops the supervisor. Agents get their grace and their tasks stay queued: the next `up` goes on with them.",
+        "Stops the supervisor. Agents get their grace, and their tasks stay queued. The next `up` continues them.",
         (
             ("in good order", "holdfast down"),
             ("within two seconds", "holdfast down --now"),
-            ("leave the agents running, to upgrade Holdfast, say", "holdfast down --keep-agents"),
+            ("leave the agents running, for example to upgrade Holdfast", "holdfast down --keep-agents"),
         ),
         (0, 2, 69),
         ("up",),
@@ -108,45 +109,47 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (
             ("what is going on", "holdfast ps"),
             ("all tasks, finished ones too", "holdfast ps --all"),
-            ("go on looking", "holdfast ps --watch"),
+            ("refresh the list until Ctrl-C", "holdfast ps --watch"),
             ("an object per line, for scripts", "holdfast ps --all --json"),
         ),
         (0, 2, 69),
         ("show", "why", "events"),
     ),
     "show": Page(
-        "Everything about one task: settings, runs, workspace, budgets, saved work. The beginning of an id is enough.",
+        "Shows everything about one task: settings, runs, workspace, budgets, saved work. The beginning of an id is "
+        "enough.",
         (
             ("for people", "holdfast show 7f3a"),
             ("for scripts", "holdfast show 7f3a --json"),
-            ("what its agent was told", "holdfast show 7f3a --prompt"),
-            ("what its stages answered", "holdfast show 7f3a --results"),
+            ("the prompt of its agent", "holdfast show 7f3a --prompt"),
+            ("the answers of its stages", "holdfast show 7f3a --results"),
         ),
         (*READS, 4),
         ("why", "logs", "report"),
     ),
     "why": Page(
-        "Says in a few sentences why a task is where it is, what happens next, and what you can do.",
+        "Explains in a few sentences why a task is in its state, what happens next, and what you can do.",
         (("why does it wait, or why did it fail", "holdfast why 7f3a"),),
         (*READS, 4),
         ("show", "events"),
     ),
     "events": Page(
-        "What happened, in the order in which it was committed. Numbers only rise; old events of finished tasks "
-        "are forgotten after `retention.events`.",
+        "Lists events in the order in which they were committed. Their numbers only rise. Old events of finished "
+        "tasks are deleted after `retention.events`.",
         (
             ("the last fifty", "holdfast events"),
-            ("one task, and go on as it happens", "holdfast events 7f3a --follow"),
-            ("everything since the last one that a script saw", "holdfast events --after 4711 --json"),
+            ("one task, and new events as they happen", "holdfast events 7f3a --follow"),
+            ("everything after the last event that a script has read", "holdfast events --after 4711 --json"),
         ),
         (*READS, 4),
         ("ps", "logs"),
     ),
     "logs": Page(
-        "What an agent says and does: its words, tools, retries and limits, and what they took. Of an agent that is a "
-        "plain command: its output, without escape sequences. Kept for `retention.runs` after the task ended.",
+        "Shows what an agent writes and does: text, tools, retries, limits and usage. For an agent that is a plain "
+        "command, it shows the output without escape sequences. Logs are kept for `retention.runs` after the task "
+        "ended.",
         (
-            ("of the last run", "holdfast logs 7f3a"),
+            ("the last run", "holdfast logs 7f3a"),
             ("as it happens", "holdfast logs 7f3a --follow"),
             ("one event per line, for scripts", "holdfast logs 7f3a --json"),
             ("what its CLI wrote, byte for byte", "holdfast logs 7f3a --raw"),
@@ -157,29 +160,32 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("show", "events"),
     ),
     "accounts": Page(
-        "Lists the logins of agents that your settings name, and those that are not used for a while: `parked` until a "
-        "limit ends, or `stopped` until you say so, because login or money failed. `resume` opens one; tasks that "
-        "were paused because of it go on.",
-        (("which are shut, and why", "holdfast accounts"), ("it works again", "holdfast accounts resume claude/work")),
+        "Lists the logins of agents that your settings name. A login is `parked` until a limit ends, or `stopped` "
+        "until you resume it, because login or payment failed. `resume` opens a login again. Tasks that were paused "
+        "because of it continue.",
+        (
+            ("which are parked or stopped, and why", "holdfast accounts"),
+            ("open a login that works again", "holdfast accounts resume claude/work"),
+        ),
         (0, 2, 3, 4, 69),
         ("why", "alerts", "config"),
     ),
     "dispatch": Page(
-        "Lists what is held back: tasks of a provider that does not answer, of an account whose limit should be over, "
-        "or all of them after a mass death; since when, until when, and which task goes first to see whether it works "
-        "again. `release` lets them start now; tasks that an outage had paused go on.",
+        "Lists holds: on tasks of a provider that does not answer, of an account whose limit should be over, or on all "
+        "tasks after a mass death. For each hold it shows since when, until when, and which task starts first as a "
+        "probe. `release` lets the tasks start now. Tasks that an outage paused continue.",
         (
-            ("what is held back", "holdfast dispatch"),
-            ("everything may start", "holdfast dispatch release"),
+            ("all holds", "holdfast dispatch"),
+            ("release all holds", "holdfast dispatch release"),
             ("the provider answers again", "holdfast dispatch release provider:anthropic"),
         ),
         (0, 2, 3, 69),
         ("why", "accounts", "alerts"),
     ),
     "stats": Page(
-        "How reliable each agent is: runs that are over, how they ended, the share that ended otherwise than anybody "
-        "wanted (not completed, cancelled or stopped), how long they took, and how many continued a task after an "
-        "earlier run. Runs of forgotten tasks stay in the totals; days and hours are UTC.",
+        "Shows how reliable each agent is: ended runs, their outcomes and durations. It also shows the share of "
+        "unwanted ends (not completed, cancelled or stopped), and how many runs continued a task after an earlier "
+        "run. Runs of deleted tasks stay in the totals. Days and hours are UTC.",
         (
             ("every agent, since the beginning", "holdfast stats"),
             ("one agent this week, day by day", "holdfast stats --agent command --since 7d --by day"),
@@ -189,7 +195,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("ps", "why", "events"),
     ),
     "cancel": Page(
-        "Ends a task, and its subtasks with it. A running agent's process tree is ended with proof; its work is saved.",
+        "Ends a task and its subtasks. The process tree of a running agent is ended with proof. Its work is saved.",
         (
             ("with a reason for the record", 'holdfast cancel 7f3a --why "wrong branch"'),
             ("do not wait for its end", "holdfast cancel 7f3a --no-wait"),
@@ -199,32 +205,32 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("retry", "salvage", "why"),
     ),
     "retry": Page(
-        "Queues a failed or cancelled task again, with fresh budgets: where it stopped, or from its base.",
+        "Queues a failed or cancelled task again, with fresh budgets. It continues where it stopped, or from its base.",
         (("with the work that was saved", "holdfast retry 7f3a"), ("from the base", "holdfast retry 7f3a --fresh")),
         (0, 2, 3, 4, 69),
         ("cancel", "resume"),
     ),
     "salvage": Page(
-        "Work that was taken out of workspaces before they went, because no branch held it. `restore` makes it a "
-        "new branch of the repository, or plain files in a new directory; nothing is ever overwritten. It expires "
-        "after `salvage.keep`; `prune` drops what has expired now, or what you name.",
+        "Saved work: it was copied out of workspaces before their removal, because no branch held it. `restore` makes "
+        "a new branch of the repository, or plain files in a new directory. It overwrites nothing. Saved work expires "
+        "after `salvage.keep`. `prune` deletes what has expired, or what you name.",
         (
             ("what was saved", "holdfast salvage list"),
             ("what is in it", "holdfast salvage show 7f3a"),
-            ("bring it back", "holdfast salvage restore 7f3a --branch rescued"),
+            ("restore it as a branch", "holdfast salvage restore 7f3a --branch rescued"),
             ("as plain files", "holdfast salvage restore 7f3a --to /tmp/rescued"),
-            ("let it go", "holdfast salvage prune 7f3a --yes"),
+            ("delete it", "holdfast salvage prune 7f3a --yes"),
         ),
         (*READS, 1, 4),
         ("diff", "backup"),
     ),
     "doctor": Page(
         "Checks this machine and compares the store with directories, git and /proc, in both directions. Looks at "
-        "every agent's CLI (program, version, login) without spending anything, and says what to do.",
+        "every agent's CLI (program, version, login) without spending anything, and prints what to do.",
         (
             ("before a long night", "holdfast doctor"),
             ("do the five promises hold?", "holdfast doctor --invariants"),
-            ("put leftovers right", "holdfast doctor --fix"),
+            ("remove leftovers", "holdfast doctor --fix"),
             ("for scripts", "holdfast doctor --json"),
         ),
         (0, 1, 2, 69),
@@ -232,9 +238,9 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "sweep": Page(
         "Compares the store with directories, markers, git entries, branches and processes, in both directions, and "
-        "removes what is ours and finished; unsaved work is saved first. Every `up` does it by itself. What has no "
-        "record of ours is listed and left alone. A running supervisor does it when asked; without one it is done "
-        "here.",
+        "removes what is ours and finished. Unsaved work is saved first. Every `up` sweeps by itself. An object "
+        "without a record of ours is listed and not touched. If a supervisor runs, it does the sweep. Otherwise this "
+        "command does.",
         (
             ("what would be done", "holdfast sweep --dry-run"),
             ("do it", "holdfast sweep"),
@@ -255,9 +261,8 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("restore", "purge"),
     ),
     "restore": Page(
-        "Puts a backup in the place of the present store, which is kept aside. No supervisor and no agent may "
-        "run. Tasks that were running when the backup was made are taken up again by the next `up`. Saved work is "
-        "only added.",
+        "Replaces the present store by a backup. The present store is kept. No supervisor and no agent may run. The "
+        "next `up` continues tasks that were running when the backup was made. Saved work is only added.",
         (
             ("asks first", "holdfast restore holdfast.tar"),
             ("an automatic copy, in a script", "holdfast restore 000041-start.db --yes"),
@@ -267,10 +272,10 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "purge": Page(
         "Removes everything of ours: the home, our worktree entries and lock files in repositories. Branches stay "
-        "unless you say otherwise. Refuses while work would be lost, and while anything runs. Killed, it finishes "
-        "when repeated.",
+        "without --branches. It refuses while work would be lost, and while anything runs. If it was killed, repeat it "
+        "to finish.",
         (
-            ("what would go", "holdfast purge --dry-run"),
+            ("what would be removed", "holdfast purge --dry-run"),
             ("keep the saved work as git bundles", "holdfast purge --export ~/rescued"),
             ("only what concerns one repository", "holdfast purge --repo ~/src/shop"),
             ("all of it, unasked", "holdfast purge --yes --branches --discard-work"),
@@ -279,9 +284,9 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("backup", "salvage", "workspaces"),
     ),
     "service": Page(
-        "A systemd unit for `holdfast up`: of your own manager (--user), or of the machine (--system), where root "
-        "removes before each start what containers left and your user may not delete. A unit that is not ours or that "
-        "somebody changed is not overwritten; `uninstall` leaves everything as it was (docs/howto/service.md).",
+        "A systemd unit for `holdfast up`, for your own manager (--user) or for the machine (--system). With --system, "
+        "root removes before each start what containers left and your user may not delete. A unit that is not ours, or "
+        "that was changed, is not overwritten. `uninstall` leaves everything as it was (docs/howto/service.md).",
         (
             ("what would be installed, and what is", "holdfast service show --user"),
             ("a service of your own", "holdfast service install --user"),
@@ -309,9 +314,9 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "rehearse": Page(
         "Plays a scenario for real (supervisor, worktree, processes) in a throw-away repository and home, and "
-        "says what was left behind. With --agent, one run of an agent's CLI that you have installed, against a stub of "
-        "its provider on this machine and with a throw-away login: nothing is spent. It exits with 75 if the task "
-        "would wait or run again.",
+        "lists what was left behind. With --agent, it runs an agent's CLI that you have installed once, against a stub "
+        "of its provider on this machine and with a throw-away login. Nothing is spent. The exit code is 75 if the "
+        "task would wait or run again.",
         (
             ("what happens when an agent crashes", "holdfast rehearse crash.toml --timeout 5s"),
             ("when the plan's limit is reached", "holdfast rehearse --agent claude --scenario usage-limit"),
@@ -339,13 +344,13 @@ PAGES: dict[str, Page] = WORK_PAGES | {
 
 
 def description_of(name: str, line: str) -> str:
-    """What it does; `line` is its line in the list of commands."""
+    """Return the description of a command. `line` is its line in the list of commands, used if it has no page."""
     page = PAGES.get(name)
     return page.description if page is not None else f"{line[0].upper()}{line[1:]}."
 
 
 def epilog_of(name: str, note: str | None) -> str | None:
-    """Examples, exit codes and neighbours, for the end of `--help`."""
+    """Return the end of `--help`: note, examples, exit codes and related commands."""
     page = PAGES.get(name)
     if page is None:
         return note

@@ -1,4 +1,4 @@
-"""Pages of the manual about a task's work and where it is, and what went wrong; the others are in `manual`."""
+"""Manual pages about a task's work, its place on disk and what went wrong. The other pages are in `pages`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ READS = (0, 2, 3, 69)
 
 
 class Page(NamedTuple):
-    """One command's page. `codes` are the exit codes it can have, beside those that every command has."""
+    """The manual page of one command. `codes` are its exit codes, apart from those that every command may have."""
 
     description: str
     examples: tuple[tuple[str, str], ...]  # (what it does, the command line)
@@ -18,10 +18,10 @@ class Page(NamedTuple):
 
 WORK_PAGES: dict[str, Page] = {
     "top": Page(
-        "The fleet on one screen, live: what runs, what waits and why, what broke and what was done about it. `?` "
-        "shows the keys of each screen; 1 to 5 go to another screen, Enter opens a task, Ctrl+P finds all by name.",
+        "Shows the fleet live on one screen: what runs, what waits and why, what broke and what was done about it. `?` "
+        "shows the keys of each screen. 1 to 5 go to another screen, Enter opens a task, Ctrl+P finds all by name.",
         (
-            ("look, and act by a key", "holdfast top"),
+            ("watch, and act by keys", "holdfast top"),
             ("with the terminal's bell at a critical alert", "holdfast top --bell"),
             ("once, as plain text", "holdfast top --once"),
             ("for a script, finished tasks too", "holdfast top --once --all --json"),
@@ -30,11 +30,11 @@ WORK_PAGES: dict[str, Page] = {
         ("ps", "alerts", "worker"),
     ),
     "pause": Page(
-        "Holds a task until you resume it, or for a time. A waiting one is held at once; of a running one the agent is "
-        "ended with its usual grace, and it goes on later in the same workspace and session. The pause costs none of "
-        "its budgets; a cancel at the same moment wins.",
+        "Pauses a task until you resume it, or for a time. A waiting task is paused at once. The agent of a running "
+        "task is ended with its usual grace. The task continues later in the same workspace and session. The pause "
+        "spends none of its budgets. A cancel at the same moment wins.",
         (
-            ("until you say so", 'holdfast pause 7f3a --why "deploy first"'),
+            ("until you resume it", 'holdfast pause 7f3a --why "deploy first"'),
             ("for two hours", "holdfast pause 7f3a --for 2h"),
             ("within two seconds", "holdfast pause 7f3a --force"),
         ),
@@ -42,12 +42,12 @@ WORK_PAGES: dict[str, Page] = {
         ("resume", "cancel", "why"),
     ),
     "resume": Page(
-        "Lets a paused task go on now. Counts as one of its resumes (`resume.max_attempts`); the one beyond the limit "
-        "fails the task, unless you use --force, which is recorded. It is refused while the task's budget of money or "
-        "tokens is spent: raise that with the same command.",
+        "Continues a paused task now. This counts as one of its resumes (`resume.max_attempts`). A resume beyond that "
+        "limit fails the task, unless you use --force, which is recorded. It is refused while the task's budget of "
+        "money or tokens is spent. Raise that with the same command.",
         (
             ("do not wait for the reset", "holdfast resume 7f3a"),
-            ("it may cost 8 dollars in all", "holdfast resume 7f3a --budget-usd 8"),
+            ("raise its spending cap to 8 dollars in all", "holdfast resume 7f3a --budget-usd 8"),
             ("once more, whatever the limit", "holdfast resume 7f3a --force"),
             ("from an earlier state of its tree and session", "holdfast resume 7f3a --checkpoint 3"),
         ),
@@ -55,34 +55,35 @@ WORK_PAGES: dict[str, Page] = {
         ("pause", "why", "retry"),
     ),
     "approve": Page(
-        "Says what you think of what a stage did that needs your approval (`approval = true`), or that failed and was "
-        'left to you (`on_failure = "pause"`): the next stage begins, or, with --changes, the stage goes again in its '
-        "own session and is told your words. It costs the task none of its resumes.",
+        "Approves the work of a stage that needs your approval (`approval = true`), or that failed and was left to you "
+        '(`on_failure = "pause"`). The next stage begins. With --changes, the stage runs again in its own session and '
+        "gets your text. It costs the task none of its resumes.",
         (
-            ("go on", "holdfast approve 7f3a"),
-            ("not yet", 'holdfast approve 7f3a --changes "keep the old name"'),
+            ("approve", "holdfast approve 7f3a"),
+            ("request changes", 'holdfast approve 7f3a --changes "keep the old name"'),
         ),
         (0, 2, 3, 4, 69),
         ("why", "diff", "cancel"),
     ),
     "worker": Page(
-        "Named workers (`[[worker]]` in your own settings) pull matching tasks one at a time. A stopped one finishes "
-        "its present task first; one that crashed too often is benched until it was quiet for `crash.window`, or is "
-        "restarted. What you ask for is recorded, and holds with and without a running supervisor.",
+        "Named workers (`[[worker]]` in your own settings) take matching tasks one at a time. A stopped worker "
+        "finishes its present task first. A worker that crashed too often is benched until it was quiet for "
+        "`crash.window`, or is restarted. Your request is recorded, and takes effect with and without a running "
+        "supervisor.",
         (
             ("what each does, and why one does not", "holdfast worker list"),
-            ("no more tasks for it; its agent ends now", "holdfast worker stop web --now"),
-            ("it crashed: go on, crashes forgiven", "holdfast worker restart web"),
+            ("no more tasks for a worker, and end its agent now", "holdfast worker stop web --now"),
+            ("start again after crashes", "holdfast worker restart web"),
         ),
         (*READS, 4),
         ("up", "ps", "alerts"),
     ),
     "workflows": Page(
         "Tasks in several stages: the built-in workflows, yours (`[workflow.NAME]` in your settings) and the "
-        "repository's, whose commands need trust. All of them are checked; with a mistake anywhere the exit code is 1. "
-        "A task gets one by `add --workflow NAME`, as it is at that moment. More: docs/howto/workflows.md.",
+        "repository's, whose commands need trust. All of them are checked. With a mistake anywhere, the exit code is "
+        "1. A task gets one by `add --workflow NAME`, as it is at that moment. More: docs/howto/workflows.md.",
         (
-            ("which there are, and whether they are in order", "holdfast workflows"),
+            ("all workflows, and the mistakes in them", "holdfast workflows"),
             ("its stages, gates and prompts", "holdfast workflows plan-build-review"),
             ("for scripts", "holdfast workflows --json"),
         ),
@@ -90,9 +91,9 @@ WORK_PAGES: dict[str, Page] = {
         ("add", "run", "config", "trust"),
     ),
     "diff": Page(
-        "What a task changed against its base, committed or not, new files too: in its workspace, in its saved work, "
-        "or on its branch. With --checkpoint N: what that checkpoint holds (`holdfast show` lists them). Piped, it is "
-        "exact and can be applied.",
+        "Shows what a task changed against its base, committed or not, new files too: in its workspace, in its saved "
+        "work, or on its branch. With --checkpoint N it shows the content of that checkpoint (`holdfast show` lists "
+        "them). Piped output is exact and can be applied.",
         (
             ("all of it", "holdfast diff 7f3a"),
             ("only which files", "holdfast diff 7f3a --stat"),
@@ -102,9 +103,9 @@ WORK_PAGES: dict[str, Page] = {
         ("show", "salvage"),
     ),
     "report": Page(
-        "Prints a task as Markdown that can be pasted into a pull request: what was asked, its stages with their "
-        "outcomes and gates, each answer, the changed files, what it cost. What agents and gates wrote is quoted or "
-        "fenced, and cannot get out of that.",
+        "Prints a task as Markdown that can be pasted into a pull request: the prompt, its stages with their outcomes "
+        "and gates, each answer, the changed files, the cost. Text of agents and gates is quoted or fenced, and cannot "
+        "break out of that.",
         (
             ("read it", "holdfast report 7f3a"),
             ("into a file", "holdfast report 7f3a --output review.md"),
@@ -114,9 +115,9 @@ WORK_PAGES: dict[str, Page] = {
         ("show", "pr", "logs"),
     ),
     "merge": Page(
-        "Brings the branch of an ended task into its base branch, as a fast-forward or a merge commit. The merge is "
-        "computed first and changes nothing; a conflict is told in words. A checkout of the target that has changes "
-        "of its own is refused; a clean one is moved along.",
+        "Merges the branch of an ended task into its base branch, as a fast-forward or a merge commit. The merge is "
+        "computed first, without changing anything. A conflict is described. A checkout of the target with its own "
+        "changes is refused. A clean checkout is updated.",
         (
             ("into the branch it started from", "holdfast merge 7f3a"),
             ("always with a merge commit, elsewhere", "holdfast merge 7f3a --into release --no-ff"),
@@ -132,42 +133,43 @@ WORK_PAGES: dict[str, Page] = {
         ("merge", "diff"),
     ),
     "branches": Page(
-        "Lists the branches of our tasks. `prune` deletes those of ended tasks that another branch has; with "
-        "--all-ended also unmerged ones, whose commits are saved first (`holdfast salvage`). Never a branch of a task "
-        "that lives, or that is checked out, or that is not ours.",
+        "Lists the branches of our tasks. `prune` deletes branches of ended tasks whose commits another branch has. "
+        "With --all-ended it also deletes unmerged ones, whose commits are saved first (`holdfast salvage`). It never "
+        "deletes a branch of a task that has not ended, that is checked out, or that is not ours.",
         (
             ("what is there", "holdfast branches"),
-            ("what would go", "holdfast branches prune --dry-run"),
+            ("what would be deleted", "holdfast branches prune --dry-run"),
             ("delete what is merged", "holdfast branches prune --merged"),
         ),
         (0, 2, 69),
         ("merge", "salvage"),
     ),
     "tracker": Page(
-        'Lists how outside trackers (`tracker.kind = "beads"`) answer, and the issues that this home has, with their '
-        "tasks. `sync` looks at every tracker now, also at one that failed and waits. docs/howto/trackers.md explains.",
-        (("what is there", "holdfast tracker"), ("look now", "holdfast tracker sync")),
+        'Lists the status of outside trackers (`tracker.kind = "beads"`), and the issues that this home has, with '
+        "their tasks. `sync` looks at every tracker now, also at one that failed and waits. More: "
+        "docs/howto/trackers.md.",
+        (("what is there", "holdfast tracker"), ("sync now", "holdfast tracker sync")),
         (0, 2, 69),
         ("why", "alerts"),
     ),
     "schedule": Page(
         "Schedules (`[[schedule]]` in your own settings, or in a repository's once it is trusted) add tasks by the "
-        "clock. `list` shows when each fires in words, its last task and what is wrong; `show` the next five times and "
-        "the last ten. `fire` adds a task now and leaves its times as they are; `enable` and `disable` are recorded, "
-        "and hold until the file says something new. docs/howto/schedules.md explains.",
+        "clock. `list` shows in words when each fires, its last task and what is wrong. `show` lists the next five "
+        "times and the last ten. `fire` adds a task now and leaves the times as they are. `enable` and `disable` are "
+        "recorded, and last until the file changes that. More: docs/howto/schedules.md.",
         (
             ("last and next times", "holdfast schedule list"),
-            ("one of them, with what became of it", "holdfast schedule show nightly"),
+            ("one schedule, with its last times and tasks", "holdfast schedule show nightly"),
             ("now, by hand", "holdfast schedule fire nightly"),
-            ("not for now", "holdfast schedule disable nightly"),
+            ("stop it for now", "holdfast schedule disable nightly"),
             ("where two repositories have a `nightly`", "holdfast schedule show app:nightly"),
         ),
         (*READS, 1, 4),
         ("up", "trust", "alerts"),
     ),
     "workspaces": Page(
-        "Lists workspaces that are on disk, with their sizes, ages and when they go. `clean` drops preserved ones; "
-        "their work is salvaged first.",
+        "Lists workspaces that are on disk, with their sizes, ages and when they will be removed. `clean` drops "
+        "preserved ones. Their work is salvaged first.",
         (
             ("what is there, and how large", "holdfast workspaces"),
             ("drop one", "holdfast workspaces clean 7f3a"),
@@ -178,15 +180,15 @@ WORK_PAGES: dict[str, Page] = {
     ),
     "shell": Page(
         "Opens your $SHELL in a task's workspace, also while its agent works, or in the container that belongs to it. "
-        "While it is open the workspace is not removed, whatever becomes of the task. Its exit code is the shell's.",
+        "While the shell is open, the workspace is not removed, even if the task ends. The exit code is the shell's.",
         (("look around", "holdfast shell 7f3a"), ("one command", "holdfast shell 7f3a -c 'git status'")),
         (*READS, 1, 4),
         ("diff", "keep", "workspaces"),
     ),
     "keep": Page(
-        "Keeps a task's workspace: a preserved one from now on, that of a task which waits or runs from its end on, "
-        "whatever the outcome. Without it, a preserved workspace goes after `workspace.preserve_ttl` (7 d), its work "
-        "salvaged first.",
+        "Keeps a task's workspace. For a preserved workspace, the time counts from now. For a task that waits or "
+        "runs, it counts from the end of the task, whatever the outcome. Without this command, a preserved workspace "
+        "is removed after `workspace.preserve_ttl` (7 d). Its work is salvaged first.",
         (
             ("until you drop it", "holdfast keep 7f3a"),
             ("for another month", "holdfast keep 7f3a --for 30d"),
@@ -195,25 +197,25 @@ WORK_PAGES: dict[str, Page] = {
         ("workspaces", "diff"),
     ),
     "alerts": Page(
-        "What needs a person, each with a remedy. One open alert per episode; it is closed by itself when its cause is "
-        "over (a retry, a completion, room on the disk). `ack` says that you have seen it, and records who and why. "
-        "`test` sends a test to `notify.command` and `notify.webhook` and says what each answered.",
+        "Lists what needs a person, each with a remedy. There is one open alert per episode. It closes by itself when "
+        "its cause is over (a retry, a completion, room on the disk). `ack` marks it as seen, and records who and "
+        "why. `test` sends a test to `notify.command` and `notify.webhook` and prints what each answered.",
         (
             ("what is open", "holdfast alerts"),
-            ("only what is bad", "holdfast alerts --level critical"),
+            ("only critical ones", "holdfast alerts --level critical"),
             ("seen and dealt with", 'holdfast alerts ack 3 --why "disk replaced"'),
             ("all of them", "holdfast alerts ack --all"),
-            ("would I be told?", "holdfast alerts test"),
+            ("test the delivery", "holdfast alerts test"),
         ),
         (*READS, 1),
         ("crashes", "why", "doctor"),
     ),
     "crashes": Page(
-        "Agents that died and were not asked to: when, how, their last words, whether the claim was released and what "
-        "was decided. A stop of ours, a limit and a failure that the agent reports itself are no crashes. Kept for "
-        "`retention.crashes` (180 d), longer than runs and tasks.",
+        "Lists agents that died unexpectedly: when, how, their last output, whether the claim was released and what "
+        "was decided. A stop of ours, a limit, and a failure that the agent reports itself are not crashes. Records "
+        "are kept for `retention.crashes` (180 d), longer than runs and tasks.",
         (
-            ("all that are remembered", "holdfast crashes"),
+            ("all recorded crashes", "holdfast crashes"),
             ("of one task", "holdfast crashes 7f3a"),
             ("of today, for scripts", "holdfast crashes --since 24h --json"),
         ),

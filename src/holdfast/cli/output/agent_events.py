@@ -1,4 +1,4 @@
-"""An agent's events for people: its words, its tools, its troubles, and what it took. The same in `logs` and `run`."""
+"""Agent events as lines for people: text, tools, troubles and usage. `logs` and `run` print the same lines."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 
 WIDE = 160  # columns of one line that is not for a terminal
 _NOT_TOLD = ("raw", "usage", "step", "session")
-LONGEST = 20_000  # characters of one text: more is clipped, and said to be
+LONGEST = 20_000  # characters of one text. Longer text is cut, and a note gives the number of missing characters
 MOST_WORDS = 300  # characters of an error's message
-OUTPUT_LINES = 3  # of a tool that failed
+OUTPUT_LINES = 3  # last lines that are printed of the output of a failed tool
 _MARKS = {"open": "▸", "ok": "✓", "bad": "✗", "warn": "!", "wait": "…", "unknown": "·"}
 _PLAIN_MARKS = {"open": ">", "ok": "+", "bad": "x", "warn": "!", "wait": "~", "unknown": "-"}
 
 
 class Teller:
-    """Told event by event; `at` is when it was seen to happen, for how long a tool took (None: it was read later)."""
+    """A printer of agent events, one call of `tell` per event.
+
+    `at` is the time at which the event was seen, to measure how long a tool took. None: the event is read later.
+    """
 
     def __init__(self, write: Callable[[str], object], stream: Any = None) -> None:
         self._write = write
@@ -32,25 +35,25 @@ class Teller:
         self._marks = _MARKS if is_utf8 else _PLAIN_MARKS
         self._width = shutil.get_terminal_size((WIDE, 24)).columns if is_terminal(self._stream) else WIDE
         self._is_inside = False  # the last piece of text has not ended its line
-        self._tools: dict[str, tuple[str, float | None]] = {}  # those that are open: what they do, since when
-        self._held: str | None = None  # the newest one, not told yet: perhaps its end comes right behind
-        self._aside = False  # told from standard error, behind all the rest
+        self._tools: dict[str, tuple[str, float | None]] = {}  # open tools by id: description, start time
+        self._held: str | None = None  # the newest tool, not printed yet: its end may follow at once
+        self._aside = False  # events of standard error are being printed, after all others
         self._in: tuple[str, str] = ("", "")  # session and model
         self._last_text = ""
-        self._unread = 0  # lines that mean nothing to us …
-        self._unread_errors = 0  # … and those on standard error
+        self._unread = 0  # lines of standard output that the adapter does not know
+        self._unread_errors = 0  # the same for standard error
         self.last_line = ""
 
     def tell(self, event: AgentEventRow, at: float | None = None) -> None:
         if at is None and event["event"] == "tool_started" and not event["id"]:
-            return  # told ahead of time, for those who watch: the rest has it again, with its end
+            return  # an early announcement for live output. A later event repeats the tool with its id, and has its end
         if at is None and event.get("stream") == "err" and event["event"] not in _NOT_TOLD and not self._aside:
-            self._aside = True  # nobody knows what of it came before what of the rest
+            self._aside = True  # the order relative to standard output is unknown
             self._line("on its standard error:", "dim")
         getattr(self, f"_{event['event']}", self._silent)(event, at)
 
     def catch_up(self) -> None:
-        """Nothing more for the moment: what was held back for a nicer line is told now."""
+        """Print the tool that was held back to share one line with its end. Call it when no more events are there."""
         if self._held is not None:
             held, self._held = self._held, None
             self._line(f"{self._marks['open']} {self._tools[held][0]}", "cyan")
@@ -58,7 +61,7 @@ class Teller:
     # -- one method per event ------------------------------------------------------------------------------------
 
     def _session(self, event: AgentEventRow, _at: float | None) -> None:
-        """Some CLIs repeat it on every line."""
+        """Print session and model if they changed. Some CLIs repeat them on every line."""
         known, self._in = self._in, (event["id"] or self._in[0], event["model"] or self._in[1])
         if self._in != known:
             words = [f"session {one_line(self._in[0], 80)}"] if self._in[0] else []
@@ -90,7 +93,7 @@ class Teller:
 
     def _tool_finished(self, event: AgentEventRow, at: float | None) -> None:
         if self._held == event["id"]:
-            self._held = None  # one line for both
+            self._held = None  # its start and its end share one line
         name = one_line(event["name"], 60) or "tool"
         what, since = self._tools.pop(event["id"], (name, None))
         took = f"  ({_seconds(at - since)})" if at is not None and since is not None else ""
@@ -121,7 +124,7 @@ class Teller:
         kind = "" if event["trouble"] == "other" else f" ({_words(event['trouble'])})"
         said = one_line(event["message"], MOST_WORDS)
         if said and said == self._last_text:
-            return  # some CLIs tell an error twice, or three times
+            return  # some CLIs write an error two or three times
         self._last_text = said
         until = _until(event) if event["trouble"] == "usage_limit" else ""
         self._line(f"{self._marks[mark]} error{kind}{_status(event)}{said and ': '}{said}{until}", colour)
@@ -143,7 +146,7 @@ class Teller:
         if event["stream"] == "err":
             self._unread_errors += 1
         elif event["text"][:64].lstrip().startswith("{"):
-            self._unread += 1  # what its CLI tells other programs
+            self._unread += 1  # JSON that the CLI writes for other programs
         elif event["text"].strip():
             self._line(one_line(event["text"], self._width), "dim")
 
@@ -151,13 +154,13 @@ class Teller:
         self._line(f"[{event['bytes']} bytes are not kept]", "dim")
 
     def _silent(self, event: AgentEventRow, at: float | None) -> None:
-        """Print nothing: of `usage` only the sum is printed, at the end."""
+        """Print nothing. Of the `usage` events only the sum is printed, at the end."""
 
     def _step(self, event: AgentEventRow, at: float | None) -> None:
-        """Print nothing: what the agent says and does is printed, not that its model was asked."""
+        """Print nothing. A step only shows that the model was called. Text and tools have their own events."""
 
     def end(self) -> None:
-        """The run is over."""
+        """Print what is still held back. Call this when the run is over."""
         self.catch_up()
         if self._is_inside:
             self._put("\n")
@@ -182,7 +185,7 @@ class Teller:
         self._put(text, colour, "\n")
 
     def _put(self, text: str, colour: str = "", end: str = "") -> None:
-        """All that it tells goes through here; a screen has its own way."""
+        """Write one piece of text. All output goes through this method, and the TUI overrides it."""
         self._write(f"{paint(text, colour, self._stream) if colour else text}{end}")
 
 
@@ -199,7 +202,7 @@ def _status(event: AgentEventRow) -> str:
 
 
 def _news(event: AgentEventRow) -> str:
-    """Its message, unless that only repeats trouble and status."""
+    """Return the message of the event, or nothing if the message only repeats trouble and status."""
     said = one_line(event["message"], MOST_WORDS)
     known = {*_words(event["trouble"]).split(), str(event["status"])}
     return f": {said}" if set(_words(said.lower()).split()) - known else ""

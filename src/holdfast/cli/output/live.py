@@ -1,4 +1,4 @@
-"""What `run` shows of its agent while it works: its events as lines, and a bottom line on a terminal."""
+"""Live output of `run`: the agent's events as lines, and a status line at the bottom of a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.api.queries import Queries
 from holdfast.cli.output.render import is_fancy, one_line
 from holdfast.config.known_secrets import redact_agent_text
 
-if TYPE_CHECKING:  # imported when an agent's events are read: not every agent has some
+if TYPE_CHECKING:  # imported only when events are read, because some agents write none
     from holdfast.api.tasks.models import JsonObject
     from holdfast.api.tasks.transcript import Transcript
     from holdfast.cli.output.agent_events import Teller
@@ -22,7 +22,7 @@ TAIL = 4096
 
 
 class AgentWords:
-    """The agent's events, line by line on standard error; nothing for an agent that writes none."""
+    """The agent's events as lines on standard error. An agent without events prints nothing here."""
 
     def __init__(self, queries: Queries, task_id: str, agent: str) -> None:
         from holdfast.api.tasks.transcript import speaks_events
@@ -31,15 +31,15 @@ class AgentWords:
         self._task_id = task_id
         self._agent = agent
         self._speaks = speaks_events(agent)
-        self._terminal = sys.stderr  # as it is before a bottom line wraps it
+        self._terminal = sys.stderr  # the stream before the status line wraps it
         self._number = 0
         self._transcript: Transcript | None = None
         self._teller: Teller | None = None
-        self._line = ""  # the beginning of one that has not ended
+        self._line = ""  # the beginning of a line whose end has not been written yet
 
     @property
     def last(self) -> str | None:
-        """The newest line; None: its output is plain text, look there."""
+        """The newest line. None if the agent writes plain text, which is then read from its output file."""
         return (self._teller.last_line if self._teller is not None else "") if self._speaks else None
 
     def go_on(self, *, final: bool = False) -> None:
@@ -76,14 +76,14 @@ class AgentWords:
         self._teller.end() if final else self._teller.catch_up()
 
     def _write(self, text: str) -> None:
-        """Whole lines only: others write to the terminal too."""
+        """Print only whole lines, because other code writes to the terminal too."""
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
             print(f"  | {line}", file=sys.stderr)
 
 
 class BottomLine:
-    """A context manager; `update` is cheap and may be called as often as one likes."""
+    """The status line at the bottom of the terminal, as a context manager. `update` is cheap: call it often."""
 
     def __init__(self, queries: Queries, task_id: str, words: AgentWords) -> None:
         self._queries = queries
@@ -117,7 +117,7 @@ class BottomLine:
         self._status.update(text)
 
     def _last_words(self) -> str:
-        """The newest line of the newest run's output."""
+        """Return the newest line in the output of the newest run."""
         runs = self._queries.task(self._task_id)["runs"]
         if not runs:
             return ""

@@ -1,4 +1,4 @@
-"""Arguments that many commands have, with one help text each."""
+"""Arguments that many commands share, each with one help text."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_task_id(parser: argparse.ArgumentParser) -> None:
-    """Add the id of a task. Queries.resolve turns it into a whole id."""
+    """Add the id of a task. `Queries.resolve` completes a shortened id."""
     parser.add_argument("id", help="a task's id, or the beginning of it")

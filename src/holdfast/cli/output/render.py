@@ -79,7 +79,7 @@ def print_json(value: object) -> None:
 
 
 def print_outcome(outcome: ActionOutcome, *, as_json: bool) -> None:
-    """Print the data of the outcome as JSON, or its message, and its note as a remark beside it."""
+    """Print the data of the outcome as JSON, or its message with its note on standard error."""
     if as_json:
         print_json(outcome.data)
         return
@@ -88,7 +88,7 @@ def print_outcome(outcome: ActionOutcome, *, as_json: bool) -> None:
         print(clean_text(outcome.note), file=sys.stderr)
 
 
-# What JSON lets through as it is, and a terminal may obey: as escapes it is the same value.
+# Characters that JSON allows unescaped but that a terminal may obey. Their escapes have the same value in JSON.
 _DRIVING = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
     "\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
