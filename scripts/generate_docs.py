@@ -19,8 +19,8 @@ from typing import TypeVar
 from tests.harness.campaign.pages import reliability as campaign_words
 
 from holdfast.base.instant import Instant
-from holdfast.cli.help.pages import PAGES, description_of
-from holdfast.cli.main import COMMANDS, parser_of
+from holdfast.cli.help.pages import PAGES, find_description
+from holdfast.cli.main import COMMANDS, build_parser
 from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, format_value, variable_name
 from holdfast.config.tables.schedule_keys import KEYS, MEANINGS
 from holdfast.config.tables.workflow_keys import MEANINGS as STAGE_MEANINGS
@@ -364,7 +364,7 @@ def cli_page() -> str:
     """Every command with its arguments, read from the parsers (not from their help, which differs between Pythons)."""
     blocks = []
     for name, (_module, text) in COMMANDS.items():
-        parser = parser_of(name)
+        parser = build_parser(name)
         rows = [(f"`{_argument(action)}`", action.help or "") for action in parser._actions if action.dest != "help"]
         note = f"\n\n{parser.epilog}" if parser.epilog else ""
         listed = f"\n\n{table(('argument', 'meaning'), rows)}" if rows else ""
@@ -374,7 +374,7 @@ def cli_page() -> str:
         ending = (
             f"```console\n{examples}\n```\n\nExit codes: {', '.join(map(str, sorted(page.codes)))}. See also: {see}."
         )
-        blocks.append(f"## holdfast {name}\n\n{description_of(name, text)}{note}{listed}\n\n{ending}")
+        blocks.append(f"## holdfast {name}\n\n{find_description(name, text)}{note}{listed}\n\n{ending}")
     codes = table(
         ("code", "meaning"),
         [
@@ -409,10 +409,10 @@ def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 @page("docs/reference/top.md")
 def top_page() -> str:
     """Every key of every screen, from the tables that bind them."""
-    from holdfast.tui.key_reference import screens
+    from holdfast.tui.key_reference import list_keys
 
     blocks = []
-    for title, rows in screens():
+    for title, rows in list_keys():
         marked = [(f"`{keys}`", label, words) for keys, label, words in rows]
         blocks.append(f"## {title}\n\n{table(('key', '', 'what it does'), marked)}")
     return (

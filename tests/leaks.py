@@ -78,7 +78,7 @@ async def _leak(fleet: Fleet, count: int) -> list[str]:
         task = store.write(lambda tx: tx.tasks.claim(host.id, clock.now()))
         assert task is not None
         repo = store.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))  # noqa: B023 - run at once
-        grip = Ownership(task_id=task.id, fence=task.fence, owner=host.id)
+        ownership = Ownership(task_id=task.id, fence=task.fence, owner=host.id)
         workspace = Workspace(
             id=new_id(),
             task_id=task.id,
@@ -90,16 +90,16 @@ async def _leak(fleet: Fleet, count: int) -> list[str]:
             state=WorkspaceState.INTENDED,
             disposition=None,
         )
-        store.write(lambda tx: _intend(tx, grip, workspace))  # noqa: B023 - run at once
+        store.write(lambda tx: _intend(tx, ownership, workspace))  # noqa: B023 - run at once
         await strategy.prepare(repo, workspace, None)
-        store.write(lambda tx: tx.workspaces.ready(grip, workspace, "made", clock.now()))  # noqa: B023 - run at once
+        store.write(lambda tx: tx.workspaces.ready(ownership, workspace, "made", clock.now()))  # noqa: B023 - run at once
     store.close()
     return tasks
 
 
-def _intend(tx: object, grip: Ownership, workspace: Workspace) -> None:
+def _intend(tx: object, ownership: Ownership, workspace: Workspace) -> None:
     from holdfast.store.sqlite.transaction import SqliteTransaction
 
     assert isinstance(tx, SqliteTransaction)
-    tx.tasks.set_base(grip, workspace.base_commit, workspace.branch, clock.now())
-    tx.workspaces.intend(grip, workspace, clock.now())
+    tx.tasks.set_base(ownership, workspace.base_commit, workspace.branch, clock.now())
+    tx.workspaces.intend(ownership, workspace, clock.now())

@@ -9,9 +9,9 @@ from holdfast.base import low_memory
 
 def main() -> None:
     try:
-        from holdfast.cli.main import run, settle_in
+        from holdfast.cli.main import prepare_process, run
 
-        settle_in()
+        prepare_process()
         code = run(sys.argv[1:])
     except (MemoryError, RuntimeError, ImportError, SystemError) as error:  # on the way there, or while it was told
         if not low_memory.is_out_of_memory(error):

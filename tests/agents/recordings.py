@@ -33,6 +33,10 @@ __all__ = ["GOLDEN", "RECORDED_AT", "Recording", "events_of", "judged", "lines_o
 LONGEST = 160  # characters of a text in events.jsonl; the rest is in the recording
 
 
+# The recordings name events as they were called first.
+RECORDED_AS = {"AgentText": "Text", "AgentFailure": "Failure", "AgentResult": "Result", "RawLine": "Raw"}
+
+
 def events_of(agent: AgentAdapter, recording: Recording) -> list[str]:
     """events.jsonl: a line per line that was understood. A raw one is only counted, for it is in the recording."""
     written = []
@@ -49,7 +53,7 @@ def events_of(agent: AgentAdapter, recording: Recording) -> list[str]:
 
 def _told(event: AgentEvent) -> dict[str, object]:
     """An event without what is as always."""
-    told: dict[str, object] = {"event": type(event).__name__}
+    told: dict[str, object] = {"event": RECORDED_AS.get(type(event).__name__, type(event).__name__)}
     for field in fields(event):
         value = getattr(event, field.name)
         if field.default is MISSING or value != field.default:

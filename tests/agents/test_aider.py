@@ -110,15 +110,15 @@ def heard(*lines: str) -> AgentActivity:
 def test_nothing_that_it_prints_ends_a_run_at_once() -> None:
     """The model can print these lines, a moment before the one that tells success."""
     for line in (LOGIN, LIMIT, "Traceback (most recent call last):"):
-        plight = heard("well", line).plight
-        assert plight is not None
-        assert plight.kind is StallKind.RETRYING
-        assert heard("well", line, TOKENS).plight is None
+        stall = heard("well", line).stall
+        assert stall is not None
+        assert stall.kind is StallKind.RETRYING
+        assert heard("well", line, TOKENS).stall is None
 
 
 def test_its_retries_are_no_progress() -> None:
     explained = "The API provider has rate limited you. Try again later or check your quotas."
     tries = [f"Retrying in {delay} seconds..." for delay in (0.2, 0.5, 1.0)]
-    plight = heard("well", *(line for one in tries for line in (LIMIT, explained, one))).plight
-    assert plight is not None
-    assert plight.since == 1.0
+    stall = heard("well", *(line for one in tries for line in (LIMIT, explained, one))).stall
+    assert stall is not None
+    assert stall.since == 1.0

@@ -136,7 +136,7 @@ def test_module_names_are_plain(path: Path) -> None:
 def test_class_names_are_unique() -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for path in MODULES:
-        for node in ast.walk(tree_of(path)):
+        for node in tree_of(path).body:  # a nested class is named with its owner
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(relative(path))
     twice = {name: places for name, places in found.items() if len(places) > 1 and name not in SHARED_CLASSES}

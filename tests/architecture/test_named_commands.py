@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import UsageError
-from holdfast.cli.main import COMMANDS, Parser, _parse, parser_of
+from holdfast.cli.main import COMMANDS, Parser, _parse, build_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = sorted((ROOT / "src" / "holdfast").rglob("*.py"))
@@ -52,7 +52,7 @@ def in_pages() -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def parser(name: str) -> Parser:
-    return parser_of(name)
+    return build_parser(name)
 
 
 def problem(command: str) -> str | None:

@@ -91,11 +91,11 @@ class TestSpending:
 
     def test_a_day_knows_what_forgotten_tasks_cost(self, scene: Scene) -> None:
         """Retention forgets a task; what it cost within the window still counts, and under its label for good."""
-        grip = scene.running(labels={"team": "web"})
-        task = scene.get(grip.task_id)
-        run_id = scene.ended_run(grip)
+        ownership = scene.running(labels={"team": "web"})
+        task = scene.get(ownership.task_id)
+        run_id = scene.ended_run(ownership)
         took(scene, task, RunUsage(cost_usd=3.0), run=run_id)
-        scene.settle(grip, COMPLETE, run_id)
+        scene.settle(ownership, COMPLETE, run_id)
         old = scene.tick(100)
 
         def forget(tx: Transaction) -> bool:
@@ -162,16 +162,16 @@ class TestSpending:
 
     def test_usage_and_the_end_of_its_run_are_one_transaction(self, scene: Scene) -> None:
         """Nothing counted without its end, nothing ended without what it cost."""
-        grip = scene.running()
-        run_id = scene.started_run(grip)
+        ownership = scene.running()
+        run_id = scene.started_run(ownership)
 
         def half(tx: Transaction) -> None:
-            tx.runs.ended(grip, run_id, ended_with(Outcome.COMPLETED), scene.now)
-            tx.spending.record(tx.tasks.get(grip.task_id), run_id, RunUsage(input=5), None, scene.now)
+            tx.runs.ended(ownership, run_id, ended_with(Outcome.COMPLETED), scene.now)
+            tx.spending.record(tx.tasks.get(ownership.task_id), run_id, RunUsage(input=5), None, scene.now)
             raise Conflict("the power went")
 
         with pytest.raises(Conflict):
             scene.write(half)
-        assert used(scene, scene.get(grip.task_id)) == UsedSpending()
-        assert scene.runs(grip.task_id)[0]["outcome"] is None
+        assert used(scene, scene.get(ownership.task_id)) == UsedSpending()
+        assert scene.runs(ownership.task_id)[0]["outcome"] is None
         assert PAUSE.pause is not None

@@ -168,42 +168,42 @@ class Scene:
     def running(self, host: str | None = None, **changes: Any) -> Ownership:
         """A new task, claimed at once: it outranks whatever else waits."""
         task = self.add(**{"priority": 1_000} | changes)
-        grip = self.take(host or self.open_host())
-        assert grip.task_id == task.id
-        return grip
+        ownership = self.take(host or self.open_host())
+        assert ownership.task_id == task.id
+        return ownership
 
     def adopt(self, task: Task, host: str) -> Task:
         return self.write(lambda tx: tx.tasks.adopt(task, host, self.now))
 
-    def intend_run(self, grip: Ownership) -> str:
+    def intend_run(self, ownership: Ownership) -> str:
         run_id = new_id()
-        self.write(lambda tx: tx.runs.intend(grip, run_id, self.now))
+        self.write(lambda tx: tx.runs.intend(ownership, run_id, self.now))
         return run_id
 
-    def started_run(self, grip: Ownership) -> str:
-        run_id = self.intend_run(grip)
-        self.write(lambda tx: tx.runs.record_start(grip, run_id, 99, self.now))
+    def started_run(self, ownership: Ownership) -> str:
+        run_id = self.intend_run(ownership)
+        self.write(lambda tx: tx.runs.record_start(ownership, run_id, 99, self.now))
         return run_id
 
-    def ended_run(self, grip: Ownership, verdict: Verdict = COMPLETED) -> str:
-        run_id = self.started_run(grip)
-        self.write(lambda tx: tx.runs.ended(grip, run_id, verdict, self.now))
+    def ended_run(self, ownership: Ownership, verdict: Verdict = COMPLETED) -> str:
+        run_id = self.started_run(ownership)
+        self.write(lambda tx: tx.runs.ended(ownership, run_id, verdict, self.now))
         return run_id
 
     def settle(
         self,
-        grip: Ownership,
+        ownership: Ownership,
         decision: Decision,
         run_id: str | None = None,
         verdict: Verdict = COMPLETED,
         disposition: Disposition | None = None,
     ) -> TaskState:
-        return self.write(lambda tx: tx.tasks.settle(grip, run_id, verdict, decision, disposition, self.now))
+        return self.write(lambda tx: tx.tasks.settle(ownership, run_id, verdict, decision, disposition, self.now))
 
-    def workspace_for(self, grip: Ownership, state: WorkspaceState = WorkspaceState.READY) -> Workspace:
+    def workspace_for(self, ownership: Ownership, state: WorkspaceState = WorkspaceState.READY) -> Workspace:
         """The task's workspace, walked from its intent to `state`."""
-        workspace = a_workspace(grip.task_id, self.repo.id)
-        self.write(lambda tx: tx.workspaces.intend(grip, workspace, self.now))
+        workspace = a_workspace(ownership.task_id, self.repo.id)
+        self.write(lambda tx: tx.workspaces.intend(ownership, workspace, self.now))
         for step in _WAY_TO[state]:
             workspace = self.move(workspace, step)
         return workspace
@@ -212,9 +212,9 @@ class Scene:
         return self.write(lambda tx: tx.workspaces.move(workspace, state, f"test: {state}", self.now))
 
     def paused(self, decision: Decision = PAUSE, **changes: Any) -> str:
-        grip = self.running(**changes)
-        self.settle(grip, decision, self.ended_run(grip, ended_with(Outcome.RATE_LIMITED)))
-        return grip.task_id
+        ownership = self.running(**changes)
+        self.settle(ownership, decision, self.ended_run(ownership, ended_with(Outcome.RATE_LIMITED)))
+        return ownership.task_id
 
     def resume(self, task_id: str) -> ResumeDecision:
         return self.write(lambda tx: tx.tasks.resume(task_id, "ann", self.now))
@@ -225,8 +225,8 @@ class Scene:
     def cancel(self, task_id: str, why: str = "") -> None:
         self.write(lambda tx: tx.tasks.cancel_waiting(task_id, "ann", why, self.now))
 
-    def stop(self, grip: Ownership, run_id: str, why: StopWhy) -> None:
-        self.write(lambda tx: tx.runs.record_stop_request(grip, run_id, why, self.now))
+    def stop(self, ownership: Ownership, run_id: str, why: StopWhy) -> None:
+        self.write(lambda tx: tx.runs.record_stop_request(ownership, run_id, why, self.now))
 
     def dispose(self, workspace: Workspace, disposition: str, reason: str) -> None:
         self.write(lambda tx: tx.workspaces.dispose(workspace, disposition, reason, self.now))
@@ -468,18 +468,18 @@ class TestAdd:
     @pytest.mark.parametrize("decision", [FAIL, CANCEL], ids=["failed", "cancelled"])
     def test_a_task_after_one_that_will_not_complete_is_refused(self, scene: Scene, decision: Decision) -> None:
         """It could never start; the refusal names the next command (promise 5)."""
-        grip = scene.running()
-        scene.settle(grip, decision)
+        ownership = scene.running()
+        scene.settle(ownership, decision)
         before = scene.everything()
-        with pytest.raises(Conflict, match=f"holdfast retry {grip.task_id}"):
-            scene.add(needs=(grip.task_id,))
+        with pytest.raises(Conflict, match=f"holdfast retry {ownership.task_id}"):
+            scene.add(needs=(ownership.task_id,))
         assert scene.everything() == before
 
     def test_a_failed_parent_does_not_forbid_a_subtask(self, scene: Scene) -> None:
         """R-RES-10: parenthood is not a dependency."""
-        grip = scene.running()
-        scene.settle(grip, FAIL)
-        assert scene.add(parent_id=grip.task_id).state is TaskState.QUEUED
+        ownership = scene.running()
+        scene.settle(ownership, FAIL)
+        assert scene.add(parent_id=ownership.task_id).state is TaskState.QUEUED
 
     @pytest.mark.parametrize("changes", ["same id", "unknown repo"])
     def test_a_spec_that_contradicts_the_store_is_a_typed_refusal(self, scene: Scene, changes: str) -> None:
@@ -534,7 +534,7 @@ class TestClaim:
     def test_a_dependent_waits_for_every_need_and_blocks_nobody_else(self, scene: Scene) -> None:
         host = scene.open_host()
         needs = [scene.running(host) for _ in range(2)]
-        dependent = scene.add(priority=9, needs=tuple(grip.task_id for grip in needs))
+        dependent = scene.add(priority=9, needs=tuple(ownership.task_id for ownership in needs))
         bystander = scene.add()
         assert scene.take(host).task_id == bystander.id
         scene.settle(needs[0], COMPLETE)
@@ -609,7 +609,7 @@ class TestClaim:
 
 @dataclass(frozen=True)
 class FencedWrite:
-    """A write under a grip, and what must be there before it so that only the grip decides."""
+    """A write under a ownership, and what must be there before it so that only the ownership decides."""
 
     prepare: Callable[[Scene, Ownership], Any]
     write: Callable[[Transaction, Ownership, Any, Instant], object]
@@ -617,71 +617,76 @@ class FencedWrite:
 
 FENCED: Mapping[str, FencedWrite] = {
     "tasks.set_base": FencedWrite(
-        lambda scene, grip: None, lambda tx, grip, _, now: tx.tasks.set_base(grip, "beef", "holdfast/x", now)
+        lambda scene, ownership: None,
+        lambda tx, ownership, _, now: tx.tasks.set_base(ownership, "beef", "holdfast/x", now),
     ),
     "tasks.settle": FencedWrite(
-        lambda scene, grip: scene.ended_run(grip),
-        lambda tx, grip, run, now: tx.tasks.settle(grip, run, COMPLETED, COMPLETE, KEEP, now),
+        lambda scene, ownership: scene.ended_run(ownership),
+        lambda tx, ownership, run, now: tx.tasks.settle(ownership, run, COMPLETED, COMPLETE, KEEP, now),
     ),
     "tasks.leave_session": FencedWrite(
-        lambda scene, grip: None, lambda tx, grip, _, now: tx.tasks.drop_session(grip, "work", now)
+        lambda scene, ownership: None, lambda tx, ownership, _, now: tx.tasks.drop_session(ownership, "work", now)
     ),
-    "runs.intend": FencedWrite(lambda scene, grip: new_id(), lambda tx, grip, run, now: tx.runs.intend(grip, run, now)),
+    "runs.intend": FencedWrite(
+        lambda scene, ownership: new_id(), lambda tx, ownership, run, now: tx.runs.intend(ownership, run, now)
+    ),
     "runs.started": FencedWrite(
-        lambda scene, grip: scene.intend_run(grip), lambda tx, grip, run, now: tx.runs.record_start(grip, run, 7, now)
+        lambda scene, ownership: scene.intend_run(ownership),
+        lambda tx, ownership, run, now: tx.runs.record_start(ownership, run, 7, now),
     ),
     "runs.stopping": FencedWrite(
-        lambda scene, grip: scene.started_run(grip),
-        lambda tx, grip, run, now: tx.runs.record_stop_request(grip, run, StopWhy.DOWN, now),
+        lambda scene, ownership: scene.started_run(ownership),
+        lambda tx, ownership, run, now: tx.runs.record_stop_request(ownership, run, StopWhy.DOWN, now),
     ),
     "runs.reported": FencedWrite(
-        lambda scene, grip: scene.started_run(grip),
-        lambda tx, grip, run, now: tx.runs.reported(grip, run, AgentReports(offset=7, claims=(DONE,)), now),
+        lambda scene, ownership: scene.started_run(ownership),
+        lambda tx, ownership, run, now: tx.runs.reported(ownership, run, AgentReports(offset=7, claims=(DONE,)), now),
     ),
     "runs.ended": FencedWrite(
-        lambda scene, grip: scene.started_run(grip), lambda tx, grip, run, now: tx.runs.ended(grip, run, COMPLETED, now)
+        lambda scene, ownership: scene.started_run(ownership),
+        lambda tx, ownership, run, now: tx.runs.ended(ownership, run, COMPLETED, now),
     ),
     "workspaces.intend": FencedWrite(
-        lambda scene, grip: a_workspace(grip.task_id, scene.repo.id),
-        lambda tx, grip, workspace, now: tx.workspaces.intend(grip, workspace, now),
+        lambda scene, ownership: a_workspace(ownership.task_id, scene.repo.id),
+        lambda tx, ownership, workspace, now: tx.workspaces.intend(ownership, workspace, now),
     ),
     "workspaces.ready": FencedWrite(
-        lambda scene, grip: scene.workspace_for(grip, WorkspaceState.INTENDED),
-        lambda tx, grip, workspace, now: tx.workspaces.ready(grip, workspace, "made", now),
+        lambda scene, ownership: scene.workspace_for(ownership, WorkspaceState.INTENDED),
+        lambda tx, ownership, workspace, now: tx.workspaces.ready(ownership, workspace, "made", now),
     ),
 }
 
 
-def _adopted(scene: Scene, grip: Ownership) -> Ownership:
+def _adopted(scene: Scene, ownership: Ownership) -> Ownership:
     """Another incarnation took the task over; the old one does not know yet."""
     new_host = scene.open_host()
-    task = scene.get(grip.task_id)
+    task = scene.get(ownership.task_id)
     scene.adopt(task, new_host)
-    return grip
+    return ownership
 
 
-def _finish(scene: Scene, grip: Ownership, decision: Decision) -> Ownership:
-    """The attempt is over, its run settled; the old grip is all that is left."""
-    run = scene.write(lambda tx: tx.runs.open_run(grip.task_id))
+def _finish(scene: Scene, ownership: Ownership, decision: Decision) -> Ownership:
+    """The attempt is over, its run settled; the old ownership is all that is left."""
+    run = scene.write(lambda tx: tx.runs.open_run(ownership.task_id))
     if run is not None and run.state is not RunState.ENDED:
-        scene.write(lambda tx: tx.runs.ended(grip, run.id, COMPLETED, scene.now))
-    scene.settle(grip, decision, run.id if run else None)
-    return grip
+        scene.write(lambda tx: tx.runs.ended(ownership, run.id, COMPLETED, scene.now))
+    scene.settle(ownership, decision, run.id if run else None)
+    return ownership
 
 
-def _claimed_again(scene: Scene, grip: Ownership) -> Ownership:
-    _finish(scene, grip, REQUEUE)
-    assert scene.take(grip.owner).task_id == grip.task_id
-    return grip
+def _claimed_again(scene: Scene, ownership: Ownership) -> Ownership:
+    _finish(scene, ownership, REQUEUE)
+    assert scene.take(ownership.owner).task_id == ownership.task_id
+    return ownership
 
 
 STALE: Mapping[str, Callable[[Scene, Ownership], Ownership]] = {
-    "an older fence": lambda scene, grip: replace(grip, fence=grip.fence - 1),
-    "a fence from nowhere": lambda scene, grip: replace(grip, fence=grip.fence + 1),
-    "another owner": lambda scene, grip: replace(grip, owner="somebody-else"),
+    "an older fence": lambda scene, ownership: replace(ownership, fence=ownership.fence - 1),
+    "a fence from nowhere": lambda scene, ownership: replace(ownership, fence=ownership.fence + 1),
+    "another owner": lambda scene, ownership: replace(ownership, owner="somebody-else"),
     "adopted by another host": _adopted,
-    "requeued": lambda scene, grip: _finish(scene, grip, REQUEUE),
-    "completed": lambda scene, grip: _finish(scene, grip, COMPLETE),
+    "requeued": lambda scene, ownership: _finish(scene, ownership, REQUEUE),
+    "completed": lambda scene, ownership: _finish(scene, ownership, COMPLETE),
     "claimed again by the same host": _claimed_again,
 }
 
@@ -691,11 +696,11 @@ class TestFence:
 
     @pytest.mark.parametrize("name", FENCED)
     def test_the_present_owner_may_write(self, scene: Scene, name: str) -> None:
-        """The control: with the right grip each of these writes happens, so a refusal below is the grip's doing."""
-        grip = scene.running()
-        prepared = FENCED[name].prepare(scene, grip)
+        """The control: with the right ownership each of these writes happens."""
+        ownership = scene.running()
+        prepared = FENCED[name].prepare(scene, ownership)
         before = scene.everything()
-        scene.write(lambda tx: FENCED[name].write(tx, grip, prepared, scene.now))
+        scene.write(lambda tx: FENCED[name].write(tx, ownership, prepared, scene.now))
         assert scene.everything() != before
 
     @pytest.mark.parametrize("stale", STALE)
@@ -705,9 +710,9 @@ class TestFence:
         host = scene.open_host()
         first = scene.running(host)
         scene.settle(first, REQUEUE)
-        grip = scene.take(host)
-        prepared = FENCED[name].prepare(scene, grip)
-        old = STALE[stale](scene, grip)
+        ownership = scene.take(host)
+        prepared = FENCED[name].prepare(scene, ownership)
+        old = STALE[stale](scene, ownership)
         before = scene.everything()
 
         def swallow(tx: Transaction) -> None:
@@ -720,20 +725,20 @@ class TestFence:
     def test_fences_only_rise(self, scene: Scene) -> None:
         """Claim, adoption, requeue, pause, resume, failure and retry: no step lowers or reuses a fence."""
         host = scene.open_host()
-        grip = scene.running(host)
-        seen = [grip.fence]
+        ownership = scene.running(host)
+        seen = [ownership.fence]
         for decision in (REQUEUE, PAUSE, FAIL):
             successor = scene.open_host()
-            task = scene.get(grip.task_id)
+            task = scene.get(ownership.task_id)
             adopted = scene.adopt(task, successor)
             scene.settle(grip_of(adopted), decision)
             if decision is PAUSE:
-                scene.resume(grip.task_id)
+                scene.resume(ownership.task_id)
             if decision is FAIL:
-                scene.retry(grip.task_id)
-            assert scene.get(grip.task_id).fence == adopted.fence, "only a holder raises it"
-            grip = scene.take(successor)
-            seen += [adopted.fence, grip.fence]
+                scene.retry(ownership.task_id)
+            assert scene.get(ownership.task_id).fence == adopted.fence, "only a holder raises it"
+            ownership = scene.take(successor)
+            seen += [adopted.fence, ownership.fence]
         assert seen == sorted(set(seen))
 
     @pytest.mark.parametrize("name", ["runs.started", "runs.ended", "tasks.settle"])
@@ -762,42 +767,42 @@ class TestAdopt:
     """DESIGN, States: one compare-and-set moves the owner to the new incarnation and raises the fence (R-TERM-10)."""
 
     def test_adoption_moves_owner_and_fence_and_keeps_the_run(self, scene: Scene) -> None:
-        grip = scene.running()
-        run_id = scene.started_run(grip)
+        ownership = scene.running()
+        run_id = scene.started_run(ownership)
         new_host = scene.open_host()
         (task,) = scene.write(lambda tx: tx.tasks.running_elsewhere(new_host))
         adopted = scene.adopt(task, new_host)
-        assert (adopted.state, adopted.owner, adopted.fence) == (TaskState.RUNNING, new_host, grip.fence + 1)
-        event = scene.events(grip.task_id)[-1]
+        assert (adopted.state, adopted.owner, adopted.fence) == (TaskState.RUNNING, new_host, ownership.fence + 1)
+        event = scene.events(ownership.task_id)[-1]
         assert event["kind"] == "task.adopted"
-        assert event["data"] == {"host": new_host, "from": grip.owner, "fence": adopted.fence}
+        assert event["data"] == {"host": new_host, "from": ownership.owner, "fence": adopted.fence}
         new_grip = grip_of(adopted)
         scene.write(lambda tx: tx.runs.ended(new_grip, run_id, COMPLETED, scene.now))
         assert scene.settle(new_grip, COMPLETE, run_id) is TaskState.COMPLETED
 
     def test_a_task_of_a_live_host_is_not_adopted(self, scene: Scene) -> None:
         """Also not when that host is late with its beat: only a host that was declared lost or has stopped gives up."""
-        grip = scene.running()
-        task = scene.get(grip.task_id)
+        ownership = scene.running()
+        task = scene.get(ownership.task_id)
         scene.tick(10 * TTL)
         before = scene.everything()
         with pytest.raises(NotOwner):
-            scene.adopt(task, grip.owner)
+            scene.adopt(task, ownership.owner)
         assert scene.everything() == before
 
     def test_a_stopped_hosts_task_may_be_adopted(self, scene: Scene) -> None:
-        grip = scene.running()
-        scene.write(lambda tx: tx.hosts.close(grip.owner, scene.now))
+        ownership = scene.running()
+        scene.write(lambda tx: tx.hosts.close(ownership.owner, scene.now))
         new_host = scene.open_host()
-        task = scene.get(grip.task_id)
+        task = scene.get(ownership.task_id)
         assert scene.adopt(task, new_host).owner == new_host
 
     def test_only_a_live_host_adopts(self, scene: Scene) -> None:
-        grip = scene.running()
+        ownership = scene.running()
         lost = scene.open_host()
         stopped = scene.open_host()
         scene.write(lambda tx: tx.hosts.close(stopped, scene.now))
-        task = scene.get(grip.task_id)
+        task = scene.get(ownership.task_id)
         before = scene.everything()
         for host in (lost, stopped, "nosuch"):
             with pytest.raises(NotOwner):
@@ -805,9 +810,9 @@ class TestAdopt:
         assert scene.everything() == before
 
     def test_what_was_seen_before_somebody_else_adopted_is_worthless(self, scene: Scene) -> None:
-        grip = scene.running()
-        seen = scene.get(grip.task_id)
-        _adopted(scene, grip)
+        ownership = scene.running()
+        seen = scene.get(ownership.task_id)
+        _adopted(scene, ownership)
         third = scene.open_host()
         before = scene.everything()
         with pytest.raises(NotOwner):
@@ -819,9 +824,9 @@ class TestAdopt:
     def test_what_was_seen_before_its_owner_claimed_it_again_is_worthless(self, scene: Scene) -> None:
         """Same task, same owner, another attempt: only the fence tells them apart."""
         host = scene.open_host()
-        grip = scene.running(host)
-        seen = scene.get(grip.task_id)
-        _claimed_again(scene, grip)
+        ownership = scene.running(host)
+        seen = scene.get(ownership.task_id)
+        _claimed_again(scene, ownership)
         new_host = scene.open_host()
         before = scene.everything()
         with pytest.raises(NotOwner):
@@ -838,12 +843,12 @@ class TestAdopt:
         assert scene.get(task.id) == task
 
     def test_two_at_once_one_adopts(self, scene: Scene) -> None:
-        grip = scene.running()
+        ownership = scene.running()
         new_host = scene.open_host()
-        task = scene.get(grip.task_id)
+        task = scene.get(ownership.task_id)
         answers = scene.race(lambda tx: tx.tasks.adopt(task, new_host, scene.now))
         assert [type(refusal) for refusal in refusals(answers)] == [NotOwner]
-        assert scene.get(task.id).fence == grip.fence + 1
+        assert scene.get(task.id).fence == ownership.fence + 1
 
 
 class TestHosts:
@@ -895,9 +900,9 @@ class TestHolding:
         scene.tick(5)
         scene.beat(host)
         assert waits()
-        grip = scene.take(host)
+        ownership = scene.take(host)
         assert not waits()
-        scene.add(needs=(grip.task_id,))
+        scene.add(needs=(ownership.task_id,))
         assert not waits()
         exclusive = scene.add(strategy=Strategy.NONE)
         assert waits()
@@ -937,27 +942,27 @@ class TestRuns:
     def test_one_open_run_per_task_until_it_is_settled(self, scene: Scene) -> None:
         """The store itself refuses a second agent, whatever state the first run is in short of settled."""
         host = scene.open_host()
-        grip = scene.running(host)
+        ownership = scene.running(host)
         run_id = new_id()
-        first = scene.write(lambda tx: tx.runs.intend(grip, run_id, scene.now))
+        first = scene.write(lambda tx: tx.runs.intend(ownership, run_id, scene.now))
         assert (first.number, first.state, first.stop_why) == (1, RunState.INTENDED, None)
         steps: list[Callable[[Transaction], object]] = [
             lambda tx: None,
-            lambda tx: tx.runs.record_start(grip, run_id, 7, scene.now),
-            lambda tx: tx.runs.record_stop_request(grip, run_id, StopWhy.DOWN, scene.now),
-            lambda tx: tx.runs.ended(grip, run_id, ended_with(Outcome.STOPPED), scene.now),
+            lambda tx: tx.runs.record_start(ownership, run_id, 7, scene.now),
+            lambda tx: tx.runs.record_stop_request(ownership, run_id, StopWhy.DOWN, scene.now),
+            lambda tx: tx.runs.ended(ownership, run_id, ended_with(Outcome.STOPPED), scene.now),
         ]
         for step in steps:
             scene.write(step)
             before = scene.everything()
             with pytest.raises(Conflict):
-                scene.intend_run(grip)
+                scene.intend_run(ownership)
             assert scene.everything() == before
-            open_run = scene.write(lambda tx: tx.runs.open_run(grip.task_id))
+            open_run = scene.write(lambda tx: tx.runs.open_run(ownership.task_id))
             assert open_run is not None
             assert open_run.id == run_id
-        scene.settle(grip, REQUEUE, run_id)
-        assert scene.write(lambda tx: tx.runs.open_run(grip.task_id)) is None
+        scene.settle(ownership, REQUEUE, run_id)
+        assert scene.write(lambda tx: tx.runs.open_run(ownership.task_id)) is None
         claimed = scene.claim(host)
         assert claimed is not None
         second = scene.write(lambda tx: tx.runs.intend(grip_of(claimed), new_id(), scene.now))
@@ -969,11 +974,11 @@ class TestRuns:
         host = scene.open_host()
 
         def lasts(seconds: float, verdict: Verdict, decision: Decision, **changes: Any) -> None:
-            grip = scene.running(host, **changes)
-            run_id = scene.started_run(grip)
+            ownership = scene.running(host, **changes)
+            run_id = scene.started_run(ownership)
             scene.tick(seconds)
-            scene.write(lambda tx: tx.runs.ended(grip, run_id, verdict, scene.now))
-            scene.settle(grip, decision, run_id)
+            scene.write(lambda tx: tx.runs.ended(ownership, run_id, verdict, scene.now))
+            scene.settle(ownership, decision, run_id)
 
         lasts(1.0, COMPLETED, COMPLETE)
         lasts(9.0, COMPLETED, COMPLETE, agent="command")
@@ -988,34 +993,34 @@ class TestRuns:
 
     def test_a_run_may_have_a_timeout_of_its_own(self, scene: Scene) -> None:
         """R-TERM-13: recorded with the intent, before anything is started."""
-        grip, run_id = scene.running(), new_id()
+        ownership, run_id = scene.running(), new_id()
         allotted = AdaptiveTimeout(seconds=720.0, reason="adaptive: because")
-        made = scene.write(lambda tx: tx.runs.intend(grip, run_id, scene.now, allotted))
+        made = scene.write(lambda tx: tx.runs.intend(ownership, run_id, scene.now, allotted))
         assert made.timeout == 720.0
-        (row,) = scene.runs(grip.task_id)
+        (row,) = scene.runs(ownership.task_id)
         assert (row["timeout"], row["timeout_why"]) == (720.0, "adaptive: because")
-        found = scene.write(lambda tx: tx.runs.open_run(grip.task_id))
+        found = scene.write(lambda tx: tx.runs.open_run(ownership.task_id))
         assert found is not None
         assert found.timeout == 720.0
 
     def test_a_whole_run_leaves_its_columns_and_events(self, scene: Scene) -> None:
         """R-TERM-08: `agent.terminated` exactly once per run; a death that we asked for is not unexpected."""
-        grip = scene.running()
-        run_id = scene.intend_run(grip)
+        ownership = scene.running()
+        run_id = scene.intend_run(ownership)
         after = scene.last_seq()
         at = [scene.tick() for _ in range(3)]
-        scene.write(lambda tx: tx.runs.record_start(grip, run_id, 4242, at[0]))
-        scene.write(lambda tx: tx.runs.record_stop_request(grip, run_id, StopWhy.CANCEL, at[1]))
+        scene.write(lambda tx: tx.runs.record_start(ownership, run_id, 4242, at[0]))
+        scene.write(lambda tx: tx.runs.record_stop_request(ownership, run_id, StopWhy.CANCEL, at[1]))
         verdict = ended_with(Outcome.CANCELLED, "session-1", error_tail="bye")
-        scene.write(lambda tx: tx.runs.ended(grip, run_id, verdict, at[2]))
-        (row,) = scene.runs(grip.task_id)
+        scene.write(lambda tx: tx.runs.ended(ownership, run_id, verdict, at[2]))
+        (row,) = scene.runs(ownership.task_id)
         assert (row["state"], row["pid"], row["stop_why"]) == ("ended", 4242, "cancel")
         assert (row["started_at"], row["ended_at"]) == (at[0].wall, at[2].wall)
         assert (row["outcome"], row["reason"], row["session_id"]) == ("cancelled", verdict.reason, "session-1")
-        events = scene.events(grip.task_id, after)
+        events = scene.events(ownership.task_id, after)
         assert [e["kind"] for e in events] == ["run.started", "run.stopping", "run.ended", "agent.terminated"]
         assert {e["run"] for e in events} == {run_id}
-        facts = {"outcome": "cancelled", "unexpected": False, "fence": grip.fence}
+        facts = {"outcome": "cancelled", "unexpected": False, "fence": ownership.fence}
         assert events[-2]["data"] == facts
         words = {"reason_word": "cancelled", "agent": "scripted", "stage": "work"}
         assert events[-1]["data"] == facts | words
@@ -1023,62 +1028,65 @@ class TestRuns:
     @pytest.mark.parametrize("outcome", Outcome)
     def test_only_an_end_that_somebody_wanted_is_expected(self, scene: Scene, outcome: Outcome) -> None:
         """R-TERM-08, R-CRASH-01."""
-        grip = scene.running()
-        scene.ended_run(grip, ended_with(outcome))
-        (told,) = [e for e in scene.events(grip.task_id) if e["kind"] == "agent.terminated"]
+        ownership = scene.running()
+        scene.ended_run(ownership, ended_with(outcome))
+        (told,) = [e for e in scene.events(ownership.task_id) if e["kind"] == "agent.terminated"]
         wanted = outcome in {Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED, Outcome.PAUSED}
         assert told["data"]["unexpected"] is not wanted
         assert told["level"] == ("info" if wanted else "warning")
 
     def test_the_verdict_comes_back_whole(self, scene: Scene) -> None:
-        grip = scene.running()
+        ownership = scene.running()
         verdict = ended_with(Outcome.RATE_LIMITED, "s", resets_at=START.wall + 77.5, error_tail="429\nslow down")
-        run_id = scene.started_run(grip)
+        run_id = scene.started_run(ownership)
         with pytest.raises(Conflict):
             scene.write(lambda tx: tx.runs.verdict(run_id))
-        scene.write(lambda tx: tx.runs.ended(grip, run_id, verdict, scene.now))
+        scene.write(lambda tx: tx.runs.ended(ownership, run_id, verdict, scene.now))
         assert scene.bench.store().write(lambda tx: tx.runs.verdict(run_id)) == verdict
 
     def test_a_run_may_end_without_having_started(self, scene: Scene) -> None:
         """core/states: `intended → ended`, proven never to have started."""
-        grip = scene.running()
-        run_id = scene.intend_run(grip)
-        scene.write(lambda tx: tx.runs.ended(grip, run_id, ended_with(Outcome.LOST), scene.now))
-        assert scene.settle(grip, REQUEUE, run_id) is TaskState.QUEUED
+        ownership = scene.running()
+        run_id = scene.intend_run(ownership)
+        scene.write(lambda tx: tx.runs.ended(ownership, run_id, ended_with(Outcome.LOST), scene.now))
+        assert scene.settle(ownership, REQUEUE, run_id) is TaskState.QUEUED
 
     def test_steps_out_of_turn_are_conflicts_that_change_nothing(self, scene: Scene) -> None:
-        grip = scene.running()
-        run_id = scene.ended_run(grip)
+        ownership = scene.running()
+        run_id = scene.ended_run(ownership)
         before = scene.everything()
         with pytest.raises(Conflict):
-            scene.write(lambda tx: tx.runs.record_start(grip, run_id, 7, scene.now))
+            scene.write(lambda tx: tx.runs.record_start(ownership, run_id, 7, scene.now))
         with pytest.raises(Conflict):
-            scene.write(lambda tx: tx.runs.ended(grip, run_id, COMPLETED, scene.now))
+            scene.write(lambda tx: tx.runs.ended(ownership, run_id, COMPLETED, scene.now))
         scene.write(
-            lambda tx: tx.runs.record_stop_request(grip, run_id, StopWhy.CANCEL, scene.now)
+            lambda tx: tx.runs.record_stop_request(ownership, run_id, StopWhy.CANCEL, scene.now)
         )  # too late: it ended meanwhile
         assert scene.everything() == before
 
     def test_a_cancel_outranks_a_down_and_nothing_outranks_a_cancel(self, scene: Scene) -> None:
-        grip = scene.running()
-        run_id = scene.started_run(grip)
+        ownership = scene.running()
+        run_id = scene.started_run(ownership)
         seen = []
         for why in (StopWhy.DOWN, StopWhy.CANCEL, StopWhy.DOWN):
-            scene.stop(grip, run_id, why)
-            seen.append(scene.runs(grip.task_id)[0]["stop_why"])
+            scene.stop(ownership, run_id, why)
+            seen.append(scene.runs(ownership.task_id)[0]["stop_why"])
         assert seen == ["down", "cancel", "cancel"]
-        assert [e["reason"] for e in scene.events(grip.task_id) if e["kind"] == "run.stopping"] == ["down", "cancel"]
+        assert [e["reason"] for e in scene.events(ownership.task_id) if e["kind"] == "run.stopping"] == [
+            "down",
+            "cancel",
+        ]
 
     def test_a_wish_to_stop_is_noted_before_the_start(self, scene: Scene) -> None:
         """The reason is on disk before any signal, so that a death that we asked for is never a crash."""
-        grip = scene.running()
-        run_id = scene.intend_run(grip)
+        ownership = scene.running()
+        run_id = scene.intend_run(ownership)
         for _ in range(2):
-            scene.stop(grip, run_id, StopWhy.CANCEL)
-        run = scene.write(lambda tx: tx.runs.open_run(grip.task_id))
+            scene.stop(ownership, run_id, StopWhy.CANCEL)
+        run = scene.write(lambda tx: tx.runs.open_run(ownership.task_id))
         assert run is not None
         assert (run.state, run.stop_why) == (RunState.INTENDED, StopWhy.CANCEL)
-        assert scene.kinds(grip.task_id).count("run.stopping") == 1, "the same wish again is no news"
+        assert scene.kinds(ownership.task_id).count("run.stopping") == 1, "the same wish again is no news"
 
 
 # -- reports of agents -------------------------------------------------------------------------------------------
@@ -1087,65 +1095,67 @@ class TestRuns:
 class TestReports:
     """R-TERM-12: what an agent says of itself is taken in once, and its first claim stands."""
 
-    def report(self, scene: Scene, grip: Ownership, run_id: str, **news: Any) -> Run:
-        return scene.write(lambda tx: tx.runs.reported(grip, run_id, AgentReports(**{"offset": 1} | news), scene.now))
+    def report(self, scene: Scene, ownership: Ownership, run_id: str, **news: Any) -> Run:
+        return scene.write(
+            lambda tx: tx.runs.reported(ownership, run_id, AgentReports(**{"offset": 1} | news), scene.now)
+        )
 
     def test_the_first_claim_stands_and_is_told_with_the_change(self, scene: Scene) -> None:
-        grip = scene.running()
-        run_id = scene.started_run(grip)
+        ownership = scene.running()
+        run_id = scene.started_run(ownership)
         at = scene.now
-        first = self.report(scene, grip, run_id, offset=80, claims=(DONE,))
+        first = self.report(scene, ownership, run_id, offset=80, claims=(DONE,))
         assert first.claim == Claim(kind=DONE.kind, message=DONE.message, at=at)
         for claims in ((DONE,), (GAVE_UP,), (DONE, GAVE_UP)):
             scene.tick()
-            later = self.report(scene, grip, run_id, offset=200, claims=claims)
+            later = self.report(scene, ownership, run_id, offset=200, claims=claims)
             assert later.claim == first.claim
-        told = [event for event in scene.events(grip.task_id) if event["kind"] == "agent.claimed"]
+        told = [event for event in scene.events(ownership.task_id) if event["kind"] == "agent.claimed"]
         assert [(event["level"], event["data"]["kind"], event["data"]["counts"]) for event in told] == [
             ("info", "complete", True),
             ("warning", "fail", False),
         ]
         scene.reopen()
-        kept = scene.write(lambda tx: tx.runs.open_run(grip.task_id))
+        kept = scene.write(lambda tx: tx.runs.open_run(ownership.task_id))
         assert kept is not None
         assert (kept.claim, kept.heard.offset, kept.heard.contradicted) == (first.claim, 200, True)
 
     def test_claims_that_differ_within_one_look(self, scene: Scene) -> None:
-        grip = scene.running()
-        run = self.report(scene, grip, scene.started_run(grip), claims=(GAVE_UP, DONE))
+        ownership = scene.running()
+        run = self.report(scene, ownership, scene.started_run(ownership), claims=(GAVE_UP, DONE))
         assert run.claim is not None
         assert run.claim.kind is ReportKind.FAIL
-        assert scene.kinds(grip.task_id).count("agent.claimed") == 2
+        assert scene.kinds(ownership.task_id).count("agent.claimed") == 2
 
     def test_progress_is_an_event_and_the_reason_that_people_see(self, scene: Scene) -> None:
-        grip = scene.running()
-        run_id = scene.started_run(grip)
+        ownership = scene.running()
+        run_id = scene.started_run(ownership)
         half = Report(kind=ReportKind.PROGRESS, message="tests", percent=50)
-        self.report(scene, grip, run_id, progress=half)
-        assert scene.row(grip.task_id)["reason"] == "its agent is at 50 %: tests"
-        self.report(scene, grip, run_id, claims=(DONE,))
-        assert "complete: all tests pass" in scene.row(grip.task_id)["reason"]
-        self.report(scene, grip, run_id, progress=half)
-        assert "complete" in scene.row(grip.task_id)["reason"], "a claim is not talked over"
-        assert _json(scene.runs(grip.task_id)[0]["reports"])["progress"]["message"] == "tests"
-        assert scene.kinds(grip.task_id).count("agent.progress") == 2
+        self.report(scene, ownership, run_id, progress=half)
+        assert scene.row(ownership.task_id)["reason"] == "its agent is at 50 %: tests"
+        self.report(scene, ownership, run_id, claims=(DONE,))
+        assert "complete: all tests pass" in scene.row(ownership.task_id)["reason"]
+        self.report(scene, ownership, run_id, progress=half)
+        assert "complete" in scene.row(ownership.task_id)["reason"], "a claim is not talked over"
+        assert _json(scene.runs(ownership.task_id)[0]["reports"])["progress"]["message"] == "tests"
+        assert scene.kinds(ownership.task_id).count("agent.progress") == 2
 
     def test_refusals_are_counted_and_told_once(self, scene: Scene) -> None:
-        grip = scene.running()
-        run_id = scene.started_run(grip)
+        ownership = scene.running()
+        run_id = scene.started_run(ownership)
         for _ in range(3):
-            run = self.report(scene, grip, run_id, refused=2, refused_why="a wrong token")
+            run = self.report(scene, ownership, run_id, refused=2, refused_why="a wrong token")
         assert run.heard.refused == 6
-        assert scene.kinds(grip.task_id).count("agent.reports-refused") == 1
+        assert scene.kinds(ownership.task_id).count("agent.reports-refused") == 1
 
     def test_a_run_that_has_ended_reports_no_more(self, scene: Scene) -> None:
-        grip = scene.running()
-        run_id = scene.ended_run(grip)
+        ownership = scene.running()
+        run_id = scene.ended_run(ownership)
         before = scene.everything()
         with pytest.raises(Conflict):
-            self.report(scene, grip, run_id, claims=(DONE,))
+            self.report(scene, ownership, run_id, claims=(DONE,))
         with pytest.raises(NotFound):
-            self.report(scene, grip, "no-such-run", claims=(DONE,))
+            self.report(scene, ownership, "no-such-run", claims=(DONE,))
         assert scene.everything() == before
 
 
@@ -1228,35 +1238,35 @@ class TestSettle:
     def attempt(self, scene: Scene, ending: Ending) -> tuple[Ownership, str]:
         """A second attempt (so there is a session from before) with a workspace and an ended run."""
         host = scene.open_host(ttl=1_000)
-        grip = scene.running(host)
-        scene.settle(grip, replace(REQUEUE, spends=()), verdict=ended_with(Outcome.STOPPED, "session-1"))
-        grip = scene.take(host)
-        scene.workspace_for(grip)
-        run_id = scene.ended_run(grip, ending.verdict)
+        ownership = scene.running(host)
+        scene.settle(ownership, replace(REQUEUE, spends=()), verdict=ended_with(Outcome.STOPPED, "session-1"))
+        ownership = scene.take(host)
+        scene.workspace_for(ownership)
+        run_id = scene.ended_run(ownership, ending.verdict)
         scene.tick(100)
-        return grip, run_id
+        return ownership, run_id
 
     @pytest.mark.parametrize("name", ENDINGS)
     def test_every_column_event_spend_and_run_of_an_ending(self, scene: Scene, name: str) -> None:
         """R-RES-01, R-CRASH-03, R-CRASH-09."""
         ending = ENDINGS[name]
-        grip, run_id = self.attempt(scene, ending)
-        before, after = scene.row(grip.task_id), scene.last_seq()
+        ownership, run_id = self.attempt(scene, ending)
+        before, after = scene.row(ownership.task_id), scene.last_seq()
 
-        state = scene.settle(grip, ending.decision, run_id, ending.verdict, KEEP)
+        state = scene.settle(ownership, ending.decision, run_id, ending.verdict, KEEP)
 
         assert state == ending.columns["state"]
-        assert scene.row(grip.task_id) == before | ending.columns
-        assert scene.spends(grip.task_id) == [str(budget) for budget in ending.decision.spends]
-        ledger = scene.write(lambda tx: tx.tasks.ledger(tx.tasks.get(grip.task_id)))
+        assert scene.row(ownership.task_id) == before | ending.columns
+        assert scene.spends(ownership.task_id) == [str(budget) for budget in ending.decision.spends]
+        ledger = scene.write(lambda tx: tx.tasks.ledger(tx.tasks.get(ownership.task_id)))
         assert {entry.at for entry in ledger} <= {scene.now}
-        assert [run["state"] for run in scene.runs(grip.task_id)] == ["settled"]
-        told = scene.events(grip.task_id, after)[0]
+        assert [run["state"] for run in scene.runs(ownership.task_id)] == ["settled"]
+        told = scene.events(ownership.task_id, after)[0]
         assert (told["kind"], told["level"], told["run"]) == (*ending.event, run_id)
         assert told["reason"] == ending.decision.reason
         assert told["data"] == {
             "outcome": str(ending.verdict.outcome),
-            "fence": grip.fence,
+            "fence": ownership.fence,
             "delay": ending.decision.delay,
             "resume_after": ending.decision.resume_after,
             "pause_reason": ending.decision.pause,
@@ -1265,40 +1275,40 @@ class TestSettle:
         }
         crashed = ["crash.recorded"] * (ending.verdict.outcome is Outcome.CRASHED)
         expected = [ending.event[0], *crashed] + ["alert.raised"] * ending.decision.alert
-        assert scene.kinds(grip.task_id, after) == expected
+        assert scene.kinds(ownership.task_id, after) == expected
 
     @pytest.mark.parametrize("name", ENDINGS)
     def test_only_an_ending_decides_the_workspaces_fate(self, scene: Scene, name: str) -> None:
         """R-CLEAN-03: between attempts the workspace stays `ready`; only a terminal state cleans or preserves."""
         ending = ENDINGS[name]
-        grip, run_id = self.attempt(scene, ending)
-        state = scene.settle(grip, ending.decision, run_id, ending.verdict, KEEP)
-        workspace = scene.current(grip.task_id)
+        ownership, run_id = self.attempt(scene, ending)
+        state = scene.settle(ownership, ending.decision, run_id, ending.verdict, KEEP)
+        workspace = scene.current(ownership.task_id)
         assert workspace is not None
         assert workspace.state is WorkspaceState.READY, "settling decides; the clean-up service carries it out"
         terminal = state in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED)
         assert workspace.disposition == ("preserve" if terminal else None)
-        (row,) = scene.store.view("workspace", id=grip.task_id)
+        (row,) = scene.store.view("workspace", id=ownership.task_id)
         assert row["reason"] == ("preserve_on_failure=true (task)" if terminal else "test: ready")
 
     def test_an_alert_names_the_task_and_the_way_on(self, scene: Scene) -> None:
         """R-CRASH-06."""
         ending = ENDINGS["fail, spent out"]
-        grip, run_id = self.attempt(scene, ending)
-        scene.settle(grip, ending.decision, run_id, ending.verdict, KEEP)
+        ownership, run_id = self.attempt(scene, ending)
+        scene.settle(ownership, ending.decision, run_id, ending.verdict, KEEP)
         (alert,) = scene.store.view("alerts", all=False)
-        assert (alert["task"], alert["level"], alert["count"]) == (grip.task_id, "critical", 1)
-        assert f"holdfast retry {grip.task_id}" in str(alert["remedy"])
+        assert (alert["task"], alert["level"], alert["count"]) == (ownership.task_id, "critical", 1)
+        assert f"holdfast retry {ownership.task_id}" in str(alert["remedy"])
 
     def test_settle_is_all_or_nothing(self, scene: Scene) -> None:
         """A transaction that dies after the settle takes the run, the spends, the dependents and the event with it."""
         ending = ENDINGS["fail, spent out"]
-        grip, run_id = self.attempt(scene, ending)
-        scene.add(needs=(grip.task_id,))
+        ownership, run_id = self.attempt(scene, ending)
+        scene.add(needs=(ownership.task_id,))
         before = scene.everything()
 
         def settle_and_die(tx: Transaction) -> None:
-            tx.tasks.settle(grip, run_id, ending.verdict, ending.decision, KEEP, scene.now)
+            tx.tasks.settle(ownership, run_id, ending.verdict, ending.decision, KEEP, scene.now)
             raise RuntimeError("killed before the commit")
 
         with pytest.raises(RuntimeError, match="killed before the commit"):
@@ -1307,60 +1317,60 @@ class TestSettle:
 
     def test_a_task_is_settled_once(self, scene: Scene) -> None:
         """Nothing run twice: one accepted result."""
-        grip = scene.running()
-        run_id = scene.ended_run(grip)
-        scene.settle(grip, COMPLETE, run_id)
+        ownership = scene.running()
+        run_id = scene.ended_run(ownership)
+        scene.settle(ownership, COMPLETE, run_id)
         before = scene.everything()
         with pytest.raises(NotOwner):
-            scene.settle(grip, FAIL, run_id)
+            scene.settle(ownership, FAIL, run_id)
         assert scene.everything() == before
 
     def test_a_run_that_has_not_ended_cannot_be_settled(self, scene: Scene) -> None:
         """Death before release."""
-        grip = scene.running()
-        run_id = scene.started_run(grip)
+        ownership = scene.running()
+        run_id = scene.started_run(ownership)
         before = scene.everything()
         with pytest.raises(Conflict):
-            scene.settle(grip, REQUEUE, run_id)
+            scene.settle(ownership, REQUEUE, run_id)
         assert scene.everything() == before
 
     def test_a_task_with_an_open_run_is_not_settled_past_it(self, scene: Scene) -> None:
         """Death before release: a claim is never released while its agent might live."""
-        grip = scene.running()
-        scene.started_run(grip)
+        ownership = scene.running()
+        scene.started_run(ownership)
         with pytest.raises(Conflict):
-            scene.settle(grip, REQUEUE, None)
+            scene.settle(ownership, REQUEUE, None)
 
     def test_a_frozen_task_is_not_released(self, scene: Scene) -> None:
         """DESIGN, outcome `unknown`: freeze is no ending. Settling with it is refused and changes nothing."""
-        grip = scene.running()
-        run_id = scene.ended_run(grip, ended_with(Outcome.UNKNOWN))
+        ownership = scene.running()
+        run_id = scene.ended_run(ownership, ended_with(Outcome.UNKNOWN))
         before = scene.everything()
         freeze = Decision(action=PolicyAction.FREEZE, reason="cannot prove it dead", alert=True)
         with pytest.raises(Conflict, match="nothing proves its end"):
-            scene.settle(grip, freeze, run_id)
+            scene.settle(ownership, freeze, run_id)
         assert scene.everything() == before
 
     def test_without_a_run_too(self, scene: Scene) -> None:
         """A launch that failed before any run was intended."""
-        grip = scene.running()
-        assert scene.settle(grip, FAIL, None, ended_with(Outcome.LAUNCH_ERROR)) is TaskState.FAILED
-        assert scene.row(grip.task_id)["outcome"] == "launch_error"
-        assert scene.spends(grip.task_id) == ["runs"]
+        ownership = scene.running()
+        assert scene.settle(ownership, FAIL, None, ended_with(Outcome.LAUNCH_ERROR)) is TaskState.FAILED
+        assert scene.row(ownership.task_id)["outcome"] == "launch_error"
+        assert scene.spends(ownership.task_id) == ["runs"]
 
     def test_completion_resets_resume_attempts_and_nothing_else_does(self, scene: Scene) -> None:
         """R-RES-05: not another pause, not a requeue, not a failure."""
         host = scene.open_host()
-        grip = scene.running(host)
+        ownership = scene.running(host)
         counts = []
         for decision in (PAUSE, PAUSE, REQUEUE, COMPLETE):
-            scene.settle(grip, decision, scene.ended_run(grip))
-            counts.append(scene.get(grip.task_id).resume_attempts)
+            scene.settle(ownership, decision, scene.ended_run(ownership))
+            counts.append(scene.get(ownership.task_id).resume_attempts)
             if decision is PAUSE:
-                scene.resume(grip.task_id)
+                scene.resume(ownership.task_id)
             claimed = scene.claim(host)
             if claimed is not None:
-                grip = grip_of(claimed)
+                ownership = grip_of(claimed)
         assert counts == [0, 1, 2, 0]
 
         failed = scene.paused()
@@ -1372,9 +1382,9 @@ class TestSettle:
 
     def test_the_first_base_and_branch_are_kept_across_attempts(self, scene: Scene) -> None:
         host = scene.open_host()
-        grip = scene.running(host)
-        scene.write(lambda tx: tx.tasks.set_base(grip, "c0ffee", "holdfast/x", scene.now))
-        scene.settle(grip, REQUEUE)
+        ownership = scene.running(host)
+        scene.write(lambda tx: tx.tasks.set_base(ownership, "c0ffee", "holdfast/x", scene.now))
+        scene.settle(ownership, REQUEUE)
         claimed = scene.claim(host)
         assert claimed is not None
         assert (claimed.base_commit, claimed.branch) == ("c0ffee", "holdfast/x")
@@ -1382,14 +1392,14 @@ class TestSettle:
     @pytest.mark.parametrize("decision", [None, REQUEUE, PAUSE, COMPLETE, FAIL, CANCEL])
     def test_a_branch_is_forgotten_only_after_the_end(self, scene: Scene, decision: Decision | None) -> None:
         """Its branch had no commit of its own and was deleted: nobody is to be sent there."""
-        grip = scene.running()
-        scene.write(lambda tx: tx.tasks.set_base(grip, "c0ffee", "holdfast/x", scene.now))
+        ownership = scene.running()
+        scene.write(lambda tx: tx.tasks.set_base(ownership, "c0ffee", "holdfast/x", scene.now))
         if decision is not None:
-            scene.settle(grip, decision)
-        scene.write(lambda tx: tx.tasks.clear_branch(grip.task_id, scene.now))
+            scene.settle(ownership, decision)
+        scene.write(lambda tx: tx.tasks.clear_branch(ownership.task_id, scene.now))
         over = decision in (COMPLETE, FAIL, CANCEL)
-        assert scene.get(grip.task_id).branch == (None if over else "holdfast/x")
-        assert scene.get(grip.task_id).base_commit == "c0ffee"
+        assert scene.get(ownership.task_id).branch == (None if over else "holdfast/x")
+        assert scene.get(ownership.task_id).base_commit == "c0ffee"
 
 
 class TestDependents:
@@ -1422,13 +1432,13 @@ class TestDependents:
 
     def test_a_long_chain_is_cancelled_to_its_end(self, scene: Scene) -> None:
         """Longer than any stack."""
-        grip = scene.running()
-        specs = [scene.spec(needs=(grip.task_id,))]
+        ownership = scene.running()
+        specs = [scene.spec(needs=(ownership.task_id,))]
         for _ in range(1_200):
             specs.append(scene.spec(needs=(specs[-1].id,)))
         scene.write(lambda tx: [tx.tasks.add(spec, scene.now) for spec in specs])
-        scene.settle(grip, FAIL)
-        assert {row["state"] for row in scene.tasks() if row["id"] != grip.task_id} == {"cancelled"}
+        scene.settle(ownership, FAIL)
+        assert {row["state"] for row in scene.tasks() if row["id"] != ownership.task_id} == {"cancelled"}
         assert scene.kinds().count("task.cancelled") == len(specs)
 
     def test_completion_cancels_nobody(self, scene: Scene) -> None:
@@ -1472,31 +1482,31 @@ class TestCancelWaiting:
     @pytest.mark.parametrize("state", ["queued", "paused"])
     def test_a_waiting_task_is_cancelled_with_who_and_why(self, scene: Scene, state: str) -> None:
         """R-CLEAN-10: the workspace of a cancelled task is cleaned too."""
-        grip = scene.running()
-        scene.workspace_for(grip)
-        scene.settle(grip, PAUSE if state == "paused" else replace(REQUEUE, delay=60))
+        ownership = scene.running()
+        scene.workspace_for(ownership)
+        scene.settle(ownership, PAUSE if state == "paused" else replace(REQUEUE, delay=60))
         after = scene.last_seq()
         scene.tick()
-        scene.cancel(grip.task_id, "not needed")
-        row = scene.row(grip.task_id)
+        scene.cancel(ownership.task_id, "not needed")
+        row = scene.row(ownership.task_id)
         assert (row["state"], row["reason"]) == ("cancelled", "cancelled by ann: not needed")
         assert (row["owner"], row["not_before"], row["ended_at"]) == (None, None, scene.now.wall)
-        assert [(e["kind"], e["reason"]) for e in scene.events(grip.task_id, after)] == [
+        assert [(e["kind"], e["reason"]) for e in scene.events(ownership.task_id, after)] == [
             ("task.cancelled", "cancelled by ann: not needed")
         ]
         (workspace,) = scene.write(lambda tx: tx.workspaces.to_clean(scene.now))
-        assert (workspace.task_id, workspace.disposition) == (grip.task_id, "salvage"), "nobody saved its work yet"
+        assert (workspace.task_id, workspace.disposition) == (ownership.task_id, "salvage"), "nobody saved its work yet"
         assert scene.write(lambda tx: tx.tasks.tasks_due_to_resume(scene.tick(1_000))) == []
 
     @pytest.mark.parametrize("decision", [None, COMPLETE, FAIL, CANCEL])
     def test_only_a_waiting_one(self, scene: Scene, decision: Decision | None) -> None:
         """Requests, not pokes: only its supervisor settles a running task."""
-        grip = scene.running()
+        ownership = scene.running()
         if decision is not None:
-            scene.settle(grip, decision)
+            scene.settle(ownership, decision)
         before = scene.everything()
         with pytest.raises(Conflict, match="nothing was changed"):
-            scene.cancel(grip.task_id)
+            scene.cancel(ownership.task_id)
         assert scene.everything() == before
 
     def test_an_unknown_one(self, scene: Scene) -> None:
@@ -1527,12 +1537,12 @@ class TestResume:
         self, scene: Scene, decision: Decision | None
     ) -> None:
         """R-RES-02."""
-        grip = scene.running()
+        ownership = scene.running()
         if decision is not None:
-            scene.settle(grip, decision)
+            scene.settle(ownership, decision)
         before = scene.everything()
         with pytest.raises(Conflict, match="not paused"):
-            scene.resume(grip.task_id)
+            scene.resume(ownership.task_id)
         assert scene.everything() == before
 
     def test_an_unknown_task(self, scene: Scene) -> None:
@@ -1570,23 +1580,23 @@ class TestResume:
     def test_beyond_the_limit_the_task_fails_and_the_pause_fields_stay(self, scene: Scene, limit: int) -> None:
         """R-RES-03, R-RES-04, R-CLEAN-09: with 3, the 4th fails as (4/3); 0 allows none."""
         host = scene.open_host()
-        grip = scene.running(host, max_resumes=limit, preserve_on_failure=True)
-        scene.workspace_for(grip)
+        ownership = scene.running(host, max_resumes=limit, preserve_on_failure=True)
+        scene.workspace_for(ownership)
         for _ in range(limit):
-            scene.settle(grip, PAUSE, scene.ended_run(grip, ended_with(Outcome.RATE_LIMITED)))
-            assert scene.resume(grip.task_id).allowed
-            grip = scene.take(host)
-        scene.settle(grip, PAUSE, scene.ended_run(grip, ended_with(Outcome.RATE_LIMITED)))
-        paused, after, spends = scene.row(grip.task_id), scene.last_seq(), scene.spends(grip.task_id)
+            scene.settle(ownership, PAUSE, scene.ended_run(ownership, ended_with(Outcome.RATE_LIMITED)))
+            assert scene.resume(ownership.task_id).allowed
+            ownership = scene.take(host)
+        scene.settle(ownership, PAUSE, scene.ended_run(ownership, ended_with(Outcome.RATE_LIMITED)))
+        paused, after, spends = scene.row(ownership.task_id), scene.last_seq(), scene.spends(ownership.task_id)
 
         scene.tick()
-        decision = scene.resume(grip.task_id)
+        decision = scene.resume(ownership.task_id)
 
         words = f"Maximum resume attempts exceeded ({limit + 1}/{limit})"
         assert (decision.allowed, decision.attempt) == (False, limit + 1)
         assert words in decision.message
-        assert f"holdfast why {grip.task_id}" in decision.message
-        assert scene.row(grip.task_id) == paused | {
+        assert f"holdfast why {ownership.task_id}" in decision.message
+        assert scene.row(ownership.task_id) == paused | {
             "state": "failed",
             "reason": decision.message,
             "failure_reason": "max_resume_attempts_exceeded",
@@ -1595,7 +1605,7 @@ class TestResume:
             "ended_at": scene.now.wall,
         }
         assert (paused["pause_reason"], paused["resume_after"]) == ("rate_limit", PAUSE.resume_after)
-        told = scene.events(grip.task_id, after)
+        told = scene.events(ownership.task_id, after)
         assert [event["kind"] for event in told] == ["task.resume-refused", "task.failed"], "in this order"
         for event in told:
             assert (event["level"], event["message"]) == ("warning", decision.message)
@@ -1605,7 +1615,7 @@ class TestResume:
                 "by": "ann",
                 "failure_reason": "max_resume_attempts_exceeded",
             }
-        assert scene.spends(grip.task_id) == spends, "a refused resume spends nothing"
+        assert scene.spends(ownership.task_id) == spends, "a refused resume spends nothing"
         (workspace,) = scene.write(lambda tx: tx.workspaces.to_clean(scene.now))
         assert workspace.disposition == "preserve"
         assert scene.write(lambda tx: tx.tasks.tasks_due_to_resume(scene.tick(1_000))) == []
@@ -1656,16 +1666,16 @@ class TestResume:
 
 class TestRetry:
     def ended_task(self, scene: Scene, decision: Decision = FAIL, state: WorkspaceState | None = None) -> str:
-        grip = scene.running()
+        ownership = scene.running()
         if state is not None:
-            scene.workspace_for(grip)
+            scene.workspace_for(ownership)
         verdict = ended_with(Outcome.FAILED, "session-1")
-        scene.settle(grip, decision, scene.ended_run(grip, verdict), verdict, KEEP)
-        workspace = scene.current(grip.task_id)
+        scene.settle(ownership, decision, scene.ended_run(ownership, verdict), verdict, KEEP)
+        workspace = scene.current(ownership.task_id)
         if workspace is not None and state not in (None, WorkspaceState.READY):
             assert state is not None
             scene.move(workspace, state)
-        return grip.task_id
+        return ownership.task_id
 
     @pytest.mark.parametrize("decision", [FAIL, CANCEL], ids=["failed", "cancelled"])
     def test_a_retry_starts_budgets_afresh_in_a_new_generation(self, scene: Scene, decision: Decision) -> None:
@@ -1726,12 +1736,12 @@ class TestRetry:
 
     @pytest.mark.parametrize("decision", [None, REQUEUE, PAUSE, COMPLETE])
     def test_only_a_failed_or_cancelled_task(self, scene: Scene, decision: Decision | None) -> None:
-        grip = scene.running()
+        ownership = scene.running()
         if decision is not None:
-            scene.settle(grip, decision)
+            scene.settle(ownership, decision)
         before = scene.everything()
         with pytest.raises(Conflict, match="Nothing was changed"):
-            scene.retry(grip.task_id)
+            scene.retry(ownership.task_id)
         assert scene.everything() == before
 
     def test_two_at_once_one_wins(self, scene: Scene) -> None:
@@ -1743,16 +1753,16 @@ class TestRetry:
     def test_fresh_holds_until_an_attempt_had_its_workspace(self, scene: Scene) -> None:
         """A host that is lost before the workspace was made must not turn --fresh into a continuation."""
         host = scene.open_host()
-        grip = scene.running(host)
-        scene.settle(grip, FAIL)
-        scene.retry(grip.task_id, fresh=True)
+        ownership = scene.running(host)
+        scene.settle(ownership, FAIL)
+        scene.retry(ownership.task_id, fresh=True)
         scene.settle(scene.take(host), REQUEUE, None, ended_with(Outcome.LOST))
-        assert scene.get(grip.task_id).fresh
-        grip = scene.take(host)
-        workspace = scene.workspace_for(grip, WorkspaceState.INTENDED)
-        assert scene.get(grip.task_id).fresh
-        scene.write(lambda tx: tx.workspaces.ready(grip, workspace, "made", scene.now))
-        assert not scene.get(grip.task_id).fresh
+        assert scene.get(ownership.task_id).fresh
+        ownership = scene.take(host)
+        workspace = scene.workspace_for(ownership, WorkspaceState.INTENDED)
+        assert scene.get(ownership.task_id).fresh
+        scene.write(lambda tx: tx.workspaces.ready(ownership, workspace, "made", scene.now))
+        assert not scene.get(ownership.task_id).fresh
 
     def test_a_conflict_while_a_dropped_workspace_is_being_put_away(self, scene: Scene) -> None:
         """Dropped by an operator, retried before that was carried out: either the tree or the retry, never both."""
@@ -1897,11 +1907,11 @@ class TestAlerts:
         assert scene.kinds() == ["alert.raised", "alert.raised", "alert.acknowledged"]
 
     def test_what_was_wrong_with_a_run_is_over_with_it(self, scene: Scene) -> None:
-        grip = scene.running()
-        run_id = scene.started_run(grip)
+        ownership = scene.running()
+        run_id = scene.started_run(ownership)
         for key in (f"stuck:{run_id}", f"unended:{run_id}", "stuck:another"):
             self.raise_it(scene, key)
-        scene.write(lambda tx: tx.runs.ended(grip, run_id, COMPLETED, scene.now))
+        scene.write(lambda tx: tx.runs.ended(ownership, run_id, COMPLETED, scene.now))
         assert [alert["key"] for alert in scene.store.view("alerts", all=False)] == ["stuck:another"]
 
     def test_many_at_once_are_one_alert(self, scene: Scene) -> None:
@@ -2118,8 +2128,8 @@ class TestWriter:
 
     def test_a_refused_operation_takes_nobody_down_with_it(self, scene: Scene) -> None:
         """A stale fence in a batch is refused alone; what it wrote before the refusal is undone."""
-        grip = scene.running()
-        stale = replace(grip, fence=grip.fence - 1)
+        ownership = scene.running()
+        stale = replace(ownership, fence=ownership.fence - 1)
 
         def tell_then_write(tx: Transaction) -> None:
             tx.events.emit(Event(kind="attempt.trouble", message="never"), scene.now)
@@ -2141,7 +2151,7 @@ class TestWriter:
         assert [scene.store.was_done(f"add-{n}") for n in range(10)] == [True] * 10
         assert not scene.store.was_done("stale")
         assert "attempt.trouble" not in scene.kinds()
-        assert scene.get(grip.task_id).base_commit is None
+        assert scene.get(ownership.task_id).base_commit is None
 
     def test_close_finishes_what_was_handed_in_and_takes_no_more(self, scene: Scene) -> None:
         async def write() -> None:
@@ -2195,11 +2205,11 @@ class TestWorkspaces:
             scene.write(lambda tx: tx.workspaces.repo("nosuch"))
 
     def test_the_intent_is_a_row_before_anything_exists(self, scene: Scene) -> None:
-        grip = scene.running()
-        workspace = a_workspace(grip.task_id, scene.repo.id)
-        scene.write(lambda tx: tx.workspaces.intend(grip, workspace, scene.now))
+        ownership = scene.running()
+        workspace = a_workspace(ownership.task_id, scene.repo.id)
+        scene.write(lambda tx: tx.workspaces.intend(ownership, workspace, scene.now))
         assert scene.bench.store().write(lambda tx: tx.workspaces.get(workspace.id)) == workspace
-        assert scene.current(grip.task_id) == workspace
+        assert scene.current(ownership.task_id) == workspace
         assert scene.write(lambda tx: tx.workspaces.not_gone()) == [workspace]
         with pytest.raises(NotFound):
             scene.write(lambda tx: tx.workspaces.get("nosuch"))
@@ -2240,19 +2250,19 @@ class TestWorkspaces:
         used = {WorkspaceState.INTENDED, WorkspaceState.READY, WorkspaceState.PRESERVED}
         host = scene.open_host()
         for state in WorkspaceState:
-            grip = scene.running(host)
-            workspace = scene.workspace_for(grip, state)
-            assert scene.current(grip.task_id) == (workspace if state in used else None)
+            ownership = scene.running(host)
+            workspace = scene.workspace_for(ownership, state)
+            assert scene.current(ownership.task_id) == (workspace if state in used else None)
         open_states = {w.state for w in scene.write(lambda tx: tx.workspaces.not_gone())}
         assert open_states == used | {WorkspaceState.TRASHED}
 
     def test_a_retried_task_goes_on_in_its_preserved_workspace(self, scene: Scene) -> None:
         host = scene.open_host()
-        grip = scene.running(host)
-        workspace = scene.workspace_for(grip)
-        scene.settle(grip, FAIL, disposition=KEEP)
+        ownership = scene.running(host)
+        workspace = scene.workspace_for(ownership)
+        scene.settle(ownership, FAIL, disposition=KEEP)
         kept = scene.move(workspace, WorkspaceState.PRESERVED)
-        scene.retry(grip.task_id)
+        scene.retry(ownership.task_id)
         claimed = scene.claim(host)
         assert claimed is not None
         ready = scene.write(lambda tx: tx.workspaces.ready(grip_of(claimed), kept, "continued", scene.now))
@@ -2263,10 +2273,10 @@ class TestWorkspaces:
 
     def test_a_second_workspace_for_a_task_is_a_typed_refusal(self, scene: Scene) -> None:
         """The row is refused all right, but by an error that only the adapter's driver knows."""
-        grip = scene.running()
-        scene.workspace_for(grip)
+        ownership = scene.running()
+        scene.workspace_for(ownership)
         with pytest.raises(Conflict):
-            scene.workspace_for(grip)
+            scene.workspace_for(ownership)
 
 
 class TestCleaning:
@@ -2281,10 +2291,10 @@ class TestCleaning:
         self, scene: Scene, state: WorkspaceState, decision: Decision | None
     ) -> None:
         """A workspace whose task runs or will run again is not touched; trash always is (R-CLEAN-08)."""
-        grip = scene.running()
-        workspace = scene.workspace_for(grip, state)
+        ownership = scene.running()
+        workspace = scene.workspace_for(ownership, state)
         if decision is not None:
-            scene.settle(grip, decision, disposition=CLEAN)
+            scene.settle(ownership, decision, disposition=CLEAN)
         over = decision in (COMPLETE, FAIL, CANCEL)
         unfinished = {WorkspaceState.INTENDED, WorkspaceState.READY}  # `preserved` waits for somebody to drop it
         due = state is WorkspaceState.TRASHED or (over and state in unfinished)
@@ -2292,9 +2302,9 @@ class TestCleaning:
 
     def test_a_preserved_workspace_stays_until_it_is_dropped(self, scene: Scene) -> None:
         """R-CLEAN-07."""
-        grip = scene.running()
-        workspace = scene.workspace_for(grip)
-        scene.settle(grip, FAIL, disposition=KEEP)
+        ownership = scene.running()
+        workspace = scene.workspace_for(ownership)
+        scene.settle(ownership, FAIL, disposition=KEEP)
         assert self.listed(scene) == [workspace.id], "to be preserved: also work for the clean-up service"
         kept = scene.move(scene.write(lambda tx: tx.workspaces.get(workspace.id)), WorkspaceState.PRESERVED)
         assert self.listed(scene) == []
@@ -2303,31 +2313,31 @@ class TestCleaning:
 
     def test_a_decision_made_too_early_waits_for_the_end(self, scene: Scene) -> None:
         """R-CLEAN-08: an operator who drops a workspace that is in use gets it dropped when it is not."""
-        grip = scene.running()
-        workspace = scene.workspace_for(grip)
+        ownership = scene.running()
+        workspace = scene.workspace_for(ownership)
         scene.dispose(workspace, "salvage", "dropped by ann")
         assert self.listed(scene) == []
-        scene.settle(grip, FAIL)
+        scene.settle(ownership, FAIL)
         assert self.listed(scene) == [workspace.id]
 
     def test_without_a_decision_nothing_is_cleaned(self, scene: Scene) -> None:
-        grip = scene.running()
-        scene.workspace_for(grip)
-        scene.settle(grip, FAIL, disposition=None)
+        ownership = scene.running()
+        scene.workspace_for(ownership)
+        scene.settle(ownership, FAIL, disposition=None)
         assert self.listed(scene) == []
 
     def test_a_failure_is_told_counted_and_retried_later(self, scene: Scene) -> None:
         """R-CLEAN-06: a warning on the task, never a change of its outcome, never marked cleaned."""
-        grip = scene.running()
-        workspace = scene.workspace_for(grip)
-        scene.settle(grip, COMPLETE, disposition=CLEAN)
-        task, after = scene.row(grip.task_id), scene.last_seq()
+        ownership = scene.running()
+        workspace = scene.workspace_for(ownership)
+        scene.settle(ownership, COMPLETE, disposition=CLEAN)
+        task, after = scene.row(ownership.task_id), scene.last_seq()
         retry_at = scene.now.wall + 10
 
         assert scene.record_cleanup_failure(workspace, "EBUSY", retry_at - 5) == 1
         assert scene.record_cleanup_failure(workspace, "", retry_at) == 2
-        assert scene.row(grip.task_id) == task
-        told = scene.events(grip.task_id, after)
+        assert scene.row(ownership.task_id) == task
+        told = scene.events(ownership.task_id, after)
         assert [(e["kind"], e["level"], e["component"]) for e in told] == [
             ("workspace.cleanup-failed", "warning", "workspace-cleanup")
         ] * 2
@@ -2340,7 +2350,7 @@ class TestCleaning:
         scene.tick(0.001)
         assert self.listed(scene) == [workspace.id]
         assert scene.write(lambda tx: tx.workspaces.next_retry_time(scene.now)) is None
-        (row,) = scene.store.view("workspace", id=grip.task_id)
+        (row,) = scene.store.view("workspace", id=ownership.task_id)
         assert row["state"] == "ready"
 
     def test_the_back_off_holds_in_every_state_and_a_new_decision_ends_it(self, scene: Scene) -> None:
@@ -2413,21 +2423,21 @@ class TestSalvage:
 
     def test_what_the_newest_ended_workspace_left(self, scene: Scene) -> None:
         host = scene.open_host()
-        grip = scene.running(host)
-        workspace = scene.workspace_for(grip)
+        ownership = scene.running(host)
+        workspace = scene.workspace_for(ownership)
         first, second = self.salvaged(1, "refs/a/1"), self.salvaged(2, "refs/a/2")
         scene.salvage(workspace, first)
-        assert self.last(scene, grip.task_id) is None, "the tree itself is still there"
+        assert self.last(scene, ownership.task_id) is None, "the tree itself is still there"
         scene.salvage(workspace, second)
-        scene.settle(grip, FAIL)
+        scene.settle(ownership, FAIL)
         scene.move(workspace, WorkspaceState.TRASHED)
-        assert self.last(scene, grip.task_id) == second
+        assert self.last(scene, ownership.task_id) == second
 
-        scene.retry(grip.task_id)
-        grip = scene.take(host)
+        scene.retry(ownership.task_id)
+        ownership = scene.take(host)
         scene.tick()
-        scene.move(scene.workspace_for(grip), WorkspaceState.GONE)
-        assert self.last(scene, grip.task_id) is None, "an older salvage is behind what was committed since"
+        scene.move(scene.workspace_for(ownership), WorkspaceState.GONE)
+        assert self.last(scene, ownership.task_id) is None, "an older salvage is behind what was committed since"
 
     def test_every_salvage_is_told_and_listed(self, scene: Scene) -> None:
         workspace, other = scene.workspace_for(scene.running()), scene.workspace_for(scene.running())
@@ -2457,9 +2467,9 @@ class TestSalvage:
 def test_what_was_written_survives_closing_everything(bench: Bench) -> None:
     """Promise 1, the plain case: the last store closes, a new one shows the same."""
     first = Scene(bench)
-    grip = first.running()
-    first.workspace_for(grip)
-    first.settle(grip, FAIL, first.ended_run(grip), disposition=KEEP)
+    ownership = first.running()
+    first.workspace_for(ownership)
+    first.settle(ownership, FAIL, first.ended_run(ownership), disposition=KEEP)
     first.write(lambda tx: tx.events.raise_alert("k", "m", "r", first.now))
     first.write(lambda tx: tx.requests.ask(RequestKind.DOWN, None, "ann", "", {}, first.now))
     before = first.everything()
@@ -2474,27 +2484,27 @@ class TestAccounts:
     def claude(self, scene: Scene, **changes: Any) -> Ownership:
         return scene.running(scene.open_host(), **{"agent": "claude"} | changes)
 
-    def run(self, scene: Scene, grip: Ownership, outcome: Outcome, until: float | None = None) -> None:
+    def run(self, scene: Scene, ownership: Ownership, outcome: Outcome, until: float | None = None) -> None:
         """A run under the account `work` that ended so."""
         run_id, verdict = new_id(), ended_with(outcome, session="s1")
-        scene.write(lambda tx: tx.runs.intend(grip, run_id, scene.now, None, "work"))
-        scene.write(lambda tx: tx.runs.record_start(grip, run_id, 99, scene.now))
-        scene.write(lambda tx: tx.runs.ended(grip, run_id, verdict, scene.now))
+        scene.write(lambda tx: tx.runs.intend(ownership, run_id, scene.now, None, "work"))
+        scene.write(lambda tx: tx.runs.record_start(ownership, run_id, 99, scene.now))
+        scene.write(lambda tx: tx.runs.ended(ownership, run_id, verdict, scene.now))
         decision = COMPLETE
         if outcome is not Outcome.COMPLETED:
             parking = AccountPause(until=until, outcome=outcome, reason="it said so")
             decision = replace(PAUSE, parking=parking, alert=until is None)
-        scene.settle(grip, decision, run_id, verdict)
+        scene.settle(ownership, decision, run_id, verdict)
 
     def unavailable(self, scene: Scene) -> list[tuple[str, float | None]]:
         return [(a.full_name, a.until) for a in scene.write(lambda tx: tx.accounts.unavailable(scene.now))]
 
     def test_a_settle_shuts_and_binds_and_the_claim_goes_around(self, scene: Scene) -> None:
-        grip = self.claude(scene)
+        ownership = self.claude(scene)
         reset = scene.now.wall + 30
-        self.run(scene, grip, Outcome.USAGE_LIMITED, reset)
+        self.run(scene, ownership, Outcome.USAGE_LIMITED, reset)
         assert self.unavailable(scene) == [("claude/work", reset)]
-        assert scene.get(grip.task_id).account == "work", "its session is there"
+        assert scene.get(ownership.task_id).account == "work", "its session is there"
         assert scene.write(lambda tx: tx.tasks.next_due_time(scene.now)) == reset, "sooner than the task's own"
         host = scene.open_host()
         named = scene.add(agent="claude", agent_options={"account": "work"}, priority=9)
@@ -2567,8 +2577,8 @@ class TestAccounts:
         assert freed == [], "both wait for a limit, by their own decision"
         assert scene.row(third.task_id)["resume_after"] <= scene.now.wall
         assert self.unavailable(scene) == []
-        grip = scene.running(scene.open_host(), agent="claude")
-        self.run(scene, grip, Outcome.COMPLETED)
+        ownership = scene.running(scene.open_host(), agent="claude")
+        self.run(scene, ownership, Outcome.COMPLETED)
         assert scene.store.view("alerts", all=False) == []
         with pytest.raises(Conflict):
             scene.write(lambda tx: tx.accounts.resume("claude", "work", "ann", scene.now))
@@ -2588,12 +2598,12 @@ class TestAccounts:
         assert len(scene.store.view("alerts", all=False)) == 1
 
     def test_a_session_left_or_begun_afresh_unbinds(self, scene: Scene) -> None:
-        grip = self.claude(scene)
-        self.run(scene, grip, Outcome.USAGE_LIMITED, scene.now.wall + 5)
-        scene.resume(grip.task_id)
+        ownership = self.claude(scene)
+        self.run(scene, ownership, Outcome.USAGE_LIMITED, scene.now.wall + 5)
+        scene.resume(ownership.task_id)
         again = scene.take(scene.open_host())
         scene.write(lambda tx: tx.tasks.drop_session(again, "work", scene.now))
-        task = scene.get(grip.task_id)
+        task = scene.get(ownership.task_id)
         assert (task.session_id, task.account) == (None, None)
         named = scene.add(agent="claude", agent_options={"account": "home"}, priority=5000)
         assert scene.get(named.id).account == named.account == "home"

@@ -30,7 +30,7 @@ class Shop:
         store.write(lambda tx: tx.tasks.add(spec, NOW))
         task = store.write(lambda tx: tx.tasks.claim("host", NOW))
         assert task is not None
-        self.grip = Ownership(task_id="task1", fence=task.fence, owner="host")
+        self.ownership = Ownership(task_id="task1", fence=task.fence, owner="host")
 
     def checkpoint(self, number: int) -> Checkpoint:
         return Checkpoint(
@@ -48,12 +48,12 @@ class Shop:
         )
 
     def save(self, number: int, keep: int = 5) -> None:
-        self.store.write(lambda tx: tx.checkpoints.save(self.grip, self.checkpoint(number), keep, NOW))
+        self.store.write(lambda tx: tx.checkpoints.save(self.ownership, self.checkpoint(number), keep, NOW))
 
     def settle(self, action: PolicyAction, **details: object) -> None:
         verdict = Verdict(outcome=Outcome.CANCELLED, reason="a test")
         decision = Decision(action=action, reason="a test", **details)  # type: ignore[arg-type]  # fields of it
-        self.store.write(lambda tx: tx.tasks.settle(self.grip, None, verdict, decision, None, NOW))
+        self.store.write(lambda tx: tx.tasks.settle(self.ownership, None, verdict, decision, None, NOW))
 
     def task(self) -> Task:
         return self.store.write(lambda tx: tx.tasks.get("task1"))
@@ -82,12 +82,12 @@ def test_the_newest_are_kept_and_the_chosen_one(shop: Shop) -> None:
     assert shop.store.write(lambda tx: tx.checkpoints.next_number("task1")) == 5
     shop.store.write(lambda tx: tx.checkpoints.forget(dropped))
     assert shop.store.write(lambda tx: tx.checkpoints.dropped()) == []
-    stale = replace(shop.grip, fence=shop.grip.fence + 1)
+    stale = replace(shop.ownership, fence=shop.ownership.fence + 1)
     with pytest.raises(NotOwner):
         shop.store.write(lambda tx: tx.checkpoints.save(stale, shop.checkpoint(5), 2, NOW))
     with pytest.raises(NotOwner):
         shop.store.write(lambda tx: tx.checkpoints.failed(stale, None, "why", "reason", NOW))
-    shop.store.write(lambda tx: tx.checkpoints.failed(shop.grip, None, "why", "too large", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.failed(shop.ownership, None, "why", "too large", NOW))
     kinds = [str(row["kind"]) for row in shop.store.view("events", after=0, task="task1", limit=100)]
     assert kinds.count("checkpoint.saved") == 4
     assert kinds[-1] == "checkpoint.failed"
@@ -107,12 +107,14 @@ def test_a_choice_stands_until_it_is_carried_out(shop: Shop) -> None:
     assert chosen is not None
     assert (chosen.checkpoint.number, chosen.by, chosen.automatic, chosen.saved) == (1, "ann", False, False)
     assert shop.task().session_id is None
-    shop.store.write(lambda tx: tx.checkpoints.record_saved_content(shop.grip))
+    shop.store.write(lambda tx: tx.checkpoints.record_saved_content(shop.ownership))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")).saved  # type: ignore[union-attr]  # it is there
-    shop.store.write(lambda tx: tx.checkpoints.record_restored(shop.grip, 1, "as asked", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.record_restored(shop.ownership, 1, "as asked", NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 2, "us", NOW, automatic=True))
-    shop.store.write(lambda tx: tx.checkpoints.record_not_restored(shop.grip, 2, "its branch has newer commits", NOW))
+    shop.store.write(
+        lambda tx: tx.checkpoints.record_not_restored(shop.ownership, 2, "its branch has newer commits", NOW)
+    )
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
 
 
@@ -138,7 +140,7 @@ def test_what_somebody_does_in_a_pause_is_saved_before_going_back(shop: Shop) ->
     """R-RES-11: a going back that a pause interrupted saved what lay there before it, not what came since."""
     shop.save(1)
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "ann", NOW))
-    shop.store.write(lambda tx: tx.checkpoints.record_saved_content(shop.grip))
+    shop.store.write(lambda tx: tx.checkpoints.record_saved_content(shop.ownership))
     shop.settle(PolicyAction.PAUSE, pause=PauseReason.OPERATOR)
     shop.store.write(lambda tx: tx.tasks.resume("task1", "ann", NOW))
     chosen = shop.store.write(lambda tx: tx.checkpoints.chosen("task1"))

@@ -28,13 +28,15 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     bench.close_all()
 
 
-def crash(scene: Scene, grip: Ownership, verdict: Verdict = SEGFAULT, limits: RetryLimits | None = None) -> Decision:
+def crash(
+    scene: Scene, ownership: Ownership, verdict: Verdict = SEGFAULT, limits: RetryLimits | None = None
+) -> Decision:
     """One run of that task dies; the decision is the policy's own, from the store's ledger."""
-    run_id = scene.ended_run(grip, verdict)
-    task = scene.get(grip.task_id)
+    run_id = scene.ended_run(ownership, verdict)
+    task = scene.get(ownership.task_id)
     ledger = scene.write(lambda tx: tx.tasks.ledger(task))
     decision = decide(verdict, ledger, limits or RetryLimits(), scene.now)
-    scene.settle(grip, decision, run_id, verdict, CLEAN)
+    scene.settle(ownership, decision, run_id, verdict, CLEAN)
     return decision
 
 
@@ -48,18 +50,18 @@ def again(scene: Scene) -> Ownership:
 class TestCrashRecords:
     def test_a_crash_is_recorded_with_all_that_is_known_of_it(self, scene: Scene) -> None:
         """R-CRASH-02, R-CRASH-03, R-CRASH-09: in the transaction that gives the claim up; the event tells the same."""
-        grip = scene.running()
-        workspace = scene.workspace_for(grip)
+        ownership = scene.running()
+        workspace = scene.workspace_for(ownership)
         died_at = scene.now.wall
-        crash(scene, grip)
+        crash(scene, ownership)
         (row,) = scene.store.view("crashes", task=None, since=0.0)
-        assert (row["task"], row["worker"], row["at"]) == (grip.task_id, None, died_at)
+        assert (row["task"], row["worker"], row["at"]) == (ownership.task_id, None, died_at)
         assert (row["outcome"], row["error_text"]) == ("crashed", "first line\nSegmentation fault")
         assert (row["workspace"], row["claim_released"], row["restarted"]) == (workspace.path, 1, 1)
-        assert (row["recent"], row["run"]) == (1, scene.runs(grip.task_id)[0]["id"])
-        kinds = scene.kinds(grip.task_id)
+        assert (row["recent"], row["run"]) == (1, scene.runs(ownership.task_id)[0]["id"])
+        kinds = scene.kinds(ownership.task_id)
         assert kinds[-2:] == ["task.requeued", "crash.recorded"]
-        assert scene.get(grip.task_id).owner is None
+        assert scene.get(ownership.task_id).owner is None
 
     @pytest.mark.parametrize(
         "outcome",
@@ -73,37 +75,37 @@ class TestCrashRecords:
 
     def test_a_claim_that_was_taken_over_is_not_touched(self, scene: Scene) -> None:
         """R-CRASH-03: never someone else's claim, never a closed task; and nothing is recorded by whoever lost it."""
-        grip = scene.running()
-        run_id = scene.ended_run(grip, SEGFAULT)
+        ownership = scene.running()
+        run_id = scene.ended_run(ownership, SEGFAULT)
         other = scene.open_host()
-        adopted = scene.adopt(scene.get(grip.task_id), other)
+        adopted = scene.adopt(scene.get(ownership.task_id), other)
         before = scene.everything()
         decision = decide(SEGFAULT, (), RetryLimits(), scene.now)
         with pytest.raises(NotOwner):
-            scene.settle(grip, decision, run_id, SEGFAULT, CLEAN)
+            scene.settle(ownership, decision, run_id, SEGFAULT, CLEAN)
         assert scene.everything() == before
         assert scene.store.view("crashes", task=None, since=0.0) == []
-        new = Ownership(task_id=grip.task_id, fence=adopted.fence, owner=other)
+        new = Ownership(task_id=ownership.task_id, fence=adopted.fence, owner=other)
         scene.settle(new, decision, run_id, SEGFAULT, CLEAN)
-        scene.cancel(grip.task_id)
+        scene.cancel(ownership.task_id)
         with pytest.raises(NotOwner):
             scene.settle(new, decision, run_id, SEGFAULT, CLEAN)
-        assert scene.state(grip.task_id) is TaskState.CANCELLED
+        assert scene.state(ownership.task_id) is TaskState.CANCELLED
         assert len(scene.store.view("crashes", task=None, since=0.0)) == 1, "whoever finds it, it counts once"
 
     def test_the_third_within_the_window_stops_and_alerts(self, scene: Scene) -> None:
         """R-CRASH-04, R-CRASH-06: counted across supervisors; the alert has all that a person needs; a retry closes it,
         and the next episode is a new one."""
-        grip = scene.running()
-        task_id = grip.task_id
+        ownership = scene.running()
+        task_id = ownership.task_id
         for episode in (1, 2):
             for number in (1, 2, 3):
-                decision = crash(scene, grip)
+                decision = crash(scene, ownership)
                 assert decision.crashes is not None
                 assert decision.crashes.count == number
                 assert scene.state(task_id) is (TaskState.FAILED if number == 3 else TaskState.QUEUED)
                 if number < 3:
-                    grip = again(scene)
+                    ownership = again(scene)
             (alert,) = scene.store.view("alerts", all=False)
             assert (alert["key"], alert["level"], alert["count"]) == (f"crash:task:{task_id}", "critical", 1)
             assert "3 of 3 crashes within 600 s" in str(alert["message"])
@@ -113,7 +115,7 @@ class TestCrashRecords:
             scene.retry(task_id)
             assert scene.store.view("alerts", all=False) == [], "retried: its cause is over"
             assert len(scene.store.view("alerts", all=True)) == episode
-            grip = again(scene)
+            ownership = again(scene)
         assert scene.kinds(task_id).count("alert.raised") == 2
         rows = scene.store.view("crashes", task=task_id, since=0.0)
         assert [row["restarted"] for row in rows] == [1, 1, 0] * 2
@@ -125,31 +127,31 @@ class TestCrashRecords:
     @pytest.mark.parametrize("booted", [False, True], ids=["one boot", "another boot"])
     def test_the_edge_of_the_window_is_outside(self, scene: Scene, age: float, stops: bool, booted: bool) -> None:
         """R-CRASH-04: two crashes at T; the third at T + window is not the third any more."""
-        grip = scene.running()
+        ownership = scene.running()
         limits = RetryLimits(crash=2)
-        crash(scene, grip, limits=limits)
+        crash(scene, ownership, limits=limits)
         scene.reopen()
         scene.now = replace(START, wall=scene.now.wall + age, boottime=scene.now.boottime + age)
         if booted:
             scene.now = Instant(wall=scene.now.wall, boottime=5.0, boot_id="boot-two")
         crash(scene, scene.take(scene.open_host()), limits=limits)
-        assert scene.state(grip.task_id) is (TaskState.FAILED if stops else TaskState.QUEUED)
+        assert scene.state(ownership.task_id) is (TaskState.FAILED if stops else TaskState.QUEUED)
 
     def test_a_completion_closes_what_was_wrong(self, scene: Scene) -> None:
-        grip = scene.running()
-        key = f"task:{grip.task_id}:auth"
-        scene.write(lambda tx: tx.events.raise_alert(key, "m", "r", scene.now, task_id=grip.task_id))
-        scene.write(lambda tx: tx.events.raise_alert("unsaved:w", "m", "r", scene.now, task_id=grip.task_id))
-        scene.settle(grip, COMPLETE, scene.ended_run(grip), COMPLETED, KEEP)
+        ownership = scene.running()
+        key = f"task:{ownership.task_id}:auth"
+        scene.write(lambda tx: tx.events.raise_alert(key, "m", "r", scene.now, task_id=ownership.task_id))
+        scene.write(lambda tx: tx.events.raise_alert("unsaved:w", "m", "r", scene.now, task_id=ownership.task_id))
+        scene.settle(ownership, COMPLETE, scene.ended_run(ownership), COMPLETED, KEEP)
         assert [alert["key"] for alert in scene.store.view("alerts", all=False)] == ["unsaved:w"]
 
     def test_history_outlives_its_task_and_is_bounded(self, scene: Scene) -> None:
         """R-CRASH-02: durable history; old ones go, and the oldest beyond the most."""
-        grip = scene.running()
+        ownership = scene.running()
         for _ in range(5):
-            crash(scene, grip, limits=RetryLimits(crash=99))
+            crash(scene, ownership, limits=RetryLimits(crash=99))
             scene.tick(100)
-            grip = again(scene)
+            ownership = again(scene)
         first = float(scene.store.view("crashes", task=None, since=0.0)[0]["recorded_at"])  # type: ignore[arg-type]  # a row's value
         assert scene.write(lambda tx: tx.crashes.forget(first + 1, 100, 10)) == 1
         assert scene.write(lambda tx: tx.crashes.forget(0.0, 2, 1)) == 1, "a bounded piece"
@@ -157,7 +159,7 @@ class TestCrashRecords:
         assert len(scene.store.view("crashes", task=None, since=0.0)) == 2
 
     def test_a_failure_of_its_own_raises_no_alert(self, scene: Scene) -> None:
-        grip = scene.running()
+        ownership = scene.running()
         verdict = ended_with(Outcome.FAILED)
-        scene.settle(grip, FAIL, scene.ended_run(grip, verdict), verdict, CLEAN)
+        scene.settle(ownership, FAIL, scene.ended_run(ownership, verdict), verdict, CLEAN)
         assert scene.store.view("alerts", all=True) == []

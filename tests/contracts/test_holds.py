@@ -56,11 +56,11 @@ class TestHolds:
 
     def test_a_probe_is_what_its_task_is(self, scene: Scene) -> None:
         """Its place frees itself: no crash, cancel or freeze can leave it taken."""
-        grip = scene.running()
-        keep(scene, a_hold(scene).with_probe(grip.task_id, scene.now))
+        ownership = scene.running()
+        keep(scene, a_hold(scene).with_probe(ownership.task_id, scene.now))
         assert held(scene)[0].has_running_probe()
         assert scene.kinds().count("dispatch.probing") == 1
-        scene.settle(grip, COMPLETE, scene.ended_run(grip))
+        scene.settle(ownership, COMPLETE, scene.ended_run(ownership))
         (hold,) = held(scene)
         assert hold.probe is not None
         assert hold.probe.state is TaskState.COMPLETED
@@ -122,16 +122,16 @@ class TestDeaths:
     def test_what_one_of_many_cost_is_given_back_once(self, scene: Scene) -> None:
         """R-CRASH-07: spends nobody's budget, also of those that died first."""
         killed = ended_with(Outcome.EXTERNAL_KILL)
-        grip = scene.running()
-        run = scene.ended_run(grip, killed)
-        scene.write(lambda tx: tx.holds.record_death(run, grip.task_id, scene.now.wall, scene.now))
-        scene.settle(grip, CRASH, run, killed)
-        assert scene.spends(grip.task_id) == ["crash", "runs"]
+        ownership = scene.running()
+        run = scene.ended_run(ownership, killed)
+        scene.write(lambda tx: tx.holds.record_death(run, ownership.task_id, scene.now.wall, scene.now))
+        scene.settle(ownership, CRASH, run, killed)
+        assert scene.spends(ownership.task_id) == ["crash", "runs"]
         other = scene.running(priority=2000)
         failed = scene.ended_run(other)
         scene.settle(other, FAIL, failed)
         scene.write(lambda tx: tx.holds.mark_mass_death([run], scene.now))
-        assert scene.spends(grip.task_id) == []
+        assert scene.spends(ownership.task_id) == []
         assert scene.spends(other.task_id) == ["runs"]
         found = scene.write(lambda tx: tx.holds.death(run))
         assert found is not None
@@ -153,11 +153,11 @@ class TestDeaths:
         host = scene.open_host()
         alive = scene.running(host)
         scene.started_run(alive)
-        grip = scene.running(host)
-        scene.settle(grip, COMPLETE, scene.ended_run(grip))
+        ownership = scene.running(host)
+        scene.settle(ownership, COMPLETE, scene.ended_run(ownership))
         assert scene.write(lambda tx: tx.holds.ran(["scripted"], scene.now.wall - 1)) == (
             frozenset({alive.task_id}),
-            frozenset({grip.task_id}),
+            frozenset({ownership.task_id}),
         )
         assert scene.write(lambda tx: tx.holds.ran(["scripted"], scene.now.wall + 1)) == (
             frozenset({alive.task_id}),

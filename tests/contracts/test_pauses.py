@@ -52,13 +52,13 @@ def test_a_waiting_task_is_paused_at_once_and_keeps_its_delay(scene: Scene) -> N
 
 
 def test_what_runs_or_has_ended_is_not_paused_here(scene: Scene) -> None:
-    grip = scene.running()
+    ownership = scene.running()
     for decision in (None, Decision(action=PolicyAction.FAIL, reason="no", failure="failed")):
         if decision is not None:
-            scene.settle(grip, decision)
+            scene.settle(ownership, decision)
         before = scene.everything()
         with pytest.raises(Conflict):
-            pause(scene, grip.task_id)
+            pause(scene, ownership.task_id)
         assert scene.everything() == before
 
 
@@ -76,17 +76,17 @@ def test_a_limit_that_came_while_the_request_was_on_its_way_becomes_the_operator
 
 def test_the_settle_answers_the_request_and_a_later_resume_withdraws_one(scene: Scene) -> None:
     """No pause may come after the resume that followed it."""
-    grip = scene.running()
-    ask(scene, grip.task_id)
-    scene.settle(grip, PAUSED, scene.ended_run(grip, ended_with(Outcome.PAUSED)), ended_with(Outcome.PAUSED))
+    ownership = scene.running()
+    ask(scene, ownership.task_id)
+    scene.settle(ownership, PAUSED, scene.ended_run(ownership, ended_with(Outcome.PAUSED)), ended_with(Outcome.PAUSED))
     assert pending(scene) == []
-    late = ask(scene, grip.task_id)
-    scene.write(lambda tx: tx.tasks.resume(grip.task_id, "auto", scene.now, operator=False))
+    late = ask(scene, ownership.task_id)
+    scene.write(lambda tx: tx.tasks.resume(ownership.task_id, "auto", scene.now, operator=False))
     assert pending(scene) == [late], "nobody took it back: only its time had come"
-    pause(scene, grip.task_id)
-    scene.resume(grip.task_id)
+    pause(scene, ownership.task_id)
+    scene.resume(ownership.task_id)
     assert pending(scene) == []
-    assert scene.spends(grip.task_id) == ["resume", "resume"], "a pause costs nothing, each resume one"
+    assert scene.spends(ownership.task_id) == ["resume", "resume"], "a pause costs nothing, each resume one"
 
 
 @pytest.mark.parametrize("limit", [0, 1])
@@ -126,8 +126,8 @@ def test_force_lets_one_run_past_a_shut_account(scene: Scene) -> None:
     back = Decision(action=PolicyAction.REQUEUE, reason="down")
     scene.settle(grip_of(claimed), back)
     assert scene.get(task_id).forced, "no run was begun: the word still stands"
-    grip = scene.take(host)
-    scene.settle(grip, back, scene.ended_run(grip))
+    ownership = scene.take(host)
+    scene.settle(ownership, back, scene.ended_run(ownership))
     assert not scene.get(task_id).forced
 
 
@@ -159,11 +159,11 @@ def test_without_automatic_resumes_only_an_operators_time_is_due(scene: Scene) -
     ],
 )
 def test_the_stronger_wish_is_on_record(scene: Scene, first: StopWhy, second: StopWhy, stands: str) -> None:
-    grip = scene.running()
-    run_id = scene.started_run(grip)
-    scene.stop(grip, run_id, first)
-    scene.stop(grip, run_id, second)
-    assert scene.runs(grip.task_id)[0]["stop_why"] == stands
+    ownership = scene.running()
+    run_id = scene.started_run(ownership)
+    scene.stop(ownership, run_id, first)
+    scene.stop(ownership, run_id, second)
+    assert scene.runs(ownership.task_id)[0]["stop_why"] == stands
 
 
 def test_a_pause_and_a_claim_at_once(scene: Scene) -> None:

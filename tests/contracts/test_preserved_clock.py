@@ -14,11 +14,11 @@ WEEK, YEAR = 7 * 86400.0, 365 * 86400.0
 
 
 def preserved(scene: Scene) -> None:
-    grip = scene.running()
-    scene.workspace_for(grip)
+    ownership = scene.running()
+    scene.workspace_for(ownership)
     verdict = ended_with(Outcome.FAILED)
-    scene.settle(grip, FAIL, scene.ended_run(grip, verdict), verdict, KEEP)
-    found = scene.current(grip.task_id)
+    scene.settle(ownership, FAIL, scene.ended_run(ownership, verdict), verdict, KEEP)
+    found = scene.current(ownership.task_id)
     assert found is not None
     scene.write(lambda tx: tx.preserved.preserve(found, KEEP, TaskState.FAILED, WEEK, scene.now))
 

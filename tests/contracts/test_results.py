@@ -46,15 +46,15 @@ def test_a_result_comes_back_as_it_was_and_is_recorded_once(scene: Scene) -> Non
     """A field that an adapter forgets shows here; a run's own times are filled in where nobody knows better."""
     defaults = {each.name: each.default for each in fields(StageResult)}
     assert all(getattr(FULL, name) != default for name, default in defaults.items() if name not in ("run_id", "number"))
-    grip = scene.running()
-    run_id = scene.ended_run(grip, ended_with(Outcome.FAILED))
-    first = scene.write(lambda tx: tx.results.record(grip, replace(FULL, run_id=run_id)))
-    bare = scene.write(lambda tx: tx.results.record(grip, StageResult(stage=0, name="work")))
-    again = scene.write(lambda tx: tx.results.record(grip, StageResult(stage=0, name="other", run_id=run_id)))
+    ownership = scene.running()
+    run_id = scene.ended_run(ownership, ended_with(Outcome.FAILED))
+    first = scene.write(lambda tx: tx.results.record(ownership, replace(FULL, run_id=run_id)))
+    bare = scene.write(lambda tx: tx.results.record(ownership, StageResult(stage=0, name="work")))
+    again = scene.write(lambda tx: tx.results.record(ownership, StageResult(stage=0, name="other", run_id=run_id)))
     assert (first, first.number, bare.number) == (replace(FULL, run_id=run_id), 1, 2)
     assert (again, again.number) == (first, 1), "whoever comes second finds what is there"
     scene.reopen()
-    assert list(scene.write(lambda tx: tx.results.of_task(grip.task_id))) == [first, bare]
+    assert list(scene.write(lambda tx: tx.results.of_task(ownership.task_id))) == [first, bare]
 
     other = scene.running()
     timed = scene.ended_run(other)
@@ -63,22 +63,24 @@ def test_a_result_comes_back_as_it_was_and_is_recorded_once(scene: Scene) -> Non
 
 
 def test_results_need_the_fence_belong_to_a_generation_and_go_with_their_task(scene: Scene) -> None:
-    grip = scene.running()
-    run_id = scene.ended_run(grip, ended_with(Outcome.FAILED))
+    ownership = scene.running()
+    run_id = scene.ended_run(ownership, ended_with(Outcome.FAILED))
     with pytest.raises(NotOwner):
         scene.write(
-            lambda tx: tx.results.record(replace(grip, fence=grip.fence + 1), StageResult(stage=0, name="work"))
+            lambda tx: tx.results.record(
+                replace(ownership, fence=ownership.fence + 1), StageResult(stage=0, name="work")
+            )
         )
-    scene.write(lambda tx: tx.results.record(grip, StageResult(stage=0, name="work", run_id=run_id)))
-    scene.settle(grip, FAIL, run_id, ended_with(Outcome.FAILED), CLEAN)
-    assert len(scene.write(lambda tx: tx.results.of_task(grip.task_id))) == 1
-    scene.retry(grip.task_id)
-    assert list(scene.write(lambda tx: tx.results.of_task(grip.task_id))) == [], "a retry begins anew"
-    scene.cancel(grip.task_id)
+    scene.write(lambda tx: tx.results.record(ownership, StageResult(stage=0, name="work", run_id=run_id)))
+    scene.settle(ownership, FAIL, run_id, ended_with(Outcome.FAILED), CLEAN)
+    assert len(scene.write(lambda tx: tx.results.of_task(ownership.task_id))) == 1
+    scene.retry(ownership.task_id)
+    assert list(scene.write(lambda tx: tx.results.of_task(ownership.task_id))) == [], "a retry begins anew"
+    scene.cancel(ownership.task_id)
     scene.tick(100)
     [old], _lowest = scene.write(lambda tx: tx.history.find_old_tasks(10**9, scene.now.wall, 10))
     assert scene.write(lambda tx: tx.history.forget_task(old, scene.now.wall))
-    assert scene.store.view("results", id=grip.task_id) == []
+    assert scene.store.view("results", id=ownership.task_id) == []
 
 
 def test_a_key_is_taken_once_for_each_repository(scene: Scene) -> None:

@@ -58,7 +58,7 @@ class Shop:
     def end_stage(self, task: Task, end: StageEnd = DONE, **details: object) -> NextStep:
         """As the supervisor settles it."""
         following = decide_next_step(task.spec.stages, task.progress, end)
-        grip = Ownership(task_id=task.id, fence=task.fence, owner="host")
+        ownership = Ownership(task_id=task.id, fence=task.fence, owner="host")
         action = {
             StageStep.WAIT: PolicyAction.PAUSE,
             StageStep.COMPLETE: PolicyAction.COMPLETE,
@@ -75,9 +75,9 @@ class Shop:
 
         def settle(tx: Transaction) -> None:
             progress = task.progress
-            tx.results.record(grip, StageResult(stage=progress.stage, name="x", visit=progress.visit, run_id=None))
-            tx.stages.move(grip, following, NOW, **details)  # type: ignore[arg-type]  # its options
-            tx.tasks.settle(grip, None, SAID, decision, None, NOW)
+            tx.results.record(ownership, StageResult(stage=progress.stage, name="x", visit=progress.visit, run_id=None))
+            tx.stages.move(ownership, following, NOW, **details)  # type: ignore[arg-type]  # its options
+            tx.tasks.settle(ownership, None, SAID, decision, None, NOW)
 
         self.store.write(settle)
         return following
@@ -123,8 +123,8 @@ def test_of_the_same_priority_who_has_begun_goes_first(shop: Shop) -> None:
     second = shop.claim()
     shop.end_stage(second)
     again = Decision(action=PolicyAction.REQUEUE, reason="down")
-    grip = Ownership(task_id="task1", fence=first.fence, owner="host")
-    shop.store.write(lambda tx: tx.tasks.settle(grip, None, SAID, again, None, NOW))
+    ownership = Ownership(task_id="task1", fence=first.fence, owner="host")
+    shop.store.write(lambda tx: tx.tasks.settle(ownership, None, SAID, again, None, NOW))
     shop.add("urgent", priority=9)
     names = ["urgent", "task2", "task1"]
     assert [shop.store.view("ahead", id=name)[0]["count(*)"] for name in names] == [0, 1, 2]
@@ -137,11 +137,13 @@ def test_a_stage_that_is_done_is_progress_and_may_give_resumes_back(shop: Shop) 
     """R-RES-05: off by default."""
     for resets, left in ((False, 1), (True, 0)):
         task = shop.claim()
-        grip = Ownership(task_id="task1", fence=task.fence, owner="host")
+        ownership = Ownership(task_id="task1", fence=task.fence, owner="host")
         pause = Decision(
             action=PolicyAction.PAUSE, reason="limit", pause=PauseReason.USAGE_LIMIT, spends=(Budget.LOST,)
         )
-        shop.store.write(lambda tx, grip=grip, pause=pause: tx.tasks.settle(grip, None, SAID, pause, None, NOW))  # type: ignore[misc]  # its own
+        shop.store.write(
+            lambda tx, own=ownership, pause=pause: tx.tasks.settle(own, None, SAID, pause, None, NOW)  # type: ignore[misc]
+        )
         shop.store.write(lambda tx: tx.tasks.resume("task1", "ann", NOW))
         assert shop.task().session_id == "session-1"
         shop.end_stage(shop.claim(), resets_resumes=resets)
@@ -202,11 +204,11 @@ def test_a_checkpoint_leads_back_to_its_stage(shop: Shop) -> None:
     shop.store.write(lambda tx: tx.stages.return_to_checkpoint("task1", replace(point, stage=1), NOW))
     assert shop.task().progress.visit == 1, "it is there"
     task = shop.claim()
-    grip = Ownership(task_id="task1", fence=task.fence, owner="host")
+    ownership = Ownership(task_id="task1", fence=task.fence, owner="host")
 
     def cut_short(tx: Transaction) -> None:
-        tx.stages.keep(grip, replace(task.progress, checks="run1", tries=1), NOW)
-        tx.tasks.settle(grip, None, SAID, Decision(action=PolicyAction.REQUEUE, reason="down"), None, NOW)
+        tx.stages.keep(ownership, replace(task.progress, checks="run1", tries=1), NOW)
+        tx.tasks.settle(ownership, None, SAID, Decision(action=PolicyAction.REQUEUE, reason="down"), None, NOW)
 
     shop.store.write(cut_short)
     shop.store.write(lambda tx: tx.stages.return_to_checkpoint("task1", replace(point, stage=1), NOW))

@@ -45,8 +45,8 @@ class Family:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.host = scene.open_host()
-        self.grip = scene.running(self.host)
-        self.parent = self.grip.task_id
+        self.ownership = scene.running(self.host)
+        self.parent = self.ownership.task_id
         self.children = {state: self._child(state) for state in TaskState}
         self.grandchild = scene.add(parent_id=self.children[TaskState.COMPLETED]).id
         self.before = self.states()
@@ -56,11 +56,11 @@ class Family:
             return self.scene.add(parent_id=self.parent).id
         if state is TaskState.PAUSED:
             return self.scene.paused(host=self.host, parent_id=self.parent)
-        grip = self.scene.running(self.host, parent_id=self.parent)
+        ownership = self.scene.running(self.host, parent_id=self.parent)
         decisions = {TaskState.COMPLETED: COMPLETE, TaskState.FAILED: FAIL, TaskState.CANCELLED: CANCEL}
         if state in decisions:
-            self.scene.settle(grip, decisions[state], self.scene.ended_run(grip), disposition=CLEAN)
-        return grip.task_id
+            self.scene.settle(ownership, decisions[state], self.scene.ended_run(ownership), disposition=CLEAN)
+        return ownership.task_id
 
     def states(self) -> dict[TaskState, TaskState]:
         return {state: self.scene.state(child) for state, child in self.children.items()}
@@ -71,7 +71,7 @@ class Family:
 
 
 def _settled(scene: Scene, family: Family, decision: Decision) -> None:
-    scene.settle(family.grip, decision, scene.ended_run(family.grip), disposition=CLEAN)
+    scene.settle(family.ownership, decision, scene.ended_run(family.ownership), disposition=CLEAN)
 
 
 def _paused(scene: Scene, family: Family) -> None:
@@ -95,8 +95,8 @@ def _requeued(scene: Scene, family: Family) -> None:
 def _failed_by_the_resume_limit(scene: Scene, family: Family) -> None:
     _paused(scene, family)
     while scene.resume(family.parent).allowed:
-        grip = scene.take(family.host)
-        scene.settle(grip, PAUSE, scene.ended_run(grip))
+        ownership = scene.take(family.host)
+        scene.settle(ownership, PAUSE, scene.ended_run(ownership))
 
 
 def _retried(scene: Scene, family: Family) -> None:
@@ -150,14 +150,14 @@ def test_a_subtasks_end_is_told_to_its_parent_and_changes_nothing_there(
     decision: Decision, state: str, scene: Scene
 ) -> None:
     parent = scene.paused()
-    grip = scene.running(parent_id=parent)
+    ownership = scene.running(parent_id=parent)
     before = scene.row(parent)
-    scene.settle(grip, decision, scene.ended_run(grip), disposition=CLEAN)
+    scene.settle(ownership, decision, scene.ended_run(ownership), disposition=CLEAN)
     assert scene.row(parent) == before
     events = [event for event in scene.events(parent) if event["kind"].startswith("subtask.")]
     assert [event["data"] for event in events] == [
-        {"child": grip.task_id},
-        {"child": grip.task_id, "state": state},
+        {"child": ownership.task_id},
+        {"child": ownership.task_id, "state": state},
     ]
 
 
@@ -166,8 +166,8 @@ def test_a_running_subtask_is_asked_once_and_its_own_end_reaches_further(scene: 
     top = scene.running(host)
     middle = scene.running(host, parent_id=top.task_id)
     bottom = scene.running(host, parent_id=middle.task_id)
-    for grip in (top, middle, bottom):
-        scene.settle(grip, CANCEL, scene.ended_run(grip), disposition=CLEAN)
+    for ownership in (top, middle, bottom):
+        scene.settle(ownership, CANCEL, scene.ended_run(ownership), disposition=CLEAN)
     pending = scene.write(lambda tx: tx.requests.pending())
     assert [(request.task_id, request.by) for request in pending] == [
         (middle.task_id, "holdfast"),
@@ -183,25 +183,25 @@ def test_who_cancels_may_spare_the_subtasks(scene: Scene) -> None:
     assert scene.state(spared) is TaskState.QUEUED
 
     for wishes, left in (([False], TaskState.QUEUED), ([False, True], TaskState.CANCELLED)):
-        grip = scene.running()
-        child = scene.add(parent_id=grip.task_id).id
+        ownership = scene.running()
+        child = scene.add(parent_id=ownership.task_id).id
         for wish in wishes:
-            scene.write(partial(_ask, scene, grip, {"subtasks": wish}))
-        scene.settle(grip, CANCEL, scene.ended_run(grip), disposition=CLEAN)
+            scene.write(partial(_ask, scene, ownership, {"subtasks": wish}))
+        scene.settle(ownership, CANCEL, scene.ended_run(ownership), disposition=CLEAN)
         assert scene.state(child) is left
 
 
-def _ask(scene: Scene, grip: Ownership, data: dict[str, object], tx: Transaction) -> int:
-    return tx.requests.ask(RequestKind.CANCEL, grip.task_id, "ann", "", data, scene.now)
+def _ask(scene: Scene, ownership: Ownership, data: dict[str, object], tx: Transaction) -> int:
+    return tx.requests.ask(RequestKind.CANCEL, ownership.task_id, "ann", "", data, scene.now)
 
 
 def test_after_and_parent_together(scene: Scene) -> None:
     """What waits for a task that failed could never start: that is stronger than being its subtask."""
-    grip = scene.running()
-    child = scene.add(parent_id=grip.task_id).id
-    behind = scene.add(parent_id=grip.task_id, needs=(grip.task_id,)).id
-    after_sibling = scene.add(parent_id=grip.task_id, needs=(behind,)).id
-    scene.settle(grip, FAIL, scene.ended_run(grip), disposition=CLEAN)
+    ownership = scene.running()
+    child = scene.add(parent_id=ownership.task_id).id
+    behind = scene.add(parent_id=ownership.task_id, needs=(ownership.task_id,)).id
+    after_sibling = scene.add(parent_id=ownership.task_id, needs=(behind,)).id
+    scene.settle(ownership, FAIL, scene.ended_run(ownership), disposition=CLEAN)
     assert [scene.state(one) for one in (child, behind, after_sibling)] == [
         TaskState.QUEUED,
         TaskState.CANCELLED,
@@ -236,15 +236,15 @@ def test_a_cancelled_task_gets_no_new_subtasks_and_a_failed_one_does(scene: Scen
     scene.cancel(cancelled)
     with pytest.raises(Conflict, match=f"holdfast retry {cancelled}"):
         scene.add(parent_id=cancelled)
-    grip = scene.running()
-    scene.settle(grip, FAIL, scene.ended_run(grip), disposition=CLEAN)
-    assert scene.add(parent_id=grip.task_id).state is TaskState.QUEUED
+    ownership = scene.running()
+    scene.settle(ownership, FAIL, scene.ended_run(ownership), disposition=CLEAN)
+    assert scene.add(parent_id=ownership.task_id).state is TaskState.QUEUED
 
 
 def test_a_parent_is_not_forgotten_before_its_subtasks(scene: Scene) -> None:
-    grip = scene.running()
-    child = scene.add(parent_id=grip.task_id).id
-    scene.settle(grip, COMPLETE, scene.ended_run(grip), disposition=CLEAN)
+    ownership = scene.running()
+    child = scene.add(parent_id=ownership.task_id).id
+    scene.settle(ownership, COMPLETE, scene.ended_run(ownership), disposition=CLEAN)
     scene.tick(400 * 86400)
 
     def forgettable() -> set[str]:
@@ -262,6 +262,8 @@ def test_the_alert_of_a_subtask_ends_with_it(scene: Scene) -> None:
     family = Family(scene)
     paused = family.children[TaskState.PAUSED]
     scene.write(lambda tx: tx.events.raise_alert(f"task:{paused}:x", "It waits.", "Resume.", scene.now, task_id=paused))
-    scene.write(lambda tx: tx.tasks.settle(family.grip, None, ended_with(Outcome.CANCELLED), CANCEL, CLEAN, scene.now))
+    scene.write(
+        lambda tx: tx.tasks.settle(family.ownership, None, ended_with(Outcome.CANCELLED), CANCEL, CLEAN, scene.now)
+    )
     assert scene.state(paused) is TaskState.CANCELLED
     assert scene.write(lambda tx: tx.events.open_alerts()) == []

@@ -43,10 +43,10 @@ def again(scene: Scene, link: IssueLink) -> IssueLink | None:
     return scene.write(lambda tx: tx.issue_links.record_intent_again(link, "us", scene.now))
 
 
-def end(scene: Scene, grip: Ownership, how: object, outcome: Outcome) -> TaskState:
+def end(scene: Scene, ownership: Ownership, how: object, outcome: Outcome) -> TaskState:
     verdict = ended_with(outcome)
-    state = scene.settle(grip, how, scene.ended_run(grip, verdict), verdict)  # type: ignore[arg-type]
-    scene.write(lambda tx: tx.issue_links.after_settle(grip.task_id, state, outcome, scene.now))
+    state = scene.settle(ownership, how, scene.ended_run(ownership, verdict), verdict)  # type: ignore[arg-type]
+    scene.write(lambda tx: tx.issue_links.after_settle(ownership.task_id, state, outcome, scene.now))
     return state
 
 
@@ -56,9 +56,9 @@ class TestLinks:
         link = taken(scene)
         assert intend(scene) is None, "never two tasks for one issue"
         host = scene.open_host()
-        grip = scene.take(host)
-        assert end(scene, grip, REQUEUE, Outcome.EXTERNAL_KILL) is TaskState.QUEUED
-        link = held(scene, grip.task_id)
+        ownership = scene.take(host)
+        assert end(scene, ownership, REQUEUE, Outcome.EXTERNAL_KILL) is TaskState.QUEUED
+        link = held(scene, ownership.task_id)
         assert link.state is LinkState.RELEASING
         assert scene.claim(host) is None, "its issue is not ours now"
         scene.reopen()
@@ -77,47 +77,47 @@ class TestLinks:
         """R-CRASH-01: a stop that was asked for, or a timeout, is none."""
         taken(scene)
         host = scene.open_host()
-        grip = scene.take(host)
-        end(scene, grip, REQUEUE, outcome)
-        assert held(scene, grip.task_id).state is LinkState.CLAIMED
+        ownership = scene.take(host)
+        end(scene, ownership, REQUEUE, outcome)
+        assert held(scene, ownership.task_id).state is LinkState.CLAIMED
         assert scene.claim(host) is not None
 
     def test_what_came_to_nothing_is_not_taken_again_but_by_a_retry(self, scene: Scene) -> None:
         """That would loop: fail, give back, take, fail, …"""
         taken(scene)
-        grip = scene.take(scene.open_host())
-        end(scene, grip, FAIL, Outcome.FAILED)
-        link = held(scene, grip.task_id)
+        ownership = scene.take(scene.open_host())
+        end(scene, ownership, FAIL, Outcome.FAILED)
+        link = held(scene, ownership.task_id)
         assert link.state is LinkState.CLAIMED, "the service gives it back, by what the task's state says"
         assert next_link_step(link, scene.now, closes=True, room=False) is LinkStep.RELEASE
         releasing = move(scene, link, LinkState.RELEASING)
         assert releasing is not None
         move(scene, releasing, LinkState.RELEASED)
         assert intend(scene) is None
-        scene.retry(grip.task_id)
-        waiting = held(scene, grip.task_id)
+        scene.retry(ownership.task_id)
+        waiting = held(scene, ownership.task_id)
         assert next_link_step(waiting, scene.now, closes=True, room=True) is LinkStep.CLAIM_AGAIN
         assert again(scene, waiting) is not None
 
     def test_one_that_was_lost_or_closed_may_come_again_and_its_old_task_stands_back(self, scene: Scene) -> None:
         link = taken(scene)
-        grip = scene.take(scene.open_host())
+        ownership = scene.take(scene.open_host())
         move(scene, link, LinkState.LOST)
         assert intend(scene) is None, "its task still runs"
-        end(scene, grip, FAIL, Outcome.FAILED)
+        end(scene, ownership, FAIL, Outcome.FAILED)
         newer = taken(scene)
-        assert newer.task_id != grip.task_id
-        scene.retry(grip.task_id)
-        assert again(scene, held(scene, grip.task_id)) is None, "another task of ours has it"
-        waiting = held(scene, grip.task_id)
+        assert newer.task_id != ownership.task_id
+        scene.retry(ownership.task_id)
+        assert again(scene, held(scene, ownership.task_id)) is None, "another task of ours has it"
+        waiting = held(scene, ownership.task_id)
         assert scene.write(lambda tx: tx.issue_links.release_lost_claim(waiting, "taken", scene.now)), (
             "it waits: it may be cancelled"
         )
 
     def test_a_finished_task_is_forgotten_with_its_link_but_not_while_something_is_owed(self, scene: Scene) -> None:
         taken(scene)
-        grip = scene.take(scene.open_host())
-        end(scene, grip, COMPLETE, Outcome.COMPLETED)
+        ownership = scene.take(scene.open_host())
+        end(scene, ownership, COMPLETE, Outcome.COMPLETED)
         scene.tick(1000)
 
         def forgettable() -> int:
@@ -125,7 +125,7 @@ class TestLinks:
             return len(found)
 
         assert forgettable() == 0, "its issue has to be closed first"
-        closing = move(scene, held(scene, grip.task_id), LinkState.CLOSING)
+        closing = move(scene, held(scene, ownership.task_id), LinkState.CLOSING)
         assert closing is not None
         move(scene, closing, LinkState.CLOSED)
         assert forgettable() == 1

@@ -67,10 +67,10 @@ def crashed_run(scene: Scene, host: str, decision: Decision = REQUEUE) -> tuple[
     scene.add()
     task = claim(scene, host, WEB)
     assert task is not None
-    grip = grip_of(task)
+    ownership = grip_of(task)
     verdict = ended_with(Outcome.CRASHED)
-    run_id = scene.ended_run(grip, verdict)
-    scene.settle(grip, decision, run_id, verdict)
+    run_id = scene.ended_run(ownership, verdict)
+    scene.settle(ownership, decision, run_id, verdict)
     return task.id, run_id
 
 

@@ -1,4 +1,4 @@
-"""One attempt, cancelled (the supervisor goes) or stopped (an operator's wish) at every await; then the next start."""
+"""One attempt, cancelled (the supervisor goes) or stopped (an operator's request) at every await; then a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parallel stage, cancelled (the supervisor goes) or stopped (an operator's wish) at every await; then the next
+"""A parallel stage, cancelled (the supervisor goes) or stopped (an operator's request) at every await; then the next
 start."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_a_group_that_is_cancelled_is_finished_by_the_next_supervisor(stage: Sta
 
 @pytest.mark.parametrize("why", [StopWhy.CANCEL, StopWhy.DOWN])
 def test_a_group_that_is_stopped_ends_as_stopped(stage: Stage, why: StopWhy) -> None:
-    """An operator's wish, at every await: it reaches every member, and nothing of them lives on."""
+    """An operator's stop_request, at every await: it reaches every member, and nothing of them lives on."""
     current: list[str] = []
     attempts: list[Attempt] = []
     asked: set[asyncio.Task[None]] = set()

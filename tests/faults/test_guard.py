@@ -40,14 +40,14 @@ async def work(context: Context, way: str) -> str:
     task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
     assert task is not None
     assert task.owner is not None
-    grip = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
+    ownership = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
     path = ""
     with contextlib.suppress(ZeroDivisionError):
         async with WorkspaceGuard(context, task.id) as guard:
-            path = (await ensure_workspace(context, task, grip)).path
+            path = (await ensure_workspace(context, task, ownership)).path
             if way == "fails, and is tried again":
                 raise ZeroDivisionError
-            assert await settle(context, task, grip, None, CANCELLED)
+            assert await settle(context, task, ownership, None, CANCELLED)
             assert os.path.isdir(path)  # it goes when the guard is left, and not before
             waiting = await CleanupService(context)._waiting()
             assert path not in [one.path for one in waiting]  # nobody else puts it away meanwhile

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.sampling import amount
 
-from holdfast.api.format import in_words
+from holdfast.api.format import describe_moment
 from holdfast.config.read_file import read_settings_file
 from holdfast.config.tables.schedule_keys import KEYS
 from holdfast.config.tables.schedules import read_schedules, schedules_to_show, to_table, trust_lines
@@ -105,7 +105,7 @@ def test_a_table_is_good_or_its_mistakes_are_told() -> None:
             assert moments == sorted(set(moments)), (SEED, case)
             for moment in moments:
                 assert due_at(schedule, moment) >= moment
-                assert in_words(moment, schedule.zone)
+                assert describe_moment(moment, schedule.zone)
             assert schedules_to_show((schedule,))
             assert trust_lines((schedule,))
             (again,) = read_schedules([to_table(schedule)], "f", {}, lambda key, text: pytest.fail(f"{key}: {text}"))

@@ -53,23 +53,25 @@ _FSYNC_CREATED = "            os.write(fd, json.dumps(content).encode())\n      
 _FSYNC_FILLED = "            os.pwrite(fd, block, 0)\n            os.fsync(fd)\n"
 _FSYNC_FOLDER = "        os.fsync(self._directory)\n"
 _FSYNC_OF_LAUNCHER = "                view = view[os.write(fd, view) :]\n            os.fsync(fd)"
-_RECORD_RESULT = "    def record(self, grip: Ownership, result: StageResult) -> StageResult:\n"
-_SAVE_CHECKPOINT = "    def save(self, grip: Ownership, checkpoint: Checkpoint, keep: int, now: Instant) -> None:\n"
-_REQUIRE_OWNER = "        require_owner(self._tasks, grip)\n"
+_RECORD_RESULT = "    def record(self, ownership: Ownership, result: StageResult) -> StageResult:\n"
+_SAVE_CHECKPOINT = (
+    "    def save(self, ownership: Ownership, checkpoint: Checkpoint, keep: int, now: Instant) -> None:\n"
+)
+_REQUIRE_OWNER = "        require_owner(self._tasks, ownership)\n"
 _SETTLE = """        changed = self._sql.change(
             "settle",
-            id=grip.task_id,
-            fence=grip.fence,
-            owner=grip.owner,
+            id=ownership.task_id,
+            fence=ownership.fence,
+            owner=ownership.owner,
 """
-_SETTLE_UNFENCED = """        present = self._get(grip.task_id)
+_SETTLE_UNFENCED = """        present = self._get(ownership.task_id)
         changed = self._sql.change(
             "settle",
-            id=grip.task_id,
-            fence=grip.fence if present.owner is None else present.fence,
-            owner=grip.owner if present.owner is None else present.owner,
+            id=ownership.task_id,
+            fence=ownership.fence if present.owner is None else present.fence,
+            owner=ownership.owner if present.owner is None else present.owner,
 """
-_INTEND = "        self._require_owner(grip, workspace)\n        self._record_intent(workspace, now)\n"
+_INTEND = "        self._require_owner(ownership, workspace)\n        self._record_intent(workspace, now)\n"
 _READY = """        faults.tx("workspace.ready")
 """
 _READY_UNINTENDED = """        faults.tx("workspace.ready")

@@ -12,7 +12,7 @@ from tests.harness import ROOT
 
 from holdfast.base.errors import UsageError
 from holdfast.base.text import indent_text
-from holdfast.cli.output.render import print_json, table
+from holdfast.cli.output.render import print_json, print_table
 from holdfast.core.agents.digest import RunDigest
 from holdfast.core.agents.events import SessionStarted
 from holdfast.intake.repository import locate_repository
@@ -43,7 +43,7 @@ def test_json_on_a_terminal_drives_nothing(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_cell_is_one_line_and_a_quotation_is_indented(capsys: pytest.CaptureFixture[str]) -> None:
-    table(("NAME", "STATE"), [["one\nFORGED\x1b[2J", "completed"]])
+    print_table(("NAME", "STATE"), [["one\nFORGED\x1b[2J", "completed"]])
     assert capsys.readouterr().out.splitlines()[1] == "one FORGED  completed"
     assert indent_text("Its last words:\ncompleted x\r\nfailed y") == "Its last words:\n  completed x\n  failed y"
 

@@ -15,11 +15,11 @@ from textual.pilot import Pilot
 from holdfast.tui.actions.palette import ActionProvider, Palette
 from holdfast.tui.actions.table import ACTIONS, about
 from holdfast.tui.app import VIEWS, Top
-from holdfast.tui.key_reference import made
+from holdfast.tui.key_reference import make_bindings
 from holdfast.tui.screens.task.screen import TaskView
 from holdfast.tui.widgets.filter_bar import FilterBar
 from holdfast.tui.widgets.grid import Grid
-from holdfast.tui.widgets.key_bar import fit
+from holdfast.tui.widgets.key_bar import fit_keys
 from holdfast.tui.widgets.screen import View
 
 SCREENS: list[type[View]] = [*VIEWS.values(), TaskView]
@@ -30,7 +30,12 @@ NOT_EVERYWHERE = {"ctrl+s", "ctrl+q", "ctrl+z", "escape"}  # flow control, job c
 def test_no_key_does_two_things_on_one_screen(view: type[View]) -> None:
     """R-CRASH-10: neither its actions among one another, nor with the screen's own keys, those of its table and the
     app's. Keys work over ssh and in tmux: no function keys, no Alt."""
-    mine = [*made(view.BINDINGS), *made(View.BINDINGS), *made(Top.BINDINGS), *made(Grid.BINDINGS)]
+    mine = [
+        *make_bindings(view.BINDINGS),
+        *make_bindings(View.BINDINGS),
+        *make_bindings(Top.BINDINGS),
+        *make_bindings(Grid.BINDINGS),
+    ]
     keys = Counter(key.strip() for binding in mine for key in binding.key.split(","))
     shared = {key for key, number in keys.items() if number > 1}
     assert shared <= {"escape", "enter"}, f"{view.NAME}: {shared}"
@@ -51,10 +56,10 @@ def test_every_action_is_about_something_and_says_what_it_does() -> None:
 def test_the_line_of_keys_always_has_help() -> None:
     keys = [(letter, letter, "Something") for letter in "abcdefghij"]
     for width in (0, 7, 20, 40, 80):
-        chosen = fit(keys, width)
+        chosen = fit_keys(keys, width)
         assert chosen[-1][1] == "?"
         assert sum(len(shown) + len(words) + 3 for _key, shown, words in chosen) <= max(width, 9)
-    assert len(fit(keys, 80)) > len(fit(keys, 40)) > 1
+    assert len(fit_keys(keys, 80)) > len(fit_keys(keys, 40)) > 1
 
 
 def test_every_action_is_in_help_and_palette_and_can_be_done_from_there(fleet: Fleet) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from holdfast.tui.feed import Feed, Trouble, Watch
-from holdfast.tui.widgets.status import lines
+from holdfast.tui.widgets.status import status_text
 
 NOW = 1_800_000_000.0
 
@@ -30,7 +30,7 @@ def vitals(**more: Any) -> Any:
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_the_line_fits_and_says_the_most_important_first(width: int) -> None:
     """R-CRASH-10: readable on every terminal."""
-    made = lines(vitals(), width, NOW).plain
+    made = status_text(vitals(), width, NOW).plain
     assert "\n" not in made
     assert cell_len(made) <= width
     assert made.startswith("supervisor up 2h 5m")
@@ -49,21 +49,21 @@ def test_what_holds_the_fleet_up_has_a_line_of_its_own() -> None:
         {"account": "claude/work", "until": None, "reason": "login"},
         {"account": "claude/home", "until": NOW, "reason": "limit"},
     ]
-    made = lines(vitals(supervisor=held, holds=[breaker], accounts=parked), 300, NOW).plain
+    made = status_text(vitals(supervisor=held, holds=[breaker], accounts=parked), 300, NOW).plain
     _, second = made.split("\n")
     assert second.startswith("nothing new starts: the load per core is 9.00, at most 4 is wanted; ")
     assert "provider anthropic is held, task abc goes first" in second
     assert "account claude/work is stopped until its login is fixed" in second
     assert "account claude/home is parked until " in second
-    assert len(lines(vitals(supervisor=held), 40, NOW).plain.split("\n")[1]) <= 40
+    assert len(status_text(vitals(supervisor=held), 40, NOW).plain.split("\n")[1]) <= 40
 
 
 def test_bad_news_is_said_in_words() -> None:
     none = {"state": "none", "held": None, "other_version": None}
-    assert lines(vitals(supervisor=none), 80, NOW).plain.startswith("no supervisor is running (U starts one)  ")
+    assert status_text(vitals(supervisor=none), 80, NOW).plain.startswith("no supervisor is running (U starts one)  ")
     low = {**vitals()["machine"], "disk_low": True, "disk_free": 300 << 20, "cgroups": False}
-    assert "disk low: 300 MiB free, 1 GiB wanted" in lines(vitals(machine=low), 120, NOW).plain
-    assert "no cgroups" in lines(vitals(machine=low), 200, NOW).plain
+    assert "disk low: 300 MiB free, 1 GiB wanted" in status_text(vitals(machine=low), 120, NOW).plain
+    assert "no cgroups" in status_text(vitals(machine=low), 200, NOW).plain
 
 
 def test_what_one_screen_cannot_read_hides_nothing_of_the_rest() -> None:

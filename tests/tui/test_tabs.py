@@ -10,18 +10,18 @@ from textual.pilot import Pilot
 
 from holdfast.api.fleet.models import AlertCounts
 from holdfast.tui.app import VIEWS, Top
-from holdfast.tui.widgets.tabs import Tabs, line, tabs
+from holdfast.tui.widgets.tabs import Tabs, draw_tabs, make_tabs
 
 
 def test_the_present_one_is_marked_and_a_narrow_line_keeps_what_matters() -> None:
     names = tuple(VIEWS)
     some: AlertCounts = {"open": 12, "worst": "critical"}
-    wide = line(tabs(names, "fleet", None), 80)
+    wide = draw_tabs(make_tabs(names, "fleet", None), 80)
     assert wide.plain == "[1 Fleet] 2 Workers  3 Alerts  4 Schedules  5 Workspaces "
-    assert line(tabs(names, "alerts", some), 80).plain.split("[")[1].startswith("3 Alerts 12]")
-    assert line(tabs(names, "fleet", some), 40).plain == "[1 Fleet] 2 Workers  3 Alerts 12  4  5 "
-    assert line(tabs(names, "workspaces", some), 40).plain == " 1  2  3 Alerts 12  4 [5 Workspaces]"
-    assert line(tabs(names, "schedules", some), 20).plain == " 1  2  3 12 [4] 5 "
+    assert draw_tabs(make_tabs(names, "alerts", some), 80).plain.split("[")[1].startswith("3 Alerts 12]")
+    assert draw_tabs(make_tabs(names, "fleet", some), 40).plain == "[1 Fleet] 2 Workers  3 Alerts 12  4  5 "
+    assert draw_tabs(make_tabs(names, "workspaces", some), 40).plain == " 1  2  3 Alerts 12  4 [5 Workspaces]"
+    assert draw_tabs(make_tabs(names, "schedules", some), 20).plain == " 1  2  3 12 [4] 5 "
 
 
 def test_the_line_of_screens(fleet: Fleet) -> None:

@@ -166,7 +166,7 @@ def test_a_task_in_a_restored_store_and_a_comparison_that_takes_long(
     task, backup = fleet.add("write a poem", command=("true",)), fleet.root / "backup.db"
     fleet.cli("backup", backup)
     fleet.cli("pause", task)
-    begun, may_end, glance = threading.Event(), threading.Event(), diff.glance
+    begun, may_end, glance = threading.Event(), threading.Event(), diff.diff_for_screen
     may_end.set()
 
     def slow(*words: Any) -> Any:
@@ -174,7 +174,7 @@ def test_a_task_in_a_restored_store_and_a_comparison_that_takes_long(
         assert may_end.wait(60)
         return glance(*words)
 
-    monkeypatch.setattr(diff, "glance", slow)
+    monkeypatch.setattr(diff, "diff_for_screen", slow)
 
     async def story(pilot: Pilot[None], app: Top) -> None:
         await until_seen(pilot, task, "paused")

@@ -18,7 +18,7 @@ DEFAULT_ACCOUNT = "default"  # the user's own login
 
 
 class Permission(StrEnum):
-    """What an agent may do without asking. The user chooses it, because an unattended run has nobody to ask."""
+    """The actions that an agent may take without asking. The user chooses, because nobody watches the run."""
 
     READ = "read"  # read, and change nothing
     EDIT = "edit"  # change files of its workspace; whatever the CLI would ask about is refused

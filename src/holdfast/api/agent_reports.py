@@ -19,7 +19,7 @@ MOST_MESSAGE = 900  # characters; a report of four-byte characters still fits in
 _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Reporter:
+class ReportWriter:
     """A writer of reports for the run that the environment names."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:

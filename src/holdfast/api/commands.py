@@ -26,8 +26,7 @@ from holdfast.intake.resolve import resolve_task
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
 from holdfast.store.port.dispatch import allowances_of, cap_of
-from holdfast.store.port.transaction import Transaction
-from holdfast.store.sqlite.engine.store import SqliteStore
+from holdfast.store.port.transaction import Store, Transaction
 
 T = TypeVar("T")
 
@@ -38,7 +37,7 @@ def change_store(home: str, operation: Callable[[Transaction], T], *, create: bo
         return _write_and_wake(home, store, operation)
 
 
-def _write_and_wake(home: str, store: SqliteStore, operation: Callable[[Transaction], T]) -> T:
+def _write_and_wake(home: str, store: Store, operation: Callable[[Transaction], T]) -> T:
     """Write in one transaction, then ring the doorbell of the supervisor. No other function in api/ rings it."""
     result = store.write(operation)
     doorbell.ring(home)
@@ -54,16 +53,16 @@ def allow_or_refuse(tx: Transaction, task_id: str, given: SpendingCap, by: str, 
     if given.usd is not None and not 0 < given.usd < math.inf:  # also false for NaN
         raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was changed.")
     if given:
-        _refuse_untold(tx.tasks.get(task_id), given)
+        _refuse_unreported(tx.tasks.get(task_id), given)
         tx.spending.change_cap(task_id, given, by, clock.now())
         _allow_family(tx, tx.tasks.get(task_id), given, by)
     task = tx.tasks.get(task_id)
     _refuse_spent(tx, task)
     if task.pause_reason is PauseReason.BUDGET and not force:
-        _refuse_shared(tx, task)
+        _refuse_spent_shared(tx, task)
 
 
-def _refuse_untold(task: Task, given: SpendingCap) -> None:
+def _refuse_unreported(task: Task, given: SpendingCap) -> None:
     """Raise UsageError if the agent does not report the usage that the budget would limit."""
     from holdfast.agents.registry import AGENTS
 
@@ -103,7 +102,7 @@ def _refuse_spent(tx: Transaction, task: Task) -> None:
     )
 
 
-def _refuse_shared(tx: Transaction, task: Task) -> None:
+def _refuse_spent_shared(tx: Transaction, task: Task) -> None:
     labels = format_labels(task.spec.labels)
     for found in tx.spending.spent():
         if found.label is None or found.label in labels:
@@ -113,7 +112,7 @@ def _refuse_shared(tx: Transaction, task: Task) -> None:
             )
 
 
-def who() -> str:
+def operator_name() -> str:
     """Return the name of the operator who runs this command."""
     name = os.environ.get("USER", "").encode(errors="replace").decode()
     return name or f"uid {os.getuid()}"
@@ -124,7 +123,7 @@ class Commands:
 
     def __init__(self, home: str, *, create: bool = True) -> None:
         self.home = home
-        self._store: SqliteStore = open_store(home, create=create)
+        self._store: Store = open_store(home, create=create)
         self.notes: list[str] = []  # notes of the last `add`
 
     def register(self, directory: str, moved_from: str | None = None) -> Repo:
@@ -169,12 +168,12 @@ class Commands:
         def ask(tx: Transaction) -> int | None:
             task = tx.tasks.get(task_id)
             if task.state in (TaskState.QUEUED, TaskState.PAUSED):
-                tx.tasks.cancel_waiting(task_id, who(), why, clock.now(), subtasks=subtasks)
+                tx.tasks.cancel_waiting(task_id, operator_name(), why, clock.now(), subtasks=subtasks)
                 return None
             if task.state is not TaskState.RUNNING:
                 raise Conflict(f"Task {task_id} is {task.state} already; there is nothing to cancel.")
             data = {"assume_dead": assume_dead, "subtasks": subtasks}
-            return tx.requests.ask(RequestKind.CANCEL, task_id, who(), why, data, clock.now())
+            return tx.requests.ask(RequestKind.CANCEL, task_id, operator_name(), why, data, clock.now())
 
         return self.write(ask)
 
@@ -182,7 +181,7 @@ class Commands:
         """Queue an ended task again, from its base if `fresh` is true."""
         if fresh and self._store.write(lambda tx: tx.tasks.get(task_id)).state in TASK_TERMINAL:  # else refused anyway
             self._refuse_in_use(task_id)
-        self.write(lambda tx: tx.tasks.retry(task_id, who(), fresh, clock.now()))
+        self.write(lambda tx: tx.tasks.retry(task_id, operator_name(), fresh, clock.now()))
 
     def _refuse_in_use(self, task_id: str) -> None:
         """Raise Conflict if a process works in the workspace: a fresh start would remove the workspace (R-CLEAN-08)."""
@@ -211,10 +210,12 @@ class Commands:
         def resume(tx: Transaction) -> ResumeDecision:
             if not force:
                 _refuse_closed_account(tx, task_id)
-            allow_or_refuse(tx, task_id, SpendingCap(usd=budget_usd, tokens=budget_tokens), who(), force=force)
-            decided = tx.tasks.resume(task_id, who(), clock.now(), force=force)
+            allow_or_refuse(
+                tx, task_id, SpendingCap(usd=budget_usd, tokens=budget_tokens), operator_name(), force=force
+            )
+            decided = tx.tasks.resume(task_id, operator_name(), clock.now(), force=force)
             if decided.allowed and checkpoint is not None:
-                chosen = tx.checkpoints.choose(task_id, checkpoint, who(), clock.now())
+                chosen = tx.checkpoints.choose(task_id, checkpoint, operator_name(), clock.now())
                 tx.stages.return_to_checkpoint(task_id, chosen, clock.now())
             return decided
 
@@ -225,11 +226,13 @@ class Commands:
 
     def down(self, mode: str) -> int:
         """Ask the supervisor to stop. Return the number of the request."""
-        return self.write(lambda tx: tx.requests.ask(RequestKind.DOWN, None, who(), "", {"mode": mode}, clock.now()))
+        return self.write(
+            lambda tx: tx.requests.ask(RequestKind.DOWN, None, operator_name(), "", {"mode": mode}, clock.now())
+        )
 
     def ack_alert(self, alert_id: int, why: str = "") -> None:
         """Acknowledge one alert."""
-        self.write(lambda tx: tx.events.ack_alert(alert_id, who(), clock.now(), why))
+        self.write(lambda tx: tx.events.ack_alert(alert_id, operator_name(), clock.now(), why))
 
     def ack_all_alerts(self, why: str = "", *, level: str | None = None) -> list[int]:
         """Acknowledge the open alerts of at least `level`. Return their numbers."""
@@ -238,7 +241,7 @@ class Commands:
         def acknowledge(tx: Transaction) -> list[int]:
             chosen = [number for number, how in tx.events.open_alerts() if level is None or is_at_least(how, level)]
             for number in chosen:
-                tx.events.ack_alert(number, who(), clock.now(), why)
+                tx.events.ack_alert(number, operator_name(), clock.now(), why)
             return chosen
 
         return self.write(acknowledge)
@@ -266,12 +269,12 @@ def pause(home: str, task_id: str, why: str = "", seconds: float | None = None, 
         now, task = clock.now(), tx.tasks.get(task_id)
         until = None if seconds is None else now.wall + seconds
         if task.state is TaskState.QUEUED:
-            tx.tasks.pause_waiting(task_id, who(), why, until, now)
+            tx.tasks.pause_waiting(task_id, operator_name(), why, until, now)
             return None
         if task.state is not TaskState.RUNNING:
             again = f" `holdfast why {task_id}` says until when." if task.state is TaskState.PAUSED else ""
             raise Conflict(f"Task {task_id} is {task.state} already; nothing was changed.{again}")
         data = {"until": until, "seconds": seconds, "force": force}
-        return tx.requests.ask(RequestKind.PAUSE, task_id, who(), why, data, now)
+        return tx.requests.ask(RequestKind.PAUSE, task_id, operator_name(), why, data, now)
 
     return change_store(home, ask)

@@ -49,7 +49,7 @@ def _count(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
-def duration_of(option: str, text: str | None) -> float | None:
+def parse_duration_option(option: str, text: str | None) -> float | None:
     """Return a duration from the command line, in seconds."""
     if text is None:
         return None
@@ -59,7 +59,7 @@ def duration_of(option: str, text: str | None) -> float | None:
         raise UsageError(f"{option}: {error}.") from error
 
 
-def size_of(option: str, text: str | None) -> int | None:
+def parse_size_option(option: str, text: str | None) -> int | None:
     """Return a size from the command line, in bytes."""
     if text is None:
         return None
@@ -72,16 +72,16 @@ def size_of(option: str, text: str | None) -> int | None:
     return size
 
 
-def patience_of(option: str, text: str | None) -> float | None:
+def parse_timeout_option(option: str, text: str | None) -> float | None:
     """Return a duration from the command line, in seconds. `off` is infinite."""
-    return math.inf if text == "off" else duration_of(option, text)
+    return math.inf if text == "off" else parse_duration_option(option, text)
 
 
 _WEEK = 6 * 86400.0
 _YEAR = 300 * 86400.0
 
 
-def in_words(moment: float, zone: str) -> str:
+def describe_moment(moment: float, zone: str) -> str:
     """Return how far away a moment is, and what a clock in `zone` shows.
 
     Examples: `in 3h 12m, Tue 02:00 Europe/Berlin`, `5m 2s ago, Mon 23:55 Europe/Berlin`.

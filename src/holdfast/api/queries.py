@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.api.tasks.stages import standing
+from holdfast.api.tasks.stages import read_stage
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.stored_json import load_stored_json, stored_data_errors
 from holdfast.store.open import open_reader
@@ -62,7 +62,7 @@ class Queries:
                 self._count_once(row)
             settings = load_stored_json(row.pop("settings"), "labels")
             row["labels"] = settings["labels"]
-            row["stage"] = standing(settings, row.pop("progress"))
+            row["stage"] = read_stage(settings, row.pop("progress"))
             row["held"] = None
             row["alerts"] = {"own": own.get(row["id"], 0), "open": opened, "worst": worst}  # open: of the whole home
             bound = row.pop("bound")
@@ -76,10 +76,10 @@ class Queries:
         pressure = None if running is None else running["held"]
         if pressure is None and not any(map(self._reader.view, ("accounts", "spent_budgets", "holds"))):
             return None
-        from holdfast.api.tasks.why.read import held_clauses
+        from holdfast.api.tasks.why.read import build_held_clause
         from holdfast.api.tasks.why.reason import Candidate
 
-        held = held_clauses(self, pressure)
+        held = build_held_clause(self, pressure)
 
         def clause(row: JsonObject, account: str | None, provider: str | None) -> str | None:
             task = Candidate(row["id"], row["agent"], account, provider, row["labels"])
@@ -100,9 +100,9 @@ class Queries:
 
     def _count_once(self, task: JsonObject) -> None:
         """Replace sums over runs, if the agent reported the sum of its session in each run."""
-        from holdfast.api.tasks.usage import sum_of
+        from holdfast.api.tasks.usage import sum_usage
 
-        total = sum_of(task["agent"], [_run(row) for row in self._reader.view("runs", id=task["id"])])
+        total = sum_usage(task["agent"], [_run(row) for row in self._reader.view("runs", id=task["id"])])
         if total is not None:
             task["tokens"], task["cost_usd"] = total["tokens"], total["cost_usd"]
 
@@ -117,7 +117,7 @@ class Queries:
         settings = load_stored_json(task.pop("settings"), *_SETTINGS)
         del task["bound"]
         task["labels"] = settings["labels"]
-        task["stage"] = standing(settings, task.pop("progress"))
+        task["stage"] = read_stage(settings, task.pop("progress"))
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
         task["schedule"], task["fire_time"] = settings.get("schedule"), settings.get("fire_time")
@@ -242,13 +242,13 @@ class Queries:
     def supervisor(self) -> SupervisorRow | None:
         """Return the living supervisor's row, or None. Boot id, pid and start time identify its process."""
         hosts = self._reader.view("host")
-        if not hosts or not _lives(hosts[0]):
+        if not hosts or not _is_alive(hosts[0]):
             return None
         return cast("SupervisorRow", hosts[0])
 
     def wait_gone(self, host: SupervisorRow, deadline: float) -> None:
         """Wait until the process of a supervisor that has stopped is gone too."""
-        while _lives(host) and time.monotonic() < deadline:
+        while _is_alive(host) and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
@@ -305,7 +305,7 @@ def _with_details(row: JsonObject) -> JsonObject:
     return row
 
 
-def _lives(host: Mapping[str, Any]) -> bool:
+def _is_alive(host: Mapping[str, Any]) -> bool:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             if file.read().strip() != host["boot_id"]:
@@ -317,10 +317,10 @@ def _lives(host: Mapping[str, Any]) -> bool:
     return fields[0] != b"Z" and int(fields[19]) == host["start_ticks"]
 
 
-LOOK_EVERY = 0.05
+POLL_INTERVAL = 0.05
 
 
-def follow(queries: Queries, *, after: int, task_id: str | None = None) -> Iterator[list[EventRow]]:
+def follow_events(queries: Queries, *, after: int, task_id: str | None = None) -> Iterator[list[EventRow]]:
     """Yield batches of new events in order, without end. An empty batch means that nothing happened for a moment.
 
     Events are found by polling the version counter of the database, never by watching its files.
@@ -337,4 +337,4 @@ def follow(queries: Queries, *, after: int, task_id: str | None = None) -> Itera
                 yield events
                 continue
         yield []
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL)

@@ -62,14 +62,14 @@ def rehearse(scenario: str, *, timeout: float | None) -> tuple[TaskDetails, list
             NewTask(prompt=f"Rehearse {os.path.basename(scenario)}", directory=repo, scenario=steps, timeout=timeout)
         )
         run_here(home, agents=1, idle_exit=0.0)
-        return Queries(home).task(task.id), left_behind(home)
+        return Queries(home).task(task.id), find_leftovers(home)
     finally:
         delete_tree(root)
 
 
-def left_behind(home: str) -> list[str]:
+def find_leftovers(home: str) -> list[str]:
     """Return the problems that `doctor` finds in the home, and the processes of its runs that still live."""
-    left = [finding.text for finding in doctor.examine(home, with_agents=False) if finding.level == "problem"]
+    left = [finding.text for finding in doctor.run_doctor_checks(home, with_agents=False) if finding.level == "problem"]
     return left + [f"process {pid} of run {run}" for pid, run in marked_processes(home)]
 
 
@@ -88,13 +88,13 @@ THRESHOLDS = {"stuck_after": 20.0, "tool_silence": 20.0, "startup_timeout": 60.0
 ACCOUNT = "rehearsal"
 PROMPT = "Write a file out.txt with the text: hello from agent"
 # A CLI reports when a limit ends only for the login of a plan. For an API key it reports only that there is a limit.
-_OF_PLANS = ("usage-limit", "warning")
+_PLAN_SCENARIOS = ("usage-limit", "warning")
 _PATIENCE = 300.0
 _VERDICTS = frozenset({"task.completed", "task.failed", "task.requeued", "task.paused", "task.cancelled"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rehearsed:
+class RehearsalResult:
     """The end of one rehearsed run, and what Holdfast would do next."""
 
     task: Mapping[str, Any]
@@ -113,7 +113,7 @@ def thresholds(agent: str) -> dict[str, str]:
     return {key: f"{seconds + more.get(key, 0.0):g}s" for key, seconds in THRESHOLDS.items()}
 
 
-def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> Rehearsed:
+def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> RehearsalResult:
     """Run a real agent CLI once against a stub that plays `scenario`. Return how the run ended."""
     adapter = _adapter(agent)
     name, *arguments = scenario.split("/")
@@ -160,7 +160,7 @@ def _fresh_login(root: str, agent: str, adapter: CliAgent, url: str, scenario: s
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
     stand = STUB_ACCOUNTS[agent]
-    env = stand.plan if stand.plan and any(word in scenario for word in _OF_PLANS) else stand.env
+    env = stand.plan if stand.plan and any(word in scenario for word in _PLAN_SCENARIOS) else stand.env
     scratch = os.path.join(root, "tmp")  # gemini, for example, leaves error reports there
     os.mkdir(scratch)
     return {"config_dir": place, "base_url": url + stand.path, "env": {**env, "TMPDIR": scratch}}
@@ -197,7 +197,7 @@ def _settings(root: str, agent: str, program: str, login: Mapping[str, Any]) -> 
         os.environ.update(before)
 
 
-def _one_run(home: str, repo: str, agent: str, timeout: float | None, stub: StubServer) -> Rehearsed:
+def _one_run(home: str, repo: str, agent: str, timeout: float | None, stub: StubServer) -> RehearsalResult:
     task = Commands(home).add(NewTask(prompt=PROMPT, directory=repo, agent=agent, timeout=timeout))
     over = threading.Event()
     watcher = threading.Thread(target=_stop_after_first_run, args=(home, task.id, over), daemon=True)
@@ -208,16 +208,16 @@ def _one_run(home: str, repo: str, agent: str, timeout: float | None, stub: Stub
         over.set()
         watcher.join()
     queries = Queries(home)
-    left, row = left_behind(home), queries.task(task.id)
+    left, row = find_leftovers(home), queries.task(task.id)
     ended, verdict = _first_ending(queries, task.id) or ({}, {})
     started = next((run["started_at"] for run in row["runs"] if run["started_at"]), None)
-    return Rehearsed(
+    return RehearsalResult(
         task=row,
         state={"task.requeued": "queued"}.get(verdict.get("kind", ""), verdict.get("kind", ".unknown").split(".")[1]),
         outcome=str(ended.get("data", {}).get("outcome", row["outcome"])),
         seconds=max(0.0, ended["at"] - started) if ended and started else 0.0,
         reason=str(verdict.get("reason") or row["reason"]),
-        then=_then(verdict),
+        then=_describe_next_step(verdict),
         requests=len(stub.requests()),
         left=left,
     )
@@ -241,7 +241,7 @@ def _first_ending(queries: Queries, task_id: str) -> tuple[Mapping[str, Any], Ma
     return (ended or {}, decided) if decided else None
 
 
-def _then(verdict: Mapping[str, Any]) -> str:
+def _describe_next_step(verdict: Mapping[str, Any]) -> str:
     data = verdict.get("data", {})
     match verdict.get("kind"):
         case "task.completed":

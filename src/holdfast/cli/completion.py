@@ -18,7 +18,7 @@ STATES_FOR = {
     "approve": ["paused"],
 }
 IDS, SCHEDULES, WORKFLOWS, FILES, FOLDERS, NOTHING = "ids", "schedules", "workflows", "files", "folders", ""
-NAMED = (SCHEDULES, WORKFLOWS)  # objects that the settings define, completed by name
+SETTINGS_KINDS = (SCHEDULES, WORKFLOWS)  # objects that the settings define, completed by name
 
 _KINDS = {
     "ID": IDS,
@@ -31,7 +31,7 @@ _KINDS = {
 }
 
 
-class Word(NamedTuple):
+class CompletionArgument(NamedTuple):
     """One option, or one positional argument (without names), with the values that completion offers for it."""
 
     names: tuple[str, ...]
@@ -41,29 +41,29 @@ class Word(NamedTuple):
     kind: str  # one of the constants above. NOTHING: no values to offer
 
 
-class Command(NamedTuple):
+class CompletionCommand(NamedTuple):
     name: str
     help: str
-    options: tuple[Word, ...]
-    positionals: tuple[Word, ...]
+    options: tuple[CompletionArgument, ...]
+    positionals: tuple[CompletionArgument, ...]
 
 
-def commands() -> list[Command]:
-    from holdfast.cli.main import COMMANDS, parser_of
+def list_commands() -> list[CompletionCommand]:
+    from holdfast.cli.main import COMMANDS, build_parser
 
     found = []
     for name, (_module, text) in COMMANDS.items():
-        words = [_word(action) for action in parser_of(name)._actions]
+        words = [_describe_argument(action) for action in build_parser(name)._actions]
         options = tuple(word for word in words if word.names)
         positionals = tuple(word for word in words if not word.names)
-        found.append(Command(name, text, options, positionals))
+        found.append(CompletionCommand(name, text, options, positionals))
     return found
 
 
-def _word(action: argparse.Action) -> Word:
+def _describe_argument(action: argparse.Action) -> CompletionArgument:
     label = str(action.metavar or action.dest).upper()
     kind = _KINDS.get(label, NOTHING)
-    return Word(
+    return CompletionArgument(
         names=tuple(action.option_strings),
         help=(action.help or "").replace("%%", "%"),
         takes_value=action.nargs != 0,
@@ -78,7 +78,7 @@ def configure_completion(parser: argparse.ArgumentParser) -> None:
 
 def run_completion(arguments: argparse.Namespace) -> int:
     scripts = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}
-    print(scripts[arguments.shell](commands()), end="")
+    print(scripts[arguments.shell](list_commands()), end="")
     return 0
 
 
@@ -92,7 +92,7 @@ def complete(arguments: list[str]) -> int:
     from holdfast.base.home import home_directory
     from holdfast.base.text import one_line
 
-    if len(arguments) == 3 and arguments[0] in NAMED:
+    if len(arguments) == 3 and arguments[0] in SETTINGS_KINDS:
         return _complete_schedules(arguments[2]) if arguments[0] == SCHEDULES else _complete_workflows(arguments[2])
     if len(arguments) != 3 or arguments[0] != "ids" or not (arguments[2] or "a").isalnum():
         return 0
@@ -105,11 +105,11 @@ def complete(arguments: list[str]) -> int:
 
 
 def _complete_schedules(prefix: str) -> int:
-    from holdfast.api.fleet.schedules import schedules
+    from holdfast.api.fleet.schedules import list_schedules
     from holdfast.base.home import home_directory
 
     try:
-        for row in schedules(home_directory())[0]:
+        for row in list_schedules(home_directory())[0]:
             if row["name"].startswith(prefix):
                 print(f"{row['name']}\t{row['words']}")
     except (HoldfastError, OSError):
@@ -119,13 +119,13 @@ def _complete_schedules(prefix: str) -> int:
 
 def _complete_workflows(prefix: str) -> int:
     """Print the names of workflows, including those of the repository in the current directory."""
-    from holdfast.api.fleet.workflows import workflows
+    from holdfast.api.fleet.workflows import list_workflows
     from holdfast.base.home import home_directory
     from holdfast.base.text import one_line
-    from holdfast.cli.commands.workflows import repository_of
+    from holdfast.cli.commands.workflows import find_repository
 
     try:
-        for row in workflows(home_directory(), repository_of(".")).rows:
+        for row in list_workflows(home_directory(), find_repository(".")).rows:
             if row["name"].startswith(prefix):
                 print(f"{row['name']}\t{one_line(row['about'], 70)}")
     except (HoldfastError, OSError):
@@ -136,7 +136,7 @@ def _complete_workflows(prefix: str) -> int:
 # -- bash --------------------------------------------------------------------------------------------------------------
 
 
-def bash_script(all_commands: list[Command]) -> str:
+def bash_script(all_commands: list[CompletionCommand]) -> str:
     lines = [
         "# bash completion for holdfast; made by `holdfast completion bash`.",
         "_holdfast() {",
@@ -170,7 +170,7 @@ def bash_script(all_commands: list[Command]) -> str:
         '    [[ -n "$words" ]] && COMPREPLY=( $(compgen -W "$words" -- "$cur") )',
         '    case "$kind" in',
         '        *ids*) COMPREPLY+=( $("${COMP_WORDS[0]}" __complete ids "$command" "$cur" 2>/dev/null | cut -f1) ) ;;',
-        f"        {'|'.join(NAMED)})",
+        f"        {'|'.join(SETTINGS_KINDS)})",
         '            COMPREPLY+=( $("${COMP_WORDS[0]}" __complete "$kind" x "$cur" 2>/dev/null | cut -f1) ) ;;',
         '        files) compopt -o filenames 2>/dev/null; COMPREPLY+=( $(compgen -f -- "$cur") ) ;;',
         '        folders) compopt -o filenames 2>/dev/null; COMPREPLY+=( $(compgen -d -- "$cur") ) ;;',
@@ -181,7 +181,7 @@ def bash_script(all_commands: list[Command]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _bash_offer(words: tuple[Word, ...]) -> str:
+def _bash_offer(words: tuple[CompletionArgument, ...]) -> str:
     choices = " ".join(choice for word in words for choice in word.choices)
     kinds = [word.kind for word in words if word.kind]
     return f'words="{choices}"; kind="{kinds[0] if kinds else ""}"'
@@ -190,7 +190,7 @@ def _bash_offer(words: tuple[Word, ...]) -> str:
 # -- zsh ---------------------------------------------------------------------------------------------------------------
 
 
-def zsh_script(all_commands: list[Command]) -> str:
+def zsh_script(all_commands: list[CompletionCommand]) -> str:
     lines = [
         "#compdef holdfast",
         "# zsh completion for holdfast; made by `holdfast completion zsh`.",
@@ -238,13 +238,13 @@ def _zsh_pair(name: str, text: str) -> str:
     return shlex.quote(f"{name}:{text}".replace("\n", " "))
 
 
-def _zsh_offer(words: tuple[Word, ...]) -> str:
+def _zsh_offer(words: tuple[CompletionArgument, ...]) -> str:
     steps = []
     choices = [choice for word in words for choice in word.choices]
     if choices:
         steps.append(f"compadd -- {' '.join(map(shlex.quote, choices))}")
     for word in words:
-        named = {kind: f"_holdfast_named {kind}" for kind in NAMED}
+        named = {kind: f"_holdfast_named {kind}" for kind in SETTINGS_KINDS}
         step = {IDS: "_holdfast_ids", **named, FILES: "_files", FOLDERS: "_files -/"}.get(word.kind)
         if step is not None and step not in steps:
             steps.append(step)
@@ -254,7 +254,7 @@ def _zsh_offer(words: tuple[Word, ...]) -> str:
 # -- fish --------------------------------------------------------------------------------------------------------------
 
 
-def fish_script(all_commands: list[Command]) -> str:
+def fish_script(all_commands: list[CompletionCommand]) -> str:
     lines = ["# fish completion for holdfast; made by `holdfast completion fish`.", "complete -c holdfast -f"]
     for command in all_commands:
         lines.append(f"complete -c holdfast -n __fish_use_subcommand -a {command.name} -d {_fish(command.help)}")
@@ -271,11 +271,11 @@ def fish_script(all_commands: list[Command]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fish_offer(command: str, word: Word) -> str:
+def _fish_offer(command: str, word: CompletionArgument) -> str:
     offers = [f" -a {_fish(' '.join(word.choices))}"] if word.choices else []
     if word.kind == IDS:
         offers.append(f" -a '(holdfast __complete ids {command} (commandline -ct))'")
-    if word.kind in NAMED:
+    if word.kind in SETTINGS_KINDS:
         offers.append(f" -a '(holdfast __complete {word.kind} x (commandline -ct))'")
     if word.kind == FILES:
         offers.append(" -F")

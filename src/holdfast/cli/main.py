@@ -19,10 +19,10 @@ from holdfast.base.platform import LINUX_ONLY, refuse_unsupported
 from holdfast.base.text import one_line
 
 
-def settle_in() -> None:
+def prepare_process() -> None:
     """Repair the streams, the encoding and the umask that a shell, a cron job or a service may have left unusable."""
     _open_closed_streams()
-    _speak_utf8()
+    _restart_in_utf8_mode()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a prompt may have letters that the terminal lacks
@@ -30,7 +30,7 @@ def settle_in() -> None:
     os.umask(mask & ~0o700)  # a mask that removes the owner's rights would lock us out of our own files
 
 
-def _speak_utf8() -> None:
+def _restart_in_utf8_mode() -> None:
     """Start again in UTF-8 mode if the locale has another encoding. Otherwise Python cannot open a file named `é`."""
     if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode and sys.orig_argv:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
@@ -47,7 +47,7 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - open until exit
 
 
-def drop(number: int) -> None:
+def redirect_to_null(number: int) -> None:
     """Point a stream without a reader to /dev/null, so that its buffered text does not fail again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
@@ -139,12 +139,12 @@ class Parser(argparse.ArgumentParser):
 
             from holdfast.cli.help import pages
 
-            self.description = textwrap.fill(pages.description_of(name, COMMANDS[name][1]), 100)
-            self.epilog = pages.epilog_of(name, self.epilog)
+            self.description = textwrap.fill(pages.find_description(name, COMMANDS[name][1]), 100)
+            self.epilog = pages.build_epilog(name, self.epilog)
         return super().format_help()
 
 
-def parser_of(name: str) -> Parser:
+def build_parser(name: str) -> Parser:
     """Return the complete parser of a command."""
     parser = Parser(prog=f"holdfast {name}", formatter_class=argparse.RawDescriptionHelpFormatter)
     module = import_module(f"holdfast.cli.{COMMANDS[name][0]}")
@@ -159,14 +159,14 @@ def run(argv: list[str]) -> int:
         sys.stdout.flush()
         return code
     except HoldfastError as error:
-        return _refuse(error, error.exit_code)
+        return _print_error(error, error.exit_code)
     except BrokenPipeError:
-        drop(1)  # the reader of our output went away: not our error
+        redirect_to_null(1)  # the reader of our output went away: not our error
         return 0
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        return _refuse(*_trouble(error))
+        return _print_error(*_describe_os_error(error))
     except (MemoryError, RuntimeError, ImportError, SystemError) as error:
         if not low_memory.is_out_of_memory(error):
             raise
@@ -179,8 +179,8 @@ def _run(argv: list[str]) -> int:
             from holdfast.cli.completion import complete
 
             return complete(argv[1:])
-        name, rest = _choose(argv)
-        arguments, extra = _parse(parser_of(name), name, rest)
+        name, rest = _choose_command(argv)
+        arguments, extra = _parse(build_parser(name), name, rest)
         arguments.command = extra
         if name in LINUX_ONLY:
             refuse_unsupported(f"`holdfast {name}`")
@@ -191,22 +191,22 @@ def _run(argv: list[str]) -> int:
     return code
 
 
-def _refuse(why: object, code: int) -> int:
+def _print_error(why: object, code: int) -> int:
     """Print the error as one cleaned line. Return the exit code even where the line cannot be written."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        drop(1)
+        redirect_to_null(1)
     try:
         from holdfast.secrets.redact import redact_text  # the text may quote an address that contains a login
 
         print(f"holdfast: {redact_text(one_line(why))}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
-        drop(2)
+        redirect_to_null(2)
     return code
 
 
-def _trouble(error: OSError) -> tuple[str, int]:
+def _describe_os_error(error: OSError) -> tuple[str, int]:
     """Return message and exit code for an unexpected system error: a full disk, a directory in place of a file."""
     why = error.strerror or str(error)
     try:
@@ -236,10 +236,10 @@ def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple
     return arguments, command
 
 
-def _choose(argv: list[str]) -> tuple[str, list[str]]:
+def _choose_command(argv: list[str]) -> tuple[str, list[str]]:
     if argv and argv[0] in COMMANDS:
         return argv[0], argv[1:]
-    parser = front_parser()
+    parser = build_front_parser()
     found, unknown = parser.parse_known_args(argv)
     if found.command is None and unknown:
         raise UsageError(f"There is no option {one_line(unknown[0], 80)}. See `holdfast --help`.")
@@ -251,10 +251,10 @@ def _choose(argv: list[str]) -> tuple[str, list[str]]:
     if found.command is None:
         parser.print_help()
         raise SystemExit(0)
-    raise UsageError(f"There is no command '{found.command}'.{_nearest(found.command)} See `holdfast --help`.")
+    raise UsageError(f"There is no command '{found.command}'.{_suggest_command(found.command)} See `holdfast --help`.")
 
 
-def front_parser() -> Parser:
+def build_front_parser() -> Parser:
     """Return the parser for a command line without a command: `--help`, `--version` and the list of commands."""
     parser = Parser(
         prog="holdfast",
@@ -269,7 +269,7 @@ def front_parser() -> Parser:
     return parser
 
 
-def _nearest(word: str) -> str:
+def _suggest_command(word: str) -> str:
     import difflib
 
     close = difflib.get_close_matches(word, COMMANDS, n=1)

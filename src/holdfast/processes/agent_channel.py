@@ -28,7 +28,7 @@ _NOT_PLAIN = (errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class NotRegularFile(OSError):
+class NotRegularChannelFile(OSError):
     """An object that is not a regular file, or cannot be opened as one."""
 
 
@@ -59,7 +59,7 @@ class ReportFile:
                 block = self._next_block(fd)
         except FileNotFoundError:
             return ReportBatch(offset=self._offset)
-        except NotRegularFile as problem:
+        except NotRegularChannelFile as problem:
             return ReportBatch(offset=self._offset, refused=1, refused_why=str(problem))
         if self._total + len(block) > MOST_READ:
             return self._refuse_rest()
@@ -173,11 +173,11 @@ def _open_regular(directory: str, name: str) -> Iterator[int]:
             os.close(folder)
     except OSError as error:
         if error.errno in _NOT_PLAIN:
-            raise NotRegularFile(f"'{name}' cannot be opened as a plain file") from error
+            raise NotRegularChannelFile(f"'{name}' cannot be opened as a plain file") from error
         raise
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise NotRegularFile(f"'{name}' is not a plain file")
+            raise NotRegularChannelFile(f"'{name}' is not a plain file")
         yield fd
     finally:
         os.close(fd)

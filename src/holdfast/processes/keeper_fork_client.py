@@ -24,7 +24,7 @@ _PASSED = ("PATH", "LANG", FAULT_PREFIX)
 
 
 def with_own_faults(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a keeper that is started without the cradle: the agent's plus our fault variables."""
+    """Return the environment of a keeper that is started directly: the agent's plus our fault variables."""
     ours = {name: value for name, value in os.environ.items() if name.startswith(FAULT_PREFIX)}
     return without_faults(environment) | ours
 

@@ -19,7 +19,7 @@ from holdfast.base.files import open_log_file
 from holdfast.base.text import one_line
 from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.core.runs.outcome import Cause, ProcessEnd
-from holdfast.processes.agent_channel import NotRegularFile, read_regular_file
+from holdfast.processes.agent_channel import NotRegularChannelFile, read_regular_file
 from holdfast.processes.cgroups import HomeCgroups
 from holdfast.processes.port import LaunchSpec
 
@@ -143,7 +143,7 @@ class RunDirectory:
         """
         try:
             record = json.loads(read_regular_file(self.file("intent.json"), MOST_INTENT))
-        except (NotRegularFile, FileNotFoundError, ValueError, RecursionError):
+        except (NotRegularChannelFile, FileNotFoundError, ValueError, RecursionError):
             return ""
         token = record.get("token") if isinstance(record, dict) else None
         return token if isinstance(token, str) else ""
@@ -229,14 +229,14 @@ class RunDirectory:
         """Return a file that the agent left in its channel, or "". Reads a bounded size and never blocks."""
         try:
             return read_regular_file(os.path.join(self.file(CHANNEL), name), MAX_LEFT_FILE).decode(errors="replace")
-        except (OSError, NotRegularFile):
+        except (OSError, NotRegularChannelFile):
             return ""
 
     def _read(self, name: str) -> dict[str, Any] | None:
         """Return a record, or None without a valid one. The agent may have overwritten it."""
         try:
             record = json.loads(read_regular_file(self.file(name), 2 * ROOM))
-        except (FileNotFoundError, NotADirectoryError, NotRegularFile, ValueError, RecursionError):
+        except (FileNotFoundError, NotADirectoryError, NotRegularChannelFile, ValueError, RecursionError):
             return None  # any other error (for example out of descriptors) means "unknown", not "no record"
         return record if isinstance(record, dict) else None
 

@@ -120,7 +120,7 @@ class CheckpointedRun:
 
     run_id: str
     task: Task
-    grip: Ownership
+    ownership: Ownership
     root: ProcessIdentity | None  # root of its process tree; None: it cannot be seen
     next_stage: int | None = None  # its stage has ended, and this stage follows
 
@@ -137,7 +137,7 @@ class CheckpointPort(Protocol):
     async def save_at_end(
         self,
         task: Task,
-        grip: Ownership,
+        ownership: Ownership,
         run_id: str | None,
         session_id: str | None,
         why: str,
@@ -171,7 +171,7 @@ class NoCheckpoints:
     async def save_at_end(
         self,
         task: Task,
-        grip: Ownership,
+        ownership: Ownership,
         run_id: str | None,
         session_id: str | None,
         why: str,

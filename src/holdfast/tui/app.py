@@ -17,7 +17,7 @@ from textual.dom import DOMNode
 from textual.message import Message
 from textual.worker import Worker, WorkerState
 
-from holdfast.api.fleet.status import Vitals
+from holdfast.api.fleet.status import VitalsReader
 from holdfast.base.text import one_line
 from holdfast.tui import colours
 from holdfast.tui.actions.palette import ActionProvider, Palette
@@ -83,7 +83,7 @@ class Top(App[None]):
             self.trouble = trouble
 
     def __init__(self, home: str, *, bell: bool = False) -> None:
-        few = colours.are_few()
+        few = colours.has_few_colours()
         super().__init__(ansi_color=True if few else None)
         if few:
             self.theme = colours.FEW
@@ -110,7 +110,7 @@ class Top(App[None]):
     def on_mount(self) -> None:
         self.feed.attach(
             (
-                Watch("status", Vitals(self.home).read, self._seen_status, every=EVERY),
+                Watch("status", VitalsReader(self.home).read, self._seen_status, every=EVERY),
                 self.attention.watch,
             )
         )
@@ -147,7 +147,7 @@ class Top(App[None]):
     def on_top_read(self, message: Read) -> None:
         watch, value = message.watch, message.value
         watch.in_hand = False
-        if not self.screen_stack or not _is_there(watch):
+        if not self.screen_stack or not _is_attached(watch):
             return
         with contextlib.suppress(NoMatches):  # the screen of this watch is just being removed
             if not isinstance(value, Failure):
@@ -215,7 +215,7 @@ class Top(App[None]):
         if os.environ.get("HOLDFAST_DEBUG"):
             super()._fatal_error()
             return
-        self._exit_renderables.append(Text(fatal_words(self._exception)))
+        self._exit_renderables.append(Text(describe_fatal_error(self._exception)))
         self._close_messages_no_wait()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
@@ -223,13 +223,13 @@ class Top(App[None]):
             self.feed.look()
 
 
-def _is_there(watch: Watch) -> bool:
+def _is_attached(watch: Watch) -> bool:
     """True if the screen of the watch still exists, also below another screen: so nothing is read twice."""
     owner = getattr(watch.deliver, "__self__", None)
     return not isinstance(owner, DOMNode) or owner.is_attached
 
 
-def fatal_words(error: BaseException | None) -> str:
+def describe_fatal_error(error: BaseException | None) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1] if error is not None and error.__traceback__ else None
     where = f" at {os.path.basename(place.filename)}:{place.lineno}" if place is not None else ""
     return (

@@ -24,7 +24,7 @@ Banner:nocolor { text-style: bold reverse; }
 """
 
 
-def are_few() -> bool:
+def has_few_colours() -> bool:
     """True if the terminal has sixteen colours or none."""
     if "NO_COLOR" in os.environ:
         return True

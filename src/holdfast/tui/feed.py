@@ -22,12 +22,12 @@ from holdfast.base.errors import HoldfastError, NewerStore, Unavailable
 
 LOOK_EVERY = 0.1  # seconds between two polls of the version counter
 LOOK_SELDOM = 0.25  # seconds between two polls when the store has not changed for WHILE
-WHILE = 2.0  # seconds
-REST = 3.0  # the feed rests this many times as long as it read
+QUIET_AFTER = 2.0  # seconds
+REST_FACTOR = 3.0  # the feed rests this many times as long as it read
 MOST_REST = 2.0  # seconds; a machine that was frozen for a while must not make the feed rest three times as long
 MOST_REST_APART = 30.0  # seconds; the same limit for watches with a thread of their own
 TRY_AGAIN = 1.0  # seconds until a failed reading is repeated
-OF_THE_STORE = ""  # the key of the problem that concerns all screens
+STORE_KEY = ""  # the key of the problem that concerns all screens
 NOTHING_NEW = object()  # returned by a `read` whose result is the same as before: nothing is delivered
 
 
@@ -156,14 +156,16 @@ class Feed:
             try:
                 queries = self._opened(queries)
                 self._round(queries)
-                self._say(OF_THE_STORE, None)
+                self._say(STORE_KEY, None)
             except Exception as error:  # noqa: BLE001 - the screen shows any error, and the feed tries again
                 if queries is not None:
                     queries.close()
                 queries = None
-                self._say(OF_THE_STORE, _words(error))
+                self._say(STORE_KEY, _describe_error(error))
             self._began = math.inf
-            rest = min(MOST_REST, (time.thread_time() - worked) * REST)  # CPU time, not wall time: waiting uses no CPU
+            rest = min(
+                MOST_REST, (time.thread_time() - worked) * REST_FACTOR
+            )  # CPU time, not wall time: waiting uses no CPU
             self._bell.wait(TRY_AGAIN if queries is None else max(self._look_every(), rest))
             self._bell.clear()
         if queries is not None:
@@ -171,7 +173,7 @@ class Feed:
 
     def _look_every(self) -> float:
         """Return the poll interval. It is longer when nothing happens: a wake-up costs more than the poll itself."""
-        return LOOK_EVERY if time.monotonic() - self._changed_at < WHILE else LOOK_SELDOM
+        return LOOK_EVERY if time.monotonic() - self._changed_at < QUIET_AFTER else LOOK_SELDOM
 
     def _opened(self, queries: Queries | None) -> Queries:
         if queries is not None and queries.is_current():
@@ -212,14 +214,14 @@ class Feed:
         except OSError as error:
             value = Failure(f"The {watch.name} cannot be read: {error.strerror or error} ({error.filename or '-'}).")
         except Exception as error:  # noqa: BLE001 - a defect of Holdfast in one reading must not end the others
-            value = Failure(f"Reading the {watch.name} failed because of a defect in Holdfast: {_named(error)}")
+            value = Failure(f"Reading the {watch.name} failed because of a defect in Holdfast: {_name_error(error)}")
         ended = time.monotonic()
         failed = isinstance(value, Failure)
         if failed:
             watch.read_at = -math.inf
         # In a thread apart, git or the disk does the work, so the CPU time of this thread would be too short.
         spent = ended - began if watch.apart else time.thread_time() - worked
-        rest = min(MOST_REST_APART if watch.apart else MOST_REST, REST * spent)
+        rest = min(MOST_REST_APART if watch.apart else MOST_REST, REST_FACTOR * spent)
         watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, rest)
         self._say_of(watch, value.words if failed and watch.fail is None else None)
         if value is NOTHING_NEW:
@@ -234,7 +236,7 @@ class Feed:
             self._read(watch, queries)
         except Exception as error:  # noqa: BLE001 - the screen shows any error, and the feed tries again
             watch.in_hand, watch.not_before = False, time.monotonic() + TRY_AGAIN
-            self._say_of(watch, _words(error))
+            self._say_of(watch, _describe_error(error))
         finally:
             if queries is not None:
                 queries.close()
@@ -256,18 +258,18 @@ class Feed:
             if words is None:
                 self._troubles.pop(key, None)
             elif known is None or known.words != words:
-                self._troubles[key] = Trouble(words, known.since if known else time.time(), key == OF_THE_STORE)
+                self._troubles[key] = Trouble(words, known.since if known else time.time(), key == STORE_KEY)
             worst = self._troubles[min(self._troubles)] if self._troubles else None  # the store's problem comes first
             if worst != self._told:
                 self._told = worst
                 self._tell(worst)
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, NewerStore):
         return f"{error} If you have upgraded: leave with q and start `holdfast top` again."
-    return str(error) if isinstance(error, HoldfastError) else f"The store cannot be read: {_named(error)}"
+    return str(error) if isinstance(error, HoldfastError) else f"The store cannot be read: {_name_error(error)}"
 
 
-def _named(error: Exception) -> str:
+def _name_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

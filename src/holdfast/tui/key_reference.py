@@ -17,12 +17,12 @@ Line = tuple[str, str, str]  # keys, label, what it does
 _NAMES = {"question_mark": "?", "slash": "/", "escape": "Esc", "enter": "Enter", "up": "↑", "down": "↓"}
 
 
-def screens() -> list[tuple[str, list[Line]]]:
+def list_keys() -> list[tuple[str, list[Line]]]:
     """Return title and keys of every screen, of tables, and of the keys that work everywhere."""
     found = []
     for number, (name, view) in enumerate(VIEWS.items(), 1):
-        found.append((f"{number}: {name}", _of(view)))
-    found.append(("A task", _of(TaskView)))
+        found.append((f"{number}: {name}", _keys_of_screen(view)))
+    found.append(("A task", _keys_of_screen(TaskView)))
     found.append(("Tables", _lines(Grid.BINDINGS)))
     everywhere = [action.binding for action in ACTIONS.values() if ANYWHERE in action.about]
     palette = Binding("ctrl+p", "command_palette", "Palette", tooltip="find what a key does by its words")
@@ -30,29 +30,29 @@ def screens() -> list[tuple[str, list[Line]]]:
     return found
 
 
-def _of(view: type[View]) -> list[Line]:
+def _keys_of_screen(view: type[View]) -> list[Line]:
     mine = [action.binding for action in about(view.ABOUT) if ANYWHERE not in action.about]
-    own = [binding for binding in made(view.BINDINGS) if not is_action(binding.action)]
+    own = [binding for binding in make_bindings(view.BINDINGS) if not is_action(binding.action)]
     return _lines([*mine, *own])
 
 
 def _lines(bindings: Iterable[BindingType]) -> list[Line]:
     return [
         (
-            " ".join(shown(key) for key in binding.key.split(",")),
+            " ".join(show_key(key) for key in binding.key.split(",")),
             binding.description,
             binding.tooltip,
         )
-        for binding in made(bindings)
+        for binding in make_bindings(bindings)
     ]
 
 
-def made(bindings: Iterable[BindingType]) -> list[Binding]:
+def make_bindings(bindings: Iterable[BindingType]) -> list[Binding]:
     return [
         binding if isinstance(binding, Binding) else Binding(binding[0], binding[1], *binding[2:])
         for binding in bindings
     ]
 
 
-def shown(key: str) -> str:
+def show_key(key: str) -> str:
     return _NAMES.get(key.strip(), key.strip())

@@ -53,7 +53,7 @@ class Leaving:
     def leave(self, code: int) -> None:
         if self._loop is None:
             sys.exit(code)
-        if not _is_in_front():
+        if not _has_foreground():
             os._exit(code)
         timer = threading.Timer(GRACE, self._by_force, (code,))
         timer.daemon = True
@@ -77,7 +77,7 @@ class Leaving:
         os._exit(code)
 
 
-def _is_in_front() -> bool:
+def _has_foreground() -> bool:
     """True if this process may draw on the terminal, or if there is no terminal."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()

@@ -19,7 +19,7 @@ from holdfast.workspaces.git.git import Git
 PATIENCE = 30.0  # seconds for git to find a commit, so that a disk that hangs delays only this schedule
 
 
-class ScheduleFiles:
+class RepoScheduleFiles:
     """The current schedule files. A file with a mistake changes nothing: its earlier settings stay, also for tasks."""
 
     def __init__(self, home: str, git: Git) -> None:

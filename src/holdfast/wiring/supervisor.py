@@ -50,7 +50,7 @@ from holdfast.supervisor.workspaces.cleanup import CleanupService
 from holdfast.supervisor.workspaces.sweep import SweepService
 from holdfast.wiring.alerts import UserAlertTargets
 from holdfast.wiring.reload import UserSettings
-from holdfast.wiring.schedules import ScheduleFiles
+from holdfast.wiring.schedules import RepoScheduleFiles
 from holdfast.wiring.trackers import RepoTrackers
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git as git_calls
@@ -197,7 +197,7 @@ async def _supervise_locked(
             containers=ContainerSweeper(home, engines),
             source=source,
             trackers=RepoTrackers(home, runner),
-            schedule_files=ScheduleFiles(home, git),
+            schedule_files=RepoScheduleFiles(home, git),
             reclaimer=Reclaimer(home, git),
             sweeper=DiskSweeper(home, git),
             pressure=Machine(home=home).pressure,

@@ -65,11 +65,11 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
 def test_login_by_variable_and_rules_of_root_are_told(tmp_path: Path) -> None:
     """Issue 6: what can be told without asking a server, per account; why a mode is refused here."""
     from holdfast.agents.claude import CLAUDE
-    from holdfast.api.home.agent_clis import Cli, logins, permission_words
+    from holdfast.api.home.agent_clis import AgentCli, describe_permissions, logins
     from holdfast.config.layers import merge_layers
     from holdfast.config.read_file import read_settings_file
 
-    cli = Cli(agent=CLAUDE, wanted="claude", is_chosen=False, path="/bin/claude", said="2.1.325")
+    cli = AgentCli(agent=CLAUDE, wanted="claude", is_chosen=False, path="/bin/claude", said="2.1.325")
     settings = merge_layers([])
     [state] = logins(cli, settings, {"ANTHROPIC_API_KEY": "sk-secret", "CLAUDE_CONFIG_DIR": str(tmp_path)})
     assert (state.is_seen, state.text) == (True, "by the variable ANTHROPIC_API_KEY")
@@ -82,4 +82,4 @@ def test_login_by_variable_and_rules_of_root_are_told(tmp_path: Path) -> None:
     more = merge_layers([read_settings_file(str(tmp_path / "config.toml"), of_repository=False)])
     states = logins(cli, more, {"ANTHROPIC_API_KEY": "sk-secret"})
     assert [(state.account, state.is_seen) for state in states] == [("default", True), ("work", False)]
-    assert permission_words(cli)["full"] == "--dangerously-skip-permissions"
+    assert describe_permissions(cli)["full"] == "--dangerously-skip-permissions"

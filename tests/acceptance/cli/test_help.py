@@ -14,7 +14,7 @@ from tests.fleet import Fleet
 
 from holdfast.cli.completion import SHELLS
 from holdfast.cli.help.pages import PAGES
-from holdfast.cli.main import COMMANDS, _parse, parser_of
+from holdfast.cli.main import COMMANDS, _parse, build_parser
 
 EXAMPLES = [(name, line) for name, page in PAGES.items() for _what, line in page.examples]
 
@@ -34,7 +34,7 @@ class TestHelp:
     def test_every_example_parses(self, name: str, line: str) -> None:
         program, command, *rest = shlex.split(line)
         assert (program, command) == ("holdfast", name)
-        _parse(parser_of(name), name, rest)
+        _parse(build_parser(name), name, rest)
 
     def test_it_is_shown(self, fleet: Fleet) -> None:
         said = fleet.cli("purge", "--help").stdout
@@ -146,7 +146,7 @@ class TestCompletion:
         text = script(fleet, shell).read_text()
         for name in COMMANDS:
             assert name in text
-            for action in parser_of(name)._actions:
+            for action in build_parser(name)._actions:
                 for option in action.option_strings:
                     assert (
                         option in text

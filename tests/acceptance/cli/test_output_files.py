@@ -42,7 +42,7 @@ def test_neither_a_backup_nor_settings_replace_what_is_no_file(tmp_path: Path) -
     for path in (pipe, link):
         with pytest.raises(Conflict, match="is no file"):
             _refuse_overwriting(str(path), force=True)
-        with pytest.raises(UsageError, match="which is no file"):
+        with pytest.raises(UsageError, match="which is not a file"):
             _replace(str(path), "agent = 'claude'\n")
     assert is_pipe(pipe)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]

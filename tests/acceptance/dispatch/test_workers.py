@@ -60,10 +60,10 @@ class Crew:
 
     def workers(self) -> list[dict[str, Any]]:
         """What `worker list --json` prints, without the cost of a command."""
-        from holdfast.api.fleet.workers import workers
+        from holdfast.api.fleet.workers import list_workers
 
         with self.fleet.as_its_user():
-            return cast("list[dict[str, Any]]", workers(str(self.fleet.home)))
+            return cast("list[dict[str, Any]]", list_workers(str(self.fleet.home)))
 
     def worker(self, name: str) -> dict[str, Any]:
         return next(row for row in self.workers() if row["name"] == name)

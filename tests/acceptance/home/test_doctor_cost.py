@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.fleet import Fleet
 
-from holdfast.api.home.doctor import examine
+from holdfast.api.home.doctor import run_doctor_checks
 from holdfast.api.queries import Queries
 
 
@@ -21,6 +21,6 @@ def test_it_does_not_ask_for_every_task(fleet: Fleet, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Queries, "task", task)
     with fleet.as_its_user():
-        findings = examine(str(fleet.home))
+        findings = run_doctor_checks(str(fleet.home))
     assert asked == []
     assert [finding.text for finding in findings if finding.what == "runs"] == ["run directory strayrun has no record"]

@@ -99,9 +99,9 @@ def test_a_system_service_is_installed_and_its_sweep_runs(fleet: Fleet, machine:
 def test_services_of_two_homes_and_two_replacements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another home's unit is neither replaced nor removed unasked; what was kept beside first is what comes back."""
 
-    def made(home: str) -> api.Service:
+    def made(home: str) -> api.SystemdService:
         monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / home))
-        return api.service(system=True, name="holdfast", run_as=ME, root=str(tmp_path))
+        return api.resolve_service(system=True, name="holdfast", run_as=ME, root=str(tmp_path))
 
     unit = tmp_path / UNIT
     unit.parent.mkdir(parents=True)

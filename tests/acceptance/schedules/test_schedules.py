@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tests.fleet import Fleet, wait_until
 
 from holdfast.api.fleet.models import AlertRow
-from holdfast.api.fleet.schedules import schedules
+from holdfast.api.fleet.schedules import list_schedules
 from holdfast.api.queries import Queries
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ def write(fleet: Fleet, *tables: str) -> Path:
 def listed(fleet: Fleet) -> dict[str, dict[str, Any]]:
     """What `schedule list --json` prints, read in this process."""
     with fleet.as_its_user():
-        return {row["name"]: row for row in schedules(str(fleet.home))[0]}
+        return {row["name"]: row for row in list_schedules(str(fleet.home))[0]}
 
 
 class TestWithoutASupervisor:

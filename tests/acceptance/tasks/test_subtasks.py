@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.fleet import Fleet, processes_of, wait_until
 
-from holdfast.api.tasks.subtasks import chosen_parent, refuse_waiting
+from holdfast.api.tasks.subtasks import refuse_endless_wait, resolve_parent
 from holdfast.base.errors import Conflict
 
 ADD = f"{sys.executable} -m holdfast add"
@@ -74,11 +74,11 @@ def test_an_agent_adds_a_subtask_and_a_cancel_takes_the_tree(fleet: Fleet) -> No
     assert "was cancelled" in refused.stderr
     with fleet.as_its_user():
         os.environ["HOLDFAST_TASK_ID"] = works
-        assert chosen_parent(str(fleet.home), None) == works
-        refuse_waiting(str(fleet.home), works)  # there is room for two
-        assert chosen_parent(str(fleet.home), "none") is None
+        assert resolve_parent(str(fleet.home), None) == works
+        refuse_endless_wait(str(fleet.home), works)  # there is room for two
+        assert resolve_parent(str(fleet.home), "none") is None
         os.environ["HOLDFAST_TASK_ID"] = "n0such"
-        assert chosen_parent(str(fleet.home), None) is None, "an agent of another home"
+        assert resolve_parent(str(fleet.home), None) is None, "an agent of another home"
     fleet.cli("doctor", "--invariants")
 
 
@@ -93,7 +93,7 @@ def test_a_subtask_of_an_ended_parent_finds_its_base(fleet: Fleet) -> None:
     with fleet.as_its_user():
         os.environ["HOLDFAST_TASK_ID"] = full
         with pytest.raises(Conflict, match="one agent at a time, and that is you"):
-            refuse_waiting(str(fleet.home), full)
+            refuse_endless_wait(str(fleet.home), full)
     fleet.cli("down")
     supervisor.wait(timeout=60)
     fleet.cli("merge", full)

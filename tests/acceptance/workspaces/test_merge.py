@@ -11,8 +11,8 @@ import pytest
 from tests.fleet import Fleet, processes_of, wait_until
 
 from holdfast.api.queries import Queries
-from holdfast.api.work.branches import branches, remove
-from holdfast.api.work.merge import Merged, merge
+from holdfast.api.work.branches import list_branches, remove_branch
+from holdfast.api.work.merge import MergeResult, merge
 from holdfast.api.work.salvage import restore_branch
 from holdfast.base.errors import Conflict, NotFound, Refused, UsageError
 
@@ -23,7 +23,7 @@ def tip(fleet: Fleet, name: str = "main") -> str:
     return fleet.git("rev-parse", name)
 
 
-def merge_here(fleet: Fleet, task_id: str, into: str | None = None, *, no_ff: bool = False) -> Merged:
+def merge_here(fleet: Fleet, task_id: str, into: str | None = None, *, no_ff: bool = False) -> MergeResult:
     with fleet.as_its_user():
         return merge(str(fleet.home), Queries(str(fleet.home)).task(task_id), into, no_ff=no_ff)
 
@@ -59,7 +59,7 @@ def merged_or_nothing_at_all(fleet: Fleet, tasks: dict[str, str]) -> None:
     start = tip(fleet)
     (fleet.repo / "README.md").write_text("mine, uncommitted\n")
 
-    def merged(name: str, into: str | None = None, *, no_ff: bool = False) -> Merged:
+    def merged(name: str, into: str | None = None, *, no_ff: bool = False) -> MergeResult:
         return merge_here(fleet, tasks[name], into, no_ff=no_ff)
 
     with pytest.raises(Refused, match="uncommitted changes"):
@@ -183,10 +183,10 @@ def pruned(fleet: Fleet, tasks: dict[str, str]) -> None:
     ended = {tasks[name]: tip(fleet, f"holdfast/{tasks[name]}") for name in ("clash", "dirty")}
     fleet.git("branch", "holder", f"holdfast/{tasks['clash']}")
     with fleet.as_its_user():
-        (held,) = [one for one in branches(Queries(str(fleet.home))) if one.task == tasks["clash"]]
+        (held,) = [one for one in list_branches(Queries(str(fleet.home))) if one.task == tasks["clash"]]
         assert held.merged_into == "holder"
         fleet.git("branch", "--quiet", "-D", "holder")  # while others were pruned: nothing else has it any more
-        assert remove(str(fleet.home), held)
+        assert remove_branch(str(fleet.home), held)
     assert fleet.show(tasks["clash"])["salvages"]
     fleet.cli("branches", "prune", "--all-ended")
     left = {f"holdfast/{name}" for name in (tasks["kept"], tasks["many"], paused, "mine")}

@@ -293,7 +293,7 @@ class TestSigns:
         assert AgentActivity.load(talk.dump()).has_answer
         retrying = self.talk(Retry(trouble=AgentTrouble.OVERLOADED))
         assert not retrying.has_answer
-        assert retrying.plight is not None
+        assert retrying.stall is not None
 
     def test_claudes_warning_is_a_near_limit_and_a_rejection_is_not(self) -> None:
         line = (

@@ -60,8 +60,8 @@ def tree(*, quiet: float = 400.0, child: float | None = None, looked: float = 0.
 
 def trouble(kind: StallKind, ago: float, next_try: float | None = None, **facts: object) -> RunFacts:
     """It just wrote something, and that is what stands in its way."""
-    plight = Stall(kind=kind, words="no", since=NOW - ago, next_try=None if next_try is None else NOW + next_try)
-    return events(**{"output_at": NOW, "plight": plight, **facts})
+    stall = Stall(kind=kind, words="no", since=NOW - ago, next_try=None if next_try is None else NOW + next_try)
+    return events(**{"output_at": NOW, "plight": stall, **facts})
 
 
 TABLE = [
@@ -231,7 +231,7 @@ all_facts = st.builds(
     tools=tools,
     steps=st.integers(0, 99),
     last_step=st.text(max_size=5),
-    plight=st.none() | plights,
+    stall=st.none() | plights,
     tree=st.none() | trees,
 )
 
@@ -252,7 +252,7 @@ def test_a_sign_of_life_is_life(facts: RunFacts, rules: HealthRules) -> None:
     """Whatever else was seen: output or a heartbeat just now ends every silence."""
     for fresh in (replace(facts, output_at=facts.now), replace(facts, heartbeat_at=facts.now)):
         assert diagnose(fresh, rules).condition in (ALIVE, LOOPING, DOOMED)
-        assert diagnose(replace(fresh, plight=None), rules).condition in (ALIVE, LOOPING)
+        assert diagnose(replace(fresh, stall=None), rules).condition in (ALIVE, LOOPING)
 
 
 @given(all_facts, all_rules, st.floats(0, 5000))
@@ -394,8 +394,8 @@ def test_what_stands_in_its_way(said: tuple[AgentEvent, ...], expected: tuple[St
         for sign in signs_from_events([event]):
             talk.hear(sign, float(at))
     for known in (talk, AgentActivity.load(json.loads(json.dumps(talk.dump())))):
-        assert known.plight == talk.plight
-        assert (None if known.plight is None else (known.plight.kind, known.plight.since)) == expected
+        assert known.stall == talk.stall
+        assert (None if known.stall is None else (known.stall.kind, known.stall.since)) == expected
 
 
 @pytest.mark.parametrize("word", ["\ud800", "a\nb\x1b[2J\0", "x" * 10_000, "\ud800" * 10_000])

@@ -141,13 +141,13 @@ def test_a_hostile_list_is_read_in_no_time() -> None:
 
 def test_a_thousand_needs_that_nobody_has_are_told_in_no_time(tmp_path: Path) -> None:
     """A hint is a look at every key: there are a few. Nor are a million needs written in one transaction."""
-    from holdfast.api.tasks.task_lists import _unmet, read_list
+    from holdfast.api.tasks.task_lists import _find_bad_needs, read_list
 
     items = parse_jsonl(
         "".join(f'{{"prompt": "p{n}", "key": "key-{n}", "after": ["kex-{n}"]}}\n' for n in range(1000))
     ).items
     began = time.process_time()
-    problems = _unmet(items, {})
+    problems = _find_bad_needs(items, {})
     assert time.process_time() - began < 4  # it was forty seconds
     assert (len(problems), problems[0].text.partition("Did you mean")[1]) == (1000, "Did you mean")
     path = tmp_path / "dense.jsonl"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.harness.matrix.world import World
 
-from holdfast.cli.main import run, settle_in
+from holdfast.cli.main import prepare_process, run
 
 CRASHED = 70  # what no command of ours ends with
 
@@ -41,7 +41,7 @@ def typed(world: World, *words: str, cwd: Path | None = None, env: Mapping[str, 
             os.dup2(opened, stream)
         os.chdir(cwd or world.repo)
         os.environ.update(env or {})
-        settle_in()
+        prepare_process()
         code.write_text(json.dumps(run(list(words))))
 
     out.touch()
@@ -66,7 +66,7 @@ def on_terminal(world: World, *words: str, cwd: Path | None = None, env: Mapping
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - lives as long as we
         os.chdir(cwd or world.repo)
         os.environ.update(env or {})
-        settle_in()
+        prepare_process()
         code.write_text(json.dumps(run(list(words))))
 
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.harness.fuzz.words import DURATIONS, ESCAPES, LABELS, NUMBERS, REFS, Draw, either, mutated, noise
 
-from holdfast.cli.main import COMMANDS, parser_of
+from holdfast.cli.main import COMMANDS, build_parser
 
 
 class Lines:
@@ -21,7 +21,7 @@ class Lines:
         self._folder = folder
         self._tame = False  # whether the present line is meant to be accepted
         self._names = [name for name in only or COMMANDS if name not in without]
-        self._actions = {name: list(parser_of(name)._actions) for name in self._names}
+        self._actions = {name: list(build_parser(name)._actions) for name in self._names}
 
     def line(self, draw: Draw) -> list[str]:
         dice = draw.random()

@@ -15,7 +15,7 @@ from tests.harness.fuzz import malformed_json
 from tests.harness.fuzz.words import DURATIONS, Draw, either, noise
 
 from holdfast import config
-from holdfast.api.format import in_words
+from holdfast.api.format import describe_moment
 from holdfast.base.errors import HoldfastError
 from holdfast.config.read_file import read_settings_file
 from holdfast.config.tables.schedule_keys import KEYS
@@ -60,7 +60,7 @@ class Schedules:
             moments = upcoming_occurrences(schedule, draw.choice((0.0, 1.79e9, 4e9, 2.5e11)), 3)
             if moments != sorted(set(moments)) or any(due_at(schedule, moment) < moment for moment in moments):
                 wrong = f"it is due at {moments}"
-            if not all(in_words(moment, schedule.zone) for moment in moments):
+            if not all(describe_moment(moment, schedule.zone) for moment in moments):
                 wrong = f"no words for {moments}"
             schedules_to_show((schedule,))
             trust_lines((schedule,))

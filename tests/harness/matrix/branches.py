@@ -9,7 +9,7 @@ from tests.harness.matrix.steps import COMMIT, add, insist, state, task_id, up_t
 from tests.harness.matrix.world import World
 
 from holdfast.api.queries import Queries
-from holdfast.api.work.branches import branches, removable, remove
+from holdfast.api.work.branches import list_branches, remove_branch, select_removable
 from holdfast.api.work.merge import merge
 
 FIRST, SECOND, ASIDE, KEPT = "be merged first", "be merged second", "be merged aside", "stay on its branch"
@@ -55,8 +55,8 @@ def _merge(world: World, prompt: str, target: str) -> None:
 
 
 def _prune(world: World) -> None:
-    for branch in removable(branches(Queries(str(world.home))), unmerged=False):
-        remove(str(world.home), branch)
+    for branch in select_removable(list_branches(Queries(str(world.home))), unmerged=False):
+        remove_branch(str(world.home), branch)
 
 
 def _file(prompt: str) -> str:

@@ -40,7 +40,7 @@ from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.home.backup import make_backup
-from holdfast.api.home.restore import carry_out, prepared
+from holdfast.api.home.restore import prepare_restore, restore_backup
 from holdfast.api.work import workspaces
 from holdfast.supervisor.settings import RetentionTimes
 
@@ -198,8 +198,8 @@ def backup(world: World) -> None:
 
 
 def _restore(world: World, source: str) -> None:
-    with prepared(str(world.home), source) as plan:
-        carry_out(plan)
+    with prepare_restore(str(world.home), source) as plan:
+        restore_backup(plan)
 
 
 def retention(world: World) -> None:

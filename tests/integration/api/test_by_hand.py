@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.tasks.usage import by_hand
+from holdfast.api.tasks.usage import find_manual_command
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_what_is_said_of_a_session_that_is_given_up(state: str, session: str | N
         "state": state,
         "session_id": session,
     }
-    found = by_hand(task | {"workspace": {"path": str(tmp_path)}, "runs": [run, *another]})
+    found = find_manual_command(task | {"workspace": {"path": str(tmp_path)}, "runs": [run, *another]})
     assert found is not None
     assert found["warning"] is not None
     assert told in found["warning"]

@@ -8,8 +8,8 @@ import pytest
 from tests.fleet import Fleet
 
 from holdfast.base.errors import HoldfastError
-from holdfast.tui.screens.task.diff import Compared, lines
-from holdfast.tui.widgets.text_view import Line
+from holdfast.tui.screens.task.diff import Compared, diff_lines
+from holdfast.tui.widgets.text_view import TextLine
 from holdfast.workspaces.git import git
 
 
@@ -37,9 +37,9 @@ def test_colours_say_what_a_line_is_not_how_it_begins() -> None:
     """A removed line that begins with dashes is no file's name, and what stands before the first hunk is no change."""
     text = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n--- dashes\n+\x1b[31mred\n kept\ndiff --git a/y b/y"
     found = Compared(summary=" x | 2 +-", text=text, is_cut=True, checkpoint=3, task="abc")
-    made = lines(found)
-    assert Line("--- a/x", "bold") in made
-    assert Line("--- dashes", "red") in made
-    assert Line("+red", "green") in made
-    assert Line(" kept", "") in made
+    made = diff_lines(found)
+    assert TextLine("--- a/x", "bold") in made
+    assert TextLine("--- dashes", "red") in made
+    assert TextLine("+red", "green") in made
+    assert TextLine(" kept", "") in made
     assert made[-1].text.endswith("`holdfast diff abc --checkpoint 3`")

@@ -16,11 +16,11 @@ from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, wait_until
 
 from holdfast.api.commands import Commands, pause
-from holdfast.api.fleet.filter import ORDERS, Listed, Wish, matcher
+from holdfast.api.fleet.filter import ORDERS, ListFilter, SortedRows, build_word_test
 from holdfast.api.fleet.models import FleetRow
-from holdfast.api.fleet.view import Counts, FleetReader, Picture
+from holdfast.api.fleet.view import FleetReader, FleetSnapshot, TaskCounter
 from holdfast.api.queries import Queries
-from holdfast.api.tasks.live_cost import Cost, LiveCosts
+from holdfast.api.tasks.live_cost import LiveCost, LiveCosts
 from holdfast.api.tasks.why.reason import SupervisorFacts
 from holdfast.base.errors import HoldfastError, Unavailable
 
@@ -34,7 +34,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.api.fleet.view.LINGER", 3600.0)
 
 
-def seen(picture: Picture) -> list[tuple[FleetRow, str]]:
+def seen(picture: FleetSnapshot) -> list[tuple[FleetRow, str]]:
     """With the reasons that there would be if a supervisor ran, at one moment."""
     around = replace(picture.around, supervisor=SupervisorFacts(pid=1, agents=1, held=None))
     return [(row, around.why(row, 1e9)) for row in picture.rows]
@@ -46,7 +46,10 @@ def test_reading_by_events_is_reading_all(fleet: Fleet) -> None:
     commands, home = Commands(str(fleet.home)), str(fleet.home)
     tasks = [fleet.queue("true", prompt=f"number {n}", priority=n % 3) for n in range(6)]
     queries = Queries(home)
-    wishes = [Wish(order=order) for order in ORDERS] + [Wish(words="number", everything=True), Wish(backwards=True)]
+    wishes = [ListFilter(order=order) for order in ORDERS] + [
+        ListFilter(words="number", everything=True),
+        ListFilter(backwards=True),
+    ]
     readers = [FleetReader(wish) for wish in wishes]
     for reader in readers:
         reader.read(queries)
@@ -128,7 +131,7 @@ def test_what_ended_leaves_the_list_in_time(fleet: Fleet, monkeypatch: pytest.Mo
     """R-CRASH-10: seen to have ended, then gone; with finished ones it stays until it is forgotten."""
     task, stays = fleet.queue("true"), fleet.queue("true")
     queries = Queries(str(fleet.home))
-    reader, all_of_them = FleetReader(), FleetReader(Wish(everything=True))
+    reader, all_of_them = FleetReader(), FleetReader(ListFilter(everything=True))
     with fleet.as_its_user():
         Commands(str(fleet.home)).cancel(task, "because")
     assert [row["id"] for row in reader.read(queries).rows] == [stays, task]
@@ -143,8 +146,8 @@ def test_what_ended_leaves_the_list_in_time(fleet: Fleet, monkeypatch: pytest.Mo
 
 
 def test_counting_is_counting_all(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.api.fleet.view.REST", 0.0)
-    home, counts = str(fleet.home), Counts()
+    monkeypatch.setattr("holdfast.api.fleet.view.RECOUNT_FACTOR", 0.0)
+    home, counts = str(fleet.home), TaskCounter()
     fleet.queue("true")
     queries = Queries(home)
     for is_paused in (True, False):
@@ -161,7 +164,7 @@ def test_counting_is_counting_all(fleet: Fleet, monkeypatch: pytest.MonkeyPatch)
 def test_rows_are_put_in_their_place() -> None:
     chance = random.Random(3)
     rows: dict[int, Any] = {n: {"id": str(n), "seq": n, "priority": chance.randrange(9)} for n in range(50)}
-    listed = Listed(rows.values(), lambda row: (row["priority"], row["seq"]))
+    listed = SortedRows(rows.values(), lambda row: (row["priority"], row["seq"]))
     for _ in range(300):
         n = chance.randrange(50)
         if chance.random() < 0.3:
@@ -200,7 +203,7 @@ def test_words_find_tasks(words: str, is_found: bool) -> None:
         "labels": {"team": "web"},
         "prompt": "Fix the test",
     }
-    assert matcher(words)(row, "the account is parked") is is_found
+    assert build_word_test(words)(row, "the account is parked") is is_found
 
 
 def test_once_prints_what_the_screen_shows(fleet: Fleet) -> None:
@@ -242,7 +245,7 @@ def test_what_a_running_agent_took_is_told_before_it_ends(fleet: Fleet) -> None:
     fleet.wait_started(task)
     queries, reader, costs = Queries(str(fleet.home)), FleetReader(), LiveCosts()
     told = wait_until(lambda: costs.look(queries, reader.read(queries).rows), "its agent told of tokens")
-    assert told == {task: Cost(284, None)}
+    assert told == {task: LiveCost(284, None)}
     assert costs.look(queries, reader.read(queries).rows) == told, "nothing is counted twice"
     (fleet.root / "bin" / "codex.go").touch()
     fleet.wait_state(task, "completed")

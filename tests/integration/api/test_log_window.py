@@ -18,8 +18,8 @@ from holdfast.api.tasks.models import OpenRun
 from holdfast.api.tasks.transcript import Transcript
 from holdfast.tui.feed import NOTHING_NEW
 from holdfast.tui.screens.task import output as reading
-from holdfast.tui.screens.task.output import Batch, Choice, Reader, Scribe
-from holdfast.tui.widgets.text_view import LONGEST, Line, fold, printable
+from holdfast.tui.screens.task.output import Batch, Choice, LineCollector, Reader
+from holdfast.tui.widgets.text_view import LONGEST, TextLine, fold, make_printable
 
 RUN: OpenRun = {"id": "r1", "number": 1}
 BLOCK = 4096
@@ -32,7 +32,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_window, "LONGEST", 16 * 1024)
     monkeypatch.setattr(log_window, "TOO_FAR", 8 * 1024)
     monkeypatch.setattr(reading, "MOST_LINES", 60)
-    monkeypatch.setattr(reading, "NOT_SO_OFTEN", 0.0)
+    monkeypatch.setattr(reading, "MEASURE_EVERY", 0.0)
 
 
 def punch(path: Path, start: int, length: int) -> None:
@@ -44,7 +44,7 @@ def punch(path: Path, start: int, length: int) -> None:
             pytest.skip("this file system has no holes")
 
 
-def texts(piece: log_window.Piece | None) -> list[str]:
+def texts(piece: log_window.LogPiece | None) -> list[str]:
     return [row.get("text", f"[{row.get('bytes')}]") for row in piece.rows] if piece is not None else []
 
 
@@ -128,8 +128,8 @@ class Model:
     """What the paper has, as the page makes it of batches."""
 
     def __init__(self) -> None:
-        self.lines: list[Line] = []
-        self.begun: Line | None = None
+        self.lines: list[TextLine] = []
+        self.begun: TextLine | None = None
 
     def take(self, batch: Batch) -> None:
         if batch.how == "write":
@@ -195,9 +195,9 @@ def _read(reader: Reader, queries: Queries, model: Model) -> None:
 
 def test_an_agents_words_neither_move_nor_colour_anything() -> None:
     nasty = "a\x1b[31mb\x1b]0;title\x07c\u202ed\te\u200bf\x00g\ud800h\u2028i\x9b2Jj"
-    assert printable(nasty) == "abcd    efg�hi2Jj"
-    assert len(printable("x" * 1_000_000)) < LONGEST + 60
-    scribe = Scribe()
+    assert make_printable(nasty) == "abcd    efg�hi2Jj"
+    assert len(make_printable("x" * 1_000_000)) < LONGEST + 60
+    scribe = LineCollector()
     [line] = scribe.transcribe([{"event": "line", "text": "10 %\r50 %\r100 %"}], None)
     assert line.text == "100 %"
     assert fold("漢字漢字漢", 4) == ["漢字", "漢字", "漢"]
@@ -215,7 +215,7 @@ def test_an_agents_words_neither_move_nor_colour_anything() -> None:
         "\u202eעברית",
     )
     for _ in range(1500):
-        text = printable("".join(chance.choice(chance.choice(pools)) for _ in range(chance.randrange(60))))
+        text = make_printable("".join(chance.choice(chance.choice(pools)) for _ in range(chance.randrange(60))))
         width = chance.choice((1, 2, 5, 40))
         for piece in (*fold(text, width), *fold(text, width, exact=True)):
             assert cell_len(piece) <= width or len(piece) == 1

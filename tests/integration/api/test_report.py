@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from holdfast.api.tasks.report import markdown
-from holdfast.api.tasks.results import in_words
+from holdfast.api.tasks.report import render_markdown
+from holdfast.api.tasks.results import describe_members
 
 Row = dict[str, Any]
 HOSTILE = "```\n# Broken out\n````\n~~~\n</details></blockquote><h1>Out</h1>\n<!-- \n[x]: /y\n===\n---\n| a | b |"
@@ -60,7 +60,7 @@ def test_nothing_that_an_agent_or_a_gate_wrote_gets_out_of_its_place(
     words: str, output: str, name: str, prompt: str
 ) -> None:
     gate = {"command": name, "passed": False, "how": f"exited with 1 {name}", "output": output}
-    text = markdown(
+    text = render_markdown(
         found(
             [stage(text=words, gate=gate, reason=words, passed=False, agent=name), stage("work", text="", member=name)],
             prompt=prompt,
@@ -83,7 +83,7 @@ def test_a_report_reads_well() -> None:
     sent_back = stage(visit=1, ruling="changes", passed=False)
     failed = stage("build", visit=2, passed=False, gate=gate | {"passed": False, "how": "exited with 1"})
     build = stage("build", gate=gate, attempt=2, text="Done.\n\n- one")
-    text = markdown(found([build, sent_back, failed, *members], members=[swarm]))
+    text = render_markdown(found([build, sent_back, failed, *members], members=[swarm]))
     for wanted in (
         "Task `7f3a` is **completed** by the workflow **plan-build-review**: done.",
         "2 runs, 1m 30s from its acceptance to its end, 1 000 tokens in, 20 out, $0.5000, 3 turns",
@@ -98,4 +98,4 @@ def test_a_report_reads_well() -> None:
         "holdfast diff 7f3a",
     ):
         assert wanted in text, f"{wanted!r} is not in\n{text}"
-    assert in_words({"name": "-", "visit": 1, "total": 2, "outcomes": {"completed": 2}}) == "2 of 2 completed"
+    assert describe_members({"name": "-", "visit": 1, "total": 2, "outcomes": {"completed": 2}}) == "2 of 2 completed"

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from holdfast.api.work.workspaces import BATCH, Sizes, size_of
+from holdfast.api.work.workspaces import BATCH, DirectorySizes, measure_directory
 
 
 def grow(path: Path, files: int) -> Path:
@@ -21,7 +21,7 @@ def test_a_large_tree_is_measured_bit_by_bit(tmp_path: Path) -> None:
     """R-CRASH-10: the screen of workspaces never waits for a tree, however large."""
     large, small = grow(tmp_path / "large", 5 * BATCH), grow(tmp_path / "small", 3)
     os.symlink(large, small / "link")  # not followed
-    sizes, wanted = Sizes(fresh=3600), [str(large), str(small)]
+    sizes, wanted = DirectorySizes(fresh=3600), [str(large), str(small)]
     seen, steps = [], 1
     while sizes.go_on(wanted, 0.0):
         seen.append(sizes.known[str(large)])
@@ -31,7 +31,7 @@ def test_a_large_tree_is_measured_bit_by_bit(tmp_path: Path) -> None:
     counted = [size.bytes for size in seen]
     assert counted == sorted(counted)
     assert sizes.known[str(large)].is_whole
-    assert sizes.known[str(large)].bytes == size_of(str(large)) == sum(range(5 * BATCH))
+    assert sizes.known[str(large)].bytes == measure_directory(str(large)) == sum(range(5 * BATCH))
     assert sizes.known[str(small)].bytes == 3 + os.lstat(small / "link").st_size
 
     before = sizes.known
@@ -43,7 +43,7 @@ def test_a_large_tree_is_measured_bit_by_bit(tmp_path: Path) -> None:
 
 def test_what_is_old_is_measured_again_and_keeps_its_number_meanwhile(tmp_path: Path) -> None:
     tree = grow(tmp_path / "tree", 3 * BATCH)
-    sizes = Sizes(fresh=-1.0)  # old at once
+    sizes = DirectorySizes(fresh=-1.0)  # old at once
     assert sizes.go_on([str(tree)], 0.0)
     while not sizes.known[str(tree)].is_whole:
         sizes.go_on([str(tree)], 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.api.tasks.why.circumstances import Circumstances
-from holdfast.api.tasks.why.read import is_announced, with_raise
+from holdfast.api.tasks.why.read import add_raise_command, is_announced
 from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
 from holdfast.api.tasks.why.text import as_json, clause, sentences
 from holdfast.core.dispatch.terms import Lane
@@ -138,7 +138,7 @@ def test_a_spent_budget_of_its_own_is_raised_by_resuming() -> None:
     [reason] = UP.waits(row(state="paused", pause_reason="budget", reason="spent"), NOW)
     assert "holdfast resume t1`" in sentences(reason, "t1")[-1]
     spent: Any = {"task_usd": {"spent": 1.0, "limit": 1.0, "left": 0}}
-    told = sentences(with_raise(reason, "t1", spent), "t1")
+    told = sentences(add_raise_command(reason, "t1", spent), "t1")
     assert "Give it more, in all: `holdfast resume t1 --budget-usd X`." in told
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import config
-from holdfast.api.fleet.workers import steer_worker, workers
+from holdfast.api.fleet.workers import list_workers, steer_worker
 from holdfast.base import clock
 from holdfast.base.errors import NotFound
 from holdfast.base.home import ensure_home
@@ -25,7 +25,7 @@ def test_a_worker_of_before_can_be_stopped_while_the_file_has_a_mistake(
     store = open_store(home, create=True)
     store.write(lambda tx: tx.workers.enrol(["web", "old"], clock.now()))
     store.write(lambda tx: tx.workers.enrol(["web"], clock.now()))
-    assert [(row["name"], row["configured"]) for row in workers(home)] == [("web", False)]
+    assert [(row["name"], row["configured"]) for row in list_workers(home)] == [("web", False)]
     assert steer_worker(home, "stop", "web").data["state"] == "stopped"
     for name in ("old", "nobody"):
         with pytest.raises(NotFound):

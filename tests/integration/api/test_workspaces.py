@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.fleet import Fleet
 
 from holdfast.api.queries import Queries
-from holdfast.api.work.workspaces import Besides
+from holdfast.api.work.workspaces import LeftoverFinder
 
 
 def test_what_is_just_being_put_away_is_not_left_over(fleet: Fleet) -> None:
@@ -16,7 +16,7 @@ def test_what_is_just_being_put_away_is_not_left_over(fleet: Fleet) -> None:
     (folder / "plain").mkdir(parents=True)
     trashed = fleet.home / "workspaces" / ".trash" / "abc"
     trashed.mkdir(parents=True)
-    besides = Besides(str(fleet.home))
+    besides = LeftoverFinder(str(fleet.home))
 
     def states() -> list[str]:
         return sorted(row["state"] for row in besides.look())

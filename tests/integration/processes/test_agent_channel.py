@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.api.agent_reports import Reporter
+from holdfast.api.agent_reports import ReportWriter
 from holdfast.core.model import Report, ReportKind
 from holdfast.processes.agent_channel import (
     BLOCK,
@@ -105,7 +105,7 @@ class TestReading:
             assert ([report.kind for report in found], refused) == (["complete"], 1), length
 
     def test_the_largest_report_of_the_command_fits(self, tmp_path: Path) -> None:
-        reporter = Reporter({"HOLDFAST_CHANNEL": str(tmp_path), "HOLDFAST_RUN_TOKEN": "t" * 32})
+        reporter = ReportWriter({"HOLDFAST_CHANNEL": str(tmp_path), "HOLDFAST_RUN_TOKEN": "t" * 32})
         for message in ("🦀" * 5000, '"\\' * 5000, "\udcff" * 5000, "\x00\x1b[31m" * 3000 + "end", "a\nb"):
             reporter.report("progress", message, 33.3)
         found, refused = all_of(ReportFile(str(tmp_path), "t" * 32))

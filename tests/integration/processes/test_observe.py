@@ -333,15 +333,15 @@ def test_trouble_on_standard_error_is_heard_where_the_adapter_reads_it(run: Path
     for name, steps in (("output", 0), ("both", 2)):
         view = RunView(str(run), heard_in(name), clock.monotonic())
         view.look(clock.monotonic())
-        assert (view.talk.steps, view.talk.plight) == (steps, None)
+        assert (view.talk.steps, view.talk.stall) == (steps, None)
     append(run / "out.log", "well\n")
     append(run / "err.log", "fatal: no\n")
     view.look(clock.monotonic())  # of one look nobody knows the order: the trouble stands, …
-    assert view.talk.plight is not None
-    assert (view.talk.steps, view.talk.plight.words) == (0, "fatal: no")
+    assert view.talk.stall is not None
+    assert (view.talk.steps, view.talk.stall.words) == (0, "fatal: no")
     append(run / "out.log", "on it goes\n")
     view.look(clock.monotonic())  # … until it goes on
-    assert view.talk.plight is None
+    assert view.talk.stall is None
 
 
 def test_a_log_that_says_nothing_of_the_agent_is_no_sign_of_life(run: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.api.fleet.stats import reliability
+from holdfast.api.fleet.stats import read_reliability
 from holdfast.api.queries import Queries
 from holdfast.store.sqlite.engine.statements import statements
 from holdfast.store.sqlite.engine.store import SqliteStore
@@ -60,7 +60,7 @@ def plan(home: Path, file: str, name: str, **bindings: Any) -> str:
 def test_the_numbers_agree_with_a_plain_count(tmp_path: Path) -> None:
     """R-TERM-16: against the same history counted by hand, per agent and day."""
     made = history(tmp_path)
-    rows = reliability(Queries(str(tmp_path)), by="day", after=START + DAY)
+    rows = read_reliability(Queries(str(tmp_path)), by="day", after=START + DAY)
     expected_keys = {(run[0], math.floor(run[2] / DAY) * DAY) for run in made if run[2] >= START + DAY}
     assert {(row["agent"], row["since"]) for row in rows} == expected_keys
     assert len(rows) == 4

@@ -120,9 +120,9 @@ class ModelTask:
 
 @dataclass(frozen=True)
 class Held:
-    """A grip that somebody was given at some time, and the store through which that somebody writes."""
+    """A ownership that somebody was given at some time, and the store through which that somebody writes."""
 
-    grip: Ownership
+    ownership: Ownership
     store: SqliteStore
 
 
@@ -181,15 +181,15 @@ class StoreMachine(RuleBasedStateMachine):
         tasks = list(self.tasks.values())
         return tasks[number % len(tasks)]
 
-    def is_current(self, grip: Ownership) -> bool:
-        task = self.tasks[grip.task_id]
-        return (task.state, task.fence, task.owner) == ("running", grip.fence, grip.owner)
+    def is_current(self, ownership: Ownership) -> bool:
+        task = self.tasks[ownership.task_id]
+        return (task.state, task.fence, task.owner) == ("running", ownership.fence, ownership.owner)
 
     def current(self) -> list[Held]:
-        return [held for held in self.held if self.is_current(held.grip)]
+        return [held for held in self.held if self.is_current(held.ownership)]
 
     def stale(self) -> list[Held]:
-        return [held for held in self.held if not self.is_current(held.grip)]
+        return [held for held in self.held if not self.is_current(held.ownership)]
 
     def expect(
         self, refusal: type[HoldfastError] | None, operation: Callable[[Transaction], object], store: SqliteStore
@@ -339,17 +339,17 @@ class StoreMachine(RuleBasedStateMachine):
             self.take(held, step)
 
     def take(self, held: Held, step: str) -> None:
-        task = self.tasks[held.grip.task_id]
-        self.expect(self.refusal_of(task, step), self.operation(held.grip, step, task.open_run), held.store)
+        task = self.tasks[held.ownership.task_id]
+        self.expect(self.refusal_of(task, step), self.operation(held.ownership, step, task.open_run), held.store)
         if self.refusal_of(task, step) is None:
             event(step)
             self.apply(task, step)
 
     def settle_held(self, held: Held, decision: Decision) -> None:
-        task = self.tasks[held.grip.task_id]
+        task = self.tasks[held.ownership.task_id]
         run = task.open_run
         refusal = Conflict if run is not None and run.state != "ended" else None
-        self.expect(refusal, self.settling(held.grip, run, decision), held.store)
+        self.expect(refusal, self.settling(held.ownership, run, decision), held.store)
         if refusal is not None:
             return
         event(f"settled {decision.action}")
@@ -375,35 +375,39 @@ class StoreMachine(RuleBasedStateMachine):
         """
         stale = self.stale()
         held = (stale or self.held)[number % len(stale or self.held)]
-        grip = held.grip
-        if self.is_current(grip):
-            grip = replace(grip, fence=grip.fence + forge, owner=grip.owner if forge else "somebody")
-        run = self.tasks[grip.task_id].open_run
+        ownership = held.ownership
+        if self.is_current(ownership):
+            ownership = replace(
+                ownership, fence=ownership.fence + forge, owner=ownership.owner if forge else "somebody"
+            )
+        run = self.tasks[ownership.task_id].open_run
         event(f"{'stale' if stale else 'forged'} {step}")
         if step == "claim":
-            if grip.owner != self.host:
-                assert held.store.write(lambda tx: tx.tasks.claim(grip.owner, self.now)) is None
+            if ownership.owner != self.host:
+                assert held.store.write(lambda tx: tx.tasks.claim(ownership.owner, self.now)) is None
         elif step == "settle":
-            self.expect(NotOwner, self.settling(grip, run, decision), held.store)
+            self.expect(NotOwner, self.settling(ownership, run, decision), held.store)
         else:
-            self.expect(NotOwner, self.operation(grip, step, run), held.store)
+            self.expect(NotOwner, self.operation(ownership, step, run), held.store)
 
-    def operation(self, grip: Ownership, step: str, run: ModelRun | None) -> Callable[[Transaction], object]:
+    def operation(self, ownership: Ownership, step: str, run: ModelRun | None) -> Callable[[Transaction], object]:
         run_id = run.id if run is not None else NOBODY
         self.next_run = new_id()
         verdict = Verdict(outcome=Outcome.FAILED, reason="exit 1")
         steps: dict[str, Callable[[Transaction], object]] = {
-            "base": lambda tx: tx.tasks.set_base(grip, f"base-{grip.fence}", None, self.now),
-            "intend": lambda tx: tx.runs.intend(grip, self.next_run, self.now),
-            "started": lambda tx: tx.runs.record_start(grip, run_id, 7, self.now),
-            "stopping": lambda tx: tx.runs.record_stop_request(grip, run_id, StopWhy.DOWN, self.now),
-            "ended": lambda tx: tx.runs.ended(grip, run_id, verdict, self.now),
+            "base": lambda tx: tx.tasks.set_base(ownership, f"base-{ownership.fence}", None, self.now),
+            "intend": lambda tx: tx.runs.intend(ownership, self.next_run, self.now),
+            "started": lambda tx: tx.runs.record_start(ownership, run_id, 7, self.now),
+            "stopping": lambda tx: tx.runs.record_stop_request(ownership, run_id, StopWhy.DOWN, self.now),
+            "ended": lambda tx: tx.runs.ended(ownership, run_id, verdict, self.now),
         }
         return steps[step]
 
-    def settling(self, grip: Ownership, run: ModelRun | None, decision: Decision) -> Callable[[Transaction], object]:
+    def settling(
+        self, ownership: Ownership, run: ModelRun | None, decision: Decision
+    ) -> Callable[[Transaction], object]:
         verdict = Verdict(outcome=Outcome.FAILED, reason="exit 1")
-        return lambda tx: tx.tasks.settle(grip, run.id if run else None, verdict, decision, None, self.now)
+        return lambda tx: tx.tasks.settle(ownership, run.id if run else None, verdict, decision, None, self.now)
 
     def refusal_of(self, task: ModelTask, step: str) -> type[HoldfastError] | None:
         state = task.open_run.state if task.open_run is not None else None

@@ -185,7 +185,9 @@ def test_nobody_who_cancels_a_task_waits_for_a_checkpoint(stage: Stage, tmp_path
             strategy.checkpoint = stuck
             (run_id,) = desk.service._watches
             subject = desk.service._watches[run_id].subject
-            ending = asyncio.create_task(desk.service.save_at_end(subject.task, subject.grip, run_id, None, "requeued"))
+            ending = asyncio.create_task(
+                desk.service.save_at_end(subject.task, subject.ownership, run_id, None, "requeued")
+            )
             await entered.wait()
             desk.service.skip_wait_for_run(run_id)
             async with asyncio.timeout(60):
@@ -229,18 +231,18 @@ def test_what_is_due_does_not_spend_a_resume_on_a_checkpoint_that_is_gone(stage:
                 task = tx.tasks.claim(context.host_id, now)
                 assert task is not None
                 assert task.owner is not None
-                grip = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
+                ownership = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
                 kept = Checkpoint(
                     task_id=task.id, number=1, repo_id=task.spec.repo_id, workspace_id="ws", ref="refs/checkpoint/x/1",
                     commit="0" * 40, base=None, key="k", files=1, why="a test",
                 )  # fmt: skip
-                tx.checkpoints.save(grip, kept, 5, now)
+                tx.checkpoints.save(ownership, kept, 5, now)
                 tx.checkpoints.choose(task.id, 1, "ann", now)
                 verdict = Verdict(outcome=Outcome.PAUSED, reason="a test")
                 past = Decision(
                     action=PolicyAction.PAUSE, reason="a test", pause=PauseReason.RATE_LIMIT, resume_after=now.wall - 1
                 )
-                tx.tasks.settle(grip, None, verdict, past, None, now)
+                tx.tasks.settle(ownership, None, verdict, past, None, now)
 
             await context.writer.write(pause)
             await Resumes(context, HoldUpkeep(context)).tick()
@@ -260,11 +262,11 @@ async def with_checkpoint(stage: Stage) -> AsyncIterator[tuple[Context, Task, Ow
         task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
         assert task is not None
         assert task.owner is not None
-        grip = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
-        workspace = await ensure_workspace(context, task, grip)
-        await CheckpointService(context).save_at_end(task, grip, None, None, "a test")
+        ownership = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
+        workspace = await ensure_workspace(context, task, ownership)
+        await CheckpointService(context).save_at_end(task, ownership, None, None, "a test")
         assert await context.writer.write(lambda tx: tx.checkpoints.last(task.id)) is not None
-        yield context, task, grip, Path(workspace.path)
+        yield context, task, ownership, Path(workspace.path)
 
 
 def test_a_workspace_that_is_there_again_stays_as_it_is(stage: Stage) -> None:
@@ -272,12 +274,12 @@ def test_a_workspace_that_is_there_again_stays_as_it_is(stage: Stage) -> None:
     what lies there is newer, and nobody asked for another state."""
 
     async def work() -> None:
-        async with with_checkpoint(stage) as (context, task, grip, tree):
+        async with with_checkpoint(stage) as (context, task, ownership, tree):
             await context.writer.write(
                 lambda tx: tx.checkpoints.choose(task.id, 1, "us", context.clock(), automatic=True)
             )
             (tree / "newer.txt").write_text("newer")
-            await ensure_workspace(context, task, grip)
+            await ensure_workspace(context, task, ownership)
             assert (tree / "newer.txt").read_text() == "newer"
             assert await context.writer.write(lambda tx: tx.checkpoints.chosen(task.id)) is None
 
@@ -288,14 +290,14 @@ def test_commits_beyond_a_checkpoint_are_saved_though_the_directory_is_gone(stag
     """R-RES-11: an operator goes back, and the branch moves with HEAD: what it held has a name before that."""
 
     async def work() -> None:
-        async with with_checkpoint(stage) as (context, task, grip, tree):
+        async with with_checkpoint(stage) as (context, task, ownership, tree):
             (tree / "later.txt").write_text("later")
             stage.fleet.git("add", "later.txt", cwd=tree)
             stage.fleet.git("commit", "--quiet", "-m", "later", cwd=tree)
             beyond = stage.fleet.git("rev-parse", "HEAD", cwd=tree)
             shutil.rmtree(tree)
             await context.writer.write(lambda tx: tx.checkpoints.choose(task.id, 1, "ann", context.clock()))
-            await ensure_workspace(context, task, grip)
+            await ensure_workspace(context, task, ownership)
             assert stage.fleet.git("rev-parse", "HEAD", cwd=tree) != beyond
             [salvage] = context.store.view("salvages", task=task.id)
             shadow = Path(stage.home) / "shadows" / f"{task.spec.repo_id}.git"

@@ -96,8 +96,8 @@ class Ward:
             state=WorkspaceState.INTENDED,
             disposition=None,
         )
-        grip = Ownership(task_id=task.id, fence=task.fence, owner=self.context.host_id)
-        await self.context.writer.write(lambda tx: tx.workspaces.intend(grip, workspace, clock.now()))
+        ownership = Ownership(task_id=task.id, fence=task.fence, owner=self.context.host_id)
+        await self.context.writer.write(lambda tx: tx.workspaces.intend(ownership, workspace, clock.now()))
 
     async def pass_time(self, seconds: float) -> None:
         """The machine goes on: everything is looked at when it is due."""

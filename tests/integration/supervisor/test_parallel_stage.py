@@ -274,19 +274,20 @@ def test_the_store_settles_a_member_once_and_only_under_its_fence(stage: Stage) 
         store.write(lambda tx: tx.hosts.open(host, 30.0, now))
         task = store.write(lambda tx: tx.tasks.claim("host", now))
         assert task is not None
-        grip = Ownership(task_id=task_id, fence=task.fence, owner="host")
+        ownership = Ownership(task_id=task_id, fence=task.fence, owner="host")
         for run_id, name in (("r1", "one"), ("r2", "two")):
-            store.write(lambda tx, run=run_id, name=name: tx.runs.intend(grip, run, now, role=RunRole(member=name)))  # type: ignore[misc]
+            role = RunRole(member=name)
+            store.write(lambda tx, run=run_id, role=role: tx.runs.intend(ownership, run, now, role=role))  # type: ignore[misc]
         with pytest.raises(Conflict):
-            store.write(lambda tx: tx.runs.intend(grip, "r3", now, role=RunRole(member="one")))
-        store.write(lambda tx: tx.runs.ended(grip, "r1", done, now))
+            store.write(lambda tx: tx.runs.intend(ownership, "r3", now, role=RunRole(member="one")))
+        store.write(lambda tx: tx.runs.ended(ownership, "r1", done, now))
         with pytest.raises(NotOwner):
-            store.write(lambda tx: tx.tasks.settle_member(replace(grip, fence=9), "r1", done, over, now))
-        store.write(lambda tx: tx.tasks.settle_member(grip, "r1", done, over, now))
+            store.write(lambda tx: tx.tasks.settle_member(replace(ownership, fence=9), "r1", done, over, now))
+        store.write(lambda tx: tx.tasks.settle_member(ownership, "r1", done, over, now))
         with pytest.raises(Conflict):
-            store.write(lambda tx: tx.tasks.settle_member(grip, "r1", done, over, now))
+            store.write(lambda tx: tx.tasks.settle_member(ownership, "r1", done, over, now))
         with pytest.raises(Conflict):
-            store.write(lambda tx: tx.tasks.settle(grip, None, done, over, None, now))
+            store.write(lambda tx: tx.tasks.settle(ownership, None, done, over, None, now))
         assert [run.id for run in store.write(lambda tx: tx.runs.open_runs(task_id))] == ["r2"]
     finally:
         store.close()

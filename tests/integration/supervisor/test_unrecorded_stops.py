@@ -1,4 +1,4 @@
-"""A stop that could not be recorded was not sent: what becomes of the wish."""
+"""A stop that could not be recorded was not sent: what becomes of the stop_request."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_a_verdict_on_its_health_is_taken_back_and_an_operators_word_stands(why:
     """R-TERM-07: until we can say so it may be at work again; the next try to drive it must not end it then."""
     context: Any = None  # nothing of it is asked
     spec = TaskSpec(id="t", repo_id="r", prompt="do it", agent="scripted")
-    grip = Ownership(task_id="t", fence=1, owner="host")
-    attempt = WithoutStore(context, replace(new_task(spec), owner="host"), grip, StopRequest())
+    ownership = Ownership(task_id="t", fence=1, owner="host")
+    attempt = WithoutStore(context, replace(new_task(spec), owner="host"), ownership, StopRequest())
     with pytest.raises(Unavailable):
         asyncio.run(attempt.stop(why, fast=False, reason="because"))
     assert attempt.requested_stop is (why if stands else None)

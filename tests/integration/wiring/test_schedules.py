@@ -17,7 +17,7 @@ from holdfast.core.schedules.schedule import Schedule
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperLock, HelperRunner
 from holdfast.store.open import open_store
-from holdfast.wiring.schedules import ScheduleFiles
+from holdfast.wiring.schedules import RepoScheduleFiles
 from holdfast.workspaces.git.git import Git
 
 HEAD = 'agent = "command"\n[command]\nargv = ["sh"]\n'
@@ -45,8 +45,8 @@ class Scene:
         self.store = open_store(self.home, create=True)
         self.schedule_files = self.fresh()
 
-    def fresh(self) -> ScheduleFiles:
-        return ScheduleFiles(self.home, Git(HelperRunner(Children(), HelperLock(self.home))))
+    def fresh(self) -> RepoScheduleFiles:
+        return RepoScheduleFiles(self.home, Git(HelperRunner(Children(), HelperLock(self.home))))
 
     @property
     def repos(self) -> list[Repo]:
@@ -66,7 +66,7 @@ class Scene:
         (schedule,) = self.schedule_files.read(self.repos).schedules[str(file)]
         return self.accept(self.schedule_files, schedule)
 
-    def accept(self, timetables: ScheduleFiles, schedule: Schedule) -> Task:
+    def accept(self, timetables: RepoScheduleFiles, schedule: Schedule) -> Task:
         return self.store.write(asyncio.run(timetables.resolve_task(schedule, MONDAY, "me")))
 
 

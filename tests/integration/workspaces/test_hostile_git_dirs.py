@@ -120,7 +120,7 @@ def test_no_command_of_a_clone_runs_when_it_is_compared(workshop: Workshop) -> N
     workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m"))
     (workshop.fleet.root / "aside").mkdir()
     with contextlib.suppress(Refused):
-        diff._living(str(workshop.fleet.root / "aside"), str(path), base, diff.Form(()))
+        diff._diff_worktree(str(workshop.fleet.root / "aside"), str(path), base, diff.DiffForm(()))
     assert not canary.exists()
 
 

@@ -125,7 +125,7 @@ def test_a_backup_has_checkpoints_where_nothing_else_is_saved(workshop: Workshop
     kept(workshop, workspace)
     staging = workshop.fleet.root / "staging"
     staging.mkdir()
-    names, _salvages = backup._gather(workshop.home, str(staging))
+    names, _salvages = backup._collect_files(workshop.home, str(staging))
     assert f"shadows/{workshop.repo.id}.bundle" in names
 
 

@@ -28,7 +28,7 @@ SENT_BACK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Login:
-    """Where the CLI's own login can be seen without contacting a server. `{config}` is its configuration directory."""
+    """The files that show a CLI's own login without contacting a server. `{config}` is its configuration directory."""
 
     config_variable: str = ""  # variable with the configuration directory …
     config_directory: str = ""  # … or its default (`~` is the user's home)

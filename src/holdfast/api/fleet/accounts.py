@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast import config
-from holdfast.api.fleet.dispatch import holds
+from holdfast.api.fleet.dispatch import list_holds
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import NotFound, UsageError
@@ -16,19 +16,19 @@ from holdfast.core.runs.outcome import Outcome
 from holdfast.intake.accounts import UserAccounts
 
 if TYPE_CHECKING:
-    from holdfast.api.fleet.models import AccountRow, HoldRow, ShutAccountRow
+    from holdfast.api.fleet.models import AccountRow, ClosedAccountRow, HoldRow
     from holdfast.api.tasks.models import TaskStateRow
     from holdfast.store.port.transaction import Transaction
 
 SHORT_PAUSE = 10.0  # seconds, before and after the moment at which a task is due
 
 
-def accounts(home: str) -> list[AccountRow]:
+def list_accounts(home: str) -> list[AccountRow]:
     """Return every account that the settings name, or that is parked, stopped or held."""
     settings = config.load_valid_values()
     queries = Queries(home)
-    known, shut = UserAccounts(lambda: settings), {account.full_name: account for account in _shut(queries)}
-    held = {row["name"]: row for row in holds(queries) if row["scope"] in ("account", "near")}
+    known, shut = UserAccounts(lambda: settings), {account.full_name: account for account in _closed_accounts(queries)}
+    held = {row["name"]: row for row in list_holds(queries) if row["scope"] in ("account", "near")}
     found = []
     for agent in CLI_AGENTS:
         of_shut = [account.name for account in shut.values() if account.agent == agent]
@@ -41,11 +41,11 @@ def accounts(home: str) -> list[AccountRow]:
     return found
 
 
-def shut(queries: Queries) -> list[ShutAccountRow]:
+def shut(queries: Queries) -> list[ClosedAccountRow]:
     """Return the accounts that are parked, or stopped until an operator opens them (`until` is None)."""
     return [
         {"account": account.full_name, "until": account.until, "reason": account.reason, "at": account.at}
-        for account in _shut(queries)
+        for account in _closed_accounts(queries)
     ]
 
 
@@ -57,12 +57,12 @@ def resume_account(home: str, word: str) -> list[str]:
     if agent not in CLI_AGENTS:
         raise NotFound(f"There is no agent '{agent}' with accounts; they are for {', '.join(CLI_AGENTS)}.")
 
-    from holdfast.api.commands import change_store, who  # imported here: readers have to start fast
+    from holdfast.api.commands import change_store, operator_name  # imported here: readers have to start fast
 
     def open_account(tx: Transaction) -> list[str]:
-        waiting = tx.accounts.resume(agent, name, who(), clock.now())
+        waiting = tx.accounts.resume(agent, name, operator_name(), clock.now())
         for task_id in waiting:
-            tx.tasks.resume(task_id, who(), clock.now())
+            tx.tasks.resume(task_id, operator_name(), clock.now())
         return list(waiting)
 
     return change_store(home, open_account)
@@ -79,14 +79,14 @@ def find_missing_accounts(queries: Queries) -> Callable[[str, str | None], list[
 
     The list is empty if the task may use another account. The settings are read once.
     """
-    shut, known = _shut(queries), UserAccounts(_settings_once())
+    shut, known = _closed_accounts(queries), UserAccounts(_settings_once())
     return lambda agent, bound: _without_another(agent, bound, shut, known)
 
 
-def find_shut_account(queries: Queries, agent: str, name: str | None) -> ClosedAccount | None:
+def find_closed_account(queries: Queries, agent: str, name: str | None) -> ClosedAccount | None:
     """Return the account if it is parked or stopped."""
     wanted = full_name(agent, str(name))
-    return next((account for account in _shut(queries) if account.full_name == wanted), None)
+    return next((account for account in _closed_accounts(queries) if account.full_name == wanted), None)
 
 
 def _without_another(
@@ -102,7 +102,7 @@ def _settings_once() -> Callable[[], config.Config]:
     return lambda: settings
 
 
-def _shut(queries: Queries) -> list[ClosedAccount]:
+def _closed_accounts(queries: Queries) -> list[ClosedAccount]:
     rows = [
         ClosedAccount(
             agent=row["agent"],

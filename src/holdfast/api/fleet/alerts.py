@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 Episode = tuple[int, float]  # an alert's number and when it was raised: after a restore, numbers repeat
 NEWEST = 3
-RUNG = "rung.json"  # in the home: the alerts for which a bell was rung
+RUNG_FILE = "rung.json"  # in the home: the alerts for which a bell was rung
 
 
-def critical_mark(queries: Queries) -> CriticalMark:
+def read_critical_mark(queries: Queries) -> CriticalMark:
     """Return a mark that is equal as long as the same critical alerts are open. Cheap."""
     return cast("CriticalMark", queries.view("critical_mark")[0])
 
@@ -65,20 +65,20 @@ def deaths(queries: Queries, after: int) -> tuple[int, list[DeathRow]]:
     return last, found
 
 
-def rung(home: str) -> frozenset[Episode]:
+def read_rung_alerts(home: str) -> frozenset[Episode]:
     """Return the alerts for which a bell was rung on this home. The set is empty if the file cannot be read."""
     try:
-        with open(os.path.join(home, RUNG), encoding="utf-8") as file:
+        with open(os.path.join(home, RUNG_FILE), encoding="utf-8") as file:
             return frozenset((int(number), float(at)) for number, at in json.load(file))
     except (OSError, ValueError, TypeError):
         return frozenset()
 
 
-def remember_rung(home: str, episodes: Iterable[Episode]) -> None:
+def record_rung_alerts(home: str, episodes: Iterable[Episode]) -> None:
     """Record the alerts for which a bell was rung. If the file cannot be written, the next `top` rings once more."""
     try:
         fd = os.open(
-            os.path.join(home, RUNG), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            os.path.join(home, RUNG_FILE), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
         with open(fd, "w", encoding="utf-8") as file:
             json.dump(sorted(episodes), file)
@@ -134,7 +134,7 @@ def send_test(by: str) -> list[DeliveryTest]:
         target = target_of(name, settings, run)
         assert target is not None  # its name is in the same settings
         try:
-            answer = await target.send(_test_notice(by))
+            answer = await target.send(_test_delivery(by))
         except Exception as trouble:  # noqa: BLE001 - as when it is sent for real (supervisor/services/alerts.py)
             return {"target": name, "ok": False, "told": f"{type(trouble).__name__}: the attempt went wrong"}
         return {"target": name, "ok": answer.ok, "told": answer.told}
@@ -145,7 +145,7 @@ def send_test(by: str) -> list[DeliveryTest]:
     return asyncio.run(ask())
 
 
-def _test_notice(by: str) -> AlertChange:
+def _test_delivery(by: str) -> AlertChange:
     now = time.time()
     alert = {
         "id": 0,
@@ -162,7 +162,7 @@ def _test_notice(by: str) -> AlertChange:
     return AlertChange(id=0, key=key, alert_key="test", transition=Transition.RAISED, level=Level.INFO, body=body)
 
 
-def undelivered(queries: Queries) -> list[UndeliveredRow]:
+def list_undelivered(queries: Queries) -> list[UndeliveredRow]:
     """Return deliveries that wait or were given up."""
     return cast("list[UndeliveredRow]", queries.view("undelivered"))
 
@@ -179,7 +179,7 @@ def mend(home: str, alert: Mapping[str, Any]) -> str:
     if kind == MASS_DEATH_ALERT:
         return _release(home, None)
     if alert["task"] is not None:
-        return _go_on(home, alert["task"], alert["remedy"])
+        return _restart_task(home, alert["task"], alert["remedy"])
     raise Refused(f"Nothing is to be restarted here. {alert['remedy']}")
 
 
@@ -202,7 +202,7 @@ def _release(home: str, hold: str | None) -> str:
     return describe_release(*release(home, hold))
 
 
-def _go_on(home: str, task_id: str, remedy: str) -> str:
+def _restart_task(home: str, task_id: str, remedy: str) -> str:
     from holdfast.api.commands import Commands
 
     queries = Queries(home)

@@ -23,13 +23,13 @@ _SET_BACK = 60.0  # seconds; a time that was decided so far in the future is ove
 _MOST_STORMS = 3  # core/holds.MOST_STORMS; a test compares them
 
 
-def holds(queries: Queries) -> list[HoldRow]:
+def list_holds(queries: Queries) -> list[HoldRow]:
     """Return everything that is held or slowed now. Failures that are only counted are left out."""
     now = clock.now().wall
     return [_row(row, now) for row in queries.view("holds") if row["until"] is not None]
 
 
-def words(row: HoldRow) -> str:
+def describe_hold_row(row: HoldRow) -> str:
     """Return one clause: what is held, since when, and what ends the hold."""
     if row["scope"] == "near":
         until = f"until {moment(row['until'])} ({row['reason']})"
@@ -53,7 +53,7 @@ def _what(hold: str) -> str:
     return {"fleet": "everything", "provider": f"provider {name}"}.get(scope, f"account {name}")
 
 
-def concerns(row: HoldRow, agent: str, account: str | None, provider: str | None, task_id: str) -> bool:
+def delays_task(row: HoldRow, agent: str, account: str | None, provider: str | None, task_id: str) -> bool:
     """True if a hold delays a queued task: the hold covers it, and another task goes first or the hold is not due."""
     is_about = (
         row["scope"] == "fleet"
@@ -67,18 +67,18 @@ def probe_lines(queries: Queries, task_id: str) -> list[str]:
     """Return a sentence for each hold that the task tests by going first."""
     return [
         f"It goes first, to see whether {row['hold']} works again; the others wait for it."
-        for row in holds(queries)
+        for row in list_holds(queries)
         if row["probe"] == task_id
     ]
 
 
 def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
     """Release one hold by name, or all. Return the released holds, and the tasks that go on."""
-    from holdfast.api.commands import change_store, who  # imported here: readers have to start fast
+    from holdfast.api.commands import change_store, operator_name  # imported here: readers have to start fast
     from holdfast.core.dispatch.holds import Scope
 
     def let_go(tx: Transaction) -> tuple[list[str], list[str]]:
-        now, by = clock.now(), f"released by {who()}"
+        now, by = clock.now(), f"released by {operator_name()}"
         chosen = [hold for hold in tx.holds.all() if word is None or hold.full_name == word]
         for hold in chosen:
             tx.holds.release(hold.scope, hold.name, by, now, forget=True)
@@ -86,7 +86,7 @@ def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
         providers = [hold.name for hold in chosen if hold.scope is Scope.PROVIDER]
         for provider in providers:
             for task_id in tx.holds.paused_by_outage(provider):
-                if tx.tasks.resume(task_id, who(), now).allowed:
+                if tx.tasks.resume(task_id, operator_name(), now).allowed:
                     resumed.append(task_id)
         return [hold.full_name for hold in chosen if hold.is_held or hold.name in providers], resumed
 

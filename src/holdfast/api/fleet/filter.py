@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.fleet.rows import LIVING, turn
-from holdfast.api.tasks.subtasks import in_tree
+from holdfast.api.tasks.subtasks import walk_tree
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
@@ -22,7 +22,7 @@ _STATES = {state: n for n, state in enumerate(("running", "paused", "failed", "q
 
 
 @dataclass(frozen=True)
-class Wish:
+class ListFilter:
     """A filter and a sort order for the list of tasks."""
 
     words: str = ""  # all words have to match; `!word` must not match
@@ -60,7 +60,7 @@ def is_listed(row: FleetRow, everything: bool, now: float) -> bool:
     return bool(row["ended_at"] and row["ended_at"] > now - (RECENT if row["state"] == "failed" else LINGER))
 
 
-def matcher(words: str) -> Callable[[FleetRow, str], bool]:
+def build_word_test(words: str) -> Callable[[FleetRow, str], bool]:
     """Return a test of (row, why it waits): True if every word is somewhere in them.
 
     `state:paused`, `agent:claude` and `label:team=web` are words too: the text of a row holds them in this form.
@@ -85,7 +85,7 @@ def _text(row: FleetRow) -> str:
     )
 
 
-class Listed:
+class SortedRows:
     """Rows in order. A changed row is moved to its position, so that ten thousand rows are not sorted again."""
 
     def __init__(self, rows: Iterable[FleetRow], key: Callable[[FleetRow], Key]) -> None:
@@ -113,17 +113,17 @@ class Listed:
         self._of[row["id"]] = made
 
 
-def tree_of(rows: Iterable[FleetRow]) -> tuple[list[FleetRow], dict[str, int]]:
+def sort_as_tree(rows: Iterable[FleetRow]) -> tuple[list[FleetRow], dict[str, int]]:
     """Return the rows in the order of `ps`, and the depth of each row that is below another one."""
     listed, levels = [], {}
-    for level, row in in_tree(sorted(rows, key=lambda row: row["seq"])):
+    for level, row in walk_tree(sorted(rows, key=lambda row: row["seq"])):
         listed.append(row)
         if level:
             levels[row["id"]] = level
     return listed, levels
 
 
-def by_life(rows: Iterable[FleetRow], signs: Mapping[str, float]) -> list[FleetRow]:
+def sort_by_sign_of_life(rows: Iterable[FleetRow], signs: Mapping[str, float]) -> list[FleetRow]:
     now = time.time()
     return sorted(
         rows, key=lambda row: (row["state"] != "running", signs.get(row["id"], now), row["updated_at"], row["seq"])

@@ -101,7 +101,7 @@ class VitalsRow(TypedDict):
     supervisor: SupervisorStatus
     counts: dict[str, int]
     alerts: AlertCounts
-    accounts: list[ShutAccountRow]
+    accounts: list[ClosedAccountRow]
     holds: list[HoldRow]
     machine: MachineRow
 
@@ -229,7 +229,7 @@ class AccountRow(TypedDict):
     auto: bool
 
 
-class ShutAccountRow(TypedDict):
+class ClosedAccountRow(TypedDict):
     """An account that is parked, or stopped (`until` is None)."""
 
     account: str

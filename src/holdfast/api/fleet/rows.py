@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from holdfast.api.tasks.stages import standing
+from holdfast.api.tasks.stages import read_stage
 from holdfast.base.stored_json import stored_data_errors
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _row(row: JsonObject) -> FleetRow:
     row["tokens"], row["cost_usd"] = json.loads(row.pop("took"))
     row["begun"] = row["progress"] is not None  # a workflow that has begun goes before tasks that have not
     row["stage"] = (
-        standing({"stages": json.loads(stages), "workflow": row["workflow"]}, row["progress"]) if stages else None
+        read_stage({"stages": json.loads(stages), "workflow": row["workflow"]}, row["progress"]) if stages else None
     )
     row["open_runs"] = json.loads(row["open_runs"]) if row["open_runs"] else []
     row["last_run"] = json.loads(last) if last else None
@@ -56,19 +56,19 @@ def turn(row: FleetRow) -> tuple[int, bool, int]:
     return -row["priority"], not row["begun"], row["seq"]
 
 
-def signs_of_life(home: str, running: Mapping[str, FleetRow]) -> dict[str, float]:
+def read_signs_of_life(home: str, running: Mapping[str, FleetRow]) -> dict[str, float]:
     """Return task → the wall time at which one of its agents last printed or reported something, or started."""
     found = {}
     for task_id, row in running.items():
         started = row["last_run"][1] if row["last_run"] else None
-        heard = [at for run in row["open_runs"] if (at := _heard(os.path.join(home, "runs", run))) is not None]
+        heard = [at for run in row["open_runs"] if (at := _last_sign(os.path.join(home, "runs", run))) is not None]
         newest = max(heard, default=started)
         if newest is not None:
             found[task_id] = newest
     return found
 
 
-def _heard(directory: str) -> float | None:
+def _last_sign(directory: str) -> float | None:
     newest = None
     for name in (*_OUTPUT, *_CHANNEL):
         try:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:  # readers have to start fast
     from holdfast.store.port.transaction import Transaction
 import time
 
-from holdfast.api.format import in_words
+from holdfast.api.format import describe_moment
 from holdfast.base.text import clean_text, one_line
 from holdfast.base.units import show_duration
 
 NEW = "no supervisor has seen it yet"
 
 
-def schedules(home: str) -> tuple[list[JsonObject], dict[str, str]]:
+def list_schedules(home: str) -> tuple[list[JsonObject], dict[str, str]]:
     """Return the same as `schedule_rows`, as plain dicts: the actions of the TUI pass rows of every kind."""
     rows, problems = schedule_rows(home)
     return cast("list[JsonObject]", rows), problems
@@ -57,19 +57,19 @@ def schedule_rows(home: str) -> tuple[list[ScheduleRow], dict[str, str]]:
     return sorted(rows, key=lambda row: (row["name"], row["repo"])), dict(files.problems)
 
 
-def find(rows: Sequence[ScheduleRow], word: str) -> ScheduleRow:
+def find_schedule(rows: Sequence[ScheduleRow], word: str) -> ScheduleRow:
     """Return the schedule NAME, or REPO:NAME where several have that name."""
     place, _, name = word.rpartition(":")
     found = [row for row in rows if row["name"] == name and (not place or _is_at(row["repo"], place))]
     if not found:
         raise NotFound(_unknown(word, rows))
     if len(found) > 1:
-        choices = ", ".join(_full(row, found) for row in found)
+        choices = ", ".join(_unique_name(row, found) for row in found)
         raise Conflict(f"Several repositories have a schedule '{name}'. Choose one: {choices}.")
     return found[0]
 
 
-def fires(home: str, row: ScheduleRow, most: int) -> list[FireRow]:
+def list_fires(home: str, row: ScheduleRow, most: int) -> list[FireRow]:
     """Return the results of the latest occurrences and of the fires by hand, the newest first."""
     queries = _queries(home)
     return [] if queries is None else fires_of(queries, row, most)
@@ -91,16 +91,16 @@ def upcoming(row: ScheduleRow, count: int) -> list[float]:
 
 def fire_schedule(home: str, row: Mapping[str, Any]) -> ActionOutcome:
     """Queue the task of the schedule now, out of turn. The times of the schedule do not change."""
-    from holdfast.api.commands import change_store, who
+    from holdfast.api.commands import change_store, operator_name
     from holdfast.intake.scheduled_task import resolve_scheduled_task
 
     schedule = _schedule(row)
     resolved = resolve_scheduled_task(home, schedule, clock.now().wall)
 
     def add(tx: Transaction) -> Task:
-        _enrol(tx, row, schedule)
+        _record_if_new(tx, row, schedule)
         task = resolved.add(tx)
-        tx.schedules.fire_by_hand(schedule.key, task.spec.id, who(), clock.now())
+        tx.schedules.fire_by_hand(schedule.key, task.spec.id, operator_name(), clock.now())
         return task
 
     task = change_store(home, add, create=True)
@@ -114,20 +114,20 @@ def fire_schedule(home: str, row: Mapping[str, Any]) -> ActionOutcome:
 
 def switch_schedule(home: str, row: Mapping[str, Any], *, on: bool) -> ActionOutcome:
     """Enable or disable the schedule, whatever its file says."""
-    from holdfast.api.commands import change_store, who
+    from holdfast.api.commands import change_store, operator_name
 
     schedule = _schedule(row)
 
     def record(tx: Transaction) -> bool:
-        _enrol(tx, row, schedule)
+        _record_if_new(tx, row, schedule)
         word = tx.schedules.enable if on else tx.schedules.disable
-        return word(schedule.key, who(), clock.now())
+        return word(schedule.key, operator_name(), clock.now())
 
     changed = change_store(home, record, create=True)
     is_running = has_supervisor(home)
     return ActionOutcome(
         message=_describe_switch(row["name"], on=on, changed=changed),
-        note=nothing_fires() if on and changed and not is_running else "",
+        note=describe_no_supervisor() if on and changed and not is_running else "",
         data={
             "schedule": row["name"],
             "repo": row["repo"],
@@ -146,7 +146,7 @@ def _describe_switch(name: str, *, on: bool, changed: bool) -> str:
     return f"Schedule {name} is {word}. {then}"
 
 
-def nothing_fires() -> str:
+def describe_no_supervisor() -> str:
     """Return what the absence of a supervisor means for schedules."""
     return f"{no_supervisor()} Nothing fires until then. Each schedule's `misfire` decides about the missed times."
 
@@ -165,7 +165,7 @@ def _queries(home: str) -> Queries | None:
     return Queries(home) if os.path.exists(os.path.join(home, "holdfast.db")) else None
 
 
-def _enrol(tx: Transaction, row: Mapping[str, Any], schedule: Schedule) -> None:
+def _record_if_new(tx: Transaction, row: Mapping[str, Any], schedule: Schedule) -> None:
     """Record a schedule that no supervisor has seen yet.
 
     The other schedules of its file stay as recorded. Only the supervisor takes in the whole file, once the file has not
@@ -260,7 +260,7 @@ def _is_at(repo: str, place: str) -> bool:
     return repo == os.path.realpath(os.path.expanduser(place)) or repo.endswith(f"{os.sep}{place.strip(os.sep)}")
 
 
-def _full(row: ScheduleRow, among: Sequence[ScheduleRow]) -> str:
+def _unique_name(row: ScheduleRow, among: Sequence[ScheduleRow]) -> str:
     """Return the shortest name of a schedule that is unique in `among`."""
     short = os.path.basename(row["repo"])
     alone = sum(os.path.basename(other["repo"]) == short for other in among) == 1
@@ -278,13 +278,13 @@ def _unknown(word: str, rows: Sequence[ScheduleRow]) -> str:
     return f"There is no schedule '{word[:80]}'.{hint} Known: {', '.join(names)}."
 
 
-def state(row: ScheduleRow) -> str:
+def describe_state(row: ScheduleRow) -> str:
     if not row["enabled"]:
         return "disabled"
     return "enabled" if row["seen"] else "new"
 
 
-def last(row: ScheduleRow) -> str:
+def describe_last_fire(row: ScheduleRow) -> str:
     if row["last_fired_at"] is None:
         return "-"
     ago = show_duration(max(0.0, time.time() - row["last_fired_at"]))
@@ -296,25 +296,25 @@ def following(row: ScheduleRow) -> str:
     if not row["enabled"]:
         return f"disabled by {row['enabled_by']}" if row["enabled_by"] else "disabled"
     if row["waiting"] and row["trouble"]:
-        return f"due, tried again {in_words(row['next_try'], row['timezone'])}" if row["next_try"] else "due"
+        return f"due, tried again {describe_moment(row['next_try'], row['timezone'])}" if row["next_try"] else "due"
     if row["waiting"]:
         return "due, after its last task"
     if row["next_fire"] is None:
         return "never"
-    words = in_words(row["next_fire"], row["timezone"])
+    words = describe_moment(row["next_fire"], row["timezone"])
     return f"due, {words}" if row["next_fire"] < time.time() else words
 
 
-def fired(one: FireRow, zone: str) -> str:
+def describe_fire(one: FireRow, zone: str) -> str:
     """Return the result of one occurrence as text."""
-    when = in_words(one["fire_time"], zone)
+    when = describe_moment(one["fire_time"], zone)
     if one["task"] is not None:
         how = f" {clean_text(one['why'])}" if one["by_hand"] else ""
         return f"{when}{how}: task {one['task']} {one['task_state'] or '(forgotten)'}"
     return f"{when}: left out, {clean_text(one['why'])}"
 
 
-def facts(row: ScheduleRow) -> dict[str, str]:
+def schedule_facts(row: ScheduleRow) -> dict[str, str]:
     """Return name → text: the content of the file, and its mistakes. Empty values are left out."""
     task = row["task"]
     found: dict[str, str] = {

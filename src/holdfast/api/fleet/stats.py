@@ -16,7 +16,7 @@ TOOK = ("tokens", "input", "output", "cached", "cost_usd")  # None: no agent rep
 WIDTHS = {None: 0, "hour": 3600, "day": 86400}
 
 
-def reliability(
+def read_reliability(
     queries: Queries, *, agent: str | None = None, after: float = 0.0, by: str | None = None
 ) -> list[StatsRow]:
     """Return one row per agent, and per hour or day (UTC) if asked: runs that ended since `after`."""
@@ -25,21 +25,21 @@ def reliability(
     found: dict[tuple[float | None, str], JsonObject] = {}
     for row in queries.view("ends", **question):
         key = row["since"], row["agent"]
-        _add(found.setdefault(key, _nothing(*key, percentiles.get(key))), row)
+        _add(found.setdefault(key, _empty_row(*key, percentiles.get(key))), row)
     for row in queries.view("took", **question, by_session=_by_session({name for _since, name in found})):
         total = found.get((row["since"], row["agent"]))
         if total is not None:
             total.update({name: row[name] for name in TOOK})
-    return [cast("StatsRow", _finished(row)) for row in found.values()]
+    return [cast("StatsRow", _with_averages(row)) for row in found.values()]
 
 
 def _by_session(agents: set[str]) -> str:
-    from holdfast.api.tasks.usage import tells_of_sessions
+    from holdfast.api.tasks.usage import reports_session_totals
 
-    return json.dumps([name for name in sorted(agents) if tells_of_sessions(name)])
+    return json.dumps([name for name in sorted(agents) if reports_session_totals(name)])
 
 
-def _nothing(since: float | None, agent: str, ranks: JsonObject | None) -> JsonObject:
+def _empty_row(since: float | None, agent: str, ranks: JsonObject | None) -> JsonObject:
     return {
         "agent": agent,
         "since": since,
@@ -68,7 +68,7 @@ def _add(total: JsonObject, row: JsonObject) -> None:
         total["unexpected"] += row["runs"]
 
 
-def _finished(row: JsonObject) -> JsonObject:
+def _with_averages(row: JsonObject) -> JsonObject:
     timed, seconds = row.pop("timed"), row.pop("seconds")
     row["duration"]["mean"] = seconds / timed if timed else None
     row["unexpected_share"] = row["unexpected"] / row["runs"]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import __version__, config
-from holdfast.api.fleet.dispatch import holds
-from holdfast.api.fleet.view import Counts
+from holdfast.api.fleet.dispatch import list_holds
+from holdfast.api.fleet.view import TaskCounter
 from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base import clock
@@ -19,13 +19,13 @@ from holdfast.processes.cgroups import CgroupRecord
 from holdfast.processes.observe.machine import Machine
 
 if TYPE_CHECKING:
-    from holdfast.api.fleet.models import HoldRow, MachineRow, ShutAccountRow, SupervisorStatus, VitalsRow
+    from holdfast.api.fleet.models import ClosedAccountRow, HoldRow, MachineRow, SupervisorStatus, VitalsRow
 
 ORDER = ("running", "queued", "paused", "failed", "completed", "cancelled")
 BUSY_MACHINE = 2.0  # load per core that is worth a colour
 
 
-class Piece(NamedTuple):
+class StatusPiece(NamedTuple):
     """A piece of the status line. `level`: "", good, warn or bad.
 
     If the line is too long, the piece with the highest `spare` is left out first (0: never).
@@ -36,12 +36,12 @@ class Piece(NamedTuple):
     spare: int = 0
 
 
-def line(vitals: VitalsRow, now: float) -> list[Piece]:
+def status_line(vitals: VitalsRow, now: float) -> list[StatusPiece]:
     """Return the pieces of the line, in the order in which they are shown."""
     return [*_supervisor(vitals, now), *_work(vitals), *_alerts(vitals), *_machine(vitals)]
 
 
-def held_up(vitals: VitalsRow) -> list[str]:
+def list_delays(vitals: VitalsRow) -> list[str]:
     """Return one clause for each hold and for each parked or stopped account, the widest first."""
     words = []
     held = vitals["supervisor"]["held"]
@@ -55,20 +55,20 @@ def held_up(vitals: VitalsRow) -> list[str]:
     return words
 
 
-def _supervisor(vitals: VitalsRow, now: float) -> Iterator[Piece]:
+def _supervisor(vitals: VitalsRow, now: float) -> Iterator[StatusPiece]:
     found = vitals["supervisor"]
     if found["state"] == "none":
         waiting = sum(vitals["counts"].get(state, 0) for state in ("running", "queued"))
-        yield Piece(no_supervisor(NoSupervisor.IN_STATUS, "U starts one"), "bad" if waiting else "warn")
+        yield StatusPiece(no_supervisor(NoSupervisor.IN_STATUS, "U starts one"), "bad" if waiting else "warn")
         return
     if found["state"] == "silent":
         since = show_duration(int(found["silent"]))
-        yield Piece(f"supervisor pid {found['pid']} has not answered for {since}: stopped, or stuck", "bad")
+        yield StatusPiece(f"supervisor pid {found['pid']} has not answered for {since}: stopped, or stuck", "bad")
     else:
-        yield Piece(f"supervisor up {_roughly(max(0.0, now - found['since']))}", "good")
-        yield Piece(f"pid {found['pid']}, {found['agents']} at once", spare=8)
+        yield StatusPiece(f"supervisor up {_roughly(max(0.0, now - found['since']))}", "good")
+        yield StatusPiece(f"pid {found['pid']}, {found['agents']} at once", spare=8)
     if found["other_version"] is not None:
-        yield Piece(f"it is version {found['other_version']}, this is {__version__}", "warn", spare=1)
+        yield StatusPiece(f"it is version {found['other_version']}, this is {__version__}", "warn", spare=1)
 
 
 def _roughly(seconds: float) -> str:
@@ -79,37 +79,37 @@ def _roughly(seconds: float) -> str:
     return f"{whole // 60}m" if whole < 3600 else show_duration(whole)
 
 
-def _work(vitals: VitalsRow) -> Iterator[Piece]:
+def _work(vitals: VitalsRow) -> Iterator[StatusPiece]:
     counts = vitals["counts"]
     found = [f"{counts[state]} {state}" for state in ORDER[:4] if counts.get(state)]
-    yield Piece(", ".join(found) or "nothing to do", spare=2)
+    yield StatusPiece(", ".join(found) or "nothing to do", spare=2)
     over = [f"{counts[state]} {state}" for state in ORDER[4:] if counts.get(state)]
     if over:
-        yield Piece(", ".join(over), spare=9)
+        yield StatusPiece(", ".join(over), spare=9)
 
 
-def _alerts(vitals: VitalsRow) -> Iterator[Piece]:
+def _alerts(vitals: VitalsRow) -> Iterator[StatusPiece]:
     number, worst = vitals["alerts"]["open"], vitals["alerts"]["worst"]
     if number:
         word = "alert" if number == 1 else "alerts"
         how = f" ({worst})" if worst == "critical" else ""
-        yield Piece(f"{number} {word}{how}", "bad" if worst == "critical" else "warn", spare=1)
+        yield StatusPiece(f"{number} {word}{how}", "bad" if worst == "critical" else "warn", spare=1)
 
 
-def _machine(vitals: VitalsRow) -> Iterator[Piece]:
+def _machine(vitals: VitalsRow) -> Iterator[StatusPiece]:
     found = vitals["machine"]
     if found["disk_free"] is not None:
         free = show_size(found["disk_free"])
         if found["disk_low"]:
-            yield Piece(f"disk low: {free} free, {show_size(found['disk_floor'])} wanted", "bad", spare=1)
+            yield StatusPiece(f"disk low: {free} free, {show_size(found['disk_floor'])} wanted", "bad", spare=1)
         else:
-            yield Piece(f"disk {free} free", spare=4)
+            yield StatusPiece(f"disk {free} free", spare=4)
     if found["load"] is not None:
-        yield Piece(f"load {found['load']:.1f}", "warn" if found["load"] > BUSY_MACHINE else "", spare=5)
+        yield StatusPiece(f"load {found['load']:.1f}", "warn" if found["load"] > BUSY_MACHINE else "", spare=5)
     if found["memory"] is not None:
-        yield Piece(f"memory {show_size(found['memory'])}", spare=7)
+        yield StatusPiece(f"memory {show_size(found['memory'])}", spare=7)
     if vitals["supervisor"]["state"] != "none":
-        yield Piece("cgroups" if found["cgroups"] else "no cgroups", "" if found["cgroups"] else "warn", spare=6)
+        yield StatusPiece("cgroups" if found["cgroups"] else "no cgroups", "" if found["cgroups"] else "warn", spare=6)
 
 
 def _wide(row: HoldRow) -> bool:
@@ -139,7 +139,7 @@ SILENT = 15.0  # seconds without a heartbeat (one every 5 s) until a living supe
 MACHINE_EVERY = 5.0
 
 
-class Vitals:
+class VitalsReader:
     """A reader of vitals, kept by a caller that reads again and again.
 
     Values that cost more than they change (the machine, finished tasks) are read less often.
@@ -149,17 +149,17 @@ class Vitals:
         self._home = home
         self._machine = Machine(home=home)
         self._machine_at = -math.inf
-        self._counts = Counts()
+        self._counts = TaskCounter()
         self._machine_row: MachineRow | None = None
 
     def read(self, queries: Queries) -> VitalsRow:
         alerts, worst = queries.open_alerts()
         return {
-            "supervisor": supervisor(queries),
+            "supervisor": supervisor_status(queries),
             "counts": self._counts.read(queries),
             "alerts": {"open": alerts, "worst": worst},
-            "accounts": _shut(queries),
-            "holds": holds(queries),
+            "accounts": _closed_accounts(queries),
+            "holds": list_holds(queries),
             "machine": self._look_at_machine(),
         }
 
@@ -181,7 +181,7 @@ class Vitals:
         return self._machine_row
 
 
-def supervisor(queries: Queries) -> SupervisorStatus:
+def supervisor_status(queries: Queries) -> SupervisorStatus:
     """Return the status of the supervisor. `silent`: its process lives, but has not sent a heartbeat for a while."""
     running = queries.supervisor()
     if running is None:
@@ -199,7 +199,7 @@ def supervisor(queries: Queries) -> SupervisorStatus:
     }
 
 
-def _shut(queries: Queries) -> list[ShutAccountRow]:
+def _closed_accounts(queries: Queries) -> list[ClosedAccountRow]:
     """Return accounts that are parked or stopped. Import their module only if needed: it reads settings."""
     if not queries.view("accounts"):
         return []

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 HELD = ("intended", "claimed", "releasing", "closing")
 
 
-def trackers(home: str) -> list[TrackerRow]:
+def list_trackers(home: str) -> list[TrackerRow]:
     """Return the trackers that were read at least once, with the trouble of each."""
     return cast("list[TrackerRow]", Queries(home).view("trackers"))
 
 
-def links(home: str, *, everything: bool) -> list[LinkRow]:
+def list_issue_links(home: str, *, everything: bool) -> list[LinkRow]:
     """Return issues and their tasks. Without `everything`: only open ones, and those whose task is active."""
     found = cast("list[LinkRow]", Queries(home).view("links"))
     if everything:
@@ -25,7 +25,7 @@ def links(home: str, *, everything: bool) -> list[LinkRow]:
     return [row for row in found if row["state"] in HELD or row["task_state"] in ("queued", "running", "paused")]
 
 
-def sync(home: str) -> bool:
+def request_sync(home: str) -> bool:
     """Ask the supervisor to read every tracker now. Return False if no supervisor is running."""
     from holdfast.api.commands import change_store
 

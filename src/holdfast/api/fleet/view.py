@@ -19,16 +19,16 @@ from holdfast.api.fleet.filter import (
     ORDERS,
     RECENT,
     TREE,
-    Listed,
-    Wish,
-    by_life,
+    ListFilter,
+    SortedRows,
+    build_word_test,
     is_listed,
-    matcher,
-    tree_of,
+    sort_as_tree,
+    sort_by_sign_of_life,
 )
-from holdfast.api.fleet.rows import LIVING, active_rows, all_rows, rows_of, signs_of_life, turn
+from holdfast.api.fleet.rows import LIVING, active_rows, all_rows, read_signs_of_life, rows_of, turn
 from holdfast.api.tasks.why.circumstances import Circumstances
-from holdfast.api.tasks.why.read import Looker
+from holdfast.api.tasks.why.read import CircumstancesReader
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
@@ -44,9 +44,9 @@ LISTED_HOLD = 10.0  # seconds between two checks for tasks that are too old for 
 
 
 @dataclass(frozen=True)
-class Picture:
+class FleetSnapshot:
     rows: Sequence[FleetRow] = ()
-    wish: Wish = field(default_factory=Wish)
+    wish: ListFilter = field(default_factory=ListFilter)
     of: int = 0  # number of tasks without the filter
     left_out: int = 0  # finished tasks beyond the most that are listed
     levels: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Picture:
     def why(self, row: FleetRow, now: float) -> str:
         return self.around.why(row, now)
 
-    def is_like(self, other: Picture) -> bool:
+    def is_like(self, other: FleetSnapshot) -> bool:
         """True if nothing on a screen would change. The list is the same object as long as nothing in it changed."""
         return (
             self.rows is other.rows
@@ -68,11 +68,11 @@ class Picture:
 
 
 class FleetReader:
-    def __init__(self, wish: Wish | None = None) -> None:
-        self.wish = wish or Wish()  # set from any thread; the next reading uses it
+    def __init__(self, wish: ListFilter | None = None) -> None:
+        self.wish = wish or ListFilter()  # set from any thread; the next reading uses it
         self.in_sight: frozenset[str] | None = None  # likewise: tasks whose signs of life are read; None: all
         self._queries: Queries | None = None
-        self._looker = Looker()
+        self._looker = CircumstancesReader()
         self._after = 0
         self._whole_at = self._running_at = self._signs_at = self._listed_at = float("-inf")
         self._rows: dict[str, FleetRow] = {}
@@ -84,18 +84,18 @@ class FleetReader:
         self._signs: dict[str, float] = {}
         self._told: set[str] = set()
         self._left_out = 0
-        self._wish_listed: Wish | None = None
-        self._listed = Listed((), ORDERS["state"])
+        self._wish_listed: ListFilter | None = None
+        self._listed = SortedRows((), ORDERS["state"])
         self._shown: tuple[list[FleetRow], dict[str, int]] = ([], {})
 
-    def read(self, queries: Queries) -> Picture:
+    def read(self, queries: Queries) -> FleetSnapshot:
         try:
             return self._read(queries)
         except BaseException:
             self._wish_listed = None  # rows may be read but not listed yet: the next reading reads all tasks
             raise
 
-    def _read(self, queries: Queries) -> Picture:
+    def _read(self, queries: Queries) -> FleetSnapshot:
         wish, now, tick = self.wish, time.time(), time.monotonic()
         changed = self._catch_up(queries, wish, now, tick)
         if tick >= self._signs_at + SIGNS_EVERY or changed is None:
@@ -104,7 +104,7 @@ class FleetReader:
         around = self._looker.look(queries, self._queue, self._running, now)
         self._list(changed, wish, around, now, tick)
         rows, levels = self._shown
-        return Picture(
+        return FleetSnapshot(
             rows=rows,
             wish=wish,
             of=len(rows) if not wish.words else self._count(wish, now),
@@ -115,20 +115,22 @@ class FleetReader:
             told=frozenset(self._told),
         )
 
-    def _look_for_signs(self, queries: Queries, wish: Wish) -> dict[str, float]:
+    def _look_for_signs(self, queries: Queries, wish: ListFilter) -> dict[str, float]:
         """Return the signs of life of tasks in sight, or of all if the order depends on them.
 
         For other tasks, return the last known sign.
         """
         wanted = None if wish.order == LIFE else self.in_sight
         if wanted is None:
-            return signs_of_life(queries.home, self._running)
+            return read_signs_of_life(queries.home, self._running)
         kept = {task: at for task, at in self._signs.items() if task in self._running}
-        return kept | signs_of_life(queries.home, {task: self._running[task] for task in wanted & self._running.keys()})
+        return kept | read_signs_of_life(
+            queries.home, {task: self._running[task] for task in wanted & self._running.keys()}
+        )
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
-    def _catch_up(self, queries: Queries, wish: Wish, now: float, tick: float) -> list[FleetRow] | None:
+    def _catch_up(self, queries: Queries, wish: ListFilter, now: float, tick: float) -> list[FleetRow] | None:
         """Read changed tasks again, and return their rows. None: all tasks were read."""
         until = queries.last_seq()  # before the rows: what happens meanwhile is read next time
         is_whole = (
@@ -160,7 +162,7 @@ class FleetReader:
         self._after = until
         return changed
 
-    def _read_all(self, queries: Queries, wish: Wish, now: float) -> None:
+    def _read_all(self, queries: Queries, wish: ListFilter, now: float) -> None:
         if wish.everything:
             rows = all_rows(queries, MOST_TASKS)
             self._left_out = 0 if len(rows) < MOST_TASKS else sum(queries.counts().values()) - len(rows)
@@ -215,7 +217,9 @@ class FleetReader:
 
     # -- what is listed ------------------------------------------------------------------------------------------------
 
-    def _list(self, changed: list[FleetRow] | None, wish: Wish, around: Circumstances, now: float, tick: float) -> None:
+    def _list(
+        self, changed: list[FleetRow] | None, wish: ListFilter, around: Circumstances, now: float, tick: float
+    ) -> None:
         is_new = changed is None or wish != self._wish_listed
         gone: list[str] = []
         if tick >= self._listed_at + LISTED_HOLD:
@@ -235,27 +239,27 @@ class FleetReader:
                     self._listed.drop(row["id"])
             self._show(self._listed.rows, {}, wish)
 
-    def _forget(self, wish: Wish, now: float) -> list[str]:
+    def _forget(self, wish: ListFilter, now: float) -> list[str]:
         """Drop tasks that are too old for the list. Only ended tasks are checked."""
         gone = [task_id for task_id, row in self._over.items() if not is_listed(row, wish.everything, now)]
         for task_id in gone:
             del self._over[task_id], self._rows[task_id]
         return gone
 
-    def _list_all(self, wish: Wish, around: Circumstances, now: float) -> None:
+    def _list_all(self, wish: ListFilter, around: Circumstances, now: float) -> None:
         rows: Iterable[FleetRow] = [row for row in self._rows.values() if is_listed(row, wish.everything, now)]
         if wish.words:
-            matches = matcher(wish.words)
+            matches = build_word_test(wish.words)
             rows = [row for row in rows if matches(row, around.why(row, now))]
         if wish.order == TREE:
-            self._show(*tree_of(rows), wish)
+            self._show(*sort_as_tree(rows), wish)
         elif wish.order == LIFE:
-            self._show(by_life(rows, self._signs), {}, wish)
+            self._show(sort_by_sign_of_life(rows, self._signs), {}, wish)
         else:
-            self._listed = Listed(rows, ORDERS[wish.order])
+            self._listed = SortedRows(rows, ORDERS[wish.order])
             self._show(self._listed.rows, {}, wish)
 
-    def _show(self, rows: list[FleetRow], levels: dict[str, int], wish: Wish) -> None:
+    def _show(self, rows: list[FleetRow], levels: dict[str, int], wish: ListFilter) -> None:
         """Keep a copy of the list for the next picture, because our own list changes with the next reading.
 
         If nothing is different, keep the same object as before.
@@ -265,11 +269,11 @@ class FleetReader:
         is_same = len(made) == len(before) and all(map(operator.is_, made, before))
         self._shown = (before if is_same else made, levels)
 
-    def _count(self, wish: Wish, now: float) -> int:
+    def _count(self, wish: ListFilter, now: float) -> int:
         return sum(is_listed(row, wish.everything, now) for row in self._rows.values())
 
 
-def as_json(picture: Picture, now: float) -> list[JsonObject]:
+def as_json(picture: FleetSnapshot, now: float) -> list[JsonObject]:
     """Return the rows of a picture for scripts, with the facts that the screen shows. `ps` has more fields."""
     left = ("repo_id", "provider", "last_run", "begun")
     return [
@@ -279,10 +283,10 @@ def as_json(picture: Picture, now: float) -> list[JsonObject]:
     ]
 
 
-REST = 20.0  # history is not counted again for this many times as long as the count took
+RECOUNT_FACTOR = 20.0  # history is not counted again for this many times as long as the count took
 
 
-class Counts:
+class TaskCounter:
     """Task counts by state, for a caller that reads again and again.
 
     Active states are counted by an index. Finished states have no index, and history grows: counting them reads every
@@ -302,5 +306,5 @@ class Counts:
             self._over = {state: n for state, n in queries.counts().items() if state not in LIVING}
             self._queries, self._seq = queries, seq
             ended = time.monotonic()
-            self._next = ended + (ended - began) * REST
+            self._next = ended + (ended - began) * RECOUNT_FACTOR
         return {**living, **self._over}

@@ -21,7 +21,7 @@ NEW = "it starts with the next look of a supervisor"
 _PARTICIPLES = {"start": "started", "stop": "stopped", "restart": "restarted"}
 
 
-def workers(home: str) -> list[WorkerRow]:
+def list_workers(home: str) -> list[WorkerRow]:
     return workers_of(Queries(home))
 
 
@@ -67,15 +67,15 @@ def steer_worker(home: str, action: str, name: str, *, at_once: bool = False) ->
     if name not in names and not _is_known(home, name):
         raise NotFound(_unknown(name, names))
 
-    from holdfast.api.commands import Commands, who  # imported here: readers have to start fast
+    from holdfast.api.commands import Commands, operator_name  # imported here: readers have to start fast
 
     def record(tx: Transaction) -> WorkerRecord:
         if action == "stop":
-            return tx.workers.stop(name, who(), clock.now(), at_once=at_once)
+            return tx.workers.stop(name, operator_name(), clock.now(), at_once=at_once)
         return (
-            tx.workers.start(name, who(), clock.now())
+            tx.workers.start(name, operator_name(), clock.now())
             if action == "start"
-            else tx.workers.restart(name, who(), clock.now())
+            else tx.workers.restart(name, operator_name(), clock.now())
         )
 
     commands = Commands(home)
@@ -115,7 +115,7 @@ def _is_known(home: str, name: str) -> bool:
 
 
 def _one(home: str, name: str) -> WorkerRow:
-    row = next((row for row in workers(home) if row["name"] == name), None)
+    row = next((row for row in list_workers(home) if row["name"] == name), None)
     if row is None:
         raise NotFound(f"Worker '{name}' is not in {config.user_file_path()} any more.")
     return row

@@ -24,14 +24,14 @@ class Workflows:
     warnings: tuple[str, ...]
 
 
-def workflows(home: str, repo: str | None) -> Workflows:
+def list_workflows(home: str, repo: str | None) -> Workflows:
     """Return all workflows as a task in `repo` would have them. None: as the user's own file has them.
 
     Mistakes are part of the result.
     """
     found = report_settings(repo, home)
     known = known_workflows(found.config)
-    misfits = {name: _misfits(draft, found.config, repo or "/") for name, draft in known.items()}
+    misfits = {name: _find_mistakes(draft, found.config, repo or "/") for name, draft in known.items()}
     return Workflows(
         rows=tuple(_row(draft, misfits[name]) for name, draft in known.items()),
         problems=(*found.problems, *(problem for each in misfits.values() for problem in each)),
@@ -39,18 +39,18 @@ def workflows(home: str, repo: str | None) -> Workflows:
     )
 
 
-def one_workflow(found: Workflows, name: str) -> WorkflowRow:
+def find_workflow(found: Workflows, name: str) -> WorkflowRow:
     row = next((row for row in found.rows if row["name"] == name), None)
     if row is None:
         raise NotFound(no_such_workflow(name, [str(each["name"]) for each in found.rows]))
     return row
 
 
-def _misfits(draft: WorkflowDraft, settings: config.Config, repo: str) -> list[config.SettingProblem]:
+def _find_mistakes(draft: WorkflowDraft, settings: config.Config, repo: str) -> list[config.SettingProblem]:
     """Return mistakes that exist only together with the settings in effect here, such as an unknown account."""
     problems = []
     for number, stage in enumerate(draft.stages):
-        if not _is_whole(stage, settings):
+        if not _names_agent(stage, settings):
             continue  # the task has to name the agent
         try:
             resolve_stages(draft, NewTask(prompt="-", directory=repo), settings, only=number)
@@ -61,7 +61,7 @@ def _misfits(draft: WorkflowDraft, settings: config.Config, repo: str) -> list[c
     return problems
 
 
-def _is_whole(stage: StageDraft, settings: config.Config) -> bool:
+def _names_agent(stage: StageDraft, settings: config.Config) -> bool:
     choices = [member.chosen for member in stage.members] or [stage.chosen]
     return all(
         choice.command

@@ -23,12 +23,12 @@ from holdfast.config.tables.accounts import AccountTable
 from holdfast.intake.accounts import account_names, load_account
 from holdfast.intake.new_task import describe_host
 
-REMEMBERED = "clis.json"  # in the home: a CLI is not asked for its version again before its file changes
+VERSION_CACHE = "clis.json"  # in the home: a CLI is not asked for its version again before its file changes
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cli:
+class AgentCli:
     """One agent of the registry, as this machine has it."""
 
     agent: CliAgent
@@ -64,22 +64,22 @@ class LoginState:
     text: str
 
 
-def all_clis(settings: config.Config, home: str | None = None, patience: float = PATIENCE) -> list[Cli]:
+def find_clis(settings: config.Config, home: str | None = None, patience: float = PATIENCE) -> list[AgentCli]:
     """Return every real CLI that this version can drive, also those that are not installed. Versions are cached in
     `home`."""
     found = [_look_up(agent, settings) for agent in _real_agents()]
     here = [cli for cli in found if cli.path is not None]
-    known = _remembered(home)
+    known = _load_versions(home)
     stamps = {cli.name: _stamp(str(cli.path)) for cli in here}
     said = {cli.name: known[stamps[cli.name]] for cli in here if stamps[cli.name] in known}
     questions = {cli.name: [str(cli.path), *cli.agent.version_arguments] for cli in here if cli.name not in said}
     if questions:
         said |= ask_versions(questions, patience)
-        _remember(home, {stamps[name]: text for name, text in said.items() if text})
-    return [_with(cli, said.get(cli.name, "")) for cli in found]
+        _save_versions(home, {stamps[name]: text for name, text in said.items() if text})
+    return [_with_version(cli, said.get(cli.name, "")) for cli in found]
 
 
-def known_agents() -> list[str]:
+def list_agents() -> list[str]:
     from holdfast.agents.registry import AGENTS
 
     return list(AGENTS)
@@ -94,14 +94,14 @@ def _real_agents() -> Iterator[CliAgent]:
             yield agent
 
 
-def _look_up(agent: CliAgent, settings: config.Config) -> Cli:
+def _look_up(agent: CliAgent, settings: config.Config) -> AgentCli:
     chosen = str(settings[f"{agent.name}.binary"])
     wanted = chosen or agent.binary
-    return Cli(agent=agent, wanted=wanted, is_chosen=bool(chosen), path=shutil.which(wanted))
+    return AgentCli(agent=agent, wanted=wanted, is_chosen=bool(chosen), path=shutil.which(wanted))
 
 
-def _with(cli: Cli, said: str) -> Cli:
-    return Cli(agent=cli.agent, wanted=cli.wanted, is_chosen=cli.is_chosen, path=cli.path, said=said)
+def _with_version(cli: AgentCli, said: str) -> AgentCli:
+    return AgentCli(agent=cli.agent, wanted=cli.wanted, is_chosen=cli.is_chosen, path=cli.path, said=said)
 
 
 def _parts(version: str) -> tuple[int, ...]:
@@ -122,22 +122,22 @@ def _stamp(path: str) -> str:
     return f"{real}:{found.st_ino}:{found.st_size}:{found.st_ctime_ns}"
 
 
-def _remembered(home: str | None) -> dict[str, str]:
+def _load_versions(home: str | None) -> dict[str, str]:
     if home is None:
         return {}
     try:
-        with open(os.path.join(home, REMEMBERED), encoding="utf-8") as file:
+        with open(os.path.join(home, VERSION_CACHE), encoding="utf-8") as file:
             found = json.load(file)
     except (OSError, ValueError, RecursionError):
         return {}
     return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
-def _remember(home: str | None, said: Mapping[str, str]) -> None:
+def _save_versions(home: str | None, said: Mapping[str, str]) -> None:
     """Cache the versions in the home. A failed write is ignored: the CLIs are then asked again."""
     if home is None or not os.path.isdir(home):
         return
-    path = os.path.join(home, REMEMBERED)
+    path = os.path.join(home, VERSION_CACHE)
     with contextlib.suppress(OSError):
         faults.effect("clis.remember")
         fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -149,7 +149,7 @@ def _remember(home: str | None, said: Mapping[str, str]) -> None:
 # -- logins ------------------------------------------------------------------------------------------------------------
 
 
-def logins(cli: Cli, settings: config.Config, environment: Mapping[str, str] = os.environ) -> list[LoginState]:
+def logins(cli: AgentCli, settings: config.Config, environment: Mapping[str, str] = os.environ) -> list[LoginState]:
     """Return the login state of every account, as far as files and variables show it. No server is asked."""
     tables = settings.accounts.get(cli.name, {})
     found = []
@@ -192,7 +192,7 @@ def _how_to_log_in(agent: CliAgent, account: Account) -> str:
 # -- permissions -------------------------------------------------------------------------------------------------------
 
 
-def permission_words(cli: Cli) -> dict[str, str]:
+def describe_permissions(cli: AgentCli) -> dict[str, str]:
     """Return, for each permission mode, the words and variables of the CLI's command that other modes do not have."""
     made = {str(mode): _command(cli.agent, mode) for mode in Permission}
     common = set.intersection(*(set(command.argv) for command in made.values()))
@@ -223,7 +223,7 @@ def _own_variables(env: Mapping[str, str], made: Mapping[str, AgentCommand]) -> 
             yield f"{name}={'…' if same else ''}{value[same:]}"
 
 
-def refusal(cli: Cli, settings: config.Config, mode: str) -> str | None:
+def find_start_problem(cli: AgentCli, settings: config.Config, mode: str) -> str | None:
     """Return why this CLI cannot be started here in this mode, or None."""
     options: dict[str, Any] = {"permission": mode, "sandbox": settings["permissions.sandbox"] or None}
     return cli.agent.problem(options, describe_host(str(settings["workspace.strategy"]), options))

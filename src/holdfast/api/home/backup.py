@@ -28,7 +28,7 @@ _SHADOW = re.compile(r"([a-z0-9]+)\.git")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
+class BackupResult:
     path: str
     size: int
     tasks: int
@@ -36,7 +36,7 @@ class Made:
     store_only: bool
 
 
-def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool) -> Made:
+def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool) -> BackupResult:
     """Write the backup to `wanted`, or to a file of the home's backups that is named after the time. The file is
     verified before it gets its name."""
     open_store(home, create=False).close()  # raises the refusals for a missing, damaged or newer store
@@ -47,7 +47,7 @@ def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool)
         raise UsageError(f"{target} cannot be written: give the name of a file in a directory that exists.")
     _refuse_overwriting(target, force)
     staging = os.path.join(folder, STAGING)
-    with _alone(home), _translated(target):
+    with _lock_backups(home), _explain_os_errors(target):
         delete_tree(staging)
         part = f"{target}.part"
         try:
@@ -62,7 +62,7 @@ def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool)
             if store_only:
                 _copy_file(store, part)
             else:
-                names, salvages = _gather(home, staging)
+                names, salvages = _collect_files(home, staging)
                 facts = {"made_at": clock.now().wall, "version": __version__, "schema": schema, "counts": counts}
                 backup_file.write(part, staging, [backup_file.STORE, *names], facts)
                 backup_file.read(part, None)
@@ -75,7 +75,7 @@ def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool)
             delete_tree(part)
     tasks = counts["tasks"]
     assert isinstance(tasks, dict)
-    return Made(
+    return BackupResult(
         path=target,
         size=os.path.getsize(target),
         tasks=sum(tasks.values()),
@@ -84,7 +84,7 @@ def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool)
     )
 
 
-def _gather(home: str, staging: str) -> tuple[list[str], int]:
+def _collect_files(home: str, staging: str) -> tuple[list[str], int]:
     """Write bundles of all saved work, and copies of the small files that the home itself holds (trust, settings)."""
     names: list[str] = []
     salvages = 0
@@ -108,7 +108,7 @@ def _gather(home: str, staging: str) -> tuple[list[str], int]:
 
 
 @contextmanager
-def _alone(home: str) -> Iterator[None]:
+def _lock_backups(home: str) -> Iterator[None]:
     fd = os.open(os.path.join(home, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -120,11 +120,11 @@ def _alone(home: str) -> Iterator[None]:
         os.close(fd)
 
 
-alone = _alone  # a backup and a restore exclude each other
+alone = _lock_backups  # a backup and a restore exclude each other
 
 
 @contextmanager
-def _translated(target: str) -> Iterator[None]:
+def _explain_os_errors(target: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -67,7 +67,7 @@ def read(path: str, folder: str | None) -> Manifest:
                 if not entry.isreg() or entry.name not in manifest.members or entry.name in found:
                     raise Refused(f"{path} holds something that its manifest does not name ('{entry.name}').")
                 found.add(entry.name)
-                _take(path, tar, entry, manifest.members[entry.name], folder)
+                _check_member(path, tar, entry, manifest.members[entry.name], folder)
     except (tarfile.TarError, EOFError, *_NO_MANIFEST) as error:
         raise Refused(f"{path} cannot be read as a backup: {type(error).__name__} {error}") from error
     missing = sorted(set(manifest.members) - found)
@@ -100,7 +100,9 @@ def _manifest(path: str, tar: tarfile.TarFile) -> Manifest:
     )
 
 
-def _take(path: str, tar: tarfile.TarFile, entry: tarfile.TarInfo, said: Mapping[str, Any], folder: str | None) -> None:
+def _check_member(
+    path: str, tar: tarfile.TarFile, entry: tarfile.TarInfo, said: Mapping[str, Any], folder: str | None
+) -> None:
     content = tar.extractfile(entry)
     assert content is not None  # a regular file
     target = None if folder is None else os.path.join(folder, entry.name)

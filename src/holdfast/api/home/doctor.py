@@ -18,11 +18,11 @@ from collections.abc import Iterator
 import apsw
 
 from holdfast import config
-from holdfast.api.fleet.alerts import undelivered
-from holdfast.api.fleet.dispatch import holds, words
-from holdfast.api.fleet.schedules import has_supervisor, nothing_fires, schedules
-from holdfast.api.home.doctor_agents import Finding, agent_findings
-from holdfast.api.home.sweep import leftovers
+from holdfast.api.fleet.alerts import list_undelivered
+from holdfast.api.fleet.dispatch import describe_hold_row, list_holds
+from holdfast.api.fleet.schedules import describe_no_supervisor, has_supervisor, list_schedules
+from holdfast.api.home.doctor_agents import DoctorFinding, agent_findings
+from holdfast.api.home.sweep import find_leftovers
 from holdfast.api.queries import Queries
 from holdfast.base.errors import HoldfastError, Unavailable, UsageError
 from holdfast.base.files import listed
@@ -39,33 +39,33 @@ from holdfast.workspaces.git import git
 SHOWN = 5
 
 
-def alert_findings(queries: Queries) -> Iterator[Finding]:
+def alert_findings(queries: Queries) -> Iterator[DoctorFinding]:
     for alert in queries.alerts():
-        yield Finding("note", "alert", f"{alert['level']}: {alert['message']}")
+        yield DoctorFinding("note", "alert", f"{alert['level']}: {alert['message']}")
     yield from _targets()
-    lost = undelivered(queries)
+    lost = list_undelivered(queries)
     for row in lost[-SHOWN:]:
         how = "was given up" if row["state"] == "given_up" else "waits"
         said = f": {row['told']}" if row["told"] else ""
         tried = f"after {row['attempts']} attempt(s)" if row["attempts"] else "to be sent"
         what = f"alert {row['alert']} ({row['transition']}) to the {row['target']}"
-        yield Finding("note", "notices", f"{what} {how} {tried}{said}")
+        yield DoctorFinding("note", "notices", f"{what} {how} {tried}{said}")
     if len(lost) > SHOWN:
-        yield Finding("note", "notices", f"and {len(lost) - SHOWN} earlier one(s)")
+        yield DoctorFinding("note", "notices", f"and {len(lost) - SHOWN} earlier one(s)")
 
 
-def _program(name: str) -> Iterator[Finding]:
+def _program(name: str) -> Iterator[DoctorFinding]:
     if os.sep in name and not os.path.isabs(name):
-        yield Finding("problem", "notices", f"notify.command: {name} is looked for in /; write its whole path")
+        yield DoctorFinding("problem", "notices", f"notify.command: {name} is looked for in /; write its whole path")
     elif shutil.which(name) is None:
-        yield Finding("problem", "notices", f"notify.command: there is no program {name}")
+        yield DoctorFinding("problem", "notices", f"notify.command: there is no program {name}")
 
 
-def _targets() -> Iterator[Finding]:
+def _targets() -> Iterator[DoctorFinding]:
     settings = config.load_valid_values()
     command, webhook = settings["notify.command"], settings["notify.webhook"]
     if not command and not webhook:
-        yield Finding(
+        yield DoctorFinding(
             "note", "notices", "alerts are sent nowhere (`notify.command`, `notify.webhook`); `ps` shows them"
         )
         return
@@ -75,40 +75,40 @@ def _targets() -> Iterator[Finding]:
         try:
             look_up_secret(settings[key])
         except SecretMissing as missing:
-            yield Finding("problem", "notices", f"{key} {missing}")
+            yield DoctorFinding("problem", "notices", f"{key} {missing}")
     if webhook and not settings["notify.secret"]:
-        yield Finding("note", "notices", "notices to notify.webhook are not signed: `notify.secret` is not set")
+        yield DoctorFinding("note", "notices", "notices to notify.webhook are not signed: `notify.secret` is not set")
     names = " and ".join(name for name, there in (("a command", command), ("an address", webhook)) if there)
     level = settings["notify.level"]
-    yield Finding("ok", "notices", f"alerts from {level} on go to {names}; try it: `holdfast alerts test`")
+    yield DoctorFinding("ok", "notices", f"alerts from {level} on go to {names}; try it: `holdfast alerts test`")
 
 
-def schedule_findings(home: str) -> Iterator[Finding]:
-    rows, problems = schedules(home)
+def schedule_findings(home: str) -> Iterator[DoctorFinding]:
+    rows, problems = list_schedules(home)
     for problem in problems.values():
         level = "note" if "`holdfast trust " in problem else "problem"  # a decision that the user has not made yet
-        yield Finding(level, "schedules", problem)
+        yield DoctorFinding(level, "schedules", problem)
     for row in rows:
         if row["trouble"] is not None:
-            yield Finding("problem", "schedules", f"{row['name']} of {row['repo']} cannot fire: {row['trouble']}")
+            yield DoctorFinding("problem", "schedules", f"{row['name']} of {row['repo']} cannot fire: {row['trouble']}")
     live = [row for row in rows if row["enabled"]]
     if live and not has_supervisor(home):
         names = ", ".join(row["name"] for row in live[:5]) + (", …" if len(live) > 5 else "")
-        yield Finding("note", "schedules", f"{names}: {nothing_fires()}")
+        yield DoctorFinding("note", "schedules", f"{names}: {describe_no_supervisor()}")
     elif rows:
-        yield Finding("ok", "schedules", f"{len(live)} of {len(rows)} enabled; `holdfast schedule list`")
+        yield DoctorFinding("ok", "schedules", f"{len(live)} of {len(rows)} enabled; `holdfast schedule list`")
 
 
 _REMEDY = "; `holdfast sweep` (or the next `up`) puts it right"
 
 
-def examine(home: str, *, with_agents: bool = True) -> list[Finding]:
+def run_doctor_checks(home: str, *, with_agents: bool = True) -> list[DoctorFinding]:
     """Return the findings about the machine and the home. `with_agents`: also start the agent CLIs to ask for their
     versions, although some CLIs then leave files in the user's home."""
     findings = [*_machine(home), *_settings(home)]
     if not os.path.exists(os.path.join(home, "holdfast.db")):
         findings += agent_findings(home, {}) if with_agents else ()
-        return [*findings, Finding("note", "store", f"no store in {home} yet; `holdfast init` makes one")]
+        return [*findings, DoctorFinding("note", "store", f"no store in {home} yet; `holdfast init` makes one")]
     try:
         findings += _store(home)
         findings.append(_disk(home))
@@ -121,11 +121,11 @@ def examine(home: str, *, with_agents: bool = True) -> list[Finding]:
         findings += _processes(queries)
         findings += _run_directories(queries)
     except HoldfastError as error:
-        findings.append(Finding("problem", "store", str(error)))
+        findings.append(DoctorFinding("problem", "store", str(error)))
     return findings
 
 
-def _machine(home: str) -> Iterator[Finding]:
+def _machine(home: str) -> Iterator[DoctorFinding]:
     import apsw
 
     from holdfast.store.sqlite.engine.connection import SAFE_SQLITE
@@ -133,31 +133,31 @@ def _machine(home: str) -> Iterator[Finding]:
     version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
     shown = apsw.sqlite_lib_version()
     if version >= SAFE_SQLITE:
-        yield Finding("ok", "sqlite", f"{shown}, free of the WAL-reset bug")
+        yield DoctorFinding("ok", "sqlite", f"{shown}, free of the WAL-reset bug")
     else:
-        yield Finding("problem", "sqlite", f"{shown} can corrupt the store; install a newer apsw")
+        yield DoctorFinding("problem", "sqlite", f"{shown} can corrupt the store; install a newer apsw")
     try:
         git.refuse_old_git()
-        yield Finding("ok", "git", ".".join(str(part) for part in git.version()))
+        yield DoctorFinding("ok", "git", ".".join(str(part) for part in git.version()))
     except HoldfastError as error:
-        yield Finding("problem", "git", str(error))
+        yield DoctorFinding("problem", "git", str(error))
     lack = missing()
     if lack is not None:
-        yield Finding("problem", "system", f"agents cannot be supervised here: {lack}")
+        yield DoctorFinding("problem", "system", f"agents cannot be supervised here: {lack}")
         commands = ", ".join(f"`{name}`" for name in LINUX_ONLY)
-        yield Finding("note", "system", f"not supported here: {commands}; adding and looking work")
+        yield DoctorFinding("note", "system", f"not supported here: {commands}; adding and looking work")
     else:
-        yield Finding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof")
+        yield DoctorFinding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof")
         yield _cgroup_tier(home)
 
 
-def _cgroup_tier(home: str) -> Finding:
+def _cgroup_tier(home: str) -> DoctorFinding:
     """Probe cgroups by making one, as the supervisor does."""
     from holdfast.processes.cgroups import probe_cgroups
 
     found = probe_cgroups(home)
     if isinstance(found, str):
-        return Finding(
+        return DoctorFinding(
             "note",
             "cgroups",
             f"none for agents: {found}. Trees are ended with proof all the same; if keeper and supervisor are both "
@@ -165,54 +165,58 @@ def _cgroup_tier(home: str) -> Finding:
         )
     found.leave()
     held = ", ".join(sorted(found.controllers)) or "none; rlimits and the keeper's own look hold them"
-    return Finding("ok", "cgroups", f"one per agent, in {os.path.dirname(found.base)}; limits by controller: {held}")
+    return DoctorFinding(
+        "ok", "cgroups", f"one per agent, in {os.path.dirname(found.base)}; limits by controller: {held}"
+    )
 
 
-def _settings(home: str) -> Iterator[Finding]:
+def _settings(home: str) -> Iterator[DoctorFinding]:
     from holdfast.config.report import report_settings
 
     seen = report_settings(None, home)
     for problem in seen.problems:
-        yield Finding("problem", "settings", str(problem))
+        yield DoctorFinding("problem", "settings", str(problem))
     for warning in seen.warnings:
-        yield Finding("note", "settings", warning)
+        yield DoctorFinding("note", "settings", warning)
     if not seen.problems:
-        yield Finding("ok", "settings", seen.files[0].place if seen.files[0].exists else "built-in defaults")
+        yield DoctorFinding("ok", "settings", seen.files[0].place if seen.files[0].exists else "built-in defaults")
 
 
-def _store(home: str) -> Iterator[Finding]:
+def _store(home: str) -> Iterator[DoctorFinding]:
     mode = os.stat(home).st_mode & 0o777
     if mode & 0o077:
-        yield Finding("problem", "home", f"{home} is open to others (mode {mode:o}); chmod 700 it")
+        yield DoctorFinding("problem", "home", f"{home} is open to others (mode {mode:o}); chmod 700 it")
     problems = open_store(home, create=False).integrity_problems()
     if problems:
-        yield Finding("problem", "store", f"integrity check: {problems[0]}")
+        yield DoctorFinding("problem", "store", f"integrity check: {problems[0]}")
     else:
-        yield Finding("ok", "store", f"{home}, integrity check passed")
+        yield DoctorFinding("ok", "store", f"{home}, integrity check passed")
 
 
-def _disk(home: str) -> Finding:
-    from holdfast.api.work.workspaces import disk_of
+def _disk(home: str) -> DoctorFinding:
+    from holdfast.api.work.workspaces import read_disk
 
-    disk = disk_of(home)
-    return Finding("problem" if disk.is_low else "ok", "disk", str(disk))
+    disk = read_disk(home)
+    return DoctorFinding("problem" if disk.is_low else "ok", "disk", str(disk))
 
 
-def _supervisor(queries: Queries) -> Iterator[Finding]:
+def _supervisor(queries: Queries) -> Iterator[DoctorFinding]:
     running = queries.supervisor()
     counts = queries.counts()
     if running is not None:
-        yield Finding("ok", "supervisor", f"pid {running['pid']}, version {running['version']}")
+        yield DoctorFinding("ok", "supervisor", f"pid {running['pid']}, version {running['version']}")
     elif counts.get("running"):
-        yield Finding(
+        yield DoctorFinding(
             "problem",
             "supervisor",
             f"none is running, but {counts['running']} task(s) are marked running; `holdfast up` takes them over",
         )
     else:
-        yield Finding("note", "supervisor", "none is running")
-    for hold in holds(queries):
-        yield Finding("note", "dispatch", f"{words(hold)}; `holdfast dispatch release {hold['hold']}` lets it start")
+        yield DoctorFinding("note", "supervisor", "none is running")
+    for hold in list_holds(queries):
+        yield DoctorFinding(
+            "note", "dispatch", f"{describe_hold_row(hold)}; `holdfast dispatch release {hold['hold']}` lets it start"
+        )
 
 
 def _unfinished(queries: Queries) -> dict[str, int]:
@@ -220,36 +224,36 @@ def _unfinished(queries: Queries) -> dict[str, int]:
     return {str(row["agent"]): int(row["n"]) for row in queries.view("unfinished_agents")}
 
 
-def _leftovers(queries: Queries) -> Iterator[Finding]:
+def _leftovers(queries: Queries) -> Iterator[DoctorFinding]:
     """Compare directories, markers, trash, git entries, branches and processes with the ledger, both ways, as the sweep
     does."""
-    scene, found = leftovers(queries)
+    scene, found = find_leftovers(queries)
     waiting = [finding for finding in found if finding.in_backlog]
     wrong = [finding for finding in found if finding not in waiting and finding.action is not SweepAction.KEEP]
     for finding in wrong:
         level = "note" if finding.foreign else "problem"
-        yield Finding(level, finding.what, str(finding) + ("" if finding.action in PASSIVE_ACTIONS else _REMEDY))
+        yield DoctorFinding(level, finding.what, str(finding) + ("" if finding.action in PASSIVE_ACTIONS else _REMEDY))
     for path in scene.odd:
-        yield Finding("note", "workspaces", f"{path} is not a name that we give; it is left alone")
+        yield DoctorFinding("note", "workspaces", f"{path} is not a name that we give; it is left alone")
     for where, why in scene.unseen:
-        yield Finding("problem", "workspaces", f"{where} cannot be looked at: {why}")
+        yield DoctorFinding("problem", "workspaces", f"{where} cannot be looked at: {why}")
     if waiting and queries.supervisor() is None:
-        yield Finding("note", "workspaces", f"{len(waiting)} wait to be put away by the next `holdfast up`")
+        yield DoctorFinding("note", "workspaces", f"{len(waiting)} wait to be put away by the next `holdfast up`")
     if not any(finding.what in ("workspace", "marker", "trash") for finding in wrong):
-        yield Finding("ok", "workspaces", f"{len(queries.workspaces())} in the ledger, all as recorded")
+        yield DoctorFinding("ok", "workspaces", f"{len(queries.workspaces())} in the ledger, all as recorded")
     for repo in queries.repos():
         if not os.path.isdir(repo["common_dir"]):
-            yield Finding("note", "repo", f"{repo['path']} is gone")
+            yield DoctorFinding("note", "repo", f"{repo['path']} is gone")
         elif not any(finding.repo == repo["id"] and finding.what in ("entry", "branch") for finding in wrong):
-            yield Finding("ok", "repo", f"{repo['path']}: no stray worktree entry or branch")
+            yield DoctorFinding("ok", "repo", f"{repo['path']}: no stray worktree entry or branch")
     if missing() is None and not any(finding.what == "process" for finding in wrong):
-        yield Finding("ok", "processes", "none left over")
+        yield DoctorFinding("ok", "processes", "none left over")
 
 
-def _processes(queries: Queries) -> Iterator[Finding]:
+def _processes(queries: Queries) -> Iterator[DoctorFinding]:
     """Report open runs that have no process."""
     if missing() is not None:
-        yield Finding("note", "processes", "leftover processes cannot be detected on this system")
+        yield DoctorFinding("note", "processes", "leftover processes cannot be detected on this system")
         return
     open_runs = {row["id"]: row["state"] for row in queries.view("sweep_runs")}
     alive = {run for _pid, run in marked_processes(queries.home)}
@@ -257,21 +261,21 @@ def _processes(queries: Queries) -> Iterator[Finding]:
         if state in ("started", "stopping") and run not in alive and queries.supervisor() is not None:
             over = os.path.exists(os.path.join(queries.run_directory(run), "empty.json"))
             if not over:
-                yield Finding("problem", "processes", f"run {run} has lost its keeper; see `holdfast alerts`")
+                yield DoctorFinding("problem", "processes", f"run {run} has lost its keeper; see `holdfast alerts`")
 
 
-def _run_directories(queries: Queries) -> Iterator[Finding]:
+def _run_directories(queries: Queries) -> Iterator[DoctorFinding]:
     # read before the store: a run is recorded before its directory is made
     names = listed(os.path.join(queries.home, "runs"))
     known = {row["id"] for row in queries.view("recorded_runs")}
     strays = [name for name in names if name not in known]
     for name in strays:
-        yield Finding("problem", "runs", f"run directory {name} has no record")
+        yield DoctorFinding("problem", "runs", f"run directory {name} has no record")
     if not strays:
-        yield Finding("ok", "runs", f"{len(known)} run(s) recorded, no stray directory")
+        yield DoctorFinding("ok", "runs", f"{len(known)} run(s) recorded, no stray directory")
 
 
-def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:
+def check_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:
     if not os.path.exists(os.path.join(home, "holdfast.db")):
         raise Unavailable(f"There is no Holdfast store in {home} yet, so there is nothing to check.")
     refuse_unsupported("The checker of the promises")

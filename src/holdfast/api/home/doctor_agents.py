@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from holdfast import config
-from holdfast.api.home.agent_clis import Cli, LoginState, all_clis, logins, refusal
+from holdfast.api.home.agent_clis import AgentCli, LoginState, find_clis, find_start_problem, logins
 
 # seconds for all versions: six CLIs start at once on a busy machine. Afterwards the versions are cached
 PATIENCE = 15.0
@@ -15,7 +15,7 @@ INSTALL = "install it, or name its program with the setting `{name}.binary`"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One fact that was checked. `level` is ok, note (worth knowing) or problem."""
 
     level: str
@@ -24,11 +24,11 @@ class Finding:
     data: Mapping[str, Any] | None = None  # for programs
 
 
-def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[Finding]:
+def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[DoctorFinding]:
     """Yield findings about every agent CLI. `needed`: how many unfinished tasks need each agent. A defect is a problem
     if a task needs the agent, else a note."""
     settings = config.load_valid_values()
-    clis = all_clis(settings, home, PATIENCE)
+    clis = find_clis(settings, home, PATIENCE)
     missing = [cli for cli in clis if cli.path is None]
     for cli in clis:
         if cli.path is not None:
@@ -38,36 +38,38 @@ def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[Finding]:
             yield _missing(cli, needed.get(cli.name, 0))
     rest = [cli.name for cli in missing if cli.name not in needed and not cli.is_chosen]
     if len(missing) == len(clis):
-        yield Finding("note", "agents", "no agent CLI is in PATH; any command can be one: `holdfast run … -- CMD`")
+        yield DoctorFinding(
+            "note", "agents", "no agent CLI is in PATH; any command can be one: `holdfast run … -- CMD`"
+        )
     elif rest:
-        yield Finding("ok", "agents", f"not installed, and no task needs them: {', '.join(rest)}")
+        yield DoctorFinding("ok", "agents", f"not installed, and no task needs them: {', '.join(rest)}")
     mode, origin = settings["permissions.mode"], settings.origins["permissions.mode"]
     chosen = "not chosen: `holdfast init` asks" if origin == "default" else origin
-    yield Finding("ok", "agents", f"may do unasked: {mode} ({chosen})", {"permissions": mode})
+    yield DoctorFinding("ok", "agents", f"may do unasked: {mode} ({chosen})", {"permissions": mode})
 
 
-def _missing(cli: Cli, tasks: int) -> Finding:
+def _missing(cli: AgentCli, tasks: int) -> DoctorFinding:
     where = f"`{cli.name}.binary` names {cli.wanted}, which is not a program" if cli.is_chosen else "it is not in PATH"
     text = f"{cli.name}: {where}; {INSTALL.format(name=cli.name)}"
     if tasks:
         text += f"; {tasks} unfinished task(s) need it"
-    return Finding("problem" if tasks else "note", "agents", text, _data(cli, []))
+    return DoctorFinding("problem" if tasks else "note", "agents", text, _data(cli, []))
 
 
-def _found(cli: Cli, settings: config.Config, tasks: int) -> Finding:
+def _found(cli: AgentCli, settings: config.Config, tasks: int) -> DoctorFinding:
     seen = logins(cli, settings)
     mode = str(settings["permissions.mode"])
-    refused = refusal(cli, settings, mode)
+    refused = find_start_problem(cli, settings, mode)
     words = [f"{cli.name} {cli.version or '(unknown version)'} in {cli.path}"]
     words += [_version_words(cli), *(_login_words(state, len(seen) > 1) for state in seen)]
     level = "ok" if cli.age == 0 and all(state.is_seen is not False for state in seen) else "note"
     if refused is not None:
         words.append(f"cannot be started with permissions.mode = {mode}: {refused}")
         level = "problem" if tasks else "note"
-    return Finding(level, "agents", "; ".join(words), _data(cli, seen))
+    return DoctorFinding(level, "agents", "; ".join(words), _data(cli, seen))
 
 
-def _version_words(cli: Cli) -> str:
+def _version_words(cli: AgentCli) -> str:
     oldest, newest = cli.agent.tested
     tested = f"tested with {newest}" if oldest == newest else f"tested with {oldest} to {newest}"
     if cli.age is None:
@@ -83,7 +85,7 @@ def _login_words(state: LoginState, is_one_of_many: bool) -> str:
     return f"login{f' of account {state.account}' if is_one_of_many else ''}: {state.text}"
 
 
-def _data(cli: Cli, seen: list[LoginState]) -> dict[str, Any]:
+def _data(cli: AgentCli, seen: list[LoginState]) -> dict[str, Any]:
     return {
         "agent": cli.name,
         "binary": cli.wanted,

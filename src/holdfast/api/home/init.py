@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.commands import who
-from holdfast.api.home.agent_clis import Cli
+from holdfast.api.commands import operator_name
+from holdfast.api.home.agent_clis import AgentCli
 from holdfast.base import clock, faults
 from holdfast.base.errors import Refused, UsageError
 from holdfast.config import SETTINGS, ConfigError, format_value, repo_file_path, trust, user_file_path, variable_name
@@ -61,7 +61,7 @@ def question(home: str, directory: str) -> TrustQuestion:
 
 def give_trust(home: str, asked: TrustQuestion) -> None:
     schedules = trust_values(asked.schedules)
-    trust.record_trust(home, asked.repo, asked.values, by=who(), at=clock.now().wall, schedules=schedules)
+    trust.record_trust(home, asked.repo, asked.values, by=operator_name(), at=clock.now().wall, schedules=schedules)
 
 
 def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
@@ -72,7 +72,7 @@ def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
     return path, trust.revoke_trust(home, path)
 
 
-def trusted(home: str) -> list[TrustRow]:
+def list_trust(home: str) -> list[TrustRow]:
     """Return every record of trust, and if the file still has the values that were trusted."""
     rows: list[TrustRow] = []
     for path, given in sorted(trust.read_trust_records(home).items()):
@@ -88,7 +88,7 @@ def trusted(home: str) -> list[TrustRow]:
     return rows
 
 
-def write_file(repo: str, found: Sequence[Cli]) -> tuple[str, bool]:
+def write_repo_file(repo: str, found: Sequence[AgentCli]) -> tuple[str, bool]:
     """Write a commented holdfast.toml, unless there is one. Return its path, and True if it was written."""
     path = repo_file_path(repo)
     try:
@@ -115,7 +115,7 @@ def _unwritable(path: str, error: OSError) -> Refused:
     )
 
 
-def _about(found: Sequence[Cli]) -> list[str]:
+def _about(found: Sequence[AgentCli]) -> list[str]:
     if not found:
         return []
     return [
@@ -130,7 +130,7 @@ def _about(found: Sequence[Cli]) -> list[str]:
 # -- what `init` asks once, and records in the user's own file ---------------------------------------------------------
 
 
-def chosen(key: str) -> str | None:
+def read_choice(key: str) -> str | None:
     """Return the user's choice, from the file or a variable. None: the user has not chosen."""
     if variable_name(key) in os.environ:
         return os.environ[variable_name(key)]
@@ -138,7 +138,7 @@ def chosen(key: str) -> str | None:
     return None if value in (None, "") else str(value)
 
 
-def choose(key: str, value: str) -> str:
+def record_choice(key: str, value: str) -> str:
     """Record the choice, and return the path of the file that has it now."""
     write_setting(user_file_path(), key, value)
     return user_file_path()

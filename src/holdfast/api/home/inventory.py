@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import JsonObject
 
 # The names that we give in a home. Anything else in the home is not ours and is not removed.
-OF_THE_HOME = re.compile(
+HOME_NAMES = re.compile(
     r"holdfast\.db(-wal|-shm|-journal|\.made)?|backups|runs|workspaces|shadows|doorbell|scratch|setup-logs|reserve|cgroups"
     r"|engines|leases|\.restoring"
     r"|(supervisor|helpers|turnstile|backup)\.lock|supervisor\.log(\.\d+)?|trust\.json(\.lock|\.new)?|clis\.json(\.new)?"
@@ -31,7 +31,7 @@ OF_THE_HOME = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RepoThings:
+class RepoInventory:
     """Everything of ours in one repository."""
 
     repo: Repo
@@ -52,7 +52,7 @@ class SavedWork:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inventory:
-    repos: tuple[RepoThings, ...]
+    repos: tuple[RepoInventory, ...]
     workspaces: tuple[Workspace, ...]  # on disk, recorded and marked as ours
     unknown: tuple[str, ...]  # on disk with our marker, but unknown to the store
     foreign: tuple[str, ...]  # on disk without our marker: never touched
@@ -60,7 +60,7 @@ class Inventory:
     tasks: Mapping[str, int]
 
 
-def take_stock(home: str, store: SqliteStore, repos: list[Repo], *, whole: bool) -> Inventory:
+def list_everything(home: str, store: SqliteStore, repos: list[Repo], *, whole: bool) -> Inventory:
     """Return everything of ours in those repositories. `whole`: also in all other workspace directories of the home.
     The caller holds the home lock."""
     wanted = {repo.id for repo in repos}
@@ -89,7 +89,7 @@ def take_stock(home: str, store: SqliteStore, repos: list[Repo], *, whole: bool)
         workspaces=tuple(known),
         unknown=tuple(unknown),
         foreign=tuple(foreign),
-        saved=tuple(_only_ours(home, store, repos)),
+        saved=tuple(_find_unbranched_work(home, store, repos)),
         tasks=counts,
     )
 
@@ -102,16 +102,16 @@ def _workspace_directories(home: str, folders: list[str]) -> Iterator[str]:
                 yield os.path.join(root, folder, name)
 
 
-def _in_repo(home: str, repo: Repo, tasks: list[JsonObject], foreign: set[str]) -> RepoThings:
+def _in_repo(home: str, repo: Repo, tasks: list[JsonObject], foreign: set[str]) -> RepoInventory:
     if not os.path.isdir(repo.common_dir):
-        return RepoThings(repo=repo, entries=(), branches=(), has_lock=False)
+        return RepoInventory(repo=repo, entries=(), branches=(), has_lock=False)
     root = os.path.realpath(os.path.join(home, "workspaces", repo.id)) + "/"
     folder = os.path.join(repo.common_dir, "worktrees")
     trees = [worktree_entries.read_worktree_path(os.path.join(folder, name)) for name in listed(folder)]
     entries = [tree for tree in trees if tree is not None and tree.startswith(root) and tree not in foreign]
     made = {f"refs/heads/{row['branch']}" for row in tasks if row["repo"] == repo.path and row["branch"]}
     _code, out, _err = git.run_sync("for-each-ref", "--format=%(refname)", "refs/heads/holdfast/", cwd=repo.common_dir)
-    return RepoThings(
+    return RepoInventory(
         repo=repo,
         entries=tuple(entries),
         branches=tuple(ref.removeprefix("refs/heads/") for ref in out.split() if ref in made),
@@ -119,18 +119,18 @@ def _in_repo(home: str, repo: Repo, tasks: list[JsonObject], foreign: set[str]) 
     )
 
 
-def _only_ours(home: str, store: SqliteStore, repos: list[Repo]) -> Iterator[SavedWork]:
+def _find_unbranched_work(home: str, store: SqliteStore, repos: list[Repo]) -> Iterator[SavedWork]:
     """Yield saved work that no branch has. The shadow repositories are read, not our rows: after a restore they hold
     saved work that the store does not know."""
     files = {row["commit"]: int(row["files"]) for row in store.view("salvages", task=None)}
     for repo in repos:
-        for ref, commit in sorted(_kept_in(shadow_path(home, repo.id)).items()):
+        for ref, commit in sorted(_list_shadow_refs(shadow_path(home, repo.id)).items()):
             if not _is_on_a_branch(repo, commit):
                 task_id = ref.split("/")[2]  # refs/salvage/TASK/WORKSPACE. Refs of restored work have the same form
                 yield SavedWork(task_id=task_id, repo_id=repo.id, commit=commit, files=files.get(commit, 0))
 
 
-def _kept_in(shadow: str) -> dict[str, str]:
+def _list_shadow_refs(shadow: str) -> dict[str, str]:
     """Return ref → commit of what a shadow repository holds. Empty if an earlier purge has begun to delete it."""
     try:
         found = bundles.list_saved_work(shadow) if os.path.isdir(shadow) else {}
@@ -148,6 +148,6 @@ def _is_on_a_branch(repo: Repo, commit: str) -> bool:
     return code == 0 and bool(out.strip())
 
 
-def strangers_in(home: str) -> list[str]:
+def list_foreign_names(home: str) -> list[str]:
     """Return the names in the home that are not ours."""
-    return [name for name in listed(home) if not OF_THE_HOME.fullmatch(name) and name != "purge.json"]
+    return [name for name in listed(home) if not HOME_NAMES.fullmatch(name) and name != "purge.json"]

@@ -14,8 +14,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
-from holdfast.api.home.inventory import OF_THE_HOME, Inventory, RepoThings, SavedWork, strangers_in, take_stock
-from holdfast.api.home.restore import refuse_living
+from holdfast.api.home.inventory import (
+    HOME_NAMES,
+    Inventory,
+    RepoInventory,
+    SavedWork,
+    list_everything,
+    list_foreign_names,
+)
+from holdfast.api.home.restore import refuse_running_agents
 from holdfast.api.work.git_runner import run_here
 from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError, WorkspaceProblem
@@ -50,7 +57,7 @@ INTENT = "purge.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class PurgePlan:
     """A list of what a purge would remove. `store` is None if an earlier purge has removed the store."""
 
     home: str
@@ -61,7 +68,7 @@ class Plan:
 
 
 @contextmanager
-def planned(home: str, directory: str | None) -> Iterator[Plan | None]:
+def open_plan(home: str, directory: str | None) -> Iterator[PurgePlan | None]:
     """Take the home lock and yield the plan. None: there is nothing of ours."""
     has_store = os.path.exists(os.path.join(home, DATABASE))
     if not has_store and not os.path.exists(os.path.join(home, INTENT)):
@@ -70,16 +77,16 @@ def planned(home: str, directory: str | None) -> Iterator[Plan | None]:
     lock = HomeLock(home)
     lock.take()
     try:
-        refuse_living(home)  # no agent may be at work in what will be removed
+        refuse_running_agents(home)  # no agent may be at work in what will be removed
         store = open_store(home, create=False) if has_store else None
-        only = _named(store, directory) if directory is not None else None
+        only = _find_repo(store, directory) if directory is not None else None
         repos = [] if store is None else list(store.write(lambda tx: tx.workspaces.repos()))
-        yield Plan(
+        yield PurgePlan(
             home=home,
             only=only,
             store=store,
-            found=_stock(home, store, repos if only is None else [only], whole=only is None),
-            strangers=tuple(strangers_in(home)),
+            found=_list_inventory(home, store, repos if only is None else [only], whole=only is None),
+            strangers=tuple(list_foreign_names(home)),
         )
         # the purge of a whole home closed the store before it removed the file
         if store is not None and only is not None:
@@ -93,13 +100,13 @@ def planned(home: str, directory: str | None) -> Iterator[Plan | None]:
         lock.release()
 
 
-def _stock(home: str, store: SqliteStore | None, repos: list[Repo], *, whole: bool) -> Inventory:
+def _list_inventory(home: str, store: SqliteStore | None, repos: list[Repo], *, whole: bool) -> Inventory:
     if store is None:
         return Inventory(repos=(), workspaces=(), unknown=(), foreign=(), saved=(), tasks={})
-    return take_stock(home, store, repos, whole=whole)
+    return list_everything(home, store, repos, whole=whole)
 
 
-def _named(store: SqliteStore | None, directory: str) -> Repo:
+def _find_repo(store: SqliteStore | None, directory: str) -> Repo:
     path = os.path.realpath(directory)
     for repo in store.write(lambda tx: tx.workspaces.repos()) if store is not None else ():
         if path == repo.path:
@@ -107,7 +114,7 @@ def _named(store: SqliteStore | None, directory: str) -> Repo:
     raise NotFound(f"No repository {path} is known. Give the top of its checkout, as `holdfast doctor` lists it.")
 
 
-def refuse_unfinished(plan: Plan) -> None:
+def refuse_unfinished(plan: PurgePlan) -> None:
     """Raise if a task still needs the repository of the plan. A purge of the whole home has no such limit."""
     only = plan.only
     if only is not None and plan.store is not None:
@@ -115,7 +122,7 @@ def refuse_unfinished(plan: Plan) -> None:
 
 
 @contextmanager
-def undisturbed(plan: Plan) -> Iterator[None]:
+def lock_workspaces(plan: PurgePlan) -> Iterator[None]:
     """Refuse while a process uses a workspace that would be removed (R-CLEAN-08). Inside this context no `holdfast
     shell` can enter one."""
     users = WorkspaceUsers()
@@ -133,18 +140,18 @@ def undisturbed(plan: Plan) -> Iterator[None]:
 # -- work that would be lost -------------------------------------------------------------------------------------------
 
 
-def save_workspaces(plan: Plan) -> tuple[Plan, list[str]]:
+def save_workspaces(plan: PurgePlan) -> tuple[PurgePlan, list[str]]:
     """Salvage the content of the workspaces. Return the new plan, and why some work could not be saved."""
     if plan.store is None:
         return plan, []
     problems = [f"{path} has our marker, but the store does not know it" for path in plan.found.unknown]
     problems += asyncio.run(_salvage_all(plan))
     repos = [things.repo for things in plan.found.repos]
-    found = _stock(plan.home, plan.store, repos, whole=plan.only is None)
-    return Plan(home=plan.home, only=plan.only, store=plan.store, found=found, strangers=plan.strangers), problems
+    found = _list_inventory(plan.home, plan.store, repos, whole=plan.only is None)
+    return PurgePlan(home=plan.home, only=plan.only, store=plan.store, found=found, strangers=plan.strangers), problems
 
 
-async def _salvage_all(plan: Plan) -> list[str]:
+async def _salvage_all(plan: PurgePlan) -> list[str]:
     problems = []
     repos = {things.repo.id: things.repo for things in plan.found.repos}
     with closing(HelperLock(plan.home)) as helpers:
@@ -160,7 +167,7 @@ async def _salvage_all(plan: Plan) -> list[str]:
     return problems
 
 
-async def _salvage_one(plan: Plan, tool: Git, repo: Repo, workspace: Workspace) -> None:
+async def _salvage_one(plan: PurgePlan, tool: Git, repo: Repo, workspace: Workspace) -> None:
     saved = await salvage_workspace(tool, plan.home, repo, workspace, "purge")
     if saved is None or plan.store is None:
         return
@@ -192,7 +199,7 @@ def refuse_loss(saved: tuple[SavedWork, ...], problems: list[str]) -> None:
         )
 
 
-def export(plan: Plan, folder: str) -> list[str]:
+def export_saved_work(plan: PurgePlan, folder: str) -> list[str]:
     """Write bundles of all saved work, one per repository, and a list of what is in them. Never overwrites a file."""
     os.makedirs(folder, exist_ok=True)
     written = []
@@ -219,7 +226,7 @@ def export(plan: Plan, folder: str) -> list[str]:
 # -- removal -----------------------------------------------------------------------------------------------------------
 
 
-def carry_out(plan: Plan, *, branches: bool) -> list[str]:
+def purge(plan: PurgePlan, *, branches: bool) -> list[str]:
     """Remove everything in the plan. Return what was not removed, and why."""
     if plan.only is None:
         _write_intent(plan.home)
@@ -242,7 +249,7 @@ def carry_out(plan: Plan, *, branches: bool) -> list[str]:
     return kept
 
 
-async def _clean_repository(things: RepoThings, *, branches: bool, kept: list[str]) -> None:
+async def _clean_repository(things: RepoInventory, *, branches: bool, kept: list[str]) -> None:
     common = things.repo.common_dir
     if not os.path.isdir(common):
         return
@@ -260,7 +267,7 @@ async def _clean_repository(things: RepoThings, *, branches: bool, kept: list[st
             os.unlink(lock)
 
 
-def _remove_containers(plan: Plan, kept: list[str]) -> None:
+def _remove_containers(plan: PurgePlan, kept: list[str]) -> None:
     """Remove the containers of the whole home, or of the workspaces that are removed."""
     if not os.path.exists(os.path.join(plan.home, "engines")):
         return  # this home never had a container
@@ -271,7 +278,7 @@ def _remove_containers(plan: Plan, kept: list[str]) -> None:
     kept += remove_containers(plan.home, ids)
 
 
-def _delete_workspaces(plan: Plan) -> None:
+def _delete_workspaces(plan: PurgePlan) -> None:
     for path in [*(workspace.path for workspace in plan.found.workspaces), *plan.found.unknown]:
         if owner_marker.read_owner(path) is not None:  # checked again: the proof comes right before the removal
             delete_tree(path)
@@ -285,7 +292,7 @@ def _delete_workspaces(plan: Plan) -> None:
         _remove_if_empty(folder)
 
 
-def _forget_repository(plan: Plan, repo: Repo) -> None:
+def _forget_repository(plan: PurgePlan, repo: Repo) -> None:
     assert plan.store is not None  # the repository was found in the store
     ids = plan.store.write(lambda tx: tx.history.records_of_repo(repo.id))
     for workspace_id in ids.workspaces:
@@ -303,7 +310,7 @@ def _forget_repository(plan: Plan, repo: Repo) -> None:
     plan.store.write(lambda tx: tx.history.forget_repo(repo, clock.now()))
 
 
-def _delete_home(plan: Plan, kept: list[str]) -> None:
+def _delete_home(plan: PurgePlan, kept: list[str]) -> None:
     """Remove known names only. The store goes after everything that it names, the intent file after the store, then the
     home itself."""
     root = os.path.join(plan.home, "workspaces")
@@ -314,7 +321,7 @@ def _delete_home(plan: Plan, kept: list[str]) -> None:
     if plan.store is not None:
         plan.store.close()  # closing the last connection moves the -wal into the file
     CgroupRecord(plan.home).leave()
-    names = [name for name in listed(plan.home) if OF_THE_HOME.fullmatch(name) and name != "workspaces"]
+    names = [name for name in listed(plan.home) if HOME_NAMES.fullmatch(name) and name != "workspaces"]
     for name in sorted(names, key=lambda name: (name == SUPERVISOR_LOCK, name.startswith(DATABASE), name)):
         delete_tree(os.path.join(plan.home, name))
         faults.effect("purge.name")

@@ -33,7 +33,7 @@ STAGING = ".restoring"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class PreparedRestore:
     """A verified and unpacked backup, and what it would replace."""
 
     home: str
@@ -46,13 +46,13 @@ class Prepared:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Restored:
+class RestoreResult:
     kept_at: str | None  # where the old store was copied to
     left_alone: tuple[str, ...]  # files of the home that existed already
 
 
 @contextmanager
-def prepared(home: str, source: str) -> Iterator[Prepared]:
+def prepare_restore(home: str, source: str) -> Iterator[PreparedRestore]:
     """Take the home lock, check that no agent of the home runs, then unpack and verify the backup. Nothing is changed
     yet."""
     source = os.path.abspath(source)
@@ -63,8 +63,8 @@ def prepared(home: str, source: str) -> Iterator[Prepared]:
     lock = HomeLock(home)
     lock.take()
     try:
-        _refuse_living(home)
-        with alone(home), _translated():
+        _refuse_running_agents(home)
+        with alone(home), _explain_os_errors():
             folder = os.path.join(home, STAGING)
             delete_tree(folder)
             faults.effect("restore.begin")
@@ -77,7 +77,7 @@ def prepared(home: str, source: str) -> Iterator[Prepared]:
         lock.release()
 
 
-def _unpack(home: str, source: str, folder: str) -> Prepared:
+def _unpack(home: str, source: str, folder: str) -> PreparedRestore:
     store = os.path.join(folder, backup_file.STORE)
     made_at, members = None, [backup_file.STORE]
     with open(source, "rb") as file:
@@ -92,7 +92,7 @@ def _unpack(home: str, source: str, folder: str) -> Prepared:
     faults.effect("restore.unpacked")
     copies.check_copy(store)
     live = os.path.join(home, DATABASE)
-    return Prepared(
+    return PreparedRestore(
         home=home,
         source=source,
         folder=folder,
@@ -103,7 +103,7 @@ def _unpack(home: str, source: str, folder: str) -> Prepared:
     )
 
 
-def carry_out(plan: Prepared) -> Restored:
+def restore_backup(plan: PreparedRestore) -> RestoreResult:
     """Add the saved work, copy the old store to the backups, then switch to the restored store."""
     from holdfast.supervisor.services.clock import NAME as CLOCK
     from holdfast.supervisor.services.clock import record_restore
@@ -113,7 +113,7 @@ def carry_out(plan: Prepared) -> Restored:
         kind, _, file = name.partition("/")
         if kind == "shadows":
             read_bundle(plan.home, file.removesuffix(".bundle"), os.path.join(plan.folder, name))
-        elif kind == "home" and not _put_if_missing(os.path.join(plan.folder, name), os.path.join(plan.home, file)):
+        elif kind == "home" and not _copy_if_missing(os.path.join(plan.folder, name), os.path.join(plan.home, file)):
             left_alone.append(file)
     if plan.made_at is not None:
         record_restore(plan.home, plan.made_at, clock.now(), from_backup=CLOCK not in left_alone)
@@ -126,10 +126,10 @@ def carry_out(plan: Prepared) -> Restored:
     finally:
         turnstile.close()
     faults.passed("restore.done")
-    return Restored(kept_at=kept_at, left_alone=tuple(left_alone))
+    return RestoreResult(kept_at=kept_at, left_alone=tuple(left_alone))
 
 
-def _switch(plan: Prepared, store: str) -> str | None:
+def _switch(plan: PreparedRestore, store: str) -> str | None:
     present = copies.highest_numbers_of(plan.home)
     now = clock.now()
     when = "" if plan.made_at is None else f" of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(plan.made_at))}"
@@ -169,7 +169,7 @@ def _prove_dead(home: str, run_id: str, now: float) -> None:
         directory.declare_empty("restore", now)
 
 
-def _refuse_living(home: str) -> None:
+def _refuse_running_agents(home: str) -> None:
     living = sorted({pid for pid, _run in marked_processes(home)})
     if living:
         shown = ", ".join(map(str, living[:5])) + (" …" if len(living) > 5 else "")
@@ -179,10 +179,10 @@ def _refuse_living(home: str) -> None:
         )
 
 
-refuse_living = _refuse_living
+refuse_running_agents = _refuse_running_agents
 
 
-def _put_if_missing(source: str, target: str) -> bool:
+def _copy_if_missing(source: str, target: str) -> bool:
     """Restore a file of the home (trust, settings) only if it is missing: trust that was revoked must not come back."""
     if os.path.lexists(target):
         return False
@@ -202,7 +202,7 @@ def _free_aside(folder: str, now: float, why: str) -> str:
     return next(path for name in tries if not os.path.lexists(path := os.path.join(folder, name)))
 
 
-def available(home: str) -> list[str]:
+def list_backups(home: str) -> list[str]:
     """Return the files in the home's backups that could be restored, the newest first."""
     folder = os.path.join(home, "backups")
     try:
@@ -213,17 +213,17 @@ def available(home: str) -> list[str]:
     return sorted(paths, key=lambda path: os.stat(path).st_mtime, reverse=True)
 
 
-def refuse_without_file(home: str) -> UsageError:
+def missing_file_error(home: str) -> UsageError:
     return UsageError(f"Say which file: `holdfast restore FILE`.{_newest(home)}")
 
 
 def _newest(home: str) -> str:
-    found = available(home)
+    found = list_backups(home)
     return f" The newest backup of this home is {found[0]}." if found else ""
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _explain_os_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:

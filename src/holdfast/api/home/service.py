@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.api.home.systemd_units import Unit, state_of, text_of
+from holdfast.api.home.systemd_units import Unit, compare_unit, render_unit
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError
 from holdfast.base.files import listed
@@ -39,7 +39,7 @@ _SOURCE = os.path.dirname(delete_tree.__file__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Service:
+class SystemdService:
     """A service, and the files that `install` would write."""
 
     system: bool
@@ -56,10 +56,10 @@ class Service:
         return os.path.normpath(self.root + path) if self.root else path
 
     def state(self) -> str:
-        return state_of(_read(self.path(self.unit_file)), self.text)
+        return compare_unit(_read(self.path(self.unit_file)), self.text)
 
 
-def service(*, system: bool, name: str, run_as: str | None, root: str | None) -> Service:
+def resolve_service(*, system: bool, name: str, run_as: str | None, root: str | None) -> SystemdService:
     """Return the service of this user or, as a system service, of the user `run_as`."""
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
         raise UsageError(f"'{name}' cannot be a unit's name: letters, digits, - and _ can.")
@@ -81,13 +81,15 @@ def service(*, system: bool, name: str, run_as: str | None, root: str | None) ->
     )
     folder = SYSTEM_UNITS if system else os.path.join(_user_config(), "systemd", "user")
     below = os.path.abspath(root) if root else ""
-    return Service(system=system, root=below, unit=unit, unit_file=f"{folder}/{name}.service", text=text_of(unit))
+    return SystemdService(
+        system=system, root=below, unit=unit, unit_file=f"{folder}/{name}.service", text=render_unit(unit)
+    )
 
 
 # -- install -----------------------------------------------------------------------------------------------------------
 
 
-def install(wanted: Service, *, dry_run: bool, force: bool) -> list[str]:
+def install(wanted: SystemdService, *, dry_run: bool, force: bool) -> list[str]:
     """Install the service. Return a line for each file that was (or would be) written: no line if everything is in
     place."""
     _refuse_without_systemd(wanted)
@@ -103,7 +105,7 @@ def install(wanted: Service, *, dry_run: bool, force: bool) -> list[str]:
     return [f"wrote {path}" for path, _content, _mode in plan]
 
 
-def _unit_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, bytes, int]]:
+def _unit_to_write(wanted: SystemdService, force: bool) -> Iterator[tuple[str, bytes, int]]:
     path, state = wanted.path(wanted.unit_file), wanted.state()
     if state == "same":
         return
@@ -114,18 +116,18 @@ def _unit_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, bytes, i
             "--name, or replace it with --force: it is kept beside, and `uninstall` brings it back."
         )
     if state in _NOT_AS_WRITTEN:
-        yield _free(path + ASIDE), (_read(path) or "").encode(errors="surrogateescape"), 0o644
+        yield _free_aside_name(path + ASIDE), (_read(path) or "").encode(errors="surrogateescape"), 0o644
     yield path, wanted.text.encode(), 0o644
 
 
-def _free(path: str) -> str:
+def _free_aside_name(path: str) -> str:
     """Return a free name for a file that is set aside. A file that was set aside earlier, and will be restored, is not
     overwritten."""
     names = (path if number == 1 else f"{path}-{number}" for number in itertools.count(1))
     return next(name for name in names if not os.path.lexists(name))
 
 
-def _programs_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, bytes, int]]:
+def _programs_to_write(wanted: SystemdService, force: bool) -> Iterator[tuple[str, bytes, int]]:
     """Yield the programs that root runs, for a directory that only root can write. A user's own unit runs them where
     they are: they give it no rights."""
     if not wanted.system:
@@ -152,7 +154,7 @@ def _programs_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, byte
 # -- uninstall ---------------------------------------------------------------------------------------------------------
 
 
-def uninstall(wanted: Service, *, dry_run: bool, force: bool) -> list[str]:
+def uninstall(wanted: SystemdService, *, dry_run: bool, force: bool) -> list[str]:
     """Restore the state before the installation: our files are removed, files that were set aside come back. Homes are
     not touched."""
     path, state = wanted.path(wanted.unit_file), wanted.state()
@@ -187,7 +189,7 @@ def uninstall(wanted: Service, *, dry_run: bool, force: bool) -> list[str]:
     return [*lines, *([f"{'would bring' if dry_run else 'brought'} back {path}"] if back else [])]
 
 
-def _programs_to_remove(wanted: Service, folder: str) -> list[str]:
+def _programs_to_remove(wanted: SystemdService, folder: str) -> list[str]:
     """Return our programs, except those that were changed. Empty if another unit runs them."""
     units = wanted.path(SYSTEM_UNITS)
     for name in listed(units):
@@ -205,7 +207,7 @@ def _programs_to_remove(wanted: Service, folder: str) -> list[str]:
     return [*ours, *([manifest] if os.path.isfile(manifest) else [])]
 
 
-def _links_to(wanted: Service) -> list[str]:
+def _links_to(wanted: SystemdService) -> list[str]:
     """Return the links that `systemctl enable` made."""
     folder = wanted.path(os.path.dirname(wanted.unit_file))
     name = os.path.basename(wanted.unit_file)
@@ -216,12 +218,12 @@ def _links_to(wanted: Service) -> list[str]:
 # -- the machine -------------------------------------------------------------------------------------------------------
 
 
-def systemd_runs() -> bool:
+def has_systemd() -> bool:
     return os.path.isdir("/run/systemd/system")
 
 
-def _refuse_without_systemd(wanted: Service) -> None:
-    if wanted.root or systemd_runs():
+def _refuse_without_systemd(wanted: SystemdService) -> None:
+    if wanted.root or has_systemd():
         return
     raise Unavailable(
         "This machine does not run systemd (there is no /run/systemd/system); nothing was changed. "
@@ -250,8 +252,8 @@ def _refuse_unsafe(folder: str) -> None:
         folder = os.path.dirname(folder)
 
 
-def _refuse_active(wanted: Service) -> None:
-    if wanted.root or not systemd_runs():
+def _refuse_active(wanted: SystemdService) -> None:
+    if wanted.root or not has_systemd():
         return
     if _systemctl(wanted, "is-active", wanted.unit.name) in ("active", "activating", "reloading", "deactivating"):
         raise Conflict(
@@ -260,12 +262,12 @@ def _refuse_active(wanted: Service) -> None:
         )
 
 
-def _reload(wanted: Service) -> None:
-    if not wanted.root and systemd_runs():
+def _reload(wanted: SystemdService) -> None:
+    if not wanted.root and has_systemd():
         _systemctl(wanted, "daemon-reload")
 
 
-def _systemctl(wanted: Service, *words: str) -> str:
+def _systemctl(wanted: SystemdService, *words: str) -> str:
     scope = [] if wanted.system else ["--user"]
     faults.effect("service.systemctl")
     done = subprocess.run(["systemctl", *scope, *words], capture_output=True, text=True, timeout=60, check=False)

@@ -9,7 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.api.commands import change_store, who
+from holdfast.api.commands import change_store, operator_name
 from holdfast.api.queries import Queries
 from holdfast.api.requests import wait_for_result
 from holdfast.base import clock
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PATIENCE = 3600.0  # for a supervisor that has thousands of trees to save and delete
 
 
-def leftovers(queries: Queries) -> tuple[ObservedState, list[Finding]]:
+def find_leftovers(queries: Queries) -> tuple[ObservedState, list[Finding]]:
     """Find leftovers as the sweep does. Nothing is changed."""
     repos = [Repo(id=row["id"], path=row["path"], common_dir=row["common_dir"]) for row in queries.repos()]
     scene = observe_now(queries.home, repos)
@@ -45,7 +45,7 @@ def leftovers(queries: Queries) -> tuple[ObservedState, list[Finding]]:
 
 def plan(home: str) -> list[SweepFinding]:
     """List what a sweep would do, and what it would leave alone."""
-    scene, findings = leftovers(Queries(home))
+    scene, findings = find_leftovers(Queries(home))
     rows: list[SweepFinding] = [
         {
             "action": str(finding.action),
@@ -76,7 +76,9 @@ def sweep(home: str) -> JsonObject:
         from holdfast.wiring import supervisor
 
         return supervisor.run_sweep(home, config.load()).data()
-    request = change_store(home, lambda tx: tx.requests.ask(RequestKind.SWEEP, None, who(), "", {}, clock.now()))
+    request = change_store(
+        home, lambda tx: tx.requests.ask(RequestKind.SWEEP, None, operator_name(), "", {}, clock.now())
+    )
     answer = wait_for_result(
         queries,
         request,

@@ -26,17 +26,17 @@ class Unit:
     uids: str  # users whose directories root may empty
 
 
-def text_of(unit: Unit) -> str:
+def render_unit(unit: Unit) -> str:
     """Return the whole unit file. Its checksum shows a later command if the file was changed by hand."""
     scope = "" if unit.user is not None else "--user "
-    return sealed(_MARK.format(scope=scope, name=unit.name), _body(unit))
+    return add_checksum(_MARK.format(scope=scope, name=unit.name), _body(unit))
 
 
-def sealed(mark: str, body: str) -> str:
+def add_checksum(mark: str, body: str) -> str:
     return f"{mark}\n{_SUM}{hashlib.sha256(body.encode()).hexdigest()}\n{body}"
 
 
-def state_of(found: str | None, wanted: str) -> str:
+def compare_unit(found: str | None, wanted: str) -> str:
     """Return absent, same, older (of another version), other (of another home), changed (by hand) or foreign."""
     if found is None:
         return "absent"
@@ -45,7 +45,7 @@ def state_of(found: str | None, wanted: str) -> str:
     lines = found.split("\n", 2)
     if len(lines) < 3 or not lines[0].startswith(_MARK.split("{")[0]) or not lines[1].startswith(_SUM):
         return "foreign"
-    if sealed(lines[0], lines[2]) != found:
+    if add_checksum(lines[0], lines[2]) != found:
         return "changed"
     return "older" if _home_line(found) == _home_line(wanted) else "other"
 

@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 
 def complete(queries: Queries, task: TaskDetails) -> None:
     """Add to a task of `queries.task`: its budgets, the usage of its runs, and how to continue by hand."""
-    from holdfast.api.tasks.spending import budgets, spent_in_all
+    from holdfast.api.tasks.spending import read_budgets, read_total_usage
     from holdfast.api.tasks.usage import complete
 
-    task["budgets"], task["spent_in_all"] = budgets(queries, task), spent_in_all(queries, task)
+    task["budgets"], task["spent_in_all"] = read_budgets(queries, task), read_total_usage(queries, task)
     complete(queries, task)
 
 
-def task_waits(queries: Queries, task: TaskDetails) -> list[WaitReason]:
+def list_wait_reasons(queries: Queries, task: TaskDetails) -> list[WaitReason]:
     """Return why the task waits. The command that raises a spent budget is included only if the task is complete."""
-    from holdfast.api.tasks.why.read import waits_of, with_raise
+    from holdfast.api.tasks.why.read import add_raise_command, read_waits
 
-    return [with_raise(reason, task["id"], task.get("budgets", {})) for reason in waits_of(queries, task["id"])]
+    return [
+        add_raise_command(reason, task["id"], task.get("budgets", {})) for reason in read_waits(queries, task["id"])
+    ]
 
 
 def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> list[str]:
@@ -39,7 +41,7 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
     from holdfast.api.fleet.alerts import crash_summary
     from holdfast.api.fleet.dispatch import probe_lines
     from holdfast.api.tasks.health import health_lines
-    from holdfast.api.tasks.stages import lines as stage_lines
+    from holdfast.api.tasks.stages import stage_lines as stage_lines
     from holdfast.api.tasks.subtasks import family_lines
     from holdfast.api.tasks.usage import usage_lines
 
@@ -171,7 +173,7 @@ _STATES: Mapping[str, Callable[[TaskDetails], list[str]]] = {
 
 def facts(task: TaskDetails) -> dict[str, str]:
     """Return name → text about a complete task. Empty values are left out."""
-    from holdfast.api.tasks.spending import in_short
+    from holdfast.api.tasks.spending import budgets_on_one_line
     from holdfast.api.tasks.stages import words
 
     found = {
@@ -191,7 +193,7 @@ def facts(task: TaskDetails) -> dict[str, str]:
         "workspace": " ".join(
             str(part or "-") for part in (task["workspace"][key] for key in ("strategy", "state", "path"))
         ),
-        "budgets": in_short(task["budgets"]),
+        "budgets": budgets_on_one_line(task["budgets"]),
         "took": task["usage"] and took(task["usage"]),
     }
     return {name: str(value) for name, value in found.items() if value}

@@ -20,7 +20,7 @@ from holdfast.processes.run_dir import RunDirectory
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import RunRow, TaskDetails
 
-GLANCE = 0.2  # seconds between two looks at an agent's processes
+SAMPLE_INTERVAL = 0.2  # seconds between two looks at an agent's processes
 CATCH_UP = 5.0  # seconds of reading the output; an agent that floods its log is never caught up with
 _HUNG = frozenset({Condition.STUCK, Condition.LOOPING, Condition.STARTUP_TIMEOUT})
 
@@ -29,7 +29,7 @@ def health_lines(queries: Queries, task: TaskDetails) -> list[str]:
     """Return sentences: current evidence for a running agent, evidence of the verdict for a hung run."""
     lines = _verdicts(queries, task, [run for run in task["runs"] if run["outcome"] not in (None, Outcome.COMPLETED)])
     if task["runs"] and task["state"] == "running" and task["runs"][-1]["state"] in ("started", "stopping"):
-        lines += _now(queries, task, task["runs"][-1])
+        lines += _current_health(queries, task, task["runs"][-1])
     return lines
 
 
@@ -50,7 +50,7 @@ def _verdicts(queries: Queries, task: TaskDetails, ended: list[RunRow]) -> list[
     ]
 
 
-def _now(queries: Queries, task: TaskDetails, run: RunRow) -> list[str]:
+def _current_health(queries: Queries, task: TaskDetails, run: RunRow) -> list[str]:
     """Return a sentence about the health of a running agent, from its output and its processes."""
     from holdfast.agents.registry import AGENTS
 
@@ -67,7 +67,7 @@ def _now(queries: Queries, task: TaskDetails, run: RunRow) -> list[str]:
     while view.look(now).behind:
         if time.monotonic() >= until:
             return ["Health: not judged here, its agent writes faster than its output is read."]
-    tree = _glance(keeper, cpu_window(rules, seen=True))
+    tree = _sample_processes(keeper, cpu_window(rules, seen=True))
     facts = RunFacts(
         now=clock.monotonic(),
         started_at=view.started_at,
@@ -78,16 +78,16 @@ def _now(queries: Queries, task: TaskDetails, run: RunRow) -> list[str]:
         tools=tuple(view.talk.tools.values()),
         steps=view.talk.steps,
         last_step=view.talk.last_step,
-        plight=view.talk.plight,
+        stall=view.talk.stall,
         tree=tree,
     )
     condition = view.told or diagnose(facts, rules).condition
     return [f"Health: {condition}; {'; '.join(diagnose(facts, rules).evidence)}."]
 
 
-def _glance(keeper: ProcessIdentity, window: float) -> TreeFacts | None:
+def _sample_processes(keeper: ProcessIdentity, window: float) -> TreeFacts | None:
     trail, found = CpuTrail(window), {}
-    for pause in (GLANCE, 0.0):
+    for pause in (SAMPLE_INTERVAL, 0.0):
         found = read_trees({"": keeper})
         if "" not in found:
             return None

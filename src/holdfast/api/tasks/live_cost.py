@@ -15,7 +15,7 @@ PATIENCE = 0.1  # seconds of reading per look, however much there is; the next l
 SILENT = ("command", "scripted")  # these agents do not report tokens
 
 
-class Cost(NamedTuple):
+class LiveCost(NamedTuple):
     tokens: int
     cost_usd: float | None
 
@@ -26,7 +26,7 @@ class LiveCosts:
     def __init__(self) -> None:
         self._runs: dict[str, tuple[Transcript, Iterator[bool]]] = {}
 
-    def look(self, queries: Queries, running: Iterable[FleetRow]) -> dict[str, Cost]:
+    def look(self, queries: Queries, running: Iterable[FleetRow]) -> dict[str, LiveCost]:
         """Return task → usage of its runs, for tasks with an open run that reported usage."""
         wanted = [row for row in running if row["agent"] not in SILENT and row["open_runs"]]
         runs = {run: row for row in wanted for run in row["open_runs"]}
@@ -49,13 +49,13 @@ class LiveCosts:
                 self._runs[run] = (transcript, transcript.measure())  # to read what is written later
                 return
 
-    def _sum(self, row: FleetRow) -> Cost | None:
+    def _sum(self, row: FleetRow) -> LiveCost | None:
         """Return the usage of all runs of a task. None: no open run has reported any.
 
         An agent that reports the sum of its session includes earlier runs in its own number.
         """
         from holdfast.api.tasks.transcript import totals
-        from holdfast.api.tasks.usage import tells_of_sessions
+        from holdfast.api.tasks.usage import reports_session_totals
 
         told = [found for run in row["open_runs"] if (found := totals(self._runs[run][0].digest)) is not None]
         if not told:
@@ -63,7 +63,7 @@ class LiveCosts:
         tokens = sum(found["input"] + found["output"] for found in told)
         known = [found["cost_usd"] for found in told if found["cost_usd"] is not None]
         cost = sum(known) if known else None
-        if tells_of_sessions(row["agent"]):
-            return Cost(max(tokens, row["tokens"] or 0), row["cost_usd"] if cost is None else cost)
+        if reports_session_totals(row["agent"]):
+            return LiveCost(max(tokens, row["tokens"] or 0), row["cost_usd"] if cost is None else cost)
         before = row["cost_usd"]
-        return Cost(tokens + (row["tokens"] or 0), before if cost is None else cost + (before or 0.0))
+        return LiveCost(tokens + (row["tokens"] or 0), before if cost is None else cost + (before or 0.0))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.agents.port import Stream
-from holdfast.api.tasks.transcript import GrowingLines, Spoken, Transcript, adapter_of, speaks_events
+from holdfast.api.tasks.transcript import GrowingLines, RedactedEvents, Transcript, adapter_of, has_event_output
 from holdfast.base.files import extents, open_log_file
 from holdfast.secrets.redact import RedactedStream, redact_text
 
@@ -24,7 +24,7 @@ TOO_FAR = 1 << 20  # bytes behind the end; a reader that follows the log skips m
 ERRORS = 16 << 10  # bytes of standard error to begin with, for agents whose adapter reads it too
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """The events of one part of a log. Plain text comes as `{"event": "line", "text": …}`."""
 
     rows: list[AgentEventRow]
@@ -41,7 +41,7 @@ class LogWindow:
         self, directory: str, agent: str, run: RunRow | OpenRun, zone: str | None = None, *, errors: bool = False
     ) -> None:
         self.start = self.end = 0
-        self.is_plain = errors or not speaks_events(agent)
+        self.is_plain = errors or not has_event_output(agent)
         self._path = os.path.join(directory, "err.log" if errors else "out.log")
         self._transcript = Transcript(directory, agent, run, zone)
         self._lines = GrowingLines(self._path)
@@ -71,7 +71,7 @@ class LogWindow:
         """Return the offset up to which the log was read, including a last line that has not ended yet."""
         return self._lines.at
 
-    def newest(self, *, final: bool) -> Piece:
+    def newest(self, *, final: bool) -> LogPiece:
         """Return the end of the log, whatever was read before. `final`: nothing more will be written."""
         self._errors = None
         self._anew()
@@ -80,7 +80,7 @@ class LogWindow:
         except OSError:
             self._file, self.start, self.end = None, 0, 0
             self._lines = GrowingLines(self._path)
-            return Piece([], 0, 0, is_new=True)
+            return LogPiece([], 0, 0, is_new=True)
         try:
             found = os.fstat(fd)
             self._file = (found.st_dev, found.st_ino)
@@ -91,7 +91,7 @@ class LogWindow:
         self._lines = GrowingLines(self._path, self.start)
         return self._read(last, final=final)._replace(is_new=True)
 
-    def oldest(self, *, final: bool) -> Piece:
+    def oldest(self, *, final: bool) -> LogPiece:
         """Return the beginning of the log."""
         found = self._stat()
         self._file = None if found is None else found[0]
@@ -99,7 +99,7 @@ class LogWindow:
         self.go_back_to(0)
         return self._read(self._until(), final=final and found is not None and found[1] <= PIECE)._replace(is_new=True)
 
-    def later(self, *, final: bool, skips: bool = False) -> Piece | None:
+    def later(self, *, final: bool, skips: bool = False) -> LogPiece | None:
         """Return the next piece. None: there is nothing more.
 
         `skips`: a reader that is far behind continues at the end.
@@ -114,7 +114,7 @@ class LogWindow:
             return self._only_errors(final=final)
         return self._read(self._until(), final=final and size - self._lines.at <= PIECE)
 
-    def earlier(self) -> Piece | None:
+    def earlier(self) -> LogPiece | None:
         """Return the piece before `start`. None: there is none, or the log does not keep it."""
         end, rows = self.start, []
         if end == 0:
@@ -127,17 +127,21 @@ class LogWindow:
             before = [(first, last) for first, last in extents(fd) if first < end]
             if not before:
                 self.start = 0
-                return Piece(list(self._told(end)), 0, end)
+                return LogPiece(list(self._told(end)), 0, end)
             first, last = before[-1]
             if last < end:
                 rows, end = list(self._told(end - last)), last
             start = _line_start(fd, first, end)
         finally:
             os.close(fd)
-        lines, flow, spoken = GrowingLines(self._path, start).go_on(final=True, until=end), RedactedStream(), Spoken()
+        lines, flow, spoken = (
+            GrowingLines(self._path, start).go_on(final=True, until=end),
+            RedactedStream(),
+            RedactedEvents(),
+        )
         before_gap = [row for line in lines for row in self._told(line, flow, spoken)]
         rows = [*before_gap, *self._transcript.rest(spoken), *rows]
-        piece = Piece(rows, start, self.start)
+        piece = LogPiece(rows, start, self.start)
         self.start = start
         return piece
 
@@ -155,14 +159,14 @@ class LogWindow:
             return None
         return (found.st_dev, found.st_ino), found.st_size
 
-    def _read(self, until: int, *, final: bool) -> Piece:
+    def _read(self, until: int, *, final: bool) -> LogPiece:
         start = self._lines.line_at
         rows = [row for line in self._lines.go_on(final=final, until=until) for row in self._told(line)]
         if final:
             rows += self._transcript.rest(self._spoken)
         self.end = self._lines.line_at
         rows += self._from_errors(final=final)
-        return Piece(rows, start, self.end, redact_text(self._lines.begun) if self.is_plain else "")
+        return LogPiece(rows, start, self.end, redact_text(self._lines.begun) if self.is_plain else "")
 
     def _until(self) -> int:
         """Return the offset one piece further. Bytes that the log does not keep are not counted."""
@@ -178,10 +182,10 @@ class LogWindow:
 
     def _anew(self) -> None:
         """Reset the state of texts and secrets: the next line does not continue what was read before."""
-        self._flow, self._spoken, self._spoken_aside = RedactedStream(), Spoken(), Spoken()
+        self._flow, self._spoken, self._spoken_aside = RedactedStream(), RedactedEvents(), RedactedEvents()
 
     def _told(
-        self, line: str | int, flow: RedactedStream | None = None, spoken: Spoken | None = None
+        self, line: str | int, flow: RedactedStream | None = None, spoken: RedactedEvents | None = None
     ) -> Iterator[AgentEventRow]:
         if not self.is_plain:
             yield from self._transcript.rows_of(line, Stream.OUT, spoken or self._spoken)
@@ -190,9 +194,9 @@ class LogWindow:
         else:
             yield {"event": "line", "text": (flow or self._flow).line(line)}
 
-    def _only_errors(self, *, final: bool) -> Piece | None:
+    def _only_errors(self, *, final: bool) -> LogPiece | None:
         rows = [*(self._transcript.rest(self._spoken) if final else ()), *self._from_errors(final=final)]
-        return Piece(rows, self.end, self.end) if rows else None
+        return LogPiece(rows, self.end, self.end) if rows else None
 
     def _from_errors(self, *, final: bool) -> list[AgentEventRow]:
         if self._errors_path is None:

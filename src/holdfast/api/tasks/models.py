@@ -300,7 +300,7 @@ class GateRow(TypedDict):
     output: str
 
 
-class StageResult(TypedDict):
+class StageResultRow(TypedDict):
     """The result of one stage, or of one member of it."""
 
     name: str
@@ -334,7 +334,7 @@ class ResultsRow(TypedDict):
     task: str
     state: str
     workflow: str | None
-    stages: list[StageResult]
+    stages: list[StageResultRow]
     members: list[MemberCounts]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MOST = 4 << 20  # bytes; a prompt has one MiB at most, and the text around it is small
 
 
-def given(queries: Queries, task_id: str, number: int | None) -> PromptRow:
+def read_prompt(queries: Queries, task_id: str, number: int | None) -> PromptRow:
     """Return the prompt that a run's agent got."""
     task = queries.task(task_id)
     runs = [run for run in task["runs"] if number in (None, run["number"])]
@@ -24,7 +24,7 @@ def given(queries: Queries, task_id: str, number: int | None) -> PromptRow:
     if not runs:
         return {"id": task_id, "run": None, "prompt": task["prompt"]}
     directory = queries.run_directory(runs[-1]["id"])
-    kept = _kept(os.path.join(directory, "prompt"))
+    kept = _read_kept(os.path.join(directory, "prompt"))
     if kept is None and not os.path.isdir(directory):
         raise NotFound(
             f"The prompt of run {runs[-1]['number']} of task {task_id} is gone: the setting `retention.runs` decides "
@@ -38,7 +38,7 @@ def refuse_without_prompt(number: int | None) -> None:
         raise UsageError("--run chooses whose prompt is shown: give --prompt too.")
 
 
-def _kept(path: str) -> str | None:
+def _read_kept(path: str) -> str | None:
     try:
         fd = open_log_file(path)
     except OSError:

@@ -11,25 +11,25 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, took
-from holdfast.api.tasks.results import headings, in_words, results, why_not
+from holdfast.api.tasks.results import describe_members, read_results, stage_headings, why_not_passed
 from holdfast.base.text import clean_text, one_line
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
-    from holdfast.api.tasks.models import ReportRow, StageResult
+    from holdfast.api.tasks.models import ReportRow, StageResultRow
 
 MOST_FILES = 100  # named in a report; `show --results --json` has more
 _TAG = re.compile(r"<[A-Za-z/!?]")
-_TELLING = re.compile(r"([\\`*_\[\]|~])")
+_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 
 
-def report(queries: Queries, task_id: str) -> ReportRow:
+def build_report(queries: Queries, task_id: str) -> ReportRow:
     """Return the content of a report. `--json` prints this content."""
     from holdfast.api.tasks.usage import complete
 
     task = queries.task(task_id)
     complete(queries, task)
-    found = results(queries, task_id)
+    found = read_results(queries, task_id)
     last = [stage for stage in found["stages"] if stage["commit"] or stage["files"]][-1:]
     return {
         **found,
@@ -50,11 +50,11 @@ def report(queries: Queries, task_id: str) -> ReportRow:
     }
 
 
-def markdown(found: ReportRow) -> str:
+def render_markdown(found: ReportRow) -> str:
     parts = [
         f"# {_inline(one_line(found['prompt'], 80)) or found['task']}",
         _summary(found),
-        f"## What was asked\n\n{_words(found['prompt'])}",
+        f"## What was asked\n\n{_quote(found['prompt'])}",
         *_stages(found),
         *_answers(found["stages"]),
         *_files(found),
@@ -85,7 +85,7 @@ def _stages(found: ReportRow) -> Iterable[str]:
         yield "## Stages\n\nNo stage has ended yet."
         return
     rows = [("#", "Stage", "Agent", "Outcome", "Gate", "Took")]
-    for number, (name, stage) in enumerate(zip(headings(found["stages"]), found["stages"], strict=True), 1):
+    for number, (name, stage) in enumerate(zip(stage_headings(found["stages"]), found["stages"], strict=True), 1):
         ruling = f", {stage['ruling']}" if stage["ruling"] else ""
         mark = "✓" if stage["passed"] else "✗"
         gate = "" if stage["gate"] is None else f"{'✓' if stage['gate']['passed'] else '✗'} {stage['gate']['how']}"
@@ -96,20 +96,20 @@ def _stages(found: ReportRow) -> Iterable[str]:
     lines.insert(1, "|" + " --- |" * len(rows[0]))
     yield "## Stages\n\n" + "\n".join(lines)
     for counted in found["members"]:
-        yield f"Members of {_inline(counted['name'])}: {in_words(counted)}."
+        yield f"Members of {_inline(counted['name'])}: {describe_members(counted)}."
 
 
-def _answers(stages: list[StageResult]) -> Iterable[str]:
-    for number, (name, stage) in enumerate(zip(headings(stages), stages, strict=True), 1):
+def _answers(stages: list[StageResultRow]) -> Iterable[str]:
+    for number, (name, stage) in enumerate(zip(stage_headings(stages), stages, strict=True), 1):
         yield f"## {number}. {_inline(name)}"
         if not stage["passed"]:
-            yield f"It did not pass: {_inline(one_line(why_not(stage), 300))}."
-        yield _words(stage["text"]) if stage["text"] else "It gave no answer."
+            yield f"It did not pass: {_inline(one_line(why_not_passed(stage), 300))}."
+        yield _quote(stage["text"]) if stage["text"] else "It gave no answer."
         gate = stage["gate"]
         if gate is not None:
             yield f"Gate {code(one_line(gate['command'], 200))}: {_inline(one_line(gate['how'], 200))}."
             if gate["output"].strip():
-                yield fenced(gate["output"])
+                yield fence_text(gate["output"])
 
 
 def _files(found: ReportRow) -> Iterable[str]:
@@ -132,13 +132,13 @@ def _more(found: ReportRow) -> str:
         lines.append(f"holdfast diff {task}   # what changed")
     if found["state"] in ("failed", "cancelled"):
         lines.append(f"holdfast retry {task}   # try again")
-    return "## More\n\n" + fenced("\n".join(lines), "sh")
+    return "## More\n\n" + fence_text("\n".join(lines), "sh")
 
 
 # -- other people's words ----------------------------------------------------------------------------------------------
 
 
-def fenced(text: str, language: str = "") -> str:
+def fence_text(text: str, language: str = "") -> str:
     """Return text in a fence that is longer than any fence within, so that nothing in the text can close it."""
     text = clean_text(text).strip("\n")
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
@@ -155,14 +155,14 @@ def code(text: str) -> str:
     return f"{marks}{space}{text}{space}{marks}"
 
 
-def _words(text: str) -> str:
+def _quote(text: str) -> str:
     """Return an answer as a quotation, so that its own Markdown stays inside. An answer with tags is fenced."""
     text = clean_text(text).strip("\n")
     if _TAG.search(text):
-        return fenced(text)
+        return fence_text(text)
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
 def _inline(text: str) -> str:
     """Return one line of text in which no character has a meaning in Markdown or HTML."""
-    return _TELLING.sub(r"\\\1", one_line(text)).replace("&", "&amp;").replace("<", "&lt;")
+    return _SPECIAL.sub(r"\\\1", one_line(text)).replace("&", "&amp;").replace("<", "&lt;")

@@ -8,11 +8,11 @@ from holdfast.base.stored_json import load_stored_json, stored_data_errors
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
-    from holdfast.api.tasks.models import JsonObject, MemberCounts, ResultsRow, StageResult
+    from holdfast.api.tasks.models import JsonObject, MemberCounts, ResultsRow, StageResultRow
 
 
 @stored_data_errors
-def results(queries: Queries, task_id: str) -> ResultsRow:
+def read_results(queries: Queries, task_id: str) -> ResultsRow:
     """Return the results of the present generation in order. A task without a workflow has one stage, "work"."""
     task = queries.state(task_id)
     stages = [_stage(row) for row in queries.view("results", id=task_id)]
@@ -21,12 +21,12 @@ def results(queries: Queries, task_id: str) -> ResultsRow:
         "state": task["state"],
         "workflow": load_stored_json(task["settings"]).get("workflow") or None,
         "stages": stages,
-        "members": _counted(stages),
+        "members": _count_members(stages),
     }
 
 
 @stored_data_errors
-def _stage(row: JsonObject) -> StageResult:
+def _stage(row: JsonObject) -> StageResultRow:
     gate = load_stored_json(row["gate"]) if row["gate"] else None
     made = {
         **row,
@@ -36,10 +36,10 @@ def _stage(row: JsonObject) -> StageResult:
         "files": load_stored_json(row["files"]),
         "gate": None if gate is None else {key: gate[key] for key in ("command", "passed", "how", "output")},
     }
-    return cast("StageResult", made)
+    return cast("StageResultRow", made)
 
 
-def _counted(stages: list[StageResult]) -> list[MemberCounts]:
+def _count_members(stages: list[StageResultRow]) -> list[MemberCounts]:
     """Count how the members of a parallel stage ended, for each visit of the stage."""
     found: dict[tuple[str, int], MemberCounts] = {}
     for stage in stages:
@@ -52,14 +52,14 @@ def _counted(stages: list[StageResult]) -> list[MemberCounts]:
     return list(found.values())
 
 
-def in_words(counted: MemberCounts) -> str:
+def describe_members(counted: MemberCounts) -> str:
     """Return "3 of 5 completed: 1 crashed, 1 timeout" """
     others = [f"{number} {outcome}" for outcome, number in counted["outcomes"].items() if outcome != "completed"]
     done = f"{counted['outcomes'].get('completed', 0)} of {counted['total']} completed"
     return f"{done}: {', '.join(others)}" if others else done
 
 
-def headings(stages: list[StageResult]) -> list[str]:
+def stage_headings(stages: list[StageResultRow]) -> list[str]:
     """Return a heading for each result: "review (member codex), again (2), try 2"."""
     visits: dict[str, list[int]] = {}  # stage name → the task's visits of that stage
     found = []
@@ -74,7 +74,7 @@ def headings(stages: list[StageResult]) -> list[str]:
     return found
 
 
-def why_not(stage: StageResult) -> str:
+def why_not_passed(stage: StageResultRow) -> str:
     """Return why a stage did not pass."""
     if stage["gate"] is not None and not stage["gate"]["passed"]:
         return "its gate failed"

@@ -20,7 +20,7 @@ _IN_TIME = ("outage", "wait")
 
 
 @stored_data_errors
-def budgets(queries: Queries, task: TaskDetails) -> dict[str, BudgetRow]:
+def read_budgets(queries: Queries, task: TaskDetails) -> dict[str, BudgetRow]:
     """Return the budgets of the present generation by name. The limits are those of this machine's settings."""
     from holdfast import config
     from holdfast.base import clock
@@ -31,7 +31,7 @@ def budgets(queries: Queries, task: TaskDetails) -> dict[str, BudgetRow]:
 
 
 @stored_data_errors
-def spent_in_all(queries: Queries, task: TaskDetails) -> SpentInAll:
+def read_total_usage(queries: Queries, task: TaskDetails) -> SpentInAll:
     """Return the usage of all generations. An operator's retry starts budgets afresh, but does not reduce this sum."""
     rows = queries.view("usage_by_generation", id=task["id"])
     return {
@@ -108,7 +108,7 @@ def _allowances(queries: Queries, task: TaskDetails, caps: SharedCaps, now: Inst
         cap = SpendingCap(**{"usd": None, "tokens": None, **load_stored_json(root["settings"]).get("budget", {})})
         found |= _parts("family", cap, _of_task(queries, root))
     shared = [one for one in caps.all() if one.applies_to(format_labels(task["labels"]))]
-    lately = _lately(queries, now) if any(one.is_sliding for one in shared) else []
+    lately = _recent_usage(queries, now) if any(one.is_sliding for one in shared) else []
     for one in shared:
         total = (
             sum_entries(entries_in_window(lately, now, one.label))
@@ -136,7 +136,7 @@ def _parts(name: str, cap: SpendingCap, used: UsedSpending) -> dict[str, BudgetR
     return found
 
 
-def _lately(queries: Queries, now: Instant) -> list[UsageEntry]:
+def _recent_usage(queries: Queries, now: Instant) -> list[UsageEntry]:
     from holdfast.base.instant import Instant
     from holdfast.core.dispatch.spending_caps import CLOCK_WAS_SET_BACK, DAY, UsageEntry, UsedSpending
 
@@ -165,7 +165,7 @@ def _total(queries: Queries, label: str) -> UsedSpending:
     return UsedSpending(**rows[0]) if rows else UsedSpending()
 
 
-def concerns(row: SpentBudgetRow, labels: Mapping[str, str]) -> bool:
+def counts_for_labels(row: SpentBudgetRow, labels: Mapping[str, str]) -> bool:
     """True if a shared budget counts what a task with these labels spends."""
     return row["label"] is None or row["label"] in {f"{key}={value}" for key, value in labels.items()}
 
@@ -173,7 +173,7 @@ def concerns(row: SpentBudgetRow, labels: Mapping[str, str]) -> bool:
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def in_short(found: Mapping[str, BudgetRow]) -> str:
+def budgets_on_one_line(found: Mapping[str, BudgetRow]) -> str:
     """Return all budgets on one line, for `show`."""
     return ", ".join(
         f"{name} {_amount(name, one['spent'])}/{_amount(name, one['limit'])}" for name, one in found.items()

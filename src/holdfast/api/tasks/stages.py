@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @stored_data_errors
-def standing(settings: JsonObject, progress: str | None) -> StageRow | None:
+def read_stage(settings: JsonObject, progress: str | None) -> StageRow | None:
     """Return the stage of a task, from its settings and progress. None: the task has no workflow."""
     stages = settings.get("stages")
     if not stages:
@@ -47,7 +47,7 @@ def words(stage: StageRow) -> str:
     return told + (f", turn {stage['turn']}" if stage["turn"] else "")
 
 
-def lines(task: TaskDetails, home: str) -> list[str]:
+def stage_lines(task: TaskDetails, home: str) -> list[str]:
     """Return sentences about the stage of a task, for `why`."""
     stage = task["stage"]
     if stage is None or task["state"] in ("completed", "cancelled"):
@@ -90,9 +90,9 @@ def how_to_approve(task_id: str) -> str:
 
 def approve(home: str, task_id: str, changes: str | None = None) -> str:
     """Approve the last stage, or ask for `changes` to it. Return a sentence about what follows."""
-    from holdfast.api.commands import change_store, check_prompt, who
+    from holdfast.api.commands import change_store, check_prompt, operator_name
     from holdfast.base import clock
 
     if changes is not None:
         check_prompt(changes)
-    return change_store(home, lambda tx: tx.stages.approve(task_id, who(), clock.now(), changes))
+    return change_store(home, lambda tx: tx.stages.approve(task_id, operator_name(), clock.now(), changes))

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import Relative, TaskDetails, TaskRow
 
 _Listed = TypeVar("_Listed", "TaskRow", "FleetRow")
-NOBODY = "none"
+NO_PARENT = "none"
 LIVING = ("queued", "running", "paused")
 MOST_NAMED = 5
 
 
-def chosen_parent(home: str, given: str | None) -> str | None:
+def resolve_parent(home: str, given: str | None) -> str | None:
     """Return the named parent. If none is named and an agent adds the task, the parent is the agent's own task."""
     if given is not None:
-        return None if given == NOBODY else Queries(home).resolve(given)
+        return None if given == NO_PARENT else Queries(home).resolve(given)
     own = os.environ.get("HOLDFAST_TASK_ID", "")
     if not own:
         return None
@@ -32,7 +32,7 @@ def chosen_parent(home: str, given: str | None) -> str | None:
         return None  # an agent of another home: its task is not in this store
 
 
-def refuse_waiting(home: str, parent: str | None) -> None:
+def refuse_endless_wait(home: str, parent: str | None) -> None:
     """Raise Conflict if an agent would wait for its own subtask with only one slot: the wait would never end."""
     if parent is None or parent != os.environ.get("HOLDFAST_TASK_ID"):
         return
@@ -61,7 +61,7 @@ def family_lines(queries: Queries, task: TaskDetails) -> list[str]:
     return lines
 
 
-def in_tree(rows: Iterable[_Listed]) -> Iterator[tuple[int, _Listed]]:
+def walk_tree(rows: Iterable[_Listed]) -> Iterator[tuple[int, _Listed]]:
     """Yield (level, row): subtasks behind their parent if the parent is listed, everything else in its order."""
     known = list(rows)
     ids = {row["id"] for row in known}
@@ -78,7 +78,7 @@ def in_tree(rows: Iterable[_Listed]) -> Iterator[tuple[int, _Listed]]:
 MOST_RELATIVES = 500
 
 
-def relatives(queries: Queries, task_id: str) -> list[Relative]:
+def list_relatives(queries: Queries, task_id: str) -> list[Relative]:
     """Return the parent, the needed tasks, the users of the same checkout and the subtasks of a task."""
     task = queries.state(task_id)
     found = [(task["parent_id"], "parent")] if task["parent_id"] else []

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.api.commands import Commands, NewTask
-from holdfast.api.format import duration_of
+from holdfast.api.format import parse_duration_option
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, HoldfastError, UsageError
@@ -42,7 +42,7 @@ _PROMPTS = (".md", ".txt")  # files of a folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Taken:
+class IntakeResult:
     """The result of taking in one list."""
 
     queued: Sequence[tuple[ListItem, str]] = ()  # with the task's id; empty in a rehearsal
@@ -55,7 +55,7 @@ class Taken:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def format_of(source: str, chosen: str | None) -> str:
+def detect_format(source: str, chosen: str | None) -> str:
     """Return which of FORMATS the source has. `chosen` decides if it is given.
 
     Otherwise a folder is recognised by its kind, and JSON by its file name. Markdown with only headings and boxes is a
@@ -152,7 +152,7 @@ def _read(source: str, most: int) -> str:
 # -- taking in ---------------------------------------------------------------------------------------------------------
 
 
-class Intake:
+class ListIntake:
     """The intake of one list. `template`: the options of the command line, which apply to all tasks of the list."""
 
     def __init__(self, commands: Commands, template: NewTask) -> None:
@@ -163,12 +163,12 @@ class Intake:
         with contextlib.suppress(UsageError):
             self._head = current_base(self._place[0])
 
-    def take(self, listed: TaskList, *, rehearse: bool = False) -> Taken:
+    def take(self, listed: TaskList, *, rehearse: bool = False) -> IntakeResult:
         items, repeated, problems = split_unique(listed.items)
         problems = [*listed.problems, *problems]
         wanted = sorted({item.key for item in items} | {key for item in items for key in item.after})
         known = self._known(wanted)
-        problems += _unmet(items, known)
+        problems += _find_bad_needs(items, known)
         items, circles = order_by_needs(items)
         problems += circles
         resolved: dict[str, ResolvedTask] = {}
@@ -184,16 +184,16 @@ class Intake:
             resolved[item.key] = task
             notes += [note for note in task.notes if note not in notes]
         if problems:
-            return Taken(problems=problems)
+            return IntakeResult(problems=problems)
         if rehearse:
-            return Taken(
+            return IntakeResult(
                 queued=[(item, "") for item in items if item.key not in known],
                 known=[(item, known[item.key]) for item in items if item.key in known],
                 repeated=repeated,
                 notes=notes,
             )
         queued, before = self._commands.write(lambda tx: self._add(tx, items, resolved, wanted))
-        return Taken(queued=queued, known=before, repeated=repeated, notes=notes)
+        return IntakeResult(queued=queued, known=before, repeated=repeated, notes=notes)
 
     def _add(
         self, tx: Any, items: Sequence[ListItem], resolved: Mapping[str, ResolvedTask], wanted: Sequence[str]
@@ -222,7 +222,7 @@ class Intake:
         return {str(row["key"]): KnownTaskKey(task_id=str(row["task"]), state=row["state"]) for row in rows}
 
 
-def _unmet(items: Sequence[ListItem], known: Mapping[str, KnownTaskKey]) -> list[ListProblem]:
+def _find_bad_needs(items: Sequence[ListItem], known: Mapping[str, KnownTaskKey]) -> list[ListProblem]:
     """Return a problem for each key in `after` that no task has, or whose task has ended badly."""
     import difflib
 
@@ -261,7 +261,7 @@ def _new(template: NewTask, item: ListItem) -> NewTask:
         raise UsageError("'max_turns' and 'budget_tokens' are at least 1")
     for name in ("timeout", "delay"):
         if name in said:
-            said[name] = duration_of(f"'{name}'", said[name])
+            said[name] = parse_duration_option(f"'{name}'", said[name])
     labels = {**template.labels, **said.pop("labels", {})}
     if not is_text("".join(f"{name}{value}" for name, value in labels.items())):
         raise UsageError("a label is not text (it has NUL or undecodable bytes)")

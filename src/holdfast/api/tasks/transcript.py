@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import AgentEventRow, OpenRun, RunRow, TotalsRow
 
 LONGEST_LINE = 16 << 20  # bytes; of a longer line, only the length is reported
-MOST_WORDS = 64 * 1024  # characters of one text; a longer text is clipped, and marked as clipped
+MOST_CHARACTERS = 64 * 1024  # characters of one text; a longer text is clipped, and marked as clipped
 _RETURN = ord("\r")
 
 NAMES: dict[type, str] = {
@@ -62,7 +62,7 @@ def adapter_of(agent: str) -> AgentAdapter | None:
     return AGENTS.get(agent)
 
 
-def speaks_events(agent: str) -> bool:
+def has_event_output(agent: str) -> bool:
     """True if the adapter reads events from the agent's output. Otherwise the output is plain text."""
     adapter = adapter_of(agent)
     return adapter is not None and adapter.reads_events
@@ -83,7 +83,7 @@ class Transcript:
         if getattr(adapter, "reads_errors", False):
             self._streams.append((Stream.ERR, GrowingLines(os.path.join(directory, "err.log"))))
         self._is_over = False
-        self._spoken = Spoken()
+        self._spoken = RedactedEvents()
         register_supervisor_secrets(os.path.dirname(os.path.dirname(directory)))
 
     def go_on(self, *, final: bool) -> Iterator[AgentEventRow]:
@@ -113,7 +113,7 @@ class Transcript:
                         self.digest.add(event) if stream is Stream.OUT else self.digest.add_from_stderr(event)
                 yield True
 
-    def rows_of(self, line: str | int, stream: Stream, spoken: Spoken | None = None) -> Iterator[AgentEventRow]:
+    def rows_of(self, line: str | int, stream: Stream, spoken: RedactedEvents | None = None) -> Iterator[AgentEventRow]:
         """Yield the events of one line. A number stands for bytes that are not kept.
 
         `spoken`: the state of a reader that reads in another order.
@@ -126,7 +126,7 @@ class Transcript:
             for said in (spoken or self._spoken).without_secrets(event):
                 yield self._told(said, stream)
 
-    def rest(self, spoken: Spoken | None = None) -> Iterator[AgentEventRow]:
+    def rest(self, spoken: RedactedEvents | None = None) -> Iterator[AgentEventRow]:
         """Yield the last word of a text that comes in pieces. The word is held back until it is whole."""
         for said in (spoken or self._spoken).end():
             yield self._told(said, Stream.OUT)
@@ -137,7 +137,7 @@ class Transcript:
             hint, now = found.pop("reset"), self._ended_at or time.time()
             if not isinstance(event, Retry):  # "in 2 s" from when? A retry has its own delay
                 found["resets_at"] = None if hint is None else parse_reset_time(hint, now, self._zone)
-        clipped = {name: value[:MOST_WORDS] for name, value in found.items() if _is_long(value)}
+        clipped = {name: value[:MOST_CHARACTERS] for name, value in found.items() if _is_long(value)}
         if clipped:
             found |= clipped
             found["clipped"] = True
@@ -147,7 +147,7 @@ class Transcript:
         return {"event": name, "run": self._number, "stream": str(stream), **more}
 
 
-class Spoken:
+class RedactedEvents:
     """Redaction of events in the order of output. A secret may span pieces of one text, or lines of raw output."""
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ def _raw(line: str, _stream: Stream) -> Sequence[AgentEvent]:
 
 
 def _is_long(value: object) -> bool:
-    return isinstance(value, str) and len(value) > MOST_WORDS
+    return isinstance(value, str) and len(value) > MOST_CHARACTERS
 
 
 class GrowingLines:
@@ -217,7 +217,7 @@ class GrowingLines:
         while end and self._rest[end - 1] == _RETURN:
             end -= 1
         start = self._rest.rfind(b"\r", 0, end) + 1
-        return self._rest[start : min(end, start + MOST_WORDS)].decode(errors="replace")
+        return self._rest[start : min(end, start + MOST_CHARACTERS)].decode(errors="replace")
 
     @property
     def at(self) -> int:

@@ -25,8 +25,8 @@ def complete(queries: Queries, task: TaskDetails) -> None:
     """Add to a task: the usage of its open run so far, the sum of all runs, and how to continue by hand."""
     if task["agent"] not in _SILENT and task["runs"] and task["runs"][-1]["outcome"] is None:
         _read_live(queries, task, task["runs"][-1])
-    task["usage"] = sum_of(task["agent"], task["runs"])
-    task["by_hand"] = by_hand(task)
+    task["usage"] = sum_usage(task["agent"], task["runs"])
+    task["by_hand"] = find_manual_command(task)
 
 
 def _read_live(queries: Queries, task: TaskDetails, run: RunRow) -> None:
@@ -49,7 +49,7 @@ def _read_live(queries: Queries, task: TaskDetails, run: RunRow) -> None:
     run["usage"] = cast("UsageRow", kept | {"is_whole": is_whole})
 
 
-def tells_of_sessions(agent: str) -> bool:
+def reports_session_totals(agent: str) -> bool:
     """True if an agent reports the tokens of the whole session, earlier runs included."""
     adapter = _cli(agent)
     return adapter is not None and adapter.capabilities.session_usage
@@ -67,9 +67,9 @@ def _cli(agent: str) -> CliAgent | None:
 
 
 @stored_data_errors
-def sum_of(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
+def sum_usage(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
     """Return the usage of all runs. None: no run reported any. The sum of a session counts once: the newest one."""
-    by_session = any(run["usage"] is not None for run in runs) and tells_of_sessions(agent)
+    by_session = any(run["usage"] is not None for run in runs) and reports_session_totals(agent)
     counted: dict[str, tuple[UsageRow, float | None]] = {}
     for run in runs:
         if run["usage"] is not None:
@@ -91,7 +91,7 @@ def sum_of(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
     return found
 
 
-def by_hand(task: TaskDetails) -> ByHand | None:
+def find_manual_command(task: TaskDetails) -> ByHand | None:
     """Return the command that continues the newest session, and why not to (yet). None: there is no such command."""
     sessions = [run for run in task["runs"] if run["session_id"]]
     adapter = _cli(task["agent"]) if sessions else None
@@ -144,7 +144,7 @@ def _account(agent: str, name: str | None) -> tuple[Account, str | None]:
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def details(run: RunRow) -> list[str]:
+def run_details(run: RunRow) -> list[str]:
     """Return session, account and usage of one run, for `show`."""
     words = [f"session {run['session_id']}"] if run["session_id"] else []
     words += [f"account {run['account']}"] if run["account"] else []
@@ -158,10 +158,10 @@ def usage_lines(task: TaskDetails) -> list[str]:
     """Return sentences about usage, and how to continue by hand, for `why`."""
     told = took(task["usage"]) if task["usage"] is not None else ""
     runs = f" in {len(task['runs'])} runs" if len(task["runs"]) > 1 else ""
-    return [*([f"It took {told}{runs}{_so_far(task['runs'][-1])}."] if told else []), *by_hand_lines(task)]
+    return [*([f"It took {told}{runs}{_so_far(task['runs'][-1])}."] if told else []), *manual_command_lines(task)]
 
 
-def by_hand_lines(task: TaskDetails) -> list[str]:
+def manual_command_lines(task: TaskDetails) -> list[str]:
     found = task["by_hand"]
     if found is None:
         return []

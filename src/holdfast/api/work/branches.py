@@ -58,7 +58,7 @@ class Branch:
         }
 
 
-def branches(queries: Queries) -> list[Branch]:
+def list_branches(queries: Queries) -> list[Branch]:
     tasks = {row["id"]: row for row in queries.tasks(everything=True)}
     open_ones = {str(row["branch"]): row["state"] for row in queries.workspaces() if row["state"] != "trashed"}
     wanted = {row["id"] for row in queries.view("to_start_from")}
@@ -87,12 +87,12 @@ def _in_repo(
             tip=tip,
             task=task["id"] if task is not None and ours else None,
             task_state=task["state"] if task is not None and ours else None,
-            merged_into=_holder(repo, tip),
+            merged_into=_find_containing_branch(repo, tip),
             stays=_why_it_stays(repo, name, task if ours else None, open_ones, wanted),
         )
 
 
-def _holder(repo: Repo, tip: str) -> str | None:
+def _find_containing_branch(repo: Repo, tip: str) -> str | None:
     """Return a branch outside our prefix, local or of a remote, that reaches `tip`."""
     code, out, _err = git.run_sync(
         "for-each-ref", "--format=%(refname)", f"--contains={tip}", "refs/heads", "refs/remotes", cwd=repo.common_dir
@@ -122,11 +122,11 @@ def _why_it_stays(
     return f"it is checked out in {checkout}" if checkout is not None else ""
 
 
-def removable(found: Sequence[Branch], *, unmerged: bool) -> list[Branch]:
+def select_removable(found: Sequence[Branch], *, unmerged: bool) -> list[Branch]:
     return [one for one in found if not one.stays and (unmerged or one.merged_into is not None)]
 
 
-def remove(home: str, branch: Branch) -> bool:
+def remove_branch(home: str, branch: Branch) -> bool:
     """Save the commits that no other branch holds, then compare and delete the branch. False: the branch moved
     meanwhile, or its task is active again."""
     assert branch.task is not None
@@ -140,7 +140,7 @@ async def _remove(home: str, store: SqliteStore, branch: Branch, task_id: str) -
         if task.state not in TASK_TERMINAL or workspaces:
             return False
         # checked again: the branch that had the commits may have been deleted or reset
-        if _holder(branch.repo, branch.tip) is None:
+        if _find_containing_branch(branch.repo, branch.tip) is None:
             await _save(home, store, branch, task)
         ref = f"refs/heads/{branch.name}"
         faults.effect("branches.delete")

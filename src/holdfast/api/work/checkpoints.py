@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.api.work.models import CheckpointRow
 
 
-def find(queries: Queries, task_id: str, number: int) -> CheckpointRow:
+def find_checkpoint(queries: Queries, task_id: str, number: int) -> CheckpointRow:
     """Return one checkpoint of a task. Raises NotFound."""
     rows = queries.checkpoints(task_id)
     for row in rows:
@@ -32,7 +32,7 @@ def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
     from holdfast.workspaces.git.git import Git
     from holdfast.workspaces.snapshots.checkpoint_restore import unreadable
 
-    row = find(queries, task_id, number)
+    row = find_checkpoint(queries, task_id, number)
     found = next(one for one in queries.repos() if one["id"] == row["repo_id"])
     repo = Repo(id=found["id"], path=found["path"], common_dir=found["common_dir"])
     problem = asyncio.run(unreadable(Git(run_here), queries.home, repo, row["commit"]))
@@ -43,7 +43,7 @@ def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
         )
 
 
-def lines(task: TaskDetails) -> list[str]:
+def checkpoint_lines(task: TaskDetails) -> list[str]:
     """Return one line for each checkpoint, or why the task has none."""
     from holdfast.api.format import moment
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.api.queries import Queries
-from holdfast.api.work.checkpoints import find
+from holdfast.api.work.checkpoints import find_checkpoint
 from holdfast.api.work.git_runner import run_here
 from holdfast.base import faults
 from holdfast.base.errors import NotFound, Refused
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 
 
-class Form(NamedTuple):
+class DiffForm(NamedTuple):
     """Options of `git diff`."""
 
     options: tuple[str, ...]
@@ -38,21 +38,21 @@ class Form(NamedTuple):
 def diff(queries: Queries, task_id: str, *, stat: bool, checkpoint: int | None = None) -> str:
     """Return a diff against the task's base. The diff is of a checkpoint, else of the workspace, else of the newest
     salvage, else of the branch."""
-    return _compared(queries, task_id, Form(("--stat",) if stat else ("--binary",)), checkpoint)
+    return _diff_task(queries, task_id, DiffForm(("--stat",) if stat else ("--binary",)), checkpoint)
 
 
-def glance(queries: Queries, task_id: str, most: int, checkpoint: int | None = None) -> DiffGlance:
+def diff_for_screen(queries: Queries, task_id: str, most: int, checkpoint: int | None = None) -> DiffGlance:
     """Return the diff for a screen, cut to about `most` bytes. `is_cut`: the diff is longer. Binary files are only
     named."""
-    form = Form(("--stat=200", "--stat-count=200", "--patch"), most)
-    told = _compared(queries, task_id, form, checkpoint)
+    form = DiffForm(("--stat=200", "--stat-count=200", "--patch"), most)
+    told = _diff_task(queries, task_id, form, checkpoint)
     summary, _, text = told.partition("\n\n")
     return {"summary": summary, "text": text, "is_cut": len(told.encode(errors="surrogateescape")) >= most}
 
 
-def _compared(queries: Queries, task_id: str, form: Form, checkpoint: int | None) -> str:
+def _diff_task(queries: Queries, task_id: str, form: DiffForm, checkpoint: int | None) -> str:
     if checkpoint is not None:
-        row = find(queries, task_id, checkpoint)
+        row = find_checkpoint(queries, task_id, checkpoint)
         since = _since(queries.home, row, queries.task(task_id)["base_commit"])
         return _diff(shadow_path(queries.home, row["repo_id"]), form, [since, row["commit"]])
     deadline = time.monotonic() + PATIENCE
@@ -60,7 +60,7 @@ def _compared(queries: Queries, task_id: str, form: Form, checkpoint: int | None
         task = queries.task(task_id)
         workspace, path = task["workspace"], task["workspace"]["path"]
         if workspace["state"] not in ("ready", "preserved") or path is None or not os.path.isdir(path):
-            return _ended(queries.home, task, form)
+            return _diff_saved(queries.home, task, form)
         # so that the workspace is not removed while we read it
         held = in_use.lock_shared(queries.home, workspace["id"])
         if held is not None:
@@ -74,18 +74,18 @@ def _compared(queries: Queries, task_id: str, form: Form, checkpoint: int | None
         time.sleep(0.05)  # the workspace is being removed at this moment
 
 
-def _in_workspace(home: str, task: TaskDetails, path: str, form: Form) -> str:
+def _in_workspace(home: str, task: TaskDetails, path: str, form: DiffForm) -> str:
     base = task["base_commit"]
     if base is not None and os.path.lexists(os.path.join(path, ".git")):
         with _scratch(home) as folder:
-            return _living(folder, path, base, form)
+            return _diff_worktree(folder, path, base, form)
     if task["workspace"]["strategy"] == "directory":
         with _scratch(home) as folder:
-            return _plain(folder, path, form)
-    return _ended(home, task, form)
+            return _diff_directory(folder, path, form)
+    return _diff_saved(home, task, form)
 
 
-def _ended(home: str, task: TaskDetails, form: Form) -> str:
+def _diff_saved(home: str, task: TaskDetails, form: DiffForm) -> str:
     base, saved = task["base_commit"], _saved(task)
     if saved is not None:
         return _diff(shadow_path(home, saved["repo_id"]), form, [_since(home, saved, base), saved["commit"]])
@@ -98,7 +98,7 @@ def _ended(home: str, task: TaskDetails, form: Form) -> str:
     )
 
 
-def _living(folder: str, path: str, base: str, form: Form) -> str:
+def _diff_worktree(folder: str, path: str, base: str, form: DiffForm) -> str:
     """Return the diff of a workspace with git, new files included. New files are entered by name only, into a copy of
     the index. Nothing is written to the repository."""
     index = os.path.join(folder, "index")
@@ -121,7 +121,7 @@ def _living(folder: str, path: str, base: str, form: Form) -> str:
     return _diff(path, form, ["--ignore-submodules=dirty", base], env)
 
 
-def _plain(folder: str, path: str, form: Form) -> str:
+def _diff_directory(folder: str, path: str, form: DiffForm) -> str:
     """Return the diff of a directory without git: every file in it is new."""
     bare = os.path.join(folder, "bare.git")
     git.run_sync("init", "--quiet", "--bare", bare, cwd="/")
@@ -159,7 +159,7 @@ def _scratch(home: str) -> Iterator[str]:
         scratch.drop_scratch(folder)
 
 
-def _diff(directory: str, form: Form, arguments: list[str], env: dict[str, str] | None = None) -> str:
+def _diff(directory: str, form: DiffForm, arguments: list[str], env: dict[str, str] | None = None) -> str:
     words = ("--no-ext-diff", "--no-textconv", "--color=never", *form.options, *arguments)
     code, out, err = git.run_sync("diff", *words, cwd=directory, env=env, most=form.most)
     if code != 0:

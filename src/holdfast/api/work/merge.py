@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.api.commands import who
+from holdfast.api.commands import operator_name
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, Refused, UsageError
@@ -35,7 +35,7 @@ _LOOKED_BACK = 1000  # events of a task that are searched. Merges come last
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Merged:
+class MergeResult:
     source: str
     target: str
     commit: str
@@ -65,14 +65,14 @@ def target_of(task: TaskDetails, into: str | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Preview:
+class MergePreview:
     source: str
     target: str
     commits: int  # commits that the target does not have
     checkout: str | None  # the user's checkout that would be moved to the new commit
 
 
-def preview(task: TaskDetails, into: str | None) -> Preview:
+def preview(task: TaskDetails, into: str | None) -> MergePreview:
     """Return a preview of `merge`. Raises the refusals that `merge` raises before it computes anything."""
     source, target = branch_of(task), target_of(task, into)
     repo = str(task["repo"])
@@ -81,10 +81,10 @@ def preview(task: TaskDetails, into: str | None) -> Preview:
     commits = count_commits_ahead(repo, target, source)
     if checkout is not None and commits:
         refuse_dirty(checkout, target)
-    return Preview(source=source, target=target, commits=commits, checkout=checkout)
+    return MergePreview(source=source, target=target, commits=commits, checkout=checkout)
 
 
-def merge(home: str, task: TaskDetails, into: str | None, *, no_ff: bool) -> Merged:
+def merge(home: str, task: TaskDetails, into: str | None, *, no_ff: bool) -> MergeResult:
     source, target = branch_of(task), target_of(task, into)
     repo = str(task["repo"])
     source_tip, target_tip = tip_of(repo, source), tip_of(repo, target)
@@ -94,10 +94,10 @@ def merge(home: str, task: TaskDetails, into: str | None, *, no_ff: bool) -> Mer
         raise Conflict(f"{source} or {target} was deleted meanwhile. Nothing was changed.")
     plan = MergeRequest(repo=repo, source=source, source_tip=source_tip, target=target, target_tip=target_tip)
     if has_commit(repo, target_tip, source_tip):
-        there = Merged(source=source, target=target, commit=target_tip, how="already there", checkout=None)
+        there = MergeResult(source=source, target=target, commit=target_tip, how="already there", checkout=None)
         # No event yet: an earlier merge was killed before it recorded its event, or a person merged by hand.
-        if not _is_told(home, task, target):
-            _tell(home, task, there)
+        if not _has_merge_event(home, task, target):
+            _emit_merged(home, task, there)
         return there
     refuse_rebase_under_way(repo, target)
     checkout = find_checkout(repo, target)
@@ -109,22 +109,23 @@ def merge(home: str, task: TaskDetails, into: str | None, *, no_ff: bool) -> Mer
         refuse_foreign_filters(plan, commit, home)
     move_target(plan, commit, checkout)
     how = "fast-forward" if commit == source_tip else "merge commit"
-    merged = Merged(source=source, target=target, commit=commit, how=how, checkout=checkout)
-    _tell(home, task, merged)
+    merged = MergeResult(source=source, target=target, commit=commit, how=how, checkout=checkout)
+    _emit_merged(home, task, merged)
     return merged
 
 
-def _is_told(home: str, task: TaskDetails, target: str) -> bool:
+def _has_merge_event(home: str, task: TaskDetails, target: str) -> bool:
     told = Queries(home).last_events(task_id=task["id"], limit=_LOOKED_BACK)
     return any(event["kind"] == "branch.merged" and event["data"]["into"] == target for event in told)
 
 
-def _tell(home: str, task: TaskDetails, merged: Merged) -> None:
+def _emit_merged(home: str, task: TaskDetails, merged: MergeResult) -> None:
     event = Event(
         kind="branch.merged",
         component="workspaces",
         task_id=task["id"],
-        message=f"{merged.source} was merged into {merged.target} by {who()} ({merged.how}, {merged.commit[:12]}).",
+        message=f"{merged.source} was merged into {merged.target} by {operator_name()} "
+        f"({merged.how}, {merged.commit[:12]}).",
         data={"branch": merged.source, "into": merged.target, "commit": merged.commit, "how": merged.how},
     )
     open_store(home, create=False).write(lambda tx: tx.events.emit(event, clock.now()))

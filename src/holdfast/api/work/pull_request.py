@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Proposal:
+class PullRequest:
     """A pull request to open: the branch, the remote it is pushed to, and its text."""
 
     repo: str
@@ -35,7 +35,7 @@ class Proposal:
         return shlex.join(["git", "-C", self.repo, "push", "--set-upstream", self.remote, self.branch])
 
 
-def propose(task: TaskDetails, *, remote: str | None, base: str | None) -> Proposal:
+def build_pull_request(task: TaskDetails, *, remote: str | None, base: str | None) -> PullRequest:
     branch, repo = branch_of(task), str(task["repo"])
     known = git.run_sync("remote", cwd=repo)[1].split()
     chosen = remote or ("origin" if "origin" in known or not known else known[0])
@@ -43,7 +43,7 @@ def propose(task: TaskDetails, *, remote: str | None, base: str | None) -> Propo
         raise Refused(
             f"{repo} has no remote '{chosen}', so there is nowhere to push {branch} to. Add one: git remote add"
         )
-    return Proposal(
+    return PullRequest(
         repo=repo,
         remote=chosen,
         branch=branch,
@@ -53,11 +53,11 @@ def propose(task: TaskDetails, *, remote: str | None, base: str | None) -> Propo
     )
 
 
-def tool() -> str | None:
+def find_gh() -> str | None:
     return shutil.which("gh", path=search_path())
 
 
-def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
+def open_pull_request(proposal: PullRequest, gh: str, *, draft: bool) -> None:
     """Push the branch, then let `gh` open the pull request. Both steps can be repeated: a branch that was pushed
     already is up to date."""
     if not _is_pushed(proposal):
@@ -73,14 +73,14 @@ def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
         )
 
 
-def _is_pushed(proposal: Proposal) -> bool:
+def _is_pushed(proposal: PullRequest) -> bool:
     """True if the remote branch that we know has the commits of the branch: then a person pushed it by hand."""
     names = (f"refs/heads/{proposal.branch}", f"refs/remotes/{proposal.remote}/{proposal.branch}")
     tips = [git.run_sync("rev-parse", "--verify", "--quiet", name, cwd=proposal.repo)[1].strip() for name in names]
     return tips[0] != "" and tips[0] == tips[1]
 
 
-def _push(proposal: Proposal) -> None:
+def _push(proposal: PullRequest) -> None:
     if named := git.list_push_commands(proposal.repo):
         raise Refused(
             f"The repository's own config names a command that a push would run: {', '.join(named)}. An agent could "

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
-from holdfast.api.commands import who
+from holdfast.api.commands import operator_name
 from holdfast.api.queries import Queries
 from holdfast.api.work.git_runner import run_here
 from holdfast.base import clock, faults
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _INDEX = "index of task "  # how a salvage names the commit of what was staged
 
 
-def listing(queries: Queries, task_id: str | None = None) -> list[SalvageRow]:
+def list_salvages(queries: Queries, task_id: str | None = None) -> list[SalvageRow]:
     """Return one row per salvage. `expires_at` is None if the salvage is kept for ever, `size` is None if it was not
     measured."""
     keep = float(config.load()["salvage.keep"])
@@ -41,9 +41,9 @@ def listing(queries: Queries, task_id: str | None = None) -> list[SalvageRow]:
     return rows
 
 
-def find(queries: Queries, word: str) -> SalvageRow:
+def find_salvage(queries: Queries, word: str) -> SalvageRow:
     """Return the salvage whose id begins with `word`, or the newest salvage of the task that `word` names."""
-    rows = listing(queries)
+    rows = list_salvages(queries)
     found = [row for row in rows if word and row["id"].startswith(word)]
     if len(found) > 1:
         raise Conflict(f"'{word}' may be any of {', '.join(row['id'] for row in found)}: write more of the id.")
@@ -61,14 +61,14 @@ def find(queries: Queries, word: str) -> SalvageRow:
     return of_task[-1]
 
 
-def files(home: str, row: SalvageRow) -> list[ChangedFile]:
+def list_files(home: str, row: SalvageRow) -> list[ChangedFile]:
     """Return the files that differ from the commit that the agent began with. `status` is git's: A, M, D or T."""
     out = _shadow(home, row, "diff-tree", "-r", "--name-status", "--no-renames", "-z", _base(home, row), row["commit"])
     words = out.split("\0")
     return [{"status": status, "path": path} for status, path in zip(words[::2], words[1::2], strict=False) if status]
 
 
-def patch(home: str, row: SalvageRow, *, staged: bool) -> str:
+def render_patch(home: str, row: SalvageRow, *, staged: bool) -> str:
     """Return the changes of a salvage as a patch that `git apply` accepts."""
     options = ["--no-ext-diff", "--no-textconv", "--color=never", "--binary", "--no-renames"]
     return _shadow(home, row, "diff", *options, _base(home, row), _commit(home, row, staged=staged))
@@ -165,15 +165,15 @@ def expired(queries: Queries) -> list[SalvageRow]:
     ended = ("completed", "failed", "cancelled")
     return [
         row
-        for row in listing(queries)
+        for row in list_salvages(queries)
         if row["expires_at"] is not None and row["expires_at"] < now and row["task_state"] in ended
     ]
 
 
-def drop(home: str, rows: Sequence[SalvageRow]) -> bool:
+def drop_salvages(home: str, rows: Sequence[SalvageRow]) -> bool:
     """Drop all the salvages, or none. True: their disk space is freed. False: a supervisor frees it later."""
     store = open_store(home, create=False)
-    store.write(lambda tx: tx.salvages.drop([row["id"] for row in rows], who(), clock.now()))
+    store.write(lambda tx: tx.salvages.drop([row["id"] for row in rows], operator_name(), clock.now()))
     gone: dict[str, list[DroppedSalvage]] = {}
     for one in store.write(lambda tx: tx.salvages.dropped()):
         gone.setdefault(one.repo_id, []).append(one)

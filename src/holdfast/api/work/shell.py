@@ -48,7 +48,7 @@ def open_shell(queries: Queries, task: TaskDetails, command: str | None) -> int:
         code = _run(argv, str(workspace["path"]), held)
     finally:
         os.close(held)
-        _left(home, task["id"])
+        _record_left(home, task["id"])
     return code
 
 
@@ -84,7 +84,7 @@ def _run(argv: Sequence[str], path: str, held: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _left(home: str, task_id: str) -> None:
+def _record_left(home: str, task_id: str) -> None:
     """Record that the shell left the workspace, so that a clean-up does not have to wait for it."""
     from holdfast.api.commands import change_store
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast import config
-from holdfast.api.commands import change_store, who
+from holdfast.api.commands import change_store, operator_name
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict
@@ -36,7 +36,7 @@ class Size:
     at: float  # when it was counted, by the monotonic clock
 
 
-class Sizes:
+class DirectorySizes:
     """The sizes of directories, measured step by step. Used in one thread.
 
     `go_on` measures for some seconds: first directories that were never measured, then sizes older than `fresh`.
@@ -110,23 +110,23 @@ def _walk(path: str) -> Iterator[int]:
 
 
 FRESH = 60.0  # seconds that a size is valid
-BIT = 0.1  # seconds of measuring at a time
+MEASURE_SECONDS = 0.1  # seconds of measuring at a time
 LEFT_OVER = "left over"
-UNREMARKABLE = ("wait", "keep")  # what a sweep does with something that the ledger lists anyway
+ORDINARY_ACTIONS = ("wait", "keep")  # what a sweep does with something that the ledger lists anyway
 
 
-class Measuring:
+class WorkspaceSizes:
     """The sizes of a home's workspaces and trash. Used in one thread at a time. The returned sizes may be read in
     another."""
 
     def __init__(self, home: str) -> None:
         self.trash = os.path.join(home, "workspaces", TRASH)
-        self._sizes = Sizes(FRESH)
+        self._sizes = DirectorySizes(FRESH)
         self.is_over = False
 
     def go_on(self, queries: Queries) -> dict[str, Size]:
         paths = [row["path"] for row in queries.workspaces() if is_on_disk(row)]
-        self.is_over = not self._sizes.go_on([*dict.fromkeys(paths), self.trash], BIT)
+        self.is_over = not self._sizes.go_on([*dict.fromkeys(paths), self.trash], MEASURE_SECONDS)
         return dict(self._sizes.known)
 
 
@@ -135,7 +135,7 @@ def is_on_disk(row: WorkspaceRow | WorkspaceLine) -> bool:
     return row["strategy"] != "none" and row["state"] in ("ready", "preserved")
 
 
-class Besides:
+class LeftoverFinder:
     """Leftovers next to the workspaces, looked for again and again.
 
     A leftover of ours is reported only if it was found twice in a row: a workspace that is being made or removed is not
@@ -147,7 +147,7 @@ class Besides:
         self._found: frozenset[str] = frozenset()  # leftovers of ours, at the last look
 
     def look(self) -> list[LeftoverRow]:
-        rows, before = found_besides(self._home), self._found
+        rows, before = list_leftovers(self._home), self._found
         self._found = frozenset(row["key"] for row in rows if row["state"] == LEFT_OVER)
         return [row for row in rows if row["state"] != LEFT_OVER or row["key"] in before]
 
@@ -157,14 +157,14 @@ class Besides:
         return not self._found
 
 
-def found_besides(home: str) -> list[LeftoverRow]:
+def list_leftovers(home: str) -> list[LeftoverRow]:
     """Return everything that the ledger does not list, or lists differently, as `sweep --dry-run` does. Slow: git,
     /proc and the container engines are queried."""
     from holdfast.api.home.sweep import plan
 
     rows: list[LeftoverRow] = []
     for finding in plan(home):
-        if finding["action"] in UNREMARKABLE:
+        if finding["action"] in ORDINARY_ACTIONS:
             continue
         is_ours = not finding["foreign"]
         fate = f"; a sweep would {finding['action']} it" if is_ours and finding["action"] != "report" else ""
@@ -183,7 +183,7 @@ def found_besides(home: str) -> list[LeftoverRow]:
     return rows
 
 
-def kept_until(row: WorkspaceRow | WorkspaceLine) -> str:
+def describe_expiry(row: WorkspaceRow | WorkspaceLine) -> str:
     if row["state"] != "preserved":
         return "-"
     if row["disposition"] == "salvage":
@@ -192,7 +192,7 @@ def kept_until(row: WorkspaceRow | WorkspaceLine) -> str:
     return "until dropped" if expires_at is None else f"for {show_duration(max(0.0, expires_at - time.time()))}"
 
 
-def size_of(path: str) -> int:
+def measure_directory(path: str) -> int:
     """Return the bytes below a directory, without what we may not read."""
     total = 0
     for folder, _names, files in os.walk(path):
@@ -204,12 +204,12 @@ def size_of(path: str) -> int:
     return total
 
 
-def listing(queries: Queries, *, everything: bool) -> list[WorkspaceRow]:
+def list_workspaces(queries: Queries, *, everything: bool) -> list[WorkspaceRow]:
     """Return one row per workspace. `size` is None if the workspace has no directory of ours on disk."""
     rows = queries.workspaces(everything=everything)
     for row in rows:
         is_ours = row["strategy"] != "none" and row["state"] in ("ready", "preserved")
-        row["size"] = size_of(row["path"]) if is_ours and os.path.isdir(row["path"]) else None
+        row["size"] = measure_directory(row["path"]) if is_ours and os.path.isdir(row["path"]) else None
     return rows
 
 
@@ -239,14 +239,14 @@ def clean(home: str, task_ids: Sequence[str]) -> None:
                     "Nothing was changed."
                 )
             for workspace in preserved:
-                tx.workspaces.dispose(workspace, "salvage", f"dropped by {who()} (operator)", clock.now())
+                tx.workspaces.dispose(workspace, "salvage", f"dropped by {operator_name()} (operator)", clock.now())
 
     change_store(home, dispose)
 
 
 def keep(home: str, task_id: str, ttl: float) -> KeptRow:
     """Keep a workspace for `ttl` seconds (`inf`: until it is dropped). The time starts now, or when the task ends."""
-    kept = change_store(home, lambda tx: tx.preserved.keep(task_id, ttl, who(), clock.now()))
+    kept = change_store(home, lambda tx: tx.preserved.keep(task_id, ttl, operator_name(), clock.now()))
     return {
         "task": task_id,
         "path": None if kept is None else kept.path,
@@ -271,10 +271,10 @@ class Disk:
         return f"{show_size(self.free)} of disk are free for the home{trash}; {floor}"
 
 
-def disk_of(home: str) -> Disk:
+def read_disk(home: str) -> Disk:
     found = os.statvfs(home)
     return Disk(
         free=found.f_bavail * found.f_frsize,
         floor=int(config.load_valid_values()["disk.floor"]),
-        trash=size_of(os.path.join(home, "workspaces", TRASH)),
+        trash=measure_directory(os.path.join(home, "workspaces", TRASH)),
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from holdfast.api.fleet.accounts import accounts, resume_account
+from holdfast.api.fleet.accounts import list_accounts, resume_account
 from holdfast.api.format import moment
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean_text, one_line, print_json, table
+from holdfast.cli.output.render import clean_text, one_line, print_json, print_table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AccountRow
@@ -30,12 +30,12 @@ def run_accounts(arguments: argparse.Namespace) -> int:
         return _resume(home, arguments)
     if arguments.account is not None:
         raise UsageError("`holdfast accounts list` takes no name; it lists all of them.")
-    found = accounts(home)
+    found = list_accounts(home)
     if arguments.json:
         for row in found:
             print_json(row)
     elif found:
-        table(_HEADERS, [_cells(row) for row in found], state_column=1)
+        print_table(_HEADERS, [_cells(row) for row in found], state_column=1)
     else:
         print("Your own logins only, and all are open. More: docs/howto/accounts.md.")
     return 0

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
 from holdfast.api.outcome import no_supervisor
-from holdfast.api.queries import Queries, follow
+from holdfast.api.queries import Queries, follow_events
 from holdfast.base.errors import Conflict, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
 from holdfast.cli.commands import task_lists
-from holdfast.cli.output.live import AgentWords, BottomLine
+from holdfast.cli.output.live import LiveEvents, StatusLine
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean_text, indent_text, number, one_line, paint, paint_level, print_json
 from holdfast.intake.repository import absolute_path
@@ -95,9 +95,9 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _new_task(arguments: argparse.Namespace) -> NewTask:
-    from holdfast.api.format import duration_of, patience_of
+    from holdfast.api.format import parse_duration_option, parse_timeout_option
     from holdfast.api.rehearse import load_scenario
-    from holdfast.api.tasks.subtasks import chosen_parent
+    from holdfast.api.tasks.subtasks import resolve_parent
 
     queries: Queries | None = None
     ids: dict[str, str] = {}
@@ -123,12 +123,12 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         workspace=arguments.workspace,
         priority=arguments.priority,
         labels=_labels(arguments.label),
-        parent=chosen_parent(home_directory(), arguments.parent),
+        parent=resolve_parent(home_directory(), arguments.parent),
         after=[ids[wanted] for wanted in arguments.after],
-        delay=duration_of("--delay", arguments.delay),
-        timeout=duration_of("--timeout", arguments.timeout),
-        stuck_after=patience_of("--stuck-after", arguments.stuck_after),
-        startup_timeout=patience_of("--startup-timeout", arguments.startup_timeout),
+        delay=parse_duration_option("--delay", arguments.delay),
+        timeout=parse_duration_option("--timeout", arguments.timeout),
+        stuck_after=parse_timeout_option("--stuck-after", arguments.stuck_after),
+        startup_timeout=parse_timeout_option("--startup-timeout", arguments.startup_timeout),
         on_stuck=arguments.on_stuck,
         limits=_limits(arguments),
         max_resumes=arguments.max_resumes,
@@ -138,13 +138,13 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
 
 
 def _limits(arguments: argparse.Namespace) -> dict[str, int]:
-    from holdfast.api.format import size_of
+    from holdfast.api.format import parse_size_option
 
     given = {
-        "memory": size_of("--memory", arguments.memory),
+        "memory": parse_size_option("--memory", arguments.memory),
         "processes": arguments.processes,
         "cpu_weight": arguments.cpu_weight,
-        "output": size_of("--max-output", arguments.max_output),
+        "output": parse_size_option("--max-output", arguments.max_output),
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -205,7 +205,7 @@ def run_add(arguments: argparse.Namespace) -> int:
     if task_lists.is_list(arguments):
         return task_lists.add_list(commands, _new_task(task_lists.without_source(arguments)), arguments)
     task = commands.add(_new_task(arguments))
-    _say_notes(commands)
+    _print_notes(commands)
     running = Queries(home).supervisor()
     if arguments.json:
         found = {"id": task.id, "state": str(task.state), "supervisor": running is not None}
@@ -234,19 +234,19 @@ def run_run(arguments: argparse.Namespace) -> int:
     _refuse_waiting(home, new.parent)
     commands = Commands(home)
     task = commands.add(new)
-    _say_notes(commands)
+    _print_notes(commands)
     queries = Queries(home)
     if queries.supervisor() is None:
         _ensure_supervisor(queries)
     print(f"Task {task.id}: {one_line(task.spec.prompt, 70)}", file=sys.stderr)
-    words = AgentWords(queries, task.id, task.spec.agent)
-    with BottomLine(queries, task.id, words) as bottom:
-        final = _attend(commands, queries, task.id, bottom, words)
+    words = LiveEvents(queries, task.id, task.spec.agent)
+    with StatusLine(queries, task.id, words) as bottom:
+        final = _watch_task(commands, queries, task.id, bottom, words)
         words.go_on(final=True)
     if arguments.json:
         print_json(final)
     else:
-        _tell_end(queries, final)
+        _print_end(queries, final)
     if final["state"] == "queued":  # it waits until a person resumes its account, or starts its worker
         _print_waits(home, task.id)
         return EXIT_OF_STATE["paused"]
@@ -254,22 +254,22 @@ def run_run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_waiting(home: str, parent: str | None) -> None:
-    from holdfast.api.tasks.subtasks import refuse_waiting
+    from holdfast.api.tasks.subtasks import refuse_endless_wait
 
-    refuse_waiting(home, parent)
+    refuse_endless_wait(home, parent)
 
 
-def _say_notes(commands: Commands) -> None:
+def _print_notes(commands: Commands) -> None:
     for note in commands.notes:
         print(clean_text(note), file=sys.stderr)
 
 
 def _print_waits(home: str, task_id: str) -> None:
     """Print why a queued task does not start soon, and what to type."""
-    from holdfast.api.tasks.why.read import is_announced, waits_of
+    from holdfast.api.tasks.why.read import is_announced, read_waits
     from holdfast.api.tasks.why.text import sentences
 
-    for reason in waits_of(Queries(home), task_id, in_line=False):
+    for reason in read_waits(Queries(home), task_id, in_line=False):
         if is_announced(reason):
             for line in sentences(reason, task_id):
                 print(clean_text(line), file=sys.stderr)
@@ -283,21 +283,23 @@ def _ensure_supervisor(queries: Queries) -> None:
         print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
 
 
-def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords) -> TaskDetails:
+def _watch_task(
+    commands: Commands, queries: Queries, task_id: str, bottom: StatusLine, words: LiveEvents
+) -> TaskDetails:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels the task, the second
     detaches."""
     from holdfast.api.fleet.accounts import resumes_within_seconds
-    from holdfast.api.tasks.why.read import person_test
+    from holdfast.api.tasks.why.read import build_person_test
 
     interrupts = seen = 0
-    waits_for_person = person_test(queries)
-    watching = follow(queries, after=0, task_id=task_id)
+    waits_for_person = build_person_test(queries)
+    watching = follow_events(queries, after=0, task_id=task_id)
     while True:
         try:
             for events in watching:
                 words.go_on()  # the agent's output first: the event of its end must follow its last line
                 for event in events:
-                    _tell(event)
+                    _print_event(event)
                     seen = event["seq"]
                 state = queries.state(task_id)
                 bottom.update(state["state"])
@@ -309,7 +311,7 @@ def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLi
                     _ensure_supervisor(queries)
         except KeyboardInterrupt:
             interrupts += 1
-            watching = follow(queries, after=seen, task_id=task_id)  # the interrupted generator cannot continue
+            watching = follow_events(queries, after=seen, task_id=task_id)  # the interrupted generator cannot continue
             if interrupts > 1:
                 print(f"\nDetached. Task {task_id} is being cancelled: `holdfast why {task_id}`.", file=sys.stderr)
                 return queries.task(task_id)
@@ -330,17 +332,17 @@ def _after_cleanup(queries: Queries, task_id: str) -> TaskDetails:
         time.sleep(0.02)
 
 
-def _tell(event: EventRow) -> None:
+def _print_event(event: EventRow) -> None:
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
     kind = paint_level(event["kind"], event["level"], sys.stderr)
     print(f"  {paint(at, 'dim', sys.stderr)} {kind} {clean_text(event['message'])}", file=sys.stderr)
 
 
-def _tell_end(queries: Queries, task: TaskDetails) -> None:
+def _print_end(queries: Queries, task: TaskDetails) -> None:
     from holdfast.api.tasks.explain import explain_state
-    from holdfast.api.tasks.why.read import is_announced, waits_of
+    from holdfast.api.tasks.why.read import is_announced, read_waits
 
-    waits = waits_of(queries, task["id"])
+    waits = read_waits(queries, task["id"])
     if task["state"] == "queued":
         # the announced ones are printed on standard error
         waits = [reason for reason in waits if not is_announced(reason)]

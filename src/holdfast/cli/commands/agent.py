@@ -19,7 +19,7 @@ def configure_agent(parser: argparse.ArgumentParser) -> None:
 
 
 def run_agent(arguments: argparse.Namespace) -> int:
-    from holdfast.api.agent_reports import Reporter
+    from holdfast.api.agent_reports import ReportWriter
 
     action, message = arguments.action, " ".join(arguments.message).strip()
     if action in _NEED_A_MESSAGE and not message:
@@ -32,7 +32,7 @@ def run_agent(arguments: argparse.Namespace) -> int:
         raise UsageError("--note goes with `holdfast agent checkpoint`.")
     if action == "checkpoint" and message:
         raise UsageError('Say what it is for with --note: `holdfast agent checkpoint --note "…"`.')
-    reporter = Reporter(os.environ)
+    reporter = ReportWriter(os.environ)
     if action == "heartbeat":
         reporter.heartbeat()
     else:

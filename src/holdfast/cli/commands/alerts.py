@@ -12,7 +12,7 @@ from holdfast.base.home import home_directory
 from holdfast.base.platform import refuse_unsupported
 from holdfast.base.text import is_text
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import ago, clean_text, number, paint, paint_level, print_json
+from holdfast.cli.output.render import clean_text, format_age, number, paint, paint_level, print_json
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AlertRow
@@ -59,7 +59,7 @@ def _rank(level: str) -> int:
 def _print_alert(alert: AlertRow) -> None:
     again = f" ({alert['count']} times)" if alert["count"] > 1 else ""
     level = paint_level(alert["level"], alert["level"])
-    print(f"{alert['id']}  {level}  {ago(alert['at'])} ago{again}  {clean_text(alert['message'])}")
+    print(f"{alert['id']}  {level}  {format_age(alert['at'])} ago{again}  {clean_text(alert['message'])}")
     said = str(alert["details"].get("error_text") or "")
     for line in said.splitlines()[-5:]:
         print(f"      {paint(clean_text(line), 'dim')}")
@@ -67,7 +67,10 @@ def _print_alert(alert: AlertRow) -> None:
         print(f"    {clean_text(alert['remedy'])} Then: `holdfast alerts ack {alert['id']}`.")
     else:
         why = f": {alert['acked_why']}" if alert["acked_why"] else ""
-        print(f"    Over since {ago(alert['acked_at'])}, by {clean_text(alert['acked_by'] or '')}{clean_text(why)}.")
+        print(
+            f"    Over since {format_age(alert['acked_at'])}, by {clean_text(alert['acked_by'] or '')}"
+            f"{clean_text(why)}."
+        )
 
 
 def _ack(arguments: argparse.Namespace) -> int:
@@ -94,11 +97,11 @@ def _ack(arguments: argparse.Namespace) -> int:
 
 def _test(*, as_json: bool) -> int:
     """Send a test alert to every target. Return exit code 1 if a target did not accept it."""
-    from holdfast.api.commands import who
+    from holdfast.api.commands import operator_name
     from holdfast.api.fleet.alerts import send_test
 
     refuse_unsupported("`holdfast alerts test`")  # everything that a command starts is ended with it
-    answers = send_test(who())
+    answers = send_test(operator_name())
     for answer in answers:
         if as_json:
             print_json(answer)
@@ -123,10 +126,10 @@ def configure_crashes(parser: argparse.ArgumentParser) -> None:
 
 def run_crashes(arguments: argparse.Namespace) -> int:
     from holdfast.api.fleet.alerts import crash_line
-    from holdfast.api.format import duration_of
+    from holdfast.api.format import parse_duration_option
 
     queries = Queries(home_directory())
-    age = duration_of("--since", arguments.since)
+    age = parse_duration_option("--since", arguments.since)
     found = queries.crashes(
         task_id=None if arguments.id is None else _task_of(queries, arguments.id),
         since=0.0 if age is None else time.time() - age,

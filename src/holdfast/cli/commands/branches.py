@@ -9,7 +9,7 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option, add_task_id
-from holdfast.cli.output.render import clean_text, is_terminal, number, paint, print_json, table
+from holdfast.cli.output.render import clean_text, is_terminal, number, paint, print_json, print_table
 
 
 def configure_merge(parser: argparse.ArgumentParser) -> None:
@@ -49,18 +49,18 @@ def configure_pr(parser: argparse.ArgumentParser) -> None:
 
 
 def run_pr(arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.pull_request import open_request, propose, tool
+    from holdfast.api.work.pull_request import build_pull_request, find_gh, open_pull_request
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
-    proposal = propose(task, remote=arguments.remote, base=arguments.base)
-    gh = tool()
+    proposal = build_pull_request(task, remote=arguments.remote, base=arguments.base)
+    gh = find_gh()
     if gh is None:
         print("`gh` is not installed, so nothing was pushed. Type this, then open the pull request:", file=sys.stderr)
         print(proposal.push_line)
         return 1
     sys.stdout.flush()
-    open_request(proposal, gh, draft=arguments.draft)
+    open_pull_request(proposal, gh, draft=arguments.draft)
     return 0
 
 
@@ -78,14 +78,14 @@ def configure_branches(parser: argparse.ArgumentParser) -> None:
 
 
 def run_branches(arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.branches import branches
+    from holdfast.api.work.branches import list_branches
 
     queries = Queries(home_directory())
     if arguments.action == "prune":
         return _prune(queries, arguments)
     if arguments.merged or arguments.all_ended or arguments.dry_run:
         raise UsageError("These options belong to `holdfast branches prune`.")
-    found = branches(queries)
+    found = list_branches(queries)
     if arguments.json:
         for branch in found:
             print_json(branch.as_row())
@@ -93,7 +93,7 @@ def run_branches(arguments: argparse.Namespace) -> int:
     if not found:
         print("No branches of ours.")
         return 0
-    table(
+    print_table(
         ("BRANCH", "TASK", "COMMIT", "MERGED INTO", "STAYS BECAUSE", "REPO"),
         [
             [
@@ -111,12 +111,12 @@ def run_branches(arguments: argparse.Namespace) -> int:
 
 
 def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.branches import branches, removable, remove
+    from holdfast.api.work.branches import list_branches, remove_branch, select_removable
 
-    found = branches(queries)
-    going = removable(found, unmerged=arguments.all_ended)
+    found = list_branches(queries)
+    going = select_removable(found, unmerged=arguments.all_ended)
     for branch in going:
-        gone = arguments.dry_run or remove(queries.home, branch)
+        gone = arguments.dry_run or remove_branch(queries.home, branch)
         if arguments.json:
             print_json({**branch.as_row(), "deleted": gone and not arguments.dry_run})
             continue

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from holdfast.api.commands import Commands, pause
-from holdfast.api.format import duration_of, moment
+from holdfast.api.format import moment, parse_duration_option
 from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.api.requests import wait_for_task_request
@@ -37,7 +37,7 @@ def run_pause(arguments: argparse.Namespace) -> int:
     task_id = queries.resolve(arguments.id)
     if not is_text(arguments.why):
         raise UsageError("--why is not text (it has NUL or undecodable bytes).")
-    seconds = duration_of("--for", arguments.seconds)
+    seconds = parse_duration_option("--for", arguments.seconds)
     request = pause(home, task_id, arguments.why, seconds, force=arguments.force)
     if request is not None:
         if queries.supervisor() is None:

@@ -27,11 +27,11 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
 
 
 def run_up(arguments: argparse.Namespace) -> int:
-    from holdfast.api.format import duration_of
+    from holdfast.api.format import parse_duration_option
     from holdfast.api.home.daemon import log_file, run_here, start_detached
 
     home = home_directory()
-    idle = duration_of("--idle-exit", arguments.idle_exit)
+    idle = parse_duration_option("--idle-exit", arguments.idle_exit)
     if arguments.detach:
         pid = start_detached(home, agents=arguments.agents, idle_exit=arguments.idle_exit)
         from holdfast.config import load_valid_values
@@ -40,26 +40,29 @@ def run_up(arguments: argparse.Namespace) -> int:
         names = [worker.name for worker in load_valid_values().workers]
         if names:
             print(f"Named workers: {', '.join(names)}; `holdfast worker list` shows what each does.")
-        _say_what_is_held(home)
+        _print_holds(home)
         return 0
-    _say_what_is_held(home)
+    _print_holds(home)
     run_here(home, agents=arguments.agents, idle_exit=idle)
     return 0
 
 
-def _say_what_is_held(home: str) -> None:
+def _print_holds(home: str) -> None:
     """Print the holds, so that the user knows why the supervisor starts nothing."""
-    from holdfast.api.fleet.dispatch import holds, words
+    from holdfast.api.fleet.dispatch import describe_hold_row, list_holds
     from holdfast.api.queries import Queries
     from holdfast.base.errors import Unavailable
 
     try:
-        found = holds(Queries(home))
+        found = list_holds(Queries(home))
     except Unavailable:  # the store does not exist yet, or has to be migrated first
         return
     for row in found:
         print(
-            clean_text(f"Held back: {words(row)}. `holdfast dispatch release {row['hold']}` lets it start."), flush=True
+            clean_text(
+                f"Held back: {describe_hold_row(row)}. `holdfast dispatch release {row['hold']}` lets it start."
+            ),
+            flush=True,
         )
 
 
@@ -120,9 +123,9 @@ def run_doctor(arguments: argparse.Namespace) -> int:
         sweep(home_directory())
     if arguments.at_rest or arguments.witness:
         raise UsageError("--at-rest and --witness belong to `holdfast doctor --invariants`.")
-    from holdfast.api.home.doctor import examine
+    from holdfast.api.home.doctor import run_doctor_checks
 
-    findings = examine(home_directory())
+    findings = run_doctor_checks(home_directory())
     problems = sum(1 for finding in findings if finding.level == "problem")
     for finding in findings:
         if arguments.json:
@@ -136,9 +139,9 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 
 def _check_promises(arguments: argparse.Namespace) -> int:
-    from holdfast.api.home.doctor import broken_promises
+    from holdfast.api.home.doctor import check_promises
 
-    found = broken_promises(home_directory(), at_rest=arguments.at_rest, witness=arguments.witness)
+    found = check_promises(home_directory(), at_rest=arguments.at_rest, witness=arguments.witness)
     for violation in found:
         if arguments.json:
             print_json({"promise": violation.promise, "rule": violation.rule, "text": violation.text})
@@ -170,11 +173,11 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "Give either a scenario file, or --agent NAME and perhaps --scenario NAME: `holdfast help rehearse`."
         )
-    from holdfast.api.format import duration_of
+    from holdfast.api.format import parse_duration_option
     from holdfast.api.rehearse import rehearse
     from holdfast.api.tasks.explain import state_lines
 
-    task, left = rehearse(arguments.file, timeout=duration_of("--timeout", arguments.timeout))
+    task, left = rehearse(arguments.file, timeout=parse_duration_option("--timeout", arguments.timeout))
     if arguments.json:
         print_json({"id": task["id"], "state": task["state"], "outcome": task["outcome"], "left_behind": left})
     else:
@@ -186,11 +189,11 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
 
 
 def _rehearse_agent(arguments: argparse.Namespace) -> int:
-    from holdfast.api.format import duration_of
+    from holdfast.api.format import parse_duration_option
     from holdfast.api.rehearse import rehearse_agent, thresholds
 
     scenario = arguments.scenario or "tool"
-    seen = rehearse_agent(arguments.agent, scenario, timeout=duration_of("--timeout", arguments.timeout))
+    seen = rehearse_agent(arguments.agent, scenario, timeout=parse_duration_option("--timeout", arguments.timeout))
     if arguments.json:
         print_json(
             {

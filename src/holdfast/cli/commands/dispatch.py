@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from holdfast.api.fleet.dispatch import describe_release, holds, release
+from holdfast.api.fleet.dispatch import describe_release, list_holds, release
 from holdfast.api.format import moment
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean_text, one_line, print_json, table
+from holdfast.cli.output.render import clean_text, one_line, print_json, print_table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import HoldRow
@@ -31,12 +31,12 @@ def run_dispatch(arguments: argparse.Namespace) -> int:
         return _release(home, arguments)
     if arguments.hold is not None:
         raise UsageError("`holdfast dispatch list` takes no name; it lists all that is held back.")
-    found = holds(Queries(home))
+    found = list_holds(Queries(home))
     if arguments.json:
         for row in found:
             print_json(row)
     elif found:
-        table(_HEADERS, [_cells(row) for row in found], state_column=0)
+        print_table(_HEADERS, [_cells(row) for row in found], state_column=0)
     else:
         print("Nothing is held back for a provider, an account or after a mass death.")
     return 0

@@ -16,7 +16,7 @@ from holdfast.cli.output.render import clean_text, print_json, size
 from holdfast.config import user_file_path
 
 if TYPE_CHECKING:  # imported only in `purge`: `backup` must not pay for it
-    from holdfast.api.home.purge import Plan
+    from holdfast.api.home.purge import PurgePlan
 
 
 def configure_backup(parser: argparse.ArgumentParser) -> None:
@@ -47,19 +47,19 @@ def configure_restore(parser: argparse.ArgumentParser) -> None:
 
 
 def run_restore(arguments: argparse.Namespace) -> int:
-    from holdfast.api.home.restore import carry_out, prepared, refuse_without_file
+    from holdfast.api.home.restore import missing_file_error, prepare_restore, restore_backup
 
     home = home_directory()
     if arguments.file is None:
-        raise refuse_without_file(home)
-    with prepared(home, arguments.file) as plan:
+        raise missing_file_error(home)
+    with prepare_restore(home, arguments.file) as plan:
         when = "" if plan.made_at is None else time.strftime(" of %Y-%m-%d %H:%M", time.localtime(plan.made_at))
         print(f"Backup{when}: {_contents(plan.counts)}.", file=sys.stderr)
         now = "missing or damaged" if plan.present is None else _contents(plan.present)
         print(f"Present store of {home}: {now}.", file=sys.stderr)
         if not arguments.yes:
-            ask("Put the backup in its place? The present store is kept aside.", "yes")
-        done = carry_out(plan)
+            confirm("Put the backup in its place? The present store is kept aside.", "yes")
+        done = restore_backup(plan)
     print(f"Restored {arguments.file}.")
     if done.kept_at is not None:
         print(f"The old store is kept as {done.kept_at}.")
@@ -89,7 +89,7 @@ def run_purge(arguments: argparse.Namespace) -> int:
 
     home = home_directory()
     purge.refuse_both(arguments.discard_work, arguments.export)
-    with purge.planned(home, arguments.repo) as plan:
+    with purge.open_plan(home, arguments.repo) as plan:
         if plan is None:
             print(f"There is nothing of Holdfast in {home}.")
             return 0
@@ -99,21 +99,21 @@ def run_purge(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             print("Nothing was removed (--dry-run). Workspaces would be looked into for unsaved work first.")
             return 0
-        with purge.undisturbed(plan):
-            plan = _saved(plan, arguments)
+        with purge.lock_workspaces(plan):
+            plan = _salvage_first(plan, arguments)
             if not arguments.yes:
-                ask("All of this will be removed for good.", "purge")
-                plan = _saved(plan, arguments)  # also save what was written while we waited for the answer
-            for path in purge.export(plan, os.path.abspath(arguments.export)) if arguments.export else ():
+                confirm("All of this will be removed for good.", "purge")
+                plan = _salvage_first(plan, arguments)  # also save what was written while we waited for the answer
+            for path in purge.export_saved_work(plan, os.path.abspath(arguments.export)) if arguments.export else ():
                 print(f"Saved work: {path}")
-            kept = purge.carry_out(plan, branches=arguments.branches)
+            kept = purge.purge(plan, branches=arguments.branches)
     print("Removed." if not kept else "Removed, but for:")
     for line in kept:
         print(f"  {clean_text(line)}")
     return 0
 
 
-def _saved(plan: Plan, arguments: argparse.Namespace) -> Plan:
+def _salvage_first(plan: PurgePlan, arguments: argparse.Namespace) -> PurgePlan:
     """Return the plan after the content of the workspaces was salvaged. Raise Refused if work would be lost."""
     from holdfast.api.home import purge
 
@@ -123,13 +123,15 @@ def _saved(plan: Plan, arguments: argparse.Namespace) -> Plan:
     return plan
 
 
-def purge_lines(plan: Plan, *, branches: bool) -> list[str]:
+def purge_lines(plan: PurgePlan, *, branches: bool) -> list[str]:
     """Return the list of what a purge would remove, printed before the question."""
-    from holdfast.api.work.workspaces import size_of
+    from holdfast.api.work.workspaces import measure_directory
 
     tasks = ", ".join(f"{number} {state}" for state, number in sorted(plan.found.tasks.items())) or "none"
     if plan.only is None:
-        lines = [f"home        {plan.home} ({size(size_of(plan.home))}), its backups included; tasks: {tasks}"]
+        lines = [
+            f"home        {plan.home} ({size(measure_directory(plan.home))}), its backups included; tasks: {tasks}"
+        ]
     else:
         lines = [f"records     of {plan.only.path} in {plan.home}; tasks: {tasks}"]
     for things in plan.found.repos:
@@ -149,7 +151,7 @@ def purge_lines(plan: Plan, *, branches: bool) -> list[str]:
     return [clean_text(line) for line in lines]
 
 
-def ask(question: str, word: str) -> None:
+def confirm(question: str, word: str) -> None:
     """Continue only if a person types `word`. Without a terminal there is nobody to ask: raises Refused."""
     if not sys.stdin.isatty():
         raise Refused("This is asked first, and there is no terminal to ask on: add --yes if you mean it.")

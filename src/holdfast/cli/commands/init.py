@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.api.home.init import AGENT, PERMISSIONS, choose, chosen
+from holdfast.api.home.init import AGENT, PERMISSIONS, read_choice, record_choice
 from holdfast.base.errors import Refused, UsageError
 from holdfast.cli.output.render import clean_text, one_line
 
 if TYPE_CHECKING:
-    from holdfast.api.home.agent_clis import Cli
+    from holdfast.api.home.agent_clis import AgentCli
     from holdfast.config import Config
 import argparse
 import os
@@ -23,7 +23,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.base.home import home_directory
-from holdfast.cli.output.render import print_json, table
+from holdfast.cli.output.render import print_json, print_table
 
 if TYPE_CHECKING:  # imported when called: the other command of this module does not need it
     from holdfast.api.home.init import TrustQuestion
@@ -37,10 +37,10 @@ MODES = {
 MOST_QUESTIONS = 3
 
 
-def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
+def choose_agent(found: Sequence[AgentCli], wanted: str | None) -> None:
     names = [cli.name for cli in found]
     if wanted is not None:
-        _tell(f"Default agent: {wanted}", choose(AGENT, wanted))
+        _print_recorded(f"Default agent: {wanted}", record_choice(AGENT, wanted))
         return
     if not found:
         print("No agent CLI was found in PATH. Any command can be an agent:")
@@ -48,7 +48,7 @@ def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
         return
     listed = ", ".join(f"{cli.name} {cli.version}".rstrip() for cli in found)
     print(f"Agent CLIs: {clean_text(listed)}.")
-    before = chosen(AGENT)
+    before = read_choice(AGENT)
     if before is not None:
         print(f"Default agent: {clean_text(before)}, as you chose.")
     elif len(names) == 1:
@@ -65,18 +65,18 @@ def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
 def refuse_unknown(name: str) -> None:
     """Raise UsageError for an unknown agent. Called before anything is done or printed, so that the refusal is the only
     output."""
-    from holdfast.api.home.agent_clis import known_agents
+    from holdfast.api.home.agent_clis import list_agents
 
-    if name not in known_agents():
-        raise UsageError(f"There is no agent '{one_line(name, 40)}'. This version knows: {', '.join(known_agents())}.")
+    if name not in list_agents():
+        raise UsageError(f"There is no agent '{one_line(name, 40)}'. This version knows: {', '.join(list_agents())}.")
 
 
-def choose_permissions(found: Sequence[Cli], settings: Config, wanted: str | None) -> None:
-    from holdfast.api.home.agent_clis import refusal
+def choose_permissions(found: Sequence[AgentCli], settings: Config, wanted: str | None) -> None:
+    from holdfast.api.home.agent_clis import find_start_problem
 
-    mode = wanted or chosen(PERMISSIONS)
+    mode = wanted or read_choice(PERMISSIONS)
     if wanted is not None:
-        _tell(f"Agents may do this unasked: {wanted} ({MODES[wanted]})", choose(PERMISSIONS, wanted))
+        _print_recorded(f"Agents may do this unasked: {wanted} ({MODES[wanted]})", record_choice(PERMISSIONS, wanted))
     elif mode is not None:
         print(f"Agents may do this unasked: {clean_text(mode)} ({MODES.get(mode, 'not a mode')}), as you chose.")
     elif found and _has_terminal():
@@ -88,19 +88,19 @@ def choose_permissions(found: Sequence[Cli], settings: Config, wanted: str | Non
         print(f"What agents may do unasked was not chosen, so it stays at edit: {MODES[mode]}.")
         print("  To change it: holdfast init --permissions read|edit|full (for one task: --permission)")
     for cli in found:
-        why = refusal(cli, settings, mode)
+        why = find_start_problem(cli, settings, mode)
         if why is not None:
             print(f"  {cli.name} cannot be started like this: {clean_text(why)}.")
 
 
-def _ask_permissions(found: Sequence[Cli]) -> str | None:
-    from holdfast.api.home.agent_clis import permission_words
+def _ask_permissions(found: Sequence[AgentCli]) -> str | None:
+    from holdfast.api.home.agent_clis import describe_permissions
 
     print("What may agents do unasked? Nobody is there to answer them. (One task may differ: --permission)")
     for mode, meaning in MODES.items():
         print(f"  {mode:<5} {meaning}")
         for cli in found:
-            words = permission_words(cli).get(mode, "")
+            words = describe_permissions(cli).get(mode, "")
             if words:
                 print(f"          {cli.name}: {one_line(words, 100)}")
     return _ask("read, edit or full? [edit] ", list(MODES), "edit")
@@ -124,12 +124,12 @@ def _ask(question: str, answers: Sequence[str], default: str) -> str | None:
 def _record(what: str, key: str, value: str) -> None:
     """Record an answer. If it cannot be written, print what the user has to write, and continue the set-up."""
     try:
-        _tell(what, choose(key, value))
+        _print_recorded(what, record_choice(key, value))
     except Refused as error:
         print(clean_text(error))
 
 
-def _tell(what: str, file: str) -> None:
+def _print_recorded(what: str, file: str) -> None:
     print(f"{what}; recorded in {clean_text(file)}.")
 
 
@@ -158,8 +158,8 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
 def run_init(arguments: argparse.Namespace) -> int:
     from holdfast import config
     from holdfast.api.commands import Commands
-    from holdfast.api.home.agent_clis import all_clis
-    from holdfast.api.home.init import write_file
+    from holdfast.api.home.agent_clis import find_clis
+    from holdfast.api.home.init import write_repo_file
     from holdfast.intake.repository import absolute_path
 
     if arguments.agent is not None:
@@ -168,9 +168,9 @@ def run_init(arguments: argparse.Namespace) -> int:
     repo = Commands(home).register(absolute_path(arguments.directory), moved_from=arguments.moved_from)
     print(f"Repository {repo.path} is known to Holdfast (home {home}).")
     settings = config.load_valid_values()
-    found = [cli for cli in all_clis(settings, home) if cli.path is not None]
+    found = [cli for cli in find_clis(settings, home) if cli.path is not None]
     if not arguments.no_file:
-        path, is_new = write_file(repo.path, found)
+        path, is_new = write_repo_file(repo.path, found)
         print(f"{'Wrote' if is_new else 'Kept your'} {path}{', every line of it a comment' if is_new else ''}.")
     choose_agent(found, arguments.agent)
     choose_permissions(found, settings, arguments.permissions)
@@ -282,9 +282,9 @@ def _decide(home: str, asked: TrustQuestion, *, is_yes: bool) -> int:
 
 
 def _list(home: str, *, as_json: bool) -> int:
-    from holdfast.api.home.init import trusted
+    from holdfast.api.home.init import list_trust
 
-    rows = trusted(home)
+    rows = list_trust(home)
     if as_json:
         for row in rows:
             print_json(row)
@@ -292,7 +292,7 @@ def _list(home: str, *, as_json: bool) -> int:
     if not rows:
         print("No repository is trusted.")
         return 0
-    table(
+    print_table(
         ("REPOSITORY", "STATE", "KEYS", "BY", "WHEN"),
         [
             (

@@ -43,7 +43,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
     task_id = queries.resolve(arguments.id)
     shown: Printer | None = None
     while True:
-        task = _only(queries.task(task_id), arguments.member)
+        task = _with_member_runs(queries.task(task_id), arguments.member)
         run = _pick_run(task, arguments.run, shown)
         if run is None and not arguments.follow:
             raise NotFound(f"Task {task_id} has no run yet; see `holdfast why {task_id}`.")
@@ -80,16 +80,16 @@ class Printer(Protocol):
 
 def _printer(queries: Queries, task: TaskDetails, run: RunRow, arguments: argparse.Namespace) -> Printer:
     directory = queries.run_directory(run["id"])
-    if not arguments.json and (arguments.raw or arguments.err or not _speaks_events(task["agent"])):
+    if not arguments.json and (arguments.raw or arguments.err or not _has_events(task["agent"])):
         path = os.path.join(directory, "err.log" if arguments.err else "out.log")
         return BytePrinter(run["id"], path, raw=arguments.raw)
     return EventPrinter(queries, task, run, as_json=arguments.json, follows=arguments.follow)
 
 
-def _speaks_events(agent: str) -> bool:
-    from holdfast.api.tasks.transcript import speaks_events
+def _has_events(agent: str) -> bool:
+    from holdfast.api.tasks.transcript import has_event_output
 
-    return speaks_events(agent)
+    return has_event_output(agent)
 
 
 def _refuse_gone(queries: Queries, task: TaskDetails, run: RunRow, arguments: argparse.Namespace) -> None:
@@ -101,7 +101,7 @@ def _refuse_gone(queries: Queries, task: TaskDetails, run: RunRow, arguments: ar
         )
 
 
-def _only(task: TaskDetails, member: str | None) -> TaskDetails:
+def _with_member_runs(task: TaskDetails, member: str | None) -> TaskDetails:
     """Return the task as if only this member had runs."""
     if member is None:
         return task

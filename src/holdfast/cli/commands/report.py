@@ -17,9 +17,9 @@ MOST_NAMES = 20  # changed files that are named on a terminal
 
 def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
     from holdfast.api.format import duration
-    from holdfast.api.tasks.results import headings, in_words, results, why_not
+    from holdfast.api.tasks.results import describe_members, read_results, stage_headings, why_not_passed
 
-    found = results(queries, task_id)
+    found = read_results(queries, task_id)
     if as_json:
         print_json(found)
         return 0
@@ -27,28 +27,28 @@ def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
     print(f"{paint('task', 'bold')} {task_id}  {found['state']}{clean_text(workflow)}")
     if not found["stages"]:
         print("No stage has ended yet: there is no result.")
-    for name, stage in zip(headings(found["stages"]), found["stages"], strict=True):
+    for name, stage in zip(stage_headings(found["stages"]), found["stages"], strict=True):
         began, ended = stage["started_at"], stage["ended_at"]
         spent = f"  {duration(max(0.0, ended - began))}" if began is not None and ended is not None else ""
         how = paint(stage["outcome"], "green" if stage["passed"] else "red")
         ruling = f" ({stage['ruling']})" if stage["ruling"] else ""
         print(f"\n{paint(clean_text(name), 'bold')}  {clean_text(stage['agent'])}  {how}{clean_text(ruling)}{spent}")
         if not stage["passed"]:
-            print(f"  It did not pass: {indent_text(why_not(stage), '    ')}")
-        _indented(stage["text"] or "(no answer)")
+            print(f"  It did not pass: {indent_text(why_not_passed(stage), '    ')}")
+        _print_indented(stage["text"] or "(no answer)")
         if stage["gate"] is not None:
             print(f"  gate `{one_line(stage['gate']['command'])}`: {one_line(stage['gate']['how'])}")
-            _indented(stage["gate"]["output"], "    ")
+            _print_indented(stage["gate"]["output"], "    ")
         for name in stage["files"][:MOST_NAMES]:
             print(f"  changed {one_line(name)}")
         if len(stage["files"]) > MOST_NAMES:
             print(f"  and {len(stage['files']) - MOST_NAMES} more changed file(s)")
     for counted in found["members"]:
-        print(f"\nmembers of {clean_text(counted['name'])}: {in_words(counted)}")
+        print(f"\nmembers of {clean_text(counted['name'])}: {describe_members(counted)}")
     return 0
 
 
-def _indented(text: str, by: str = "  ") -> None:
+def _print_indented(text: str, by: str = "  ") -> None:
     for line in clean_text(text).rstrip().splitlines():
         print(f"{by}{line}".rstrip())
 
@@ -60,22 +60,22 @@ def configure_report(parser: argparse.ArgumentParser) -> None:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    from holdfast.api.tasks.report import markdown, report
+    from holdfast.api.tasks.report import build_report, render_markdown
 
     queries = Queries(home_directory())
-    found = report(queries, queries.resolve(arguments.id))
+    found = build_report(queries, queries.resolve(arguments.id))
     if arguments.output is None:
         if arguments.json:
             print_json(found)
         else:
-            print(markdown(found), end="")
+            print(render_markdown(found), end="")
         return 0
     if arguments.json:
         import json
 
         text = json.dumps(found, ensure_ascii=False) + "\n"
     else:
-        text = markdown(found)
+        text = render_markdown(found)
     _write(arguments.output, text)
     print(f"The report of task {found['task']} is in {clean_text(arguments.output)}.", file=sys.stderr)
     return 0

@@ -12,7 +12,16 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.units import show_duration
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import ago, clean_text, indent_text, is_terminal, one_line, print_json, size, table
+from holdfast.cli.output.render import (
+    clean_text,
+    format_age,
+    indent_text,
+    is_terminal,
+    one_line,
+    print_json,
+    print_table,
+    size,
+)
 
 if TYPE_CHECKING:
     from holdfast.api.work.models import SalvageRow
@@ -62,23 +71,23 @@ def _refuse_misplaced(arguments: argparse.Namespace) -> None:
 
 
 def _list(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.salvage import listing
+    from holdfast.api.work.salvage import list_salvages
 
     wanted = arguments.task if arguments.id is None else arguments.id
-    rows = listing(queries, None if wanted is None else queries.resolve(wanted))
+    rows = list_salvages(queries, None if wanted is None else queries.resolve(wanted))
     if arguments.json:
         for row in rows:
             print_json(row)
     elif not rows:
         print("Nothing was salvaged.")
     else:
-        table(
+        print_table(
             ("ID", "TASK", "AGE", "FILES", "SIZE", "EXPIRES", "WHY"),
             [
                 [
                     row["id"],
                     row["task"],
-                    ago(row["created_at"]),
+                    format_age(row["created_at"]),
                     str(row["files"]),
                     "-" if row["size"] is None else size(row["size"]),
                     _expiry(row),
@@ -98,11 +107,11 @@ def _expiry(row: SalvageRow) -> str:
 
 
 def _show(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.salvage import files, find, patch
+    from holdfast.api.work.salvage import find_salvage, list_files, render_patch
 
-    row = find(queries, _needed(arguments, "show ID"))
+    row = find_salvage(queries, _required_id(arguments, "show ID"))
     if arguments.patch:
-        text = patch(queries.home, row, staged=arguments.staged)
+        text = render_patch(queries.home, row, staged=arguments.staged)
         if arguments.json:
             print_json({**row, "patch": text.encode(errors="surrogateescape").decode(errors="replace")})
         elif is_terminal():
@@ -114,7 +123,7 @@ def _show(queries: Queries, arguments: argparse.Namespace) -> int:
         return 0
     if arguments.staged:
         raise UsageError("--staged goes with --patch here: `holdfast salvage show ID --patch --staged`.")
-    changed = files(queries.home, row)
+    changed = list_files(queries.home, row)
     if arguments.json:
         named = [
             {**one, "path": one["path"].encode(errors="surrogateescape").decode(errors="replace")} for one in changed
@@ -133,7 +142,7 @@ def _show(queries: Queries, arguments: argparse.Namespace) -> int:
 def _facts(row: SalvageRow) -> list[str]:
     details = row["details"]
     lines = [
-        f"salvage {row['id']} of task {row['task']}, saved {ago(row['created_at'])} ago: {row['reason']}",
+        f"salvage {row['id']} of task {row['task']}, saved {format_age(row['created_at'])} ago: {row['reason']}",
         f"  repository  {row['repo']}",
         f"  commit      {row['commit']}, based on {row['base'] or 'nothing'}",
         f"  expires     {_expiry(row)}",
@@ -155,11 +164,11 @@ def _facts(row: SalvageRow) -> list[str]:
 
 
 def _restore(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.salvage import find, restore_branch, restore_to
+    from holdfast.api.work.salvage import find_salvage, restore_branch, restore_to
 
     if (arguments.branch is None) == (arguments.to is None):
         raise UsageError("Say where to: `holdfast salvage restore ID --branch NAME`, or `--to DIR`.")
-    row = find(queries, _needed(arguments, "restore ID --branch NAME"))
+    row = find_salvage(queries, _required_id(arguments, "restore ID --branch NAME"))
     if arguments.branch is not None:
         restore_branch(queries.home, row, arguments.branch, staged=arguments.staged)
         done = f"The saved work of {row['task']} is now branch {arguments.branch} of {row['repo']}."
@@ -176,12 +185,12 @@ def _restore(queries: Queries, arguments: argparse.Namespace) -> int:
 
 
 def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.salvage import drop, expired, find, listing
+    from holdfast.api.work.salvage import drop_salvages, expired, find_salvage, list_salvages
 
     if arguments.id is not None:
-        rows = [find(queries, arguments.id)]
+        rows = [find_salvage(queries, arguments.id)]
     elif arguments.task is not None:
-        rows = listing(queries, queries.resolve(arguments.task))
+        rows = list_salvages(queries, queries.resolve(arguments.task))
     else:
         rows = expired(queries)
     is_named = arguments.id is not None or arguments.task is not None
@@ -190,7 +199,7 @@ def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
             f"{len(rows)} salvage(s) would go for good ({', '.join(row['id'] for row in rows[:5])}). "
             "Add --yes to do it, --dry-run to look."
         )
-    given_back = True if arguments.dry_run or not rows else drop(queries.home, rows)
+    given_back = True if arguments.dry_run or not rows else drop_salvages(queries.home, rows)
     if arguments.json:
         for row in rows:
             print_json({**row, "dropped": not arguments.dry_run})
@@ -202,7 +211,7 @@ def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _needed(arguments: argparse.Namespace, usage: str) -> str:
+def _required_id(arguments: argparse.Namespace, usage: str) -> str:
     if arguments.id is None:
         raise UsageError(f"Say which: `holdfast salvage {usage}`.")
     return str(arguments.id)

@@ -27,14 +27,14 @@ def run_service(arguments: argparse.Namespace) -> int:
     from holdfast.api.home import service
 
     system = arguments.system or (not arguments.user and os.geteuid() == 0)
-    wanted = service.service(system=system, name=arguments.name, run_as=arguments.run_as, root=arguments.root)
+    wanted = service.resolve_service(system=system, name=arguments.name, run_as=arguments.run_as, root=arguments.root)
     if arguments.action == "show":
         path, state = wanted.path(wanted.unit_file), wanted.state()
         if arguments.json:
             print_json({"path": path, "state": state, "system": system, "text": wanted.text})
             return 0
         print(wanted.text, end="")
-        print(f"{path}: {_SAYS[state]}", file=sys.stderr)
+        print(f"{path}: {_STATE_TEXT[state]}", file=sys.stderr)
         return 0
     act = service.install if arguments.action == "install" else service.uninstall
     lines = act(wanted, dry_run=arguments.dry_run, force=arguments.force)
@@ -51,7 +51,7 @@ def run_service(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_SAYS = {
+_STATE_TEXT = {
     "absent": "not installed; `holdfast service install` writes it",
     "same": "installed, exactly this",
     "older": "installed by another version of Holdfast; `holdfast service install` renews it",

@@ -12,7 +12,7 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean_text, print_json, table
+from holdfast.cli.output.render import clean_text, print_json, print_table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import StatsRow
@@ -29,14 +29,14 @@ def configure_stats(parser: argparse.ArgumentParser) -> None:
 
 
 def run_stats(arguments: argparse.Namespace) -> int:
-    from holdfast.api.fleet.stats import reliability
-    from holdfast.api.format import duration_of
+    from holdfast.api.fleet.stats import read_reliability
+    from holdfast.api.format import parse_duration_option
 
     if arguments.agent is not None and not is_text(arguments.agent):
         raise UsageError("--agent is not text (it has NUL or undecodable bytes).")
-    within = duration_of("--since", arguments.since)
+    within = parse_duration_option("--since", arguments.since)
     after = 0.0 if within is None else time.time() - within
-    rows = reliability(Queries(home_directory()), agent=arguments.agent, after=after, by=arguments.by)
+    rows = read_reliability(Queries(home_directory()), agent=arguments.agent, after=after, by=arguments.by)
     if arguments.json:
         for row in rows:
             print_json(row)
@@ -61,7 +61,7 @@ def _print(rows: list[StatsRow], by: str | None) -> None:
         head, form = _FORMATS[by]
         heads = [head, *heads]
         lines = [[time.strftime(form, time.gmtime(row["since"])), *line] for row, line in zip(rows, lines, strict=True)]
-    table(heads, lines)
+    print_table(heads, lines)
     forgotten = sum(row["forgotten"] for row in rows)
     if forgotten:
         print(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # imported when needed: an ordinary `add` has to start fast
     from holdfast.api.commands import Commands, NewTask
     from holdfast.api.queries import Queries
     from holdfast.api.tasks.models import JsonObject
-    from holdfast.api.tasks.task_lists import ListProblem, Taken, TaskList
+    from holdfast.api.tasks.task_lists import IntakeResult, ListProblem, TaskList
 
 MOST_SHOWN = 50  # mistakes, or known tasks, that are printed one by one
 _WORDS = {"checklist": "a checklist", "jsonl": "lines of JSON", "folder": "a folder of prompts"}
@@ -34,9 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def is_list(arguments: argparse.Namespace) -> bool:
     """True if the source is more than one prompt. The format of the source is kept in `arguments.how`."""
     if arguments.source is not None and arguments.prompt is None:
-        from holdfast.api.tasks.task_lists import format_of
+        from holdfast.api.tasks.task_lists import detect_format
 
-        arguments.how = format_of(arguments.source, arguments.how)
+        arguments.how = detect_format(arguments.source, arguments.how)
         if arguments.how != "prompt":
             return True
     elif arguments.how is not None:
@@ -52,31 +52,31 @@ def without_source(arguments: argparse.Namespace) -> argparse.Namespace:
 
 
 def add_list(commands: Commands, template: NewTask, arguments: argparse.Namespace) -> int:
-    from holdfast.api.tasks.task_lists import Intake, read_list
+    from holdfast.api.tasks.task_lists import ListIntake, read_list
 
     listed = read_list(arguments.source, arguments.how)
-    taken = Intake(commands, template).take(listed, rehearse=arguments.dry_run)
+    taken = ListIntake(commands, template).take(listed, rehearse=arguments.dry_run)
     if arguments.json:
         print_json(_row(commands.home, arguments, listed, taken))
     else:
-        print(_understood(arguments, listed), file=sys.stderr)
-        _tell_problems(taken.problems)
+        print(_describe_source(arguments, listed), file=sys.stderr)
+        _print_problems(taken.problems)
     if taken.problems:
         print(f"holdfast: Nothing was queued: {len(taken.problems)} mistake(s).", file=sys.stderr)
         return 2
     if not arguments.json:
-        _tell(commands.home, taken, rehearse=arguments.dry_run)
+        _print_taken(commands.home, taken, rehearse=arguments.dry_run)
     return 0
 
 
-def _understood(arguments: argparse.Namespace, listed: TaskList) -> str:
+def _describe_source(arguments: argparse.Namespace, listed: TaskList) -> str:
     name = "standard input" if arguments.source == "-" else clean_text(arguments.source)
     count = len(listed.items) + len({problem.where for problem in listed.problems})
     skipped = f", {listed.skipped} ticked one(s) skipped" if listed.skipped else ""
     return f"Read {name} as {_WORDS[arguments.how]}: {count} task(s){skipped}."
 
 
-def _tell_problems(problems: Any) -> None:
+def _print_problems(problems: Any) -> None:
     """Print the mistakes. The same mistake on many lines is printed once."""
     by_text: dict[str, list[str]] = {}
     for problem in problems:
@@ -93,7 +93,7 @@ def _text(problem: ListProblem) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _tell(home: str, taken: Taken, *, rehearse: bool) -> None:
+def _print_taken(home: str, taken: IntakeResult, *, rehearse: bool) -> None:
     for note in taken.notes:
         print(clean_text(note), file=sys.stderr)
     for item, task_id in taken.queued:
@@ -115,7 +115,7 @@ def _tell(home: str, taken: Taken, *, rehearse: bool) -> None:
         print(no_supervisor(), file=sys.stderr)
 
 
-def _row(home: str, arguments: argparse.Namespace, listed: TaskList, taken: Taken) -> JsonObject:
+def _row(home: str, arguments: argparse.Namespace, listed: TaskList, taken: IntakeResult) -> JsonObject:
     problems = [{"where": problem.where, "text": _text(problem)} for problem in taken.problems]
     return {
         "source": arguments.source.encode(errors="replace").decode(),

@@ -11,22 +11,22 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import (
-    ago,
+    build_rich_table,
     clean_text,
+    format_age,
     indent_text,
     is_terminal,
     number,
     one_line,
     paint,
     print_json,
-    rich_table,
-    table,
+    print_table,
 )
 
 if TYPE_CHECKING:
     from holdfast.api.home.models import EventRow
     from holdfast.api.tasks.models import TaskRow
-    from holdfast.api.tasks.why.read import Looker
+    from holdfast.api.tasks.why.read import CircumstancesReader
 
 RECENT = 3600.0  # `ps` without --all shows failures for an hour
 
@@ -55,7 +55,7 @@ def run_ps(arguments: argparse.Namespace) -> int:
         return _watch(queries, everything=arguments.all)
     rows = queries.tasks(everything=arguments.all, recent=time.time() - RECENT)
     if rows:
-        table(*_ps_table(queries, rows), state_column=1)
+        print_table(*_ps_table(queries, rows), state_column=1)
     print(_summary(queries), file=sys.stderr)
     return 0
 
@@ -63,13 +63,15 @@ def run_ps(arguments: argparse.Namespace) -> int:
 _PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
 
 
-def _ps_table(queries: Queries, rows: list[TaskRow], looker: Looker | None = None) -> tuple[list[str], list[list[str]]]:
+def _ps_table(
+    queries: Queries, rows: list[TaskRow], looker: CircumstancesReader | None = None
+) -> tuple[list[str], list[list[str]]]:
     """Return headers and lines. Workers and costs have a column only if a task has one."""
-    from holdfast.api.tasks.subtasks import in_tree
-    from holdfast.api.tasks.why.read import Looker, clauses
+    from holdfast.api.tasks.subtasks import walk_tree
+    from holdfast.api.tasks.why.read import CircumstancesReader, read_clauses
 
-    why = clauses(queries, rows, looker or Looker())
-    tree = list(in_tree(rows))  # subtasks follow their parents
+    why = read_clauses(queries, rows, looker or CircumstancesReader())
+    tree = list(walk_tree(rows))  # subtasks follow their parents
     lines = [_ps_row(row, level, _stage_words(row) or why[row["id"]]) for level, row in tree]
     headers, rows = list(_PS_HEADERS), [row for _, row in tree]
     if any(row["worker"] for row in rows):
@@ -100,7 +102,7 @@ def _ps_row(row: TaskRow, level: int, why: str) -> list[str]:
         row["id"],
         row["state"],
         row["agent"],
-        ago(row["created_at"]),
+        format_age(row["created_at"]),
         str(row["runs"]),
         below + one_line(row["prompt"], 40 - len(below)),
         one_line(why, 70),
@@ -138,13 +140,13 @@ def _watch(queries: Queries, *, everything: bool) -> int:
     from rich.live import Live
     from rich.text import Text
 
-    from holdfast.api.tasks.why.read import Looker
+    from holdfast.api.tasks.why.read import CircumstancesReader
 
-    looker = Looker()
+    looker = CircumstancesReader()
 
     def screen() -> Any:
         rows = queries.tasks(everything=everything, recent=time.time() - RECENT)
-        return Group(rich_table(*_ps_table(queries, rows, looker), 1), Text(_summary(queries), style="dim"))
+        return Group(build_rich_table(*_ps_table(queries, rows, looker), 1), Text(_summary(queries), style="dim"))
 
     with Live(screen(), refresh_per_second=4, screen=False) as live:
         while True:
@@ -166,8 +168,8 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 def run_show(arguments: argparse.Namespace) -> int:
     from holdfast.api.fleet.alerts import crash_lines
     from holdfast.api.tasks.explain import complete, facts
-    from holdfast.api.tasks.usage import by_hand_lines, details
-    from holdfast.api.work.checkpoints import lines as checkpoint_lines
+    from holdfast.api.tasks.usage import manual_command_lines, run_details
+    from holdfast.api.work.checkpoints import checkpoint_lines as checkpoint_lines
 
     queries = Queries(home_directory())
     if arguments.results:
@@ -190,25 +192,27 @@ def run_show(arguments: argparse.Namespace) -> int:
         worker = f"worker {run['worker']}  " if run["worker"] else ""
         worker += f"stage {'/'.join(filter(None, (run['stage'], run['member'])))}  " if run["stage"] else ""
         print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {worker}{ended}")
-        for line in details(run):
+        for line in run_details(run):
             print(f"      {paint(indent_text(line, ' ' * 8), 'dim')}")
     for child in task["children"]:
         print(f"  subtask {child['id']}  {child['state']}  {one_line(child['prompt'], 60)}")
     for line in (*crash_lines(task["crashes"]), *checkpoint_lines(task)):
         print(f"  {indent_text(line, ' ' * 4)}")
     for salvage in task["salvages"]:
-        print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({ago(salvage['created_at'])} ago)")
-    for line in by_hand_lines(task):
+        print(
+            f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({format_age(salvage['created_at'])} ago)"
+        )
+    for line in manual_command_lines(task):
         print(indent_text(line))
     return 0
 
 
 def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.tasks.prompts import given, refuse_without_prompt
+    from holdfast.api.tasks.prompts import read_prompt, refuse_without_prompt
 
     if not arguments.prompt:
         refuse_without_prompt(arguments.run)
-    told = given(queries, queries.resolve(arguments.id), arguments.run)
+    told = read_prompt(queries, queries.resolve(arguments.id), arguments.run)
     if arguments.json:
         print_json(told)
     else:
@@ -222,14 +226,14 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 
 def run_why(arguments: argparse.Namespace) -> int:
-    from holdfast.api.tasks.explain import complete, explain, task_waits
+    from holdfast.api.tasks.explain import complete, explain, list_wait_reasons
     from holdfast.api.tasks.spending import budget_lines
     from holdfast.api.tasks.why.text import as_json
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
     complete(queries, task)
-    waits = task_waits(queries, task)
+    waits = list_wait_reasons(queries, task)
     lines, used, in_all = explain(queries, task, waits), task["budgets"], task["spent_in_all"]
     events = queries.last_events(task_id=task["id"], limit=12)
     if arguments.json:
@@ -267,9 +271,9 @@ def run_events(arguments: argparse.Namespace) -> int:
         after = events[-1]["seq"] if events else highest
         _print_events(events, as_json=arguments.json)
     if arguments.follow:
-        from holdfast.api.queries import follow
+        from holdfast.api.queries import follow_events
 
-        for batch in follow(queries, after=after, task_id=task_id):
+        for batch in follow_events(queries, after=after, task_id=task_id):
             _print_events(batch, as_json=arguments.json)
     return 0
 

@@ -11,15 +11,15 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast import config
-from holdfast.api.fleet.filter import Wish
-from holdfast.api.fleet.status import held_up, line
-from holdfast.api.fleet.view import FleetReader, Picture, as_json
+from holdfast.api.fleet.filter import ListFilter
+from holdfast.api.fleet.status import list_delays, status_line
+from holdfast.api.fleet.view import FleetReader, FleetSnapshot, as_json
 from holdfast.api.format import duration, moment, money
 from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
-from holdfast.cli.output.render import ago, clean_text, is_terminal, one_line, paint, print_json, table
+from holdfast.cli.output.render import clean_text, format_age, is_terminal, one_line, paint, print_json, print_table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AlertRow, FleetRow, VitalsRow, WorkerRow
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 NEXT_FIRES = 5
 
 
-def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
+def print_snapshot(home: str, *, everything: bool, as_object: bool) -> int:
     from holdfast.api.fleet.schedules import schedule_rows
-    from holdfast.api.fleet.status import Vitals
-    from holdfast.api.fleet.workers import workers
+    from holdfast.api.fleet.status import VitalsReader
+    from holdfast.api.fleet.workers import list_workers
 
     queries, now = Queries(home), time.time()
-    picture = FleetReader(Wish(everything=everything)).read(queries)
-    vitals = Vitals(home).read(queries)
+    picture = FleetReader(ListFilter(everything=everything)).read(queries)
+    vitals = VitalsReader(home).read(queries)
     found: JsonObject = {
         "at": now,
         **{name: vitals[name] for name in ("supervisor", "counts", "accounts", "holds", "machine")},
         "alerts": queries.alerts(),
-        "workers": workers(home),
+        "workers": list_workers(home),
         "schedules": schedule_rows(home)[0],
     }
     if as_object:
@@ -57,11 +57,11 @@ def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
 
 def _header(vitals: VitalsRow, now: float) -> None:
     """Print the top line of the screen, then what keeps the fleet from starting tasks."""
-    pieces = [piece.text for piece in line(vitals, now)]
+    pieces = [piece.text for piece in status_line(vitals, now)]
     if vitals["supervisor"]["state"] == "none":
         pieces[0] = no_supervisor(NoSupervisor.IN_STATUS, "`holdfast up`")  # plain output has no key to press
     print(clean_text(f"{moment(now)}  {'; '.join(pieces)}"))
-    for words in held_up(vitals):
+    for words in list_delays(vitals):
         print(clean_text(words))
 
 
@@ -69,7 +69,9 @@ def _alerts(alerts: list[AlertRow]) -> None:
     """Print critical alerts in full, and the number of the others."""
     critical = [alert for alert in alerts if alert["level"] == "critical"]
     for alert in critical:
-        print(paint(f"CRITICAL alert {alert['id']}, {ago(alert['at'])} ago: {one_line(alert['message'])}", "red"))
+        print(
+            paint(f"CRITICAL alert {alert['id']}, {format_age(alert['at'])} ago: {one_line(alert['message'])}", "red")
+        )
         if alert["remedy"]:
             print(f"  {one_line(alert['remedy'])}")
     others = len(alerts) - len(critical)
@@ -77,22 +79,22 @@ def _alerts(alerts: list[AlertRow]) -> None:
         print(f"{others} {'more ' if critical else ''}alert(s): `holdfast alerts`")
 
 
-def _tasks(picture: Picture, now: float) -> None:
+def _tasks(picture: FleetSnapshot, now: float) -> None:
     if not picture.rows:
         return
     print()
     headers, told = ["ID", "STATE", "AGENT", "AGE", "HEARD"], picture.told
     headers += [name.upper() for name in ("worker", "stage", "cost") if name in told]
     lines = [_line(picture, row, now) for row in picture.rows]
-    table([*headers, "PROMPT", "WHY"], lines, state_column=1)
+    print_table([*headers, "PROMPT", "WHY"], lines, state_column=1)
     if picture.left_out:
         print(f"and {picture.left_out} older task(s): `holdfast ps --all`")
 
 
-def _line(picture: Picture, row: FleetRow, now: float) -> list[str]:
+def _line(picture: FleetSnapshot, row: FleetRow, now: float) -> list[str]:
     sign = picture.signs.get(row["id"])
     stage = row["stage"]
-    cells = [row["id"], row["state"], row["agent"], ago(row["created_at"])]
+    cells = [row["id"], row["state"], row["agent"], format_age(row["created_at"])]
     cells.append("" if sign is None else duration(max(0.0, now - sign)))
     if "worker" in picture.told:
         cells.append(row["worker"] or "-")
@@ -117,7 +119,7 @@ def _workers(found: list[WorkerRow]) -> None:
         [row["name"], row["state"], row["task"] or "-", str(row["recent_crashes"]), one_line(row["reason"] or "", 100)]
         for row in found
     ]
-    table(["WORKER", "STATE", "TASK", "CRASHES", "WHY"], lines, state_column=1)
+    print_table(["WORKER", "STATE", "TASK", "CRASHES", "WHY"], lines, state_column=1)
 
 
 def _fires(found: list[ScheduleRow]) -> None:
@@ -130,7 +132,7 @@ def _fires(found: list[ScheduleRow]) -> None:
     lines = [
         [one_line(row["name"]), moment(row["next_fire"]) or "-", one_line(row["trouble"] or "", 100)] for row in chosen
     ]
-    table(["SCHEDULE", "NEXT", "TROUBLE"], lines)
+    print_table(["SCHEDULE", "NEXT", "TROUBLE"], lines)
     if len(coming) > NEXT_FIRES:
         print(f"and {len(coming) - NEXT_FIRES} more: `holdfast schedule list`")
 
@@ -145,7 +147,7 @@ def configure_top(parser: argparse.ArgumentParser) -> None:
 def run_top(arguments: argparse.Namespace) -> int:
     home = home_directory()
     if arguments.once:
-        return snapshot(home, everything=arguments.all, as_object=arguments.json)
+        return print_snapshot(home, everything=arguments.all, as_object=arguments.json)
     if arguments.all or arguments.json:
         raise UsageError("`--all` and `--json` go with `--once`; on screen the key e shows finished tasks too.")
     Queries(home)  # raises now, as one line, if the store has a defect: before the screen is taken

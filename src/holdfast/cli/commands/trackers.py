@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from holdfast.api.fleet.trackers import links, sync, trackers
+from holdfast.api.fleet.trackers import list_issue_links, list_trackers, request_sync
 from holdfast.api.format import moment
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean_text, one_line, print_json, table
+from holdfast.cli.output.render import clean_text, one_line, print_json, print_table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import TrackerRow
@@ -26,13 +26,13 @@ def configure_tracker(parser: argparse.ArgumentParser) -> None:
 def run_tracker(arguments: argparse.Namespace) -> int:
     home = home_directory()
     if arguments.action == "sync":
-        is_heard = sync(home)
+        is_heard = request_sync(home)
         if arguments.json:
             print_json({"asked": True, "supervisor": is_heard})
         else:
             print("Every tracker is looked at now." if is_heard else "The next `holdfast up` looks at every tracker.")
         return 0
-    found, held = trackers(home), links(home, everything=arguments.all or arguments.json)
+    found, held = list_trackers(home), list_issue_links(home, everything=arguments.all or arguments.json)
     if arguments.json:
         for row in found:
             print_json({"record": "tracker", **row})
@@ -52,7 +52,7 @@ def run_tracker(arguments: argparse.Namespace) -> int:
             ]
             for link in held
         ]
-        table(_HEADERS, cells, state_column=1)
+        print_table(_HEADERS, cells, state_column=1)
     elif found:
         print("No issue is held now; --all shows earlier ones.")
     else:

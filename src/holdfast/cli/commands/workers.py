@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from holdfast.api.fleet.workers import steer_worker, workers
+from holdfast.api.fleet.workers import list_workers, steer_worker
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import ago, clean_text, one_line, print_json, print_outcome, table
+from holdfast.cli.output.render import clean_text, format_age, one_line, print_json, print_outcome, print_table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import WorkerRow
@@ -43,12 +43,12 @@ def run_worker(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     if arguments.name is not None:
         raise UsageError("`holdfast worker list` takes no name; it lists all of them.")
-    found = workers(home_directory())
+    found = list_workers(home_directory())
     if arguments.json:
         for row in found:
             print_json(row)
     elif found:
-        table(_HEADERS, [_cells(row) for row in found], state_column=1)
+        print_table(_HEADERS, [_cells(row) for row in found], state_column=1)
     else:
         print("No named workers; agents are anonymous. Named ones: docs/howto/workers.md.", file=sys.stderr)
     return 0
@@ -64,6 +64,6 @@ def _cells(row: WorkerRow) -> list[str]:
         one_line(" ".join([takes, *labels]), 50),
         row["task"] or "-",
         str(row["recent_crashes"]),
-        ago(row["since"]) if row["since"] is not None else "-",
+        format_age(row["since"]) if row["since"] is not None else "-",
         one_line(clean_text(row["reason"]), 70),
     ]

@@ -7,12 +7,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from holdfast.api.fleet.workflows import Workflows, one_workflow, workflows
+from holdfast.api.fleet.workflows import Workflows, find_workflow, list_workflows
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.units import show_duration
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean_text, one_line, paint, print_json, table
+from holdfast.cli.output.render import clean_text, one_line, paint, print_json, print_table
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import WorkflowRow
@@ -35,8 +35,8 @@ def configure_workflows(parser: argparse.ArgumentParser) -> None:
 
 
 def run_workflows(arguments: argparse.Namespace) -> int:
-    found = workflows(home_directory(), repository_of(arguments.repo))
-    rows = [one_workflow(found, arguments.name)] if arguments.name and not found.problems else list(found.rows)
+    found = list_workflows(home_directory(), find_repository(arguments.repo))
+    rows = [find_workflow(found, arguments.name)] if arguments.name and not found.problems else list(found.rows)
     if arguments.name and found.problems:  # the named one may have a mistake. Then the mistakes below explain it
         rows = [row for row in found.rows if row["name"] == arguments.name]
     if arguments.json:
@@ -46,14 +46,14 @@ def run_workflows(arguments: argparse.Namespace) -> int:
             print_json({"problem": problem.text, "place": problem.place, "line": problem.line})
     elif arguments.name:
         for row in rows:
-            _tell(row)
+            _print_workflow(row)
     else:
-        table(_HEADERS, [_cells(row) for row in rows])
-    _complain(found)
+        print_table(_HEADERS, [_cells(row) for row in rows])
+    _print_problems(found)
     return BROKEN if found.problems else 0
 
 
-def repository_of(directory: str) -> str | None:
+def find_repository(directory: str) -> str | None:
     """Return the checkout around `directory`. None: there is none, and only built-in workflows and the user's own
     exist."""
     from holdfast.intake import repository
@@ -66,7 +66,7 @@ def repository_of(directory: str) -> str | None:
         return None
 
 
-def _complain(found: Workflows) -> None:
+def _print_problems(found: Workflows) -> None:
     for problem in found.problems:
         print(f"{paint('mistake', 'red', sys.stderr)}  {clean_text(problem)}", file=sys.stderr)
     for warning in found.warnings:
@@ -88,7 +88,7 @@ def _short(stage: JsonObject) -> str:
 # --------------------------------------------------------------------------------------------------------
 
 
-def _tell(row: WorkflowRow) -> None:
+def _print_workflow(row: WorkflowRow) -> None:
     place = f", {row['place']}" if row["place"] else ""
     print(f"{paint(row['name'], 'bold')}  ({clean_text(row['origin'] + place)})")
     if row["about"]:

@@ -13,7 +13,7 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option, add_task_id
-from holdfast.cli.output.render import ago, one_line, print_json, size, table
+from holdfast.cli.output.render import format_age, one_line, print_json, print_table, size
 
 if TYPE_CHECKING:
     from holdfast.api.work.models import WorkspaceRow
@@ -36,25 +36,25 @@ def run_workspaces(arguments: argparse.Namespace) -> int:
         return _clean(queries, arguments)
     if arguments.ids:
         raise UsageError("`holdfast workspaces` lists all of them; `holdfast show ID` shows one.")
-    from holdfast.api.work.workspaces import listing
+    from holdfast.api.work.workspaces import list_workspaces
 
-    rows = listing(queries, everything=arguments.all)
+    rows = list_workspaces(queries, everything=arguments.all)
     if arguments.json:
         for row in rows:
             print_json(row)
         return 0
-    from holdfast.api.work.workspaces import disk_of
+    from holdfast.api.work.workspaces import read_disk
 
     if not rows:
         print("No workspaces.")
     else:
         _show(rows)
-    print(f"{disk_of(queries.home)}.", file=sys.stderr)
+    print(f"{read_disk(queries.home)}.", file=sys.stderr)
     return 0
 
 
 def _show(rows: list[WorkspaceRow]) -> None:
-    table(("TASK", "STATE", "STRATEGY", "AGE", "SIZE", "EXPIRES", "PATH", "WHY"), [_columns(row) for row in rows])
+    print_table(("TASK", "STATE", "STRATEGY", "AGE", "SIZE", "EXPIRES", "PATH", "WHY"), [_columns(row) for row in rows])
     print(f"{len(rows)} workspace(s), {size(sum(row['size'] or 0 for row in rows))}.", file=sys.stderr)
 
 
@@ -63,7 +63,7 @@ def _columns(row: WorkspaceRow) -> list[str]:
         row["task"],
         row["state"],
         row["strategy"],
-        ago(row["created_at"]),
+        format_age(row["created_at"]),
         "-" if row["size"] is None else size(row["size"]),
         _expires(row),
         row["path"],
@@ -83,7 +83,7 @@ def _expires(row: WorkspaceRow) -> str:
 
 def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
     from holdfast.api.work.workspaces import clean, preserved
-    from holdfast.cli.commands.home import ask
+    from holdfast.cli.commands.home import confirm
 
     if bool(arguments.ids) == arguments.all_preserved:
         raise UsageError("Say whose workspace: `holdfast workspaces clean ID…`, or --all-preserved.")
@@ -95,7 +95,7 @@ def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
         for row in rows:
             print(f"{row['task']}  {row['path']}")
         if not arguments.yes:
-            ask("All of these will be salvaged and removed.", "clean")
+            confirm("All of these will be salvaged and removed.", "clean")
         wanted = [row["task"] for row in rows]
     else:
         wanted = list(dict.fromkeys(queries.resolve(word) for word in arguments.ids))
@@ -116,11 +116,11 @@ def configure_keep(parser: argparse.ArgumentParser) -> None:
 
 
 def run_keep(arguments: argparse.Namespace) -> int:
-    from holdfast.api.format import duration, duration_of
+    from holdfast.api.format import duration, parse_duration_option
     from holdfast.api.work.workspaces import keep
 
     queries = Queries(home_directory())
-    span = duration_of("--for", arguments.span)
+    span = parse_duration_option("--for", arguments.span)
     ttl = math.inf if span is None else span
     kept = keep(queries.home, queries.resolve(arguments.id), ttl)
     if arguments.json:

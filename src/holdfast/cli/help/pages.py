@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from holdfast.cli.help.pages_tasks import READS, WORK_PAGES, Page
+from holdfast.cli.help.pages_tasks import READS, WORK_PAGES, ManualPage
 
 _CODES = {
     0: "done",
@@ -19,8 +19,8 @@ _CODES = {
     69: "store or supervisor unavailable",
     75: "the task is paused",
 }
-PAGES: dict[str, Page] = WORK_PAGES | {
-    "init": Page(
+PAGES: dict[str, ManualPage] = WORK_PAGES | {
+    "init": ManualPage(
         "Registers the repository in this home, writes a commented `holdfast.toml` if there is none, and looks for "
         "agent CLIs. On a terminal it asks once which of them is the default, and what agents may do unasked. The "
         "answers are written to your own config file. `run` and `add` register a repository by themselves.",
@@ -32,7 +32,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 1, 2, 69),
         ("run", "trust", "config", "doctor"),
     ),
-    "trust": Page(
+    "trust": ManualPage(
         "Shows the keys of a repository's holdfast.toml that could run commands or show secrets. They take effect "
         "once you agree. You are asked again only when one of them changes.",
         (
@@ -44,7 +44,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 1, 2, 69),
         ("init", "config"),
     ),
-    "config": Page(
+    "config": ManualPage(
         "Shows the settings in force here, the origin of each, and every mistake in them. Layers: defaults, your "
         "file, the repository's file, the environment, flags.",
         (
@@ -55,7 +55,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 69),
         ("init", "trust"),
     ),
-    "run": Page(
+    "run": ManualPage(
         "Adds a task, starts a supervisor if none runs, shows what happens, and ends when the task has ended, or "
         "pauses for more than ten seconds. The command after `--` is the agent. It gets the prompt on its standard "
         "input and works in its own worktree. Your checkout is not touched. Afterwards the work is on a branch.",
@@ -70,7 +70,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 1, 2, 69, 75),
         ("add", "why", "diff", "salvage"),
     ),
-    "add": Page(
+    "add": ManualPage(
         "Queues a task. When the id is printed, the task is on disk. A supervisor (`holdfast up`) runs it in its "
         "turn. All settings are resolved now and stored with the task.",
         (
@@ -83,7 +83,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 3, 4, 69),
         ("run", "up", "ps"),
     ),
-    "up": Page(
+    "up": ManualPage(
         "Runs the supervisor of this home, one per home. It takes over the runs of an earlier supervisor. Then it "
         "claims tasks, starts and watches their agents, and cleans up.",
         (
@@ -94,7 +94,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 4, 69),
         ("down", "ps", "doctor"),
     ),
-    "down": Page(
+    "down": ManualPage(
         "Stops the supervisor. Agents get their grace, and their tasks stay queued. The next `up` continues them.",
         (
             ("in good order", "holdfast down"),
@@ -104,7 +104,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 69),
         ("up",),
     ),
-    "ps": Page(
+    "ps": ManualPage(
         "Lists tasks that wait, run or are paused, and those that failed lately.",
         (
             ("what is going on", "holdfast ps"),
@@ -115,7 +115,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 69),
         ("show", "why", "events"),
     ),
-    "show": Page(
+    "show": ManualPage(
         "Shows everything about one task: settings, runs, workspace, budgets, saved work. The beginning of an id is "
         "enough.",
         (
@@ -127,13 +127,13 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (*READS, 4),
         ("why", "logs", "report"),
     ),
-    "why": Page(
+    "why": ManualPage(
         "Explains in a few sentences why a task is in its state, what happens next, and what you can do.",
         (("why does it wait, or why did it fail", "holdfast why 7f3a"),),
         (*READS, 4),
         ("show", "events"),
     ),
-    "events": Page(
+    "events": ManualPage(
         "Lists events in the order in which they were committed. Their numbers only rise. Old events of finished "
         "tasks are deleted after `retention.events`.",
         (
@@ -144,7 +144,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (*READS, 4),
         ("ps", "logs"),
     ),
-    "logs": Page(
+    "logs": ManualPage(
         "Shows what an agent writes and does: text, tools, retries, limits and usage. For an agent that is a plain "
         "command, it shows the output without escape sequences. Logs are kept for `retention.runs` after the task "
         "ended.",
@@ -159,7 +159,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (*READS, 4),
         ("show", "events"),
     ),
-    "accounts": Page(
+    "accounts": ManualPage(
         "Lists the logins of agents that your settings name. A login is `parked` until a limit ends, or `stopped` "
         "until you resume it, because login or payment failed. `resume` opens a login again. Tasks that were paused "
         "because of it continue.",
@@ -170,7 +170,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 3, 4, 69),
         ("why", "alerts", "config"),
     ),
-    "dispatch": Page(
+    "dispatch": ManualPage(
         "Lists holds: on tasks of a provider that does not answer, of an account whose limit should be over, or on all "
         "tasks after a mass death. For each hold it shows since when, until when, and which task starts first as a "
         "probe. `release` lets the tasks start now. Tasks that an outage paused continue.",
@@ -182,7 +182,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 3, 69),
         ("why", "accounts", "alerts"),
     ),
-    "stats": Page(
+    "stats": ManualPage(
         "Shows how reliable each agent is: ended runs, their outcomes and durations. It also shows the share of "
         "unwanted ends (not completed, cancelled or stopped), and how many runs continued a task after an earlier "
         "run. Runs of deleted tasks stay in the totals. Days and hours are UTC.",
@@ -194,7 +194,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 69),
         ("ps", "why", "events"),
     ),
-    "cancel": Page(
+    "cancel": ManualPage(
         "Ends a task and its subtasks. The process tree of a running agent is ended with proof. Its work is saved.",
         (
             ("with a reason for the record", 'holdfast cancel 7f3a --why "wrong branch"'),
@@ -204,13 +204,13 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 3, 4, 69),
         ("retry", "salvage", "why"),
     ),
-    "retry": Page(
+    "retry": ManualPage(
         "Queues a failed or cancelled task again, with fresh budgets. It continues where it stopped, or from its base.",
         (("with the work that was saved", "holdfast retry 7f3a"), ("from the base", "holdfast retry 7f3a --fresh")),
         (0, 2, 3, 4, 69),
         ("cancel", "resume"),
     ),
-    "salvage": Page(
+    "salvage": ManualPage(
         "Saved work: it was copied out of workspaces before their removal, because no branch held it. `restore` makes "
         "a new branch of the repository, or plain files in a new directory. It overwrites nothing. Saved work expires "
         "after `salvage.keep`. `prune` deletes what has expired, or what you name.",
@@ -224,7 +224,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (*READS, 1, 4),
         ("diff", "backup"),
     ),
-    "doctor": Page(
+    "doctor": ManualPage(
         "Checks this machine and compares the store with directories, git and /proc, in both directions. Looks at "
         "every agent's CLI (program, version, login) without spending anything, and prints what to do.",
         (
@@ -236,7 +236,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 1, 2, 69),
         ("alerts", "sweep", "backup"),
     ),
-    "sweep": Page(
+    "sweep": ManualPage(
         "Compares the store with directories, markers, git entries, branches and processes, in both directions, and "
         "removes what is ours and finished. Unsaved work is saved first. Every `up` sweeps by itself. An object "
         "without a record of ours is listed and not touched. If a supervisor runs, it does the sweep. Otherwise this "
@@ -249,7 +249,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 1, 2, 4, 69),
         ("doctor", "workspaces", "purge"),
     ),
-    "backup": Page(
+    "backup": ManualPage(
         "Copies the store, all saved work and the home's own files into one file, while everything runs. The copy "
         "is compact and verified before it gets its name. Workspaces and agents' output are not in it.",
         (
@@ -260,7 +260,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 4, 69),
         ("restore", "purge"),
     ),
-    "restore": Page(
+    "restore": ManualPage(
         "Replaces the present store by a backup. The present store is kept. No supervisor and no agent may run. The "
         "next `up` continues tasks that were running when the backup was made. Saved work is only added.",
         (
@@ -270,7 +270,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 1, 2, 3, 4, 69),
         ("backup", "doctor"),
     ),
-    "purge": Page(
+    "purge": ManualPage(
         "Removes everything of ours: the home, our worktree entries and lock files in repositories. Branches stay "
         "without --branches. It refuses while work would be lost, and while anything runs. If it was killed, repeat it "
         "to finish.",
@@ -283,7 +283,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 1, 2, 3, 4, 69),
         ("backup", "salvage", "workspaces"),
     ),
-    "service": Page(
+    "service": ManualPage(
         "A systemd unit for `holdfast up`, for your own manager (--user) or for the machine (--system). With --system, "
         "root removes before each start what containers left and your user may not delete. A unit that is not ours, or "
         "that was changed, is not overwritten. `uninstall` leaves everything as it was (docs/howto/service.md).",
@@ -296,7 +296,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 1, 2, 3, 4, 69),
         ("up", "doctor"),
     ),
-    "agent": Page(
+    "agent": ManualPage(
         "Called by an agent about its own run, which its environment names. `heartbeat` and `progress` are signs of "
         "life. `checkpoint` keeps the tree as it is now; later `holdfast resume --checkpoint N` can go back to it. "
         "`complete` and `fail` are claimed results: the first one counts, and the agent then has "
@@ -312,7 +312,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 69),
         ("why", "events"),
     ),
-    "rehearse": Page(
+    "rehearse": ManualPage(
         "Plays a scenario for real (supervisor, worktree, processes) in a throw-away repository and home, and "
         "lists what was left behind. With --agent, it runs an agent's CLI that you have installed once, against a stub "
         "of its provider on this machine and with a throw-away login. Nothing is spent. The exit code is 75 if the "
@@ -324,7 +324,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 1, 2, 75),
         ("run",),
     ),
-    "completion": Page(
+    "completion": ManualPage(
         "Prints a completion script for your shell: commands, options, their values, and ids of tasks.",
         (
             ("bash, in ~/.bashrc: source <(holdfast completion bash)", "holdfast completion bash"),
@@ -334,7 +334,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2),
         ("help",),
     ),
-    "help": Page(
+    "help": ManualPage(
         "Explains a command, or lists them all.",
         (("all commands", "holdfast help"), ("one of them", "holdfast help purge")),
         (0, 2),
@@ -343,13 +343,13 @@ PAGES: dict[str, Page] = WORK_PAGES | {
 }
 
 
-def description_of(name: str, line: str) -> str:
+def find_description(name: str, line: str) -> str:
     """Return the description of a command. `line` is its line in the list of commands, used if it has no page."""
     page = PAGES.get(name)
     return page.description if page is not None else f"{line[0].upper()}{line[1:]}."
 
 
-def epilog_of(name: str, note: str | None) -> str | None:
+def build_epilog(name: str, note: str | None) -> str | None:
     """Return the end of `--help`: note, examples, exit codes and related commands."""
     page = PAGES.get(name)
     if page is None:
@@ -368,7 +368,7 @@ def configure_help(parser: argparse.ArgumentParser) -> None:
 
 
 def run_help(arguments: argparse.Namespace) -> int:
-    from holdfast.cli.main import front_parser, parser_of
+    from holdfast.cli.main import build_front_parser, build_parser
 
-    (parser_of(arguments.topic) if arguments.topic else front_parser()).print_help()
+    (build_parser(arguments.topic) if arguments.topic else build_front_parser()).print_help()
     return 0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 READS = (0, 2, 3, 69)
 
 
-class Page(NamedTuple):
+class ManualPage(NamedTuple):
     """The manual page of one command. `codes` are its exit codes, apart from those that every command may have."""
 
     description: str
@@ -16,8 +16,8 @@ class Page(NamedTuple):
     see: tuple[str, ...]
 
 
-WORK_PAGES: dict[str, Page] = {
-    "top": Page(
+WORK_PAGES: dict[str, ManualPage] = {
+    "top": ManualPage(
         "Shows the fleet live on one screen: what runs, what waits and why, what broke and what was done about it. `?` "
         "shows the keys of each screen. 1 to 5 go to another screen, Enter opens a task, Ctrl+P finds all by name.",
         (
@@ -29,7 +29,7 @@ WORK_PAGES: dict[str, Page] = {
         (0, 2, 69),
         ("ps", "alerts", "worker"),
     ),
-    "pause": Page(
+    "pause": ManualPage(
         "Pauses a task until you resume it, or for a time. A waiting task is paused at once. The agent of a running "
         "task is ended with its usual grace. The task continues later in the same workspace and session. The pause "
         "spends none of its budgets. A cancel at the same moment wins.",
@@ -41,7 +41,7 @@ WORK_PAGES: dict[str, Page] = {
         (0, 1, 2, 3, 4, 69),
         ("resume", "cancel", "why"),
     ),
-    "resume": Page(
+    "resume": ManualPage(
         "Continues a paused task now. This counts as one of its resumes (`resume.max_attempts`). A resume beyond that "
         "limit fails the task, unless you use --force, which is recorded. It is refused while the task's budget of "
         "money or tokens is spent. Raise that with the same command.",
@@ -54,7 +54,7 @@ WORK_PAGES: dict[str, Page] = {
         (0, 1, 2, 3, 4, 69),
         ("pause", "why", "retry"),
     ),
-    "approve": Page(
+    "approve": ManualPage(
         "Approves the work of a stage that needs your approval (`approval = true`), or that failed and was left to you "
         '(`on_failure = "pause"`). The next stage begins. With --changes, the stage runs again in its own session and '
         "gets your text. It costs the task none of its resumes.",
@@ -65,7 +65,7 @@ WORK_PAGES: dict[str, Page] = {
         (0, 2, 3, 4, 69),
         ("why", "diff", "cancel"),
     ),
-    "worker": Page(
+    "worker": ManualPage(
         "Named workers (`[[worker]]` in your own settings) take matching tasks one at a time. A stopped worker "
         "finishes its present task first. A worker that crashed too often is benched until it was quiet for "
         "`crash.window`, or is restarted. Your request is recorded, and takes effect with and without a running "
@@ -78,7 +78,7 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 4),
         ("up", "ps", "alerts"),
     ),
-    "workflows": Page(
+    "workflows": ManualPage(
         "Tasks in several stages: the built-in workflows, yours (`[workflow.NAME]` in your settings) and the "
         "repository's, whose commands need trust. All of them are checked. With a mistake anywhere, the exit code is "
         "1. A task gets one by `add --workflow NAME`, as it is at that moment. More: docs/howto/workflows.md.",
@@ -90,7 +90,7 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 1),
         ("add", "run", "config", "trust"),
     ),
-    "diff": Page(
+    "diff": ManualPage(
         "Shows what a task changed against its base, committed or not, new files too: in its workspace, in its saved "
         "work, or on its branch. With --checkpoint N it shows the content of that checkpoint (`holdfast show` lists "
         "them). Piped output is exact and can be applied.",
@@ -102,7 +102,7 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 1, 4),
         ("show", "salvage"),
     ),
-    "report": Page(
+    "report": ManualPage(
         "Prints a task as Markdown that can be pasted into a pull request: the prompt, its stages with their outcomes "
         "and gates, each answer, the changed files, the cost. Text of agents and gates is quoted or fenced, and cannot "
         "break out of that.",
@@ -114,7 +114,7 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 1),
         ("show", "pr", "logs"),
     ),
-    "merge": Page(
+    "merge": ManualPage(
         "Merges the branch of an ended task into its base branch, as a fast-forward or a merge commit. The merge is "
         "computed first, without changing anything. A conflict is described. A checkout of the target with its own "
         "changes is refused. A clean checkout is updated.",
@@ -125,14 +125,14 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 1, 4),
         ("diff", "pr", "branches"),
     ),
-    "pr": Page(
+    "pr": ManualPage(
         "Pushes the branch of an ended task and opens a pull request with `gh`. Without `gh` it prints the command "
         "that pushes, and ends with exit code 1.",
         (("for review", "holdfast pr 7f3a --draft"), ("to a fork", "holdfast pr 7f3a --remote fork")),
         (*READS, 1, 4),
         ("merge", "diff"),
     ),
-    "branches": Page(
+    "branches": ManualPage(
         "Lists the branches of our tasks. `prune` deletes branches of ended tasks whose commits another branch has. "
         "With --all-ended it also deletes unmerged ones, whose commits are saved first (`holdfast salvage`). It never "
         "deletes a branch of a task that has not ended, that is checked out, or that is not ours.",
@@ -144,7 +144,7 @@ WORK_PAGES: dict[str, Page] = {
         (0, 2, 69),
         ("merge", "salvage"),
     ),
-    "tracker": Page(
+    "tracker": ManualPage(
         'Lists the status of outside trackers (`tracker.kind = "beads"`), and the issues that this home has, with '
         "their tasks. `sync` looks at every tracker now, also at one that failed and waits. More: "
         "docs/howto/trackers.md.",
@@ -152,7 +152,7 @@ WORK_PAGES: dict[str, Page] = {
         (0, 2, 69),
         ("why", "alerts"),
     ),
-    "schedule": Page(
+    "schedule": ManualPage(
         "Schedules (`[[schedule]]` in your own settings, or in a repository's once it is trusted) add tasks by the "
         "clock. `list` shows in words when each fires, its last task and what is wrong. `show` lists the next five "
         "times and the last ten. `fire` adds a task now and leaves the times as they are. `enable` and `disable` are "
@@ -167,7 +167,7 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 1, 4),
         ("up", "trust", "alerts"),
     ),
-    "workspaces": Page(
+    "workspaces": ManualPage(
         "Lists workspaces that are on disk, with their sizes, ages and when they will be removed. `clean` drops "
         "preserved ones. Their work is salvaged first.",
         (
@@ -178,14 +178,14 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 1, 4),
         ("keep", "salvage", "purge"),
     ),
-    "shell": Page(
+    "shell": ManualPage(
         "Opens your $SHELL in a task's workspace, also while its agent works, or in the container that belongs to it. "
         "While the shell is open, the workspace is not removed, even if the task ends. The exit code is the shell's.",
         (("look around", "holdfast shell 7f3a"), ("one command", "holdfast shell 7f3a -c 'git status'")),
         (*READS, 1, 4),
         ("diff", "keep", "workspaces"),
     ),
-    "keep": Page(
+    "keep": ManualPage(
         "Keeps a task's workspace. For a preserved workspace, the time counts from now. For a task that waits or "
         "runs, it counts from the end of the task, whatever the outcome. Without this command, a preserved workspace "
         "is removed after `workspace.preserve_ttl` (7 d). Its work is salvaged first.",
@@ -196,7 +196,7 @@ WORK_PAGES: dict[str, Page] = {
         (0, 2, 3, 4, 69),
         ("workspaces", "diff"),
     ),
-    "alerts": Page(
+    "alerts": ManualPage(
         "Lists what needs a person, each with a remedy. There is one open alert per episode. It closes by itself when "
         "its cause is over (a retry, a completion, room on the disk). `ack` marks it as seen, and records who and "
         "why. `test` sends a test to `notify.command` and `notify.webhook` and prints what each answered.",
@@ -210,7 +210,7 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 1),
         ("crashes", "why", "doctor"),
     ),
-    "crashes": Page(
+    "crashes": ManualPage(
         "Lists agents that died unexpectedly: when, how, their last output, whether the claim was released and what "
         "was decided. A stop of ours, a limit, and a failure that the agent reports itself are not crashes. Records "
         "are kept for `retention.crashes` (180 d), longer than runs and tasks.",

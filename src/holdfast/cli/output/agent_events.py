@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import AgentEventRow, UsageRow
 
 WIDE = 160  # columns of one line that is not for a terminal
-_NOT_TOLD = ("raw", "usage", "step", "session")
+_UNPRINTED_EVENTS = ("raw", "usage", "step", "session")
 LONGEST = 20_000  # characters of one text. Longer text is cut, and a note gives the number of missing characters
-MOST_WORDS = 300  # characters of an error's message
+LONGEST_MESSAGE = 300  # characters of an error's message
 OUTPUT_LINES = 3  # last lines that are printed of the output of a failed tool
 _MARKS = {"open": "▸", "ok": "✓", "bad": "✗", "warn": "!", "wait": "…", "unknown": "·"}
 _PLAIN_MARKS = {"open": ">", "ok": "+", "bad": "x", "warn": "!", "wait": "~", "unknown": "-"}
@@ -47,7 +47,7 @@ class Teller:
     def tell(self, event: AgentEventRow, at: float | None = None) -> None:
         if at is None and event["event"] == "tool_started" and not event["id"]:
             return  # an early announcement for live output. A later event repeats the tool with its id, and has its end
-        if at is None and event.get("stream") == "err" and event["event"] not in _NOT_TOLD and not self._aside:
+        if at is None and event.get("stream") == "err" and event["event"] not in _UNPRINTED_EVENTS and not self._aside:
             self._aside = True  # the order relative to standard output is unknown
             self._line("on its standard error:", "dim")
         getattr(self, f"_{event['event']}", self._silent)(event, at)
@@ -108,7 +108,7 @@ class Teller:
         number = f" {event['attempt']}" if event["attempt"] is not None else ""
         number += f" of {event['most']}" if number and event["most"] is not None else ""
         delay = f" in {_seconds(event['delay'])}" if event["delay"] is not None else ""
-        why = f"{_words(event['trouble'])}{_status(event)}{_news(event)}"
+        why = f"{_words(event['trouble'])}{_status(event)}{_new_message(event)}"
         self._line(f"{self._marks['wait']} tries again{number and ','}{number}{delay}: {why}", "yellow")
 
     def _limit(self, event: AgentEventRow, _at: float | None) -> None:
@@ -122,7 +122,7 @@ class Teller:
     def _error(self, event: AgentEventRow, _at: float | None) -> None:
         mark, colour = ("bad", "red") if event["is_fatal"] else ("warn", "yellow")
         kind = "" if event["trouble"] == "other" else f" ({_words(event['trouble'])})"
-        said = one_line(event["message"], MOST_WORDS)
+        said = one_line(event["message"], LONGEST_MESSAGE)
         if said and said == self._last_text:
             return  # some CLIs write an error two or three times
         self._last_text = said
@@ -131,7 +131,7 @@ class Teller:
 
     def _result(self, event: AgentEventRow, _at: float | None) -> None:
         said = clean_text(event["text"]).strip()
-        is_news = said and self._last_text not in (said, one_line(said, MOST_WORDS))
+        is_news = said and self._last_text not in (said, one_line(said, LONGEST_MESSAGE))
         if is_news:
             self._text({"text": said, "is_delta": False, "is_thought": False}, None)
         mark, word, colour = ("ok", "done", "green") if event["ok"] else ("bad", "ended with an error", "red")
@@ -201,9 +201,9 @@ def _status(event: AgentEventRow) -> str:
     return f", HTTP {event['status']}" if event["status"] is not None else ""
 
 
-def _news(event: AgentEventRow) -> str:
+def _new_message(event: AgentEventRow) -> str:
     """Return the message of the event, or nothing if the message only repeats trouble and status."""
-    said = one_line(event["message"], MOST_WORDS)
+    said = one_line(event["message"], LONGEST_MESSAGE)
     known = {*_words(event["trouble"]).split(), str(event["status"])}
     return f": {said}" if set(_words(said.lower()).split()) - known else ""
 

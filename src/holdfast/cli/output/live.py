@@ -21,16 +21,16 @@ if TYPE_CHECKING:  # imported only when events are read, because some agents wri
 TAIL = 4096
 
 
-class AgentWords:
+class LiveEvents:
     """The agent's events as lines on standard error. An agent without events prints nothing here."""
 
     def __init__(self, queries: Queries, task_id: str, agent: str) -> None:
-        from holdfast.api.tasks.transcript import speaks_events
+        from holdfast.api.tasks.transcript import has_event_output
 
         self._queries = queries
         self._task_id = task_id
         self._agent = agent
-        self._speaks = speaks_events(agent)
+        self._speaks = has_event_output(agent)
         self._terminal = sys.stderr  # the stream before the status line wraps it
         self._number = 0
         self._transcript: Transcript | None = None
@@ -82,17 +82,17 @@ class AgentWords:
             print(f"  | {line}", file=sys.stderr)
 
 
-class BottomLine:
+class StatusLine:
     """The status line at the bottom of the terminal, as a context manager. `update` is cheap: call it often."""
 
-    def __init__(self, queries: Queries, task_id: str, words: AgentWords) -> None:
+    def __init__(self, queries: Queries, task_id: str, words: LiveEvents) -> None:
         self._queries = queries
         self._task_id = task_id
         self._words = words
         self._began = time.monotonic()
         self._status: Any = None
 
-    def __enter__(self) -> BottomLine:
+    def __enter__(self) -> StatusLine:
         if is_fancy(sys.stderr):
             from rich.console import Console
 

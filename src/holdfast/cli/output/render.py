@@ -16,8 +16,9 @@ from holdfast.api.outcome import ActionOutcome
 from holdfast.base.text import clean_text, indent_text, one_line
 
 __all__ = [
-    "ago",
+    "build_rich_table",
     "clean_text",
+    "format_age",
     "indent_text",
     "is_fancy",
     "is_terminal",
@@ -27,9 +28,8 @@ __all__ = [
     "paint_level",
     "print_json",
     "print_outcome",
-    "rich_table",
+    "print_table",
     "size",
-    "table",
 ]
 
 _CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "dim": 2}
@@ -75,7 +75,7 @@ def print_json(value: object) -> None:
     """Print one line of JSON. Characters that the encoding of the stream may not have are escaped."""
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
     text = json.dumps(value, ensure_ascii=not is_utf8, separators=(",", ":"))
-    print(text if text.isascii() and "\x7f" not in text else _DRIVING.sub(_escaped, text))
+    print(text if text.isascii() and "\x7f" not in text else _TERMINAL_CONTROLS.sub(_escape_match, text))
 
 
 def print_outcome(outcome: ActionOutcome, *, as_json: bool) -> None:
@@ -89,17 +89,17 @@ def print_outcome(outcome: ActionOutcome, *, as_json: bool) -> None:
 
 
 # Characters that JSON allows unescaped but that a terminal may obey. Their escapes have the same value in JSON.
-_DRIVING = re.compile(
+_TERMINAL_CONTROLS = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
     "\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
 )
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     return json.dumps(found.group())[1:-1] if found.group() != "\x7f" else "\\u007f"
 
 
-def ago(moment: float | None) -> str:
+def format_age(moment: float | None) -> str:
     from holdfast.api.format import duration
 
     return "-" if moment is None else duration(max(0.0, time.time() - moment))
@@ -114,18 +114,18 @@ def size(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, state_column: int | None = None) -> None:
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, state_column: int | None = None) -> None:
     """Print aligned columns, by rich on a terminal, plain elsewhere."""
     listed = [[" ".join(clean_text(cell).split("\n")) for cell in row] for row in rows]
     if is_fancy():
-        _rich_table(headers, listed, state_column)
+        _print_rich_table(headers, listed, state_column)
         return
     widths = [max(len(cell) for cell in column) for column in zip(headers, *listed, strict=True)]
     for row in [list(headers), *listed]:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def rich_table(headers: Sequence[str], rows: Iterable[Sequence[str]], state_column: int | None) -> Any:
+def build_rich_table(headers: Sequence[str], rows: Iterable[Sequence[str]], state_column: int | None) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -142,7 +142,7 @@ def rich_table(headers: Sequence[str], rows: Iterable[Sequence[str]], state_colu
     return made
 
 
-def _rich_table(headers: Sequence[str], rows: Iterable[Sequence[str]], state_column: int | None) -> None:
+def _print_rich_table(headers: Sequence[str], rows: Iterable[Sequence[str]], state_column: int | None) -> None:
     from rich.console import Console
 
-    Console().print(rich_table(headers, rows, state_column))
+    Console().print(build_rich_table(headers, rows, state_column))

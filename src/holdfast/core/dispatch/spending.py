@@ -97,11 +97,11 @@ class SpendingMeter:
     family_usage: FamilyUsage | None = None  # the usage of that family
     mark: UsedSpending = field(
         default_factory=UsedSpending
-    )  # usage of ended runs when this run began: `purses` already contain it
+    )  # usage of ended runs when this run began: `allowances` already contain it
 
     @property
     def left_usd(self) -> float | None:
-        return min((purse.left.usd for purse in self.caps if purse.left.usd is not None), default=None)
+        return min((allowance.left.usd for allowance in self.caps if allowance.left.usd is not None), default=None)
 
     def passed(self, told: RunUsage) -> str | None:
         """Return why the run has to end. None: the amount that was left is not used up."""
@@ -111,9 +111,9 @@ class SpendingMeter:
             self.family_usage.at_work[self.run_id] = used
             all_beside = self.family_usage.used_by_other_runs(self.run_id)
             beside = UsedSpending(usd=all_beside.usd - self.mark.usd, tokens=all_beside.tokens - self.mark.tokens)
-        for purse in self.caps:
-            now = purse.used + used + (beside if purse.is_shared else UsedSpending())
-            if spent := replace(purse, used=now).spent:
+        for allowance in self.caps:
+            now = allowance.used + used + (beside if allowance.is_shared else UsedSpending())
+            if spent := replace(allowance, used=now).spent:
                 return f"its budget is spent ({spent})"
         return None
 

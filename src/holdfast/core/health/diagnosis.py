@@ -71,7 +71,7 @@ class RunFacts:
     tools: tuple[OpenTool, ...] = ()
     steps: int = 0  # events in a row without progress
     last_step: str = ""
-    plight: Stall | None = None
+    stall: Stall | None = None
     tree: TreeFacts | None = None  # None: not looked at yet
 
     @property
@@ -112,8 +112,8 @@ class _Silence:
 
 def diagnose(facts: RunFacts, rules: HealthRules) -> Diagnosis:
     doomed_at = _doomed_at(facts, rules)
-    if facts.plight is not None and facts.now >= doomed_at:
-        why = describe_stall(facts.plight, format_seconds(facts.now - facts.plight.since))
+    if facts.stall is not None and facts.now >= doomed_at:
+        why = describe_stall(facts.stall, format_seconds(facts.now - facts.stall.since))
         return _unhealthy(Condition.DOOMED, why, facts, rules)
     found = _judge_signs(facts, rules)
     if found.condition is Condition.ALIVE and doomed_at < found.due:
@@ -123,13 +123,13 @@ def diagnose(facts: RunFacts, rules: HealthRules) -> Diagnosis:
 
 def _doomed_at(facts: RunFacts, rules: HealthRules) -> float:
     """Return when the agent counts as doomed. inf: no such verdict is near."""
-    plight = facts.plight
-    if plight is None:
+    stall = facts.stall
+    if stall is None:
         return math.inf
-    at = time_to_give_up(plight, rules, has_open_tool=bool(facts.tools))
-    if plight.kind is StallKind.HOPELESS or facts.watched_since <= facts.started_at:
+    at = time_to_give_up(stall, rules, has_open_tool=bool(facts.tools))
+    if stall.kind is StallKind.HOPELESS or facts.watched_since <= facts.started_at:
         return at
-    return max(at, facts.watched_since + min(max(0.0, at - plight.since), LOOK_TWICE))
+    return max(at, facts.watched_since + min(max(0.0, at - stall.since), LOOK_TWICE))
 
 
 def _judge_signs(facts: RunFacts, rules: HealthRules) -> Diagnosis:
@@ -267,8 +267,8 @@ def _evidence(facts: RunFacts, rules: HealthRules) -> tuple[str, ...]:
     if facts.reads_events:
         said += [_tool_words(tool, now) for tool in facts.tools] or ["no tool open"]
         said.append(f"{facts.steps} events without progress (limit {rules.loop_steps or 'none'})")
-        if facts.plight is not None:
-            said.append(f"{facts.plight.kind} for {format_seconds(now - facts.plight.since)}: {facts.plight.words}")
+        if facts.stall is not None:
+            said.append(f"{facts.stall.kind} for {format_seconds(now - facts.stall.since)}: {facts.stall.words}")
     else:
         said.append("its agent writes no events that we read")
     if facts.tree is not None:

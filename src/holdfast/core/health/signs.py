@@ -113,7 +113,7 @@ class AgentActivity:
         self.tools: dict[str, OpenTool] = {}
         self.steps = 0  # events in a row without progress
         self.last_step = ""  # the content of the newest of them
-        self.plight: Stall | None = None  # the present trouble, until something new follows
+        self.stall: Stall | None = None  # the present trouble, until something new follows
         self.spending = UsageCounter()  # usage so far
         self.progress_at: float | None = None  # the earliest time at which the newest progress can have been made
         self.has_answer = False  # its model wrote or did something: the provider answered
@@ -148,7 +148,7 @@ class AgentActivity:
         """Record progress: something new from the agent, or observed elsewhere."""
         self.steps = 0
         self.progress_at = at
-        self.plight = None
+        self.stall = None
 
     def _open(self, sign: Sign, at: float) -> None:
         deadline = sign.deadline
@@ -164,7 +164,7 @@ class AgentActivity:
     def _record_trouble(self, sign: Sign, kind: StallKind, at: float) -> None:
         words = make_printable(sign.content, MOST_WORDS) or "an error without words"
         next_try = at + sign.delay if sign.delay is not None and math.isfinite(sign.delay) else None
-        self.plight = merge_stalls(self.plight, Stall(kind=kind, words=words, since=at, next_try=next_try))
+        self.stall = merge_stalls(self.stall, Stall(kind=kind, words=words, since=at, next_try=next_try))
 
     def _is_new(self, sign: Sign) -> bool:
         if not sign.content:
@@ -183,7 +183,7 @@ class AgentActivity:
             "tools": {key: [tool.name, tool.opened_at, tool.deadline_at] for key, tool in self.tools.items()},
             "steps": self.steps,
             "last_step": self.last_step,
-            "plight": None if self.plight is None else self.plight.dump(),
+            "plight": None if self.stall is None else self.stall.dump(),
             "progress_at": self.progress_at,
             "has_answer": self.has_answer,
             "lately": list(self._lately),
@@ -204,8 +204,8 @@ class AgentActivity:
         talk.steps = int(kept["steps"])
         talk.last_step = make_printable(str(kept["last_step"]), MOST_WORDS)
         if kept.get("plight") is not None:
-            plight = Stall.load(kept["plight"])
-            talk.plight = replace(plight, words=make_printable(plight.words, MOST_WORDS))
+            stall = Stall.load(kept["plight"])
+            talk.stall = replace(stall, words=make_printable(stall.words, MOST_WORDS))
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
         if kept.get("spending") is not None:
             talk.spending = UsageCounter.load(kept["spending"])

@@ -64,33 +64,33 @@ def merge_stalls(before: Stall | None, now: Stall) -> Stall:
     return before
 
 
-def time_to_give_up(plight: Stall, rules: HealthRules, *, has_open_tool: bool) -> float:
+def time_to_give_up(stall: Stall, rules: HealthRules, *, has_open_tool: bool) -> float:
     """Return when the agent is ended, if nothing changes. inf: never. An open tool may still make progress."""
     if not _is_on(rules.doomed_after):
         return math.inf
-    if plight.kind is StallKind.HOPELESS:
-        return plight.since
+    if stall.kind is StallKind.HOPELESS:
+        return stall.since
     if has_open_tool:
         return math.inf
-    if plight.kind is StallKind.FATAL:
-        return plight.since + rules.doomed_after
+    if stall.kind is StallKind.FATAL:
+        return stall.since + rules.doomed_after
     limits = [limit for limit in (rules.retry_patience, rules.stuck_after) if _is_on(limit)]
     if not _is_on(rules.retry_patience):
         return math.inf
-    limit = plight.since + min(limits)
+    limit = stall.since + min(limits)
     # The next try comes too late, so waiting for it is useless.
-    return plight.since if plight.next_try is not None and plight.next_try > limit else limit
+    return stall.since if stall.next_try is not None and stall.next_try > limit else limit
 
 
-def describe_stall(plight: Stall, ago: str) -> str:
+def describe_stall(stall: Stall, ago: str) -> str:
     """Describe the trouble in one sentence. `ago` is how long it has lasted."""
-    match plight.kind:
+    match stall.kind:
         case StallKind.HOPELESS:
-            return f"it waits and tries again, which cannot help: {plight.words}"
+            return f"it waits and tries again, which cannot help: {stall.words}"
         case StallKind.FATAL:
-            return f"it reported a fatal error {ago} ago and did not end: {plight.words}"
+            return f"it reported a fatal error {ago} ago and did not end: {stall.words}"
         case StallKind.RETRYING:
-            return f"it only tries again, for {ago} without any progress: {plight.words}"
+            return f"it only tries again, for {ago} without any progress: {stall.words}"
 
 
 def _is_on(limit: float) -> bool:

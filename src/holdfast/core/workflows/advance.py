@@ -1,4 +1,4 @@
-"""From the end of a stage to the decision about its task. Pure.
+"""The decision about a task when one of its stages has ended. Pure.
 
 `next_stage.follow` chooses the next stage. This module turns that choice into a `Decision`, as the policy makes one for
 a task without stages.
@@ -23,7 +23,7 @@ OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_d
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageOutcome:
-    """What a stage came to. With `cut_short`, only its gate is still to be asked."""
+    """The end of a stage. With `cut_short`, only its gate is still to be asked."""
 
     result: StageResult | None = None
     cut_short: str = ""  # the run whose gate was ended by a stop

@@ -31,11 +31,11 @@ def approval_alert(task_id: str) -> str:
 class StageProgress(Protocol):
     """Positions of tasks in their workflows."""
 
-    def keep(self, grip: Ownership, progress: Progress, now: Instant) -> None:
+    def keep(self, ownership: Ownership, progress: Progress, now: Instant) -> None:
         """Record the progress of a stage that is under way or was cut short. The task stays in this stage."""
         ...
 
-    def move(self, grip: Ownership, following: NextStep, now: Instant, *, resets_resumes: bool = False) -> None:
+    def move(self, ownership: Ownership, following: NextStep, now: Instant, *, resets_resumes: bool = False) -> None:
         """Move a task on after a stage has ended. Call it in the transaction that settles the run, before
         `tasks.settle`. Afterwards the task's row names the agent, the options, the timeout and the provider of the
         next stage. `resets_resumes`: a stage that is done resets the count of resumes."""
@@ -62,7 +62,7 @@ class StageProgress(Protocol):
 class Results(Protocol):
     """Results of stages, in order. They are deleted together with their task."""
 
-    def record(self, grip: Ownership, result: StageResult) -> StageResult:
+    def record(self, ownership: Ownership, result: StageResult) -> StageResult:
         """Record a result under the fence. A second result of the same run is not recorded."""
         ...
 

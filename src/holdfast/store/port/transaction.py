@@ -84,7 +84,12 @@ class Tasks(PausedTasks, Protocol):
         ...
 
     def set_base(
-        self, grip: Ownership, base_commit: str | None, branch: str | None, now: Instant, base_ref: str | None = None
+        self,
+        ownership: Ownership,
+        base_commit: str | None,
+        branch: str | None,
+        now: Instant,
+        base_ref: str | None = None,
     ) -> None:
         """Record the base commit and the branch. `base_ref`: where the commit was found, if not at the ref that was
         asked for."""
@@ -92,7 +97,7 @@ class Tasks(PausedTasks, Protocol):
 
     def settle(
         self,
-        grip: Ownership,
+        ownership: Ownership,
         run_id: str | None,
         verdict: Verdict,
         decision: Decision,
@@ -103,7 +108,9 @@ class Tasks(PausedTasks, Protocol):
         dependents and decides what happens to its workspace."""
         ...
 
-    def settle_member(self, grip: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
+    def settle_member(
+        self, ownership: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant
+    ) -> None:
         """Settle the run of one member of a parallel stage, with its effects on its account and on the record of
         crashes. The task goes on and spends nothing."""
         ...
@@ -119,7 +126,7 @@ class Tasks(PausedTasks, Protocol):
         ...
 
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None: ...
-    def drop_session(self, grip: Ownership, account: str, now: Instant) -> None:
+    def drop_session(self, ownership: Ownership, account: str, now: Instant) -> None:
         """Start the next run with a new session in the same workspace: the session's account is no longer in the
         settings."""
         ...
@@ -145,7 +152,7 @@ class Runs(Protocol):
 
     def intend(
         self,
-        grip: Ownership,
+        ownership: Ownership,
         run_id: str,
         now: Instant,
         allotted: AdaptiveTimeout | None = None,
@@ -173,20 +180,22 @@ class Runs(Protocol):
         """Return the ids of all runs that are not settled yet."""
         ...
 
-    def record_start(self, grip: Ownership, run_id: str, pid: int, now: Instant, note: str = "") -> None:
+    def record_start(self, ownership: Ownership, run_id: str, pid: int, now: Instant, note: str = "") -> None:
         """Record that the process runs. `note`: what could not be set up for the run, for example its cgroup."""
         ...
 
-    def record_stop_request(self, grip: Ownership, run_id: str, why: StopWhy, now: Instant, reason: str = "") -> None:
+    def record_stop_request(
+        self, ownership: Ownership, run_id: str, why: StopWhy, now: Instant, reason: str = ""
+    ) -> None:
         """Record why the run is stopped, before the signal is sent. `reason` is the evidence, for people."""
         ...
 
-    def reported(self, grip: Ownership, run_id: str, news: AgentReports, now: Instant) -> Run:
+    def reported(self, ownership: Ownership, run_id: str, news: AgentReports, now: Instant) -> Run:
         """Record an agent's reports with their events, and the offset up to which the channel was read. The first
         claimed result counts."""
         ...
 
-    def ended(self, grip: Ownership, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
+    def ended(self, ownership: Ownership, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
         """Record the end of a run. `at`: when the agent's main process ended, if the keeper recorded that. A
         supervisor may learn of the end hours later."""
         ...
@@ -205,7 +214,7 @@ class Workspaces(Protocol):
     def move_repo(self, old: str, path: str, common_dir: str) -> Repo: ...
     def repo(self, repo_id: str) -> Repo: ...
     def repos(self) -> Sequence[Repo]: ...
-    def intend(self, grip: Ownership, workspace: Workspace, now: Instant) -> None: ...
+    def intend(self, ownership: Ownership, workspace: Workspace, now: Instant) -> None: ...
     def get(self, workspace_id: str) -> Workspace: ...
     def current(self, task_id: str, member: str = "") -> Workspace | None: ...
     def all_current(self, task_id: str) -> Sequence[Workspace]:
@@ -239,8 +248,8 @@ class Workspaces(Protocol):
         """Move a workspace to another state. `details` (how, how long it took) are added to the event."""
         ...
 
-    def ready(self, grip: Ownership, workspace: Workspace, reason: str, now: Instant) -> Workspace: ...
-    def record_container(self, grip: Ownership, workspace: Workspace, container: str) -> None:
+    def ready(self, ownership: Ownership, workspace: Workspace, reason: str, now: Instant) -> Workspace: ...
+    def record_container(self, ownership: Ownership, workspace: Workspace, container: str) -> None:
         """Record the container that the newest run in this workspace was given."""
         ...
 

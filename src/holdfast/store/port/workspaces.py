@@ -68,12 +68,12 @@ class CheckpointRows(Protocol):
         """Return one checkpoint. Raise NotFound, with the numbers of those that are kept, if it is not kept."""
         ...
 
-    def save(self, grip: Ownership, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
+    def save(self, ownership: Ownership, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
         """Record a checkpoint with its event. Checkpoints beyond the newest `keep` are dropped, except one that the
         task is about to go back to."""
         ...
 
-    def failed(self, grip: Ownership, run_id: str | None, taken_for: str, reason: str, now: Instant) -> None:
+    def failed(self, ownership: Ownership, run_id: str | None, taken_for: str, reason: str, now: Instant) -> None:
         """Emit an event that no checkpoint could be taken. The caller calls this once per episode."""
         ...
 
@@ -87,12 +87,12 @@ class CheckpointRows(Protocol):
         ...
 
     def chosen(self, task_id: str) -> CheckpointChoice | None: ...
-    def record_saved_content(self, grip: Ownership) -> None:
+    def record_saved_content(self, ownership: Ownership) -> None:
         """Record that the content of the workspace was saved, so that going back may begin."""
         ...
 
-    def record_restored(self, grip: Ownership, number: int, how: str, now: Instant) -> None: ...
-    def record_not_restored(self, grip: Ownership, number: int, why: str, now: Instant) -> None:
+    def record_restored(self, ownership: Ownership, number: int, how: str, now: Instant) -> None: ...
+    def record_not_restored(self, ownership: Ownership, number: int, why: str, now: Instant) -> None:
         """Record that the task does not go back to the checkpoint and starts without it."""
         ...
 

@@ -44,12 +44,12 @@ class SqliteCheckpoints:
         kept = f"kept are {', '.join(there)}" if there else "none is kept"
         raise NotFound(f"Task {task_id} has no checkpoint {number}: {kept} (`holdfast show {task_id}`).")
 
-    def save(self, grip: Ownership, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
-        require_owner(self._tasks, grip)
-        with conflict_on_duplicate(f"Task {grip.task_id} has a checkpoint {checkpoint.number} already."):
+    def save(self, ownership: Ownership, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
+        require_owner(self._tasks, ownership)
+        with conflict_on_duplicate(f"Task {ownership.task_id} has a checkpoint {checkpoint.number} already."):
             self._sql.change(
                 "add",
-                task_id=grip.task_id,
+                task_id=ownership.task_id,
                 number=checkpoint.number,
                 repo_id=checkpoint.repo_id,
                 workspace_id=checkpoint.workspace_id,
@@ -67,14 +67,14 @@ class SqliteCheckpoints:
                 details=rows.encode_redacted(dict(checkpoint.details)),
                 now=now.wall,
             )
-        self._sql.change("drop_beyond", task_id=grip.task_id, keep=keep)
+        self._sql.change("drop_beyond", task_id=ownership.task_id, keep=keep)
         faults.tx("checkpoint.save")
         partly = ", in part: something changed meanwhile or could not be read" if checkpoint.partial else ""
         self._emit(
             "checkpoint.saved",
-            grip.task_id,
+            ownership.task_id,
             checkpoint.run_id,
-            f"Checkpoint {checkpoint.number} of task {grip.task_id} saved ({checkpoint.why}{partly}): "
+            f"Checkpoint {checkpoint.number} of task {ownership.task_id} saved ({checkpoint.why}{partly}): "
             f"{checkpoint.files} file(s) differ from its last commit.",
             checkpoint.why,
             {
@@ -83,19 +83,19 @@ class SqliteCheckpoints:
                 "files": checkpoint.files,
                 "partial": checkpoint.partial,
                 "stage": checkpoint.stage,
-                "fence": grip.fence,
+                "fence": ownership.fence,
             },
             now,
         )
 
-    def failed(self, grip: Ownership, run_id: str | None, taken_for: str, reason: str, now: Instant) -> None:
-        require_owner(self._tasks, grip)
+    def failed(self, ownership: Ownership, run_id: str | None, taken_for: str, reason: str, now: Instant) -> None:
+        require_owner(self._tasks, ownership)
         faults.tx("checkpoint.failed")
         self._emit(
             "checkpoint.failed",
-            grip.task_id,
+            ownership.task_id,
             run_id,
-            f"No checkpoint of task {grip.task_id} could be saved ({taken_for}): {reason}. "
+            f"No checkpoint of task {ownership.task_id} could be saved ({taken_for}): {reason}. "
             "Its workspace stays as it is, and nothing is lost.",
             reason,
             {"why": taken_for},
@@ -121,26 +121,28 @@ class SqliteCheckpoints:
             checkpoint=_checkpoint(row), by=row["by"], automatic=bool(row["automatic"]), saved=bool(row["saved"])
         )
 
-    def record_saved_content(self, grip: Ownership) -> None:
-        require_owner(self._tasks, grip)
-        self._sql.change("set_aside", task_id=grip.task_id)
+    def record_saved_content(self, ownership: Ownership) -> None:
+        require_owner(self._tasks, ownership)
+        self._sql.change("set_aside", task_id=ownership.task_id)
         faults.tx("checkpoint.set_aside")
 
-    def record_restored(self, grip: Ownership, number: int, how: str, now: Instant) -> None:
-        require_owner(self._tasks, grip)
-        if self._sql.change("unchoose", task_id=grip.task_id, number=number) == 0:
+    def record_restored(self, ownership: Ownership, number: int, how: str, now: Instant) -> None:
+        require_owner(self._tasks, ownership)
+        if self._sql.change("unchoose", task_id=ownership.task_id, number=number) == 0:
             return
         faults.tx("checkpoint.went_back")
-        message = f"Task {grip.task_id} goes on from checkpoint {number}: {how}."
-        self._emit("checkpoint.restored", grip.task_id, None, message, how, {"number": number}, now)
+        message = f"Task {ownership.task_id} goes on from checkpoint {number}: {how}."
+        self._emit("checkpoint.restored", ownership.task_id, None, message, how, {"number": number}, now)
 
-    def record_not_restored(self, grip: Ownership, number: int, why: str, now: Instant) -> None:
-        require_owner(self._tasks, grip)
-        if self._sql.change("unchoose", task_id=grip.task_id, number=number) == 0:
+    def record_not_restored(self, ownership: Ownership, number: int, why: str, now: Instant) -> None:
+        require_owner(self._tasks, ownership)
+        if self._sql.change("unchoose", task_id=ownership.task_id, number=number) == 0:
             return
         faults.tx("checkpoint.gave_up")
-        message = f"Task {grip.task_id} does not go back to checkpoint {number}: {why}."
-        self._emit("checkpoint.not-restored", grip.task_id, None, message, why, {"number": number}, now, Level.WARNING)
+        message = f"Task {ownership.task_id} does not go back to checkpoint {number}: {why}."
+        self._emit(
+            "checkpoint.not-restored", ownership.task_id, None, message, why, {"number": number}, now, Level.WARNING
+        )
 
     def withdraw_choice(self, task_id: str, number: int, why: str, now: Instant) -> None:
         message = f"Task {task_id} stays paused: it was to go back to checkpoint {number}, and {why}."

@@ -12,11 +12,11 @@ from holdfast.store.port.transaction import Ownership
 from holdfast.store.sqlite.engine.statements import Statements
 
 
-def require_owner(tasks: Statements, grip: Ownership) -> None:
-    """Raise NotOwner unless the ownership `grip` is still valid. The write is in the same transaction, so nothing
+def require_owner(tasks: Statements, ownership: Ownership) -> None:
+    """Raise NotOwner unless the ownership `ownership` is still valid. The write is in the same transaction, so nothing
     can happen in between."""
-    if tasks.row("check_owner", id=grip.task_id, fence=grip.fence, owner=grip.owner) is None:
-        raise not_owner(grip)
+    if tasks.row("check_owner", id=ownership.task_id, fence=ownership.fence, owner=ownership.owner) is None:
+        raise not_owner(ownership)
 
 
 @contextmanager
@@ -28,7 +28,8 @@ def conflict_on_duplicate(message: str) -> Iterator[None]:
         raise Conflict(message) from error
 
 
-def not_owner(grip: Ownership) -> NotOwner:
+def not_owner(ownership: Ownership) -> NotOwner:
     return NotOwner(
-        f"Task {grip.task_id} is no longer held by {grip.owner} under fence {grip.fence}; the write was refused."
+        f"Task {ownership.task_id} is no longer held by {ownership.owner} under fence {ownership.fence}; "
+        "the write was refused."
     )

@@ -133,20 +133,20 @@ class SqliteRuns:
 
     def intend(
         self,
-        grip: Ownership,
+        ownership: Ownership,
         run_id: str,
         now: Instant,
         allotted: AdaptiveTimeout | None = None,
         account: str | None = None,
         role: RunRole = NO_WORKFLOW_ROLE,
     ) -> Run:
-        require_owner(self._tasks, grip)
-        with conflict_on_duplicate(f"Task {grip.task_id} has a run that is not settled; a second one is refused."):
+        require_owner(self._tasks, ownership)
+        with conflict_on_duplicate(f"Task {ownership.task_id} has a run that is not settled; a second one is refused."):
             self._sql.change(
                 "intend",
                 id=run_id,
-                task_id=grip.task_id,
-                fence=grip.fence,
+                task_id=ownership.task_id,
+                fence=ownership.fence,
                 timeout=allotted.seconds if allotted else None,
                 timeout_why=allotted.reason if allotted else None,
                 account=account,
@@ -175,35 +175,41 @@ class SqliteRuns:
     def open_run_ids(self) -> list[str]:
         return [str(row["id"]) for row in self._sql.rows("open_ids")]
 
-    def record_start(self, grip: Ownership, run_id: str, pid: int, now: Instant, note: str = "") -> None:
-        require_owner(self._tasks, grip)
-        if self._sql.change("started", id=run_id, task_id=grip.task_id, pid=pid, now=now.wall) == 0:
+    def record_start(self, ownership: Ownership, run_id: str, pid: int, now: Instant, note: str = "") -> None:
+        require_owner(self._tasks, ownership)
+        if self._sql.change("started", id=run_id, task_id=ownership.task_id, pid=pid, now=now.wall) == 0:
             raise Conflict(f"Run {run_id} is not waiting to start.")
         faults.tx("run.started")
         self._events.emit(
             Event(
                 kind="run.started",
-                task_id=grip.task_id,
+                task_id=ownership.task_id,
                 run_id=run_id,
                 level=Level.WARNING if note else Level.INFO,
                 message=f"Run {run_id} started, pid {pid}.{' ' if note else ''}{note}",
-                data={"pid": pid, "fence": grip.fence},
+                data={"pid": pid, "fence": ownership.fence},
             ),
             now,
         )
 
-    def record_stop_request(self, grip: Ownership, run_id: str, why: StopWhy, now: Instant, reason: str = "") -> None:
-        require_owner(self._tasks, grip)
-        changed = self._sql.change("stopping", id=run_id, task_id=grip.task_id, why=str(why), reason=reason or None)
+    def record_stop_request(
+        self, ownership: Ownership, run_id: str, why: StopWhy, now: Instant, reason: str = ""
+    ) -> None:
+        require_owner(self._tasks, ownership)
+        changed = self._sql.change(
+            "stopping", id=run_id, task_id=ownership.task_id, why=str(why), reason=reason or None
+        )
         if changed == 0:
-            changed = self._sql.change("escalate", id=run_id, task_id=grip.task_id, why=str(why), reason=reason or None)
+            changed = self._sql.change(
+                "escalate", id=run_id, task_id=ownership.task_id, why=str(why), reason=reason or None
+            )
         if changed == 0:
             return  # the run ended meanwhile, or a stronger reason is recorded already
         faults.tx("run.stopping")
         self._events.emit(
             Event(
                 kind="run.stopping",
-                task_id=grip.task_id,
+                task_id=ownership.task_id,
                 run_id=run_id,
                 message=f"Run {run_id} is being stopped ({why}){': ' if reason else ''}{reason}.",
                 reason=str(why),
@@ -211,8 +217,8 @@ class SqliteRuns:
             now,
         )
 
-    def reported(self, grip: Ownership, run_id: str, news: AgentReports, now: Instant) -> Run:
-        require_owner(self._tasks, grip)
+    def reported(self, ownership: Ownership, run_id: str, news: AgentReports, now: Instant) -> Run:
+        require_owner(self._tasks, ownership)
         row = self._sql.row("get", id=run_id)
         if row is None:
             raise NotFound(f"Run not found: {run_id}")
@@ -221,7 +227,7 @@ class SqliteRuns:
         changed = self._sql.change(
             "reported",
             id=run_id,
-            task_id=grip.task_id,
+            task_id=ownership.task_id,
             claim=encode_claim(claim),
             reports=encode_reports(heard(run, claim, news), news, row["reports"], now),
         )
@@ -230,17 +236,17 @@ class SqliteRuns:
         faults.tx("run.reported")
         reason = task_reason(run, claim, news)
         if reason is not None:
-            self._tasks.change("say", id=grip.task_id, reason=reason, now=now.wall)
+            self._tasks.change("say", id=ownership.task_id, reason=reason, now=now.wall)
         for event in report_events(run, claim, news):
             self._events.emit(event, now)
         return self._get(run_id)
 
-    def ended(self, grip: Ownership, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
-        require_owner(self._tasks, grip)
+    def ended(self, ownership: Ownership, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
+        require_owner(self._tasks, ownership)
         changed = self._sql.change(
             "ended",
             id=run_id,
-            task_id=grip.task_id,
+            task_id=ownership.task_id,
             outcome=str(verdict.outcome),
             reason=verdict.reason,
             resets_at=verdict.resets_at,
@@ -257,11 +263,11 @@ class SqliteRuns:
         faults.tx("run.ended")
         self._events.close_alerts_of_run(run_id, now)
         unexpected = verdict.outcome not in EXPECTED
-        data = {"outcome": str(verdict.outcome), "unexpected": unexpected, "fence": grip.fence}
+        data = {"outcome": str(verdict.outcome), "unexpected": unexpected, "fence": ownership.fence}
         self._events.emit(
             Event(
                 kind="run.ended",
-                task_id=grip.task_id,
+                task_id=ownership.task_id,
                 run_id=run_id,
                 message=f"Run {run_id} ended: {verdict.outcome}.",
                 reason=verdict.reason,
@@ -274,7 +280,7 @@ class SqliteRuns:
                 kind="agent.terminated",
                 level=Level.WARNING if unexpected else Level.INFO,
                 component="processes",
-                task_id=grip.task_id,
+                task_id=ownership.task_id,
                 run_id=run_id,
                 message=f"Agent of run {run_id} ended ({verdict.outcome}): {verdict.reason}.",
                 reason=verdict.reason,
@@ -310,10 +316,10 @@ class SqliteRuns:
             usage=rows.usage(row["usage"], row["cost_usd"]),
         )
 
-    def settle(self, grip: Ownership, run_id: str, now: Instant) -> RunAccount | None:
+    def settle(self, ownership: Ownership, run_id: str, now: Instant) -> RunAccount | None:
         """Settle a run as part of `tasks.settle`, which checks the ownership. Return the account of the run, if it
         had one."""
-        found = self._sql.tuples("settled", id=run_id, task_id=grip.task_id, now=now.wall)
+        found = self._sql.tuples("settled", id=run_id, task_id=ownership.task_id, now=now.wall)
         if not found:
             raise Conflict(f"Run {run_id} cannot be settled: it has not ended, or was settled before.")
         faults.tx("run.settled")

@@ -44,7 +44,7 @@ _EVENT_OF = {
 }
 
 
-class Settlement:
+class TaskSettlement:
     """The part of the tasks facet about endings. `get` reads a task."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Settlement:
 
     def settle(
         self,
-        grip: Ownership,
+        ownership: Ownership,
         run_id: str | None,
         verdict: Verdict,
         decision: Decision,
@@ -78,13 +78,13 @@ class Settlement:
         state = _STATE_AFTER.get(decision.action)
         if state is None:
             raise Conflict(
-                f"Task {grip.task_id} cannot be settled: '{decision.action}' means that nothing proves its end."
+                f"Task {ownership.task_id} cannot be settled: '{decision.action}' means that nothing proves its end."
             )
         changed = self._sql.change(
             "settle",
-            id=grip.task_id,
-            fence=grip.fence,
-            owner=grip.owner,
+            id=ownership.task_id,
+            fence=ownership.fence,
+            owner=ownership.owner,
             run_id=run_id,
             state=str(state),
             reason=decision.reason,
@@ -99,43 +99,49 @@ class Settlement:
             now=now.wall,
         )
         if changed == 0:
-            require_owner(self._sql, grip)
-            raise Conflict(f"Task {grip.task_id} has a run that has not ended; it cannot be settled past it.")
+            require_owner(self._sql, ownership)
+            raise Conflict(f"Task {ownership.task_id} has a run that has not ended; it cannot be settled past it.")
         under = None
         if run_id is not None:
-            under = self._runs.settle(grip, run_id, now)
-        self.spend(grip.task_id, decision.spends, run_id, now)
+            under = self._runs.settle(ownership, run_id, now)
+        self.spend(ownership.task_id, decision.spends, run_id, now)
         faults.tx("task.settle")
-        self._emit_settled(grip, run_id, state, verdict, decision, now)
+        self._emit_settled(ownership, run_id, state, verdict, decision, now)
         if decision.pause is PauseReason.OPERATOR:
             # In this transaction: a pause request must not be carried out after a later resume.
-            self.answer_pauses(grip.task_id, RequestAnswer(RequestResult.PAUSED), now)
+            self.answer_pauses(ownership.task_id, RequestAnswer(RequestResult.PAUSED), now)
         if run_id is not None:
-            self._crashes.after_settle(grip.task_id, run_id, verdict, decision, now)
+            self._crashes.after_settle(ownership.task_id, run_id, verdict, decision, now)
         if under is not None:
-            self._accounts.update_after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
+            self._accounts.update_after_run(under, ownership.task_id, verdict.outcome, decision.parking, now)
         is_of_account = under is not None and decision.parking is not None and decision.parking.until is None
         if decision.alert and not is_of_account:  # a stopped account has one alert for all its tasks
-            self._alert(grip, state, verdict, decision, disposition, now)
+            self._alert(ownership, state, verdict, decision, disposition, now)
         if state in (TaskState.COMPLETED, TaskState.CANCELLED):
-            self._events.close_alerts_of_task(grip.task_id, f"the task's end: {state}", now)
+            self._events.close_alerts_of_task(ownership.task_id, f"the task's end: {state}", now)
         if state in TASK_TERMINAL:
             if disposition is not None:
-                self._workspaces.dispose_of_task(grip.task_id, self._with_late_keep(grip, state, disposition), now)
-            self.settle_dependents(grip.task_id, state, now, spare_children=self._families.keeps_subtasks(grip.task_id))
+                self._workspaces.dispose_of_task(
+                    ownership.task_id, self._with_late_keep(ownership, state, disposition), now
+                )
+            self.settle_dependents(
+                ownership.task_id, state, now, spare_children=self._families.keeps_subtasks(ownership.task_id)
+            )
         return state
 
-    def settle_member(self, grip: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
-        require_owner(self._sql, grip)
-        under = self._runs.settle(grip, run_id, now)
-        self._crashes.after_settle(grip.task_id, run_id, verdict, decision, now)
+    def settle_member(
+        self, ownership: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant
+    ) -> None:
+        require_owner(self._sql, ownership)
+        under = self._runs.settle(ownership, run_id, now)
+        self._crashes.after_settle(ownership.task_id, run_id, verdict, decision, now)
         if under is not None:
-            self._accounts.update_after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
+            self._accounts.update_after_run(under, ownership.task_id, verdict.outcome, decision.parking, now)
 
-    def _with_late_keep(self, grip: Ownership, state: TaskState, disposition: Disposition) -> Disposition:
+    def _with_late_keep(self, ownership: Ownership, state: TaskState, disposition: Disposition) -> Disposition:
         """Return the disposition, or one that preserves if `holdfast keep` came after the decision. The command
         counts until this very transaction."""
-        spec = self._get(grip.task_id).spec
+        spec = self._get(ownership.task_id).spec
         return disposition if disposition.preserve or not spec.keep_workspace else resolve_disposition(spec, state)
 
     def settle_dependents(self, task_id: str, how: TaskState, now: Instant, *, spare_children: bool = False) -> None:
@@ -186,7 +192,7 @@ class Settlement:
 
     def _emit_settled(
         self,
-        grip: Ownership,
+        ownership: Ownership,
         run_id: str | None,
         state: TaskState,
         verdict: Verdict,
@@ -200,13 +206,13 @@ class Settlement:
             Event(
                 kind=kind,
                 level=level,
-                task_id=grip.task_id,
+                task_id=ownership.task_id,
                 run_id=run_id,
-                message=f"Task {grip.task_id} {state}: {decision.reason}.",
+                message=f"Task {ownership.task_id} {state}: {decision.reason}.",
                 reason=decision.reason,
                 data={
                     "outcome": str(verdict.outcome),
-                    "fence": grip.fence,
+                    "fence": ownership.fence,
                     "delay": decision.delay,
                     "resume_after": decision.resume_after,
                     "pause_reason": decision.pause,
@@ -220,7 +226,7 @@ class Settlement:
 
     def _alert(
         self,
-        grip: Ownership,
+        ownership: Ownership,
         state: TaskState,
         verdict: Verdict,
         decision: Decision,
@@ -229,13 +235,13 @@ class Settlement:
     ) -> None:
         if verdict.outcome in CRASHES:
             stays = disposition is None or disposition.preserve
-            self._crashes.alert(grip.task_id, verdict, decision, stays, now)
+            self._crashes.alert(ownership.task_id, verdict, decision, stays, now)
             return
         self._events.raise_alert(
-            f"task:{grip.task_id}:{verdict.outcome}",
-            f"Task {grip.task_id} {state}: {decision.reason}.",
-            f"Look with `holdfast why {grip.task_id}`; go on with "
-            f"`holdfast {'resume' if state is TaskState.PAUSED else 'retry'} {grip.task_id}`.",
+            f"task:{ownership.task_id}:{verdict.outcome}",
+            f"Task {ownership.task_id} {state}: {decision.reason}.",
+            f"Look with `holdfast why {ownership.task_id}`; go on with "
+            f"`holdfast {'resume' if state is TaskState.PAUSED else 'retry'} {ownership.task_id}`.",
             now,
-            task_id=grip.task_id,
+            task_id=ownership.task_id,
         )

@@ -27,7 +27,7 @@ from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.fence import not_owner
 from holdfast.store.sqlite.runs import SqliteRuns
-from holdfast.store.sqlite.settle import Settlement
+from holdfast.store.sqlite.settle import TaskSettlement
 from holdfast.store.sqlite.subtasks import SubtaskTree
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
@@ -46,7 +46,7 @@ class Pauses:
         connection: apsw.Connection,
         events: SqliteEvents,
         workspaces: SqliteWorkspaces,
-        endings: Settlement,
+        endings: TaskSettlement,
         get: Callable[[str], Task],
     ) -> None:
         self._sql = Statements(connection, "tasks")
@@ -175,7 +175,7 @@ class SqliteTasks:
         self._runs = runs
         self._workspaces = workspaces
         self._families = SubtaskTree(connection, events, self.get)
-        self._endings = Settlement(connection, events, runs, workspaces, accounts, self._families, self.get)
+        self._endings = TaskSettlement(connection, events, runs, workspaces, accounts, self._families, self.get)
         self._pauses = Pauses(connection, events, workspaces, self._endings, self.get)
 
     # -- operators -----------------------------------------------------------------------------------------------
@@ -307,14 +307,19 @@ class SqliteTasks:
         return adopted
 
     def set_base(
-        self, grip: Ownership, base_commit: str | None, branch: str | None, now: Instant, base_ref: str | None = None
+        self,
+        ownership: Ownership,
+        base_commit: str | None,
+        branch: str | None,
+        now: Instant,
+        base_ref: str | None = None,
     ) -> None:
         if (
             self._sql.change(
                 "set_base",
-                id=grip.task_id,
-                fence=grip.fence,
-                owner=grip.owner,
+                id=ownership.task_id,
+                fence=ownership.fence,
+                owner=ownership.owner,
                 base_commit=base_commit,
                 branch=branch,
                 base_ref=base_ref,
@@ -322,22 +327,24 @@ class SqliteTasks:
             )
             == 0
         ):
-            raise not_owner(grip)
+            raise not_owner(ownership)
         faults.tx("task.set_base")
 
     def settle(
         self,
-        grip: Ownership,
+        ownership: Ownership,
         run_id: str | None,
         verdict: Verdict,
         decision: Decision,
         disposition: Disposition | None,
         now: Instant,
     ) -> TaskState:
-        return self._endings.settle(grip, run_id, verdict, decision, disposition, now)
+        return self._endings.settle(ownership, run_id, verdict, decision, disposition, now)
 
-    def settle_member(self, grip: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
-        self._endings.settle_member(grip, run_id, verdict, decision, now)
+    def settle_member(
+        self, ownership: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant
+    ) -> None:
+        self._endings.settle_member(ownership, run_id, verdict, decision, now)
 
     def clear_branch(self, task_id: str, now: Instant) -> None:
         self._sql.change("forget_branch", id=task_id, now=now.wall)
@@ -346,14 +353,19 @@ class SqliteTasks:
     def tasks_due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]:
         return [str(row["id"]) for row in self._sql.rows("due_to_resume", now=now.wall, auto=int(auto))]
 
-    def drop_session(self, grip: Ownership, account: str, now: Instant) -> None:
-        if self._sql.change("leave_session", id=grip.task_id, fence=grip.fence, owner=grip.owner, now=now.wall) == 0:
-            raise not_owner(grip)
+    def drop_session(self, ownership: Ownership, account: str, now: Instant) -> None:
+        if (
+            self._sql.change(
+                "leave_session", id=ownership.task_id, fence=ownership.fence, owner=ownership.owner, now=now.wall
+            )
+            == 0
+        ):
+            raise not_owner(ownership)
         faults.tx("task.leave_session")
         self._emit(
             "task.session-left",
-            grip.task_id,
-            f"Task {grip.task_id} begins a new session: its account '{account}' is no longer in the settings. "
+            ownership.task_id,
+            f"Task {ownership.task_id} begins a new session: its account '{account}' is no longer in the settings. "
             "The new agent is told what was done so far.",
             now,
             level=Level.WARNING,

@@ -45,26 +45,26 @@ class SqliteStageProgress:
 
     # -- supervisor --------------------------------------------------------------------------------------------------
 
-    def keep(self, grip: Ownership, progress: Progress, now: Instant) -> None:
+    def keep(self, ownership: Ownership, progress: Progress, now: Instant) -> None:
         written = rows.encode_progress(progress)
-        if self._sql.change("keep", **_ownership_columns(grip), progress=written, now=now.wall) == 0:
-            raise not_owner(grip)
+        if self._sql.change("keep", **_ownership_columns(ownership), progress=written, now=now.wall) == 0:
+            raise not_owner(ownership)
         faults.tx("stage.keep")
 
-    def move(self, grip: Ownership, following: NextStep, now: Instant, *, resets_resumes: bool = False) -> None:
-        spec = self._get(grip.task_id).spec
+    def move(self, ownership: Ownership, following: NextStep, now: Instant, *, resets_resumes: bool = False) -> None:
+        spec = self._get(ownership.task_id).spec
         moved = self._sql.change(
             "move",
-            **_ownership_columns(grip),
-            **self._columns_at(spec, self._with_run_count(grip.task_id, following)),
+            **_ownership_columns(ownership),
+            **self._columns_at(spec, self._with_run_count(ownership.task_id, following)),
             resets_resumes=int(resets_resumes),
             now=now.wall,
         )
         if moved == 0:
-            raise not_owner(grip)
+            raise not_owner(ownership)
         faults.tx("stage.move")
         if following.step is StageStep.WAIT:
-            self._raise_approval_alert(grip.task_id, following, now)
+            self._raise_approval_alert(ownership.task_id, following, now)
 
     def _with_run_count(self, task_id: str, following: NextStep) -> Progress:
         if following.step not in (StageStep.NEXT, StageStep.BACK):
@@ -196,8 +196,8 @@ def _spec_at(spec: TaskSpec, progress: Progress) -> TaskSpec:
     return replace(spec, agent=stage.agent, agent_options=stage.agent_options, timeout=stage.timeout, provider=provider)
 
 
-def _ownership_columns(grip: Ownership) -> dict[str, object]:
-    return {"id": grip.task_id, "fence": grip.fence, "owner": grip.owner}
+def _ownership_columns(ownership: Ownership) -> dict[str, object]:
+    return {"id": ownership.task_id, "fence": ownership.fence, "owner": ownership.owner}
 
 
 class SqliteResults:
@@ -207,12 +207,12 @@ class SqliteResults:
         self._sql = Statements(connection, "results")
         self._tasks = Statements(connection, "tasks")
 
-    def record(self, grip: Ownership, result: StageResult) -> StageResult:
-        require_owner(self._tasks, grip)
+    def record(self, ownership: Ownership, result: StageResult) -> StageResult:
+        require_owner(self._tasks, ownership)
         gate = result.gate
         changed = self._sql.change(
             "record",
-            task_id=grip.task_id,
+            task_id=ownership.task_id,
             stage=result.stage,
             stage_name=result.name,
             visit=result.visit,
@@ -236,7 +236,11 @@ class SqliteResults:
             ended_at=result.ended_at,
         )
         faults.tx("result.record")
-        row = self._sql.row("last", task_id=grip.task_id) if changed else self._sql.row("of_run", run_id=result.run_id)
+        row = (
+            self._sql.row("last", task_id=ownership.task_id)
+            if changed
+            else self._sql.row("of_run", run_id=result.run_id)
+        )
         assert row is not None  # just written, or the earlier result of this run, which prevented it
         return _result(row)
 

@@ -71,8 +71,8 @@ class SqliteWorkspaces:
 
     # -- ledger --------------------------------------------------------------------------------------------------
 
-    def intend(self, grip: Ownership, workspace: Workspace, now: Instant) -> None:
-        self._require_owner(grip, workspace)
+    def intend(self, ownership: Ownership, workspace: Workspace, now: Instant) -> None:
+        self._require_owner(ownership, workspace)
         self._record_intent(workspace, now)
 
     def _record_intent(self, workspace: Workspace, now: Instant) -> None:
@@ -169,21 +169,21 @@ class SqliteWorkspaces:
         self._record_intent(workspace, now)
         return self.move(workspace, WorkspaceState.READY, reason, now)
 
-    def ready(self, grip: Ownership, workspace: Workspace, reason: str, now: Instant) -> Workspace:
-        self._require_owner(grip, workspace)
-        self._tasks.change("fresh_start_made", id=grip.task_id)
+    def ready(self, ownership: Ownership, workspace: Workspace, reason: str, now: Instant) -> Workspace:
+        self._require_owner(ownership, workspace)
+        self._tasks.change("fresh_start_made", id=ownership.task_id)
         faults.tx("workspace.ready")
         return self.move(workspace, WorkspaceState.READY, reason, now)
 
-    def record_container(self, grip: Ownership, workspace: Workspace, container: str) -> None:
-        self._require_owner(grip, workspace)
+    def record_container(self, ownership: Ownership, workspace: Workspace, container: str) -> None:
+        self._require_owner(ownership, workspace)
         self._sql.change("enclosed", id=workspace.id, container=container)
         faults.tx("workspace.enclosed")
 
-    def _require_owner(self, grip: Ownership, workspace: Workspace) -> None:
-        require_owner(self._tasks, grip)
-        if workspace.task_id != grip.task_id:
-            raise not_owner(grip)
+    def _require_owner(self, ownership: Ownership, workspace: Workspace) -> None:
+        require_owner(self._tasks, ownership)
+        if workspace.task_id != ownership.task_id:
+            raise not_owner(ownership)
 
     def dispose(self, workspace: Workspace, disposition: str, reason: str, now: Instant) -> None:
         self._sql.change("dispose", id=workspace.id, disposition=disposition, reason=reason, now=now.wall)

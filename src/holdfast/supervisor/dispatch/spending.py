@@ -55,7 +55,7 @@ def record_usage(context: Context, tx: Transaction, task: Task, run_id: str, ver
 
 def describe_spent_cap(tx: Transaction, task: Task) -> str:
     """Return which spending cap of the task is used up, for people. Empty: none."""
-    return next((purse.spent for purse in allowances_of(tx, task) if purse.spent), "")
+    return next((allowance.spent for allowance in allowances_of(tx, task) if allowance.spent), "")
 
 
 def raise_if_cap_spent(tx: Transaction, task: Task) -> None:
@@ -79,13 +79,13 @@ def spent_caps_for_claim(tx: Transaction) -> tuple[bool, frozenset[str]]:
 
 def make_meter(context: Context, tx: Transaction, task: Task) -> SpendingMeter | None:
     """Return what the current or next run of the task may use. None: there is no limit."""
-    purses = allowances_of(tx, task)
-    if not purses:
+    allowances = allowances_of(tx, task)
+    if not allowances:
         return None
     session = _session_with_totals(context, task, task.session_id)
     before = RunUsage() if session is None else tx.spending.of_session(task.id, session)
-    family = tx.spending.root_of(task) if any(purse.is_shared for purse in purses) else None
-    return SpendingMeter(caps=purses, before=before, family=family)
+    family = tx.spending.root_of(task) if any(allowance.is_shared for allowance in allowances) else None
+    return SpendingMeter(caps=allowances, before=before, family=family)
 
 
 def start_metering(context: Context, meter: SpendingMeter | None, run_id: str) -> SpendingMeter | None:

@@ -94,7 +94,7 @@ class HealthService(Service):
             return ProbeSight()
         talk = watch.view.talk
         return ProbeSight(
-            lived=self._now() - watch.view.started_at, has_answer=talk.has_answer, in_trouble=talk.plight is not None
+            lived=self._now() - watch.view.started_at, has_answer=talk.has_answer, in_trouble=talk.stall is not None
         )
 
     @property

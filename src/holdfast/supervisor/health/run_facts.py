@@ -73,7 +73,7 @@ class RunObservation:
         """The values that select the threshold. When they change, the moment of the next look must be computed
         again."""
         has_sign = self.view.output_at is not None or self.view.channel_at is not None
-        return has_sign, len(self.view.talk.tools), self.view.talk.plight
+        return has_sign, len(self.view.talk.tools), self.view.talk.stall
 
     def expect_end_within(self, grace: float, now: float) -> None:
         self.alarm_at = min(self.alarm_at, now + grace + UNENDED_AFTER)
@@ -108,7 +108,7 @@ class RunObservation:
             tools=tuple(talk.tools.values()),
             steps=talk.steps,
             last_step=talk.last_step,
-            plight=talk.plight,
+            stall=talk.stall,
             tree=self._tree_facts(),
         )
 

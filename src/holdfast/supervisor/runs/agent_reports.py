@@ -22,11 +22,13 @@ class ReportReader:
     when the run is over.
     """
 
-    def __init__(self, context: Context, grip: Ownership, run: Run, channel: ReportChannel, claim_grace: float) -> None:
+    def __init__(
+        self, context: Context, ownership: Ownership, run: Run, channel: ReportChannel, claim_grace: float
+    ) -> None:
         self.run_id = run.id
         self.claim: Claim | None = run.claim
         self._context = context
-        self._grip = grip
+        self._grip = ownership
         self._channel = channel
         self._claim_grace = claim_grace
         self._heard = run.heard

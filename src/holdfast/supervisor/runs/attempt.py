@@ -29,13 +29,13 @@ class Attempt:
     def __init__(self, context: Context, task: Task, earlier: Attempt | None = None) -> None:
         """Create the driver. `earlier` is the attempt that failed before this one: its stop request still applies."""
         assert task.owner is not None
-        self.grip = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
+        self.ownership = Ownership(task_id=task.id, fence=task.fence, owner=task.owner)
         self.frozen = False
         self._context = context
         self._wish: StopRequest = earlier._wish if earlier else StopRequest()
         stage = stage_of(task.spec.stages, task.progress)
         kind = RunDriver if stage is None or not stage.is_parallel else ParallelStageDriver
-        self._driver: RunDriver | ParallelStageDriver = kind(context, task, self.grip, self._wish)
+        self._driver: RunDriver | ParallelStageDriver = kind(context, task, self.ownership, self._wish)
 
     async def drive(self) -> None:
         """Drive the task until it is settled, frozen, or owned by another supervisor.
@@ -53,13 +53,13 @@ class Attempt:
             if verdict.outcome is Outcome.UNKNOWN:
                 self.frozen = True
                 guard.keep()
-                await freeze_task(self._context, self.grip, run_id, verdict)
+                await freeze_task(self._context, self.ownership, run_id, verdict)
                 return
             await self._wait_for_mass_death(run_id)
             verdict, ended = await finish_stage(
-                self._context, self.task, self.grip, run_id, verdict, self._wish, self._driver.answer
+                self._context, self.task, self.ownership, run_id, verdict, self._wish, self._driver.answer
             )
-            if not await settle(self._context, self.task, self.grip, run_id, verdict, ended):
+            if not await settle(self._context, self.task, self.ownership, run_id, verdict, ended):
                 guard.keep()  # Between attempts the workspace stays: an agent's session resumes only at its own path.
         except NotOwner:
             guard.keep()
@@ -70,7 +70,7 @@ class Attempt:
     async def _wait_for_end(self) -> tuple[str | None, Verdict]:
         """Return the end of the current run. If a stage ended earlier and only its gate or settlement is left, return
         that end."""
-        rest = await find_earlier_end(self._context, self.task, self.grip, self._wish)
+        rest = await find_earlier_end(self._context, self.task, self.ownership, self._wish)
         return (None, rest) if rest is not None else await self._driver.wait_for_end()
 
     @property

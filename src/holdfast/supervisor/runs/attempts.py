@@ -157,7 +157,7 @@ class Attempts(Service):
         for run in open_runs:
             verdict = await self._record_assumed_death(attempt, run, verdict)
             own = own if run.member else run
-        await settle(self._context, attempt.task, attempt.grip, own.id if own else None, verdict)
+        await settle(self._context, attempt.task, attempt.ownership, own.id if own else None, verdict)
         self._attempts.pop(attempt.task.id, None)
         return True
 
@@ -168,11 +168,11 @@ class Attempts(Service):
         final = await self._with_reported_usage(task, run, verdict)
 
         def record(tx: Transaction) -> None:
-            tx.runs.ended(attempt.grip, run.id, final, self._context.clock())
+            tx.runs.ended(attempt.ownership, run.id, final, self._context.clock())
             record_usage(self._context, tx, task, run.id, final)
             if run.member:
                 decision = Decision(action=PolicyAction.CANCEL, reason=final.reason)
-                tx.tasks.settle_member(attempt.grip, run.id, final, decision, self._context.clock())
+                tx.tasks.settle_member(attempt.ownership, run.id, final, decision, self._context.clock())
 
         await self._context.writer.write(record)
         return verdict if run.member else final
@@ -239,7 +239,7 @@ class Attempts(Service):
             now = await self._context.writer.write(lambda tx: tx.tasks.get(attempt.task.id))
         except Unavailable:
             return True  # unknown: the next step is refused if the task is not ours
-        return (now.owner, now.fence) == (attempt.grip.owner, attempt.grip.fence)
+        return (now.owner, now.fence) == (attempt.ownership.owner, attempt.ownership.fence)
 
     async def _record_failed_step(self, task: Task, error: Exception, pause: float) -> None:
         trace = "".join(traceback.format_exception(error))

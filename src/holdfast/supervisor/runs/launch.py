@@ -28,7 +28,7 @@ LEAST_BUDGET = 0.0001  # dollars: a CLI may take 0 to mean "no limit"
 def build_launch_spec(
     context: Context,
     task: Task,
-    grip: Ownership,
+    ownership: Ownership,
     run: Run,
     workspace: Workspace,
     hand_over: str | None = None,
@@ -104,7 +104,7 @@ def build_launch_spec(
             "agent": spec.agent,
             "stage": name_of(spec.stages, task.progress),
             "host": context.host_id,
-            "fence": grip.fence,
+            "fence": ownership.fence,
             "workspace": workspace.path,
         },
     )

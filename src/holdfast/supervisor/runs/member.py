@@ -45,7 +45,7 @@ class MemberPart:
     """The task, stage and gathering that a member belongs to."""
 
     task: Task
-    grip: Ownership
+    ownership: Ownership
     stage: Stage
     gathering: Gathering
 
@@ -82,9 +82,9 @@ class MemberRun(RunDriver):
     """The driver of one member, until it has ended and its result is recorded. It never starts the member a second
     time."""
 
-    def __init__(self, context: Context, part: MemberPart, member: Member, wish: StopRequest) -> None:
+    def __init__(self, context: Context, part: MemberPart, member: Member, stop_request: StopRequest) -> None:
         seen = task_for_member(part.task, part.stage, part.gathering, member, context.clock())
-        super().__init__(context, seen, part.grip, wish)
+        super().__init__(context, seen, part.ownership, stop_request)
         self.role = RunRole(stage=part.stage.name, member=member.name, agent=member.agent)
         self.end: MemberEnd | None = None  # None: the member has no result (yet)
         self.cut_short: Verdict | None = None  # it ended without a result: stopped or lost
@@ -122,8 +122,8 @@ class MemberRun(RunDriver):
     async def _prepare(self) -> None:
         """Prepare the member's own workspace, if it has one. The task's own tree is ready before its members start."""
         if self.place_of:
-            await self.wish.run_cancellable(
-                ensure_member_workspace(self._context, self._part.task, self.grip, self._member.name)
+            await self.stop_request.run_cancellable(
+                ensure_member_workspace(self._context, self._part.task, self.ownership, self._member.name)
             )
 
     async def _task_with_prompt(self) -> Task:
@@ -169,7 +169,7 @@ class MemberRun(RunDriver):
             decision = settle_member(facts).decision
             record_holds(self._context, tx, self.task, run.id, verdict, decision, holds)
             after = _decision_for_member(decision, self.task)
-            tx.tasks.settle_member(self.grip, run.id, verdict, after, self._context.clock())
+            tx.tasks.settle_member(self.ownership, run.id, verdict, after, self._context.clock())
             if result is not None:
                 self._record_result(tx, run.id, verdict, result)
 
@@ -183,7 +183,7 @@ class MemberRun(RunDriver):
         prepared again for ever."""
         if why is not StopWhy.DEADLINE:
             return await super()._end_stopped_before_start(why)
-        reason = f"{self.wish.reason} before its agent had started"
+        reason = f"{self.stop_request.reason} before its agent had started"
         return await self._end_without_process(Verdict(outcome=Outcome.TIMEOUT, reason=reason))
 
     async def _verdict_without_account(self) -> Verdict:
@@ -225,7 +225,7 @@ class MemberRun(RunDriver):
         """Record the member's result. With the last result, also emit the summary of the stage: exactly once, even
         after a crash."""
         part, now = self._part, self._context.clock()
-        tx.results.record(self.grip, result)
+        tx.results.record(self.ownership, result)
         name, stage = self._member.name, part.stage
         is_bad = verdict.outcome is not Outcome.COMPLETED
         tx.events.emit(

@@ -47,13 +47,13 @@ _STOPPED_OUTCOMES = (Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED)  # the 
 class ParallelStageDriver:
     """The driver of the members of one stage. Stops reach all members, and are durable before they are sent."""
 
-    def __init__(self, context: Context, task: Task, grip: Ownership, wish: StopRequest) -> None:
+    def __init__(self, context: Context, task: Task, ownership: Ownership, stop_request: StopRequest) -> None:
         """Create the driver, with the stop request of the task: it may date from before this try."""
         stage = stage_of(task.spec.stages, task.progress)
         assert stage is not None
         self.task = task
-        self.grip = grip
-        self.wish = wish
+        self.ownership = ownership
+        self.stop_request = stop_request
         self.answer = ""  # the stage's answer, once it is over
         self._context = context
         self._stage: Stage = stage
@@ -90,7 +90,7 @@ class ParallelStageDriver:
                 self._extra = 0
 
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
-        self.wish.add(why, reason, fast=fast)
+        self.stop_request.add(why, reason, fast=fast)
         if fast and why is StopWhy.DOWN and self._context.ports.workspace_setup is not None:
             self._context.ports.workspace_setup.cut_short(self.task.id)
         self._bell.ring()
@@ -126,9 +126,9 @@ class ParallelStageDriver:
     async def _run_members(self) -> tuple[str | None, Verdict]:
         found = await self._context.writer.write(lambda tx: tx.runs.open_runs(self.task.id))
         if not found:
-            self.wish.raise_if_stopped()
+            self.stop_request.raise_if_stopped()
             await self._prepare()
-            self.wish.raise_if_stopped()
+            self.stop_request.raise_if_stopped()
         part, results = await self._context.writer.write(self._begin)
         self._waiting = missing_members(self._stage, results)
         await self._load_results(results)
@@ -149,7 +149,7 @@ class ParallelStageDriver:
         """Prepare the workspace before the first member starts. It is never prepared again under a working member."""
         if self.task.spec.strategy is Strategy.CONTAINER and not self._stage.apart:
             raise LaunchError("The members of a parallel stage cannot share a container: give them `apart = true`.")
-        await self.wish.run_cancellable(ensure_workspace(self._context, self.task, self.grip))
+        await self.stop_request.run_cancellable(ensure_workspace(self._context, self.task, self.ownership))
 
     def _begin(self, tx: Transaction) -> tuple[MemberPart, dict[str, StageResult]]:
         """Begin the gathering, or continue the one that was begun: its deadline outlives its supervisor."""
@@ -157,8 +157,8 @@ class ParallelStageDriver:
         gathering = gathering_from_progress(task.progress, now)
         if gathering is None:
             gathering = Gathering(at=now, after=max((result.number for result in results), default=0))
-            tx.stages.keep(self.grip, replace(task.progress, began=gathering_to_json(gathering)), now)
-        part = MemberPart(task=task, grip=self.grip, stage=self._stage, gathering=gathering)
+            tx.stages.keep(self.ownership, replace(task.progress, began=gathering_to_json(gathering)), now)
+        part = MemberPart(task=task, ownership=self.ownership, stage=self._stage, gathering=gathering)
         return part, find_valid_results(tx, part)
 
     async def _load_results(self, results: dict[str, StageResult]) -> None:
@@ -199,7 +199,7 @@ class ParallelStageDriver:
     def _start_more(self, part: MemberPart) -> None:
         """Start as many members as there are slots for. Start none that would be ended at once, or that might meet a
         run with an unknown end."""
-        if self.wish.why is not None or self._unproven_end is not None:
+        if self.stop_request.why is not None or self._unproven_end is not None:
             self._set_wanted_slots(0)
             return
         most = self._stage.at_once or len(self._stage.members)
@@ -216,8 +216,8 @@ class ParallelStageDriver:
         return True
 
     def _drive(self, part: MemberPart, member: Member) -> asyncio.Task[None]:
-        wish = StopRequest(self.wish.why, self.wish.reason, fast=self.wish.fast)
-        run = MemberRun(self._context, part, member, wish)
+        stop_request = StopRequest(self.stop_request.why, self.stop_request.reason, fast=self.stop_request.fast)
+        run = MemberRun(self._context, part, member, stop_request)
         driving = asyncio.create_task(run.run_to_end(), name=f"member {member.name} of {self.task.id}")
         self._all.append(run)
         self._driving[driving] = run
@@ -243,12 +243,12 @@ class ParallelStageDriver:
         had a slot gets a timeout."""
         words = f"the stage's time of {self._stage.timeout:g} s was up"
         for run in self._driving.values():
-            if run.wish.why is None:
+            if run.stop_request.why is None:
                 await run.stop(StopWhy.DEADLINE, fast=True, reason=words)
-            elif not run.wish.fast:
-                await run.stop(run.wish.why, fast=True, reason=run.wish.reason)
+            elif not run.stop_request.fast:
+                await run.stop(run.stop_request.why, fast=True, reason=run.stop_request.reason)
         self._set_wanted_slots(0)
-        while self._waiting and self.wish.why is None and self._unproven_end is None:
+        while self._waiting and self.stop_request.why is None and self._unproven_end is None:
             run = MemberRun(self._context, part, self._waiting[0], StopRequest())
             await run.record_end_without_run(
                 Verdict(outcome=Outcome.TIMEOUT, reason=f"{words} before a slot was free for it")
@@ -267,9 +267,9 @@ class ParallelStageDriver:
         if stopped:
             verdict = Verdict(outcome=stopped[0].outcome, reason=stopped[0].reason, resets_at=stopped[0].resets_at)
             return None, await with_requester(self._context, self.task, verdict)
-        if self._waiting and self.wish.why is not None:
+        if self._waiting and self.stop_request.why is not None:
             return None, await verdict_stopped_before(
-                self._context, self.task, self.wish.why, "all members had started"
+                self._context, self.task, self.stop_request.why, "all members had started"
             )
         if await self._is_mass_death():
             words = f"members of stage {self._stage.name} died with many other agents at once, and are run again"
@@ -285,7 +285,7 @@ class ParallelStageDriver:
         ended = [*self._found, *(run.run.id for run in self._all if run.run is not None)]
         while not is_enough(self._stage, self._ends.values()):
             is_mass, left = await self._context.writer.write(partial(_mass_death_state, self._context, ended))
-            if is_mass or left <= 0 or self.wish.why is not None:
+            if is_mass or left <= 0 or self.stop_request.why is not None:
                 return is_mass
             await asyncio.sleep(min(left, CHECK_EVERY))
         return False

@@ -49,7 +49,7 @@ from holdfast.supervisor.workspaces.prepare import ensure_workspace
 
 
 def record_intent(
-    context: Context, tx: Transaction, task: Task, grip: Ownership, run_id: str, role: RunRole = NO_WORKFLOW_ROLE
+    context: Context, tx: Transaction, task: Task, ownership: Ownership, run_id: str, role: RunRole = NO_WORKFLOW_ROLE
 ) -> tuple[Task, Run]:
     """Record the durable intent of a run, with its account and timeout, in one transaction before anything is started.
 
@@ -59,12 +59,12 @@ def record_intent(
     raise_if_cap_spent(tx, task)
     choice = account_for(context, tx, task)
     if choice.left is not None:
-        tx.tasks.drop_session(grip, choice.left, now)
+        tx.tasks.drop_session(ownership, choice.left, now)
         task = replace(task, session_id=None, account=None)
     make_probe_of_account(context, tx, task, choice.account, has_others=bool(role.member))
     if task.spec.stages and role.stage is None:
         role = replace(role, stage=name_of(task.spec.stages, task.progress))
-    return task, tx.runs.intend(grip, run_id, now, _adaptive_timeout(tx, task), choice.account, role)
+    return task, tx.runs.intend(ownership, run_id, now, _adaptive_timeout(tx, task), choice.account, role)
 
 
 def _adaptive_timeout(tx: Transaction, task: Task) -> AdaptiveTimeout | None:
@@ -88,11 +88,11 @@ class RunDriver:
     place_of = ""  # the member whose own workspace the run uses; empty: the task's workspace
     is_kept = True  # checkpoints of the tree are taken while it runs
 
-    def __init__(self, context: Context, task: Task, grip: Ownership, wish: StopRequest) -> None:
+    def __init__(self, context: Context, task: Task, ownership: Ownership, stop_request: StopRequest) -> None:
         """Create the driver, with the stop request of the task: it may date from before this try."""
         self.task = task
-        self.grip = grip
-        self.wish = wish
+        self.ownership = ownership
+        self.stop_request = stop_request
         self.run: Run | None = None
         self.report_reader: ReportReader | None = None  # set while there is a run whose agent may report
         self._context = context
@@ -111,16 +111,16 @@ class RunDriver:
         a crash."""
         if why in _HEALTH_STOPS and self.report_reader is not None and self.report_reader.claim is not None:
             return  # The agent has reported its result and has its grace to exit: its silence means nothing any more.
-        before = self.wish.why, self.wish.reason
-        self.wish.add(why, reason, fast=fast)
+        before = self.stop_request.why, self.stop_request.reason
+        self.stop_request.add(why, reason, fast=fast)
         if fast and why is StopWhy.DOWN and self._context.ports.workspace_setup is not None:
             self._context.ports.workspace_setup.cut_short(self.task.id)
         try:
             await self._send_stop()
         except Exception:
-            if why in _HEALTH_STOPS and self.wish.why is why:
+            if why in _HEALTH_STOPS and self.stop_request.why is why:
                 # the agent may be at work again before the stop can be recorded
-                self.wish.why, self.wish.reason = before
+                self.stop_request.why, self.stop_request.reason = before
             raise
 
     async def send_again(self) -> None:
@@ -130,7 +130,7 @@ class RunDriver:
 
     @property
     def requested_stop(self) -> StopWhy | None:
-        return self.wish.why
+        return self.stop_request.why
 
     def beat(self) -> None:
         if self._live is not None:
@@ -148,8 +148,8 @@ class RunDriver:
                 run = await self._start_run()
             else:
                 self.run, self._live = run, self._context.ports.processes.find(run.id)
-                if self.wish.why is None and run.stop_why is not None:  # recorded, but perhaps never sent
-                    self.wish.why, self.wish.reason = run.stop_why, run.stop_reason or ""
+                if self.stop_request.why is None and run.stop_why is not None:  # recorded, but perhaps never sent
+                    self.stop_request.why, self.stop_request.reason = run.stop_why, run.stop_reason or ""
             return run.id, await self._wait_for_proven_end(run)
         except LaunchError as error:
             return await self._end_with_launch_error(str(error))
@@ -162,16 +162,16 @@ class RunDriver:
 
     async def _start_run(self) -> Run:
         """Prepare the workspace, record the durable intent, launch: in this order."""
-        self.wish.raise_if_stopped()
+        self.stop_request.raise_if_stopped()
         await self._prepare()
-        self.wish.raise_if_stopped()
+        self.stop_request.raise_if_stopped()
         if self._enclosure is not None:
             await self._enclosure.check(self.task.spec)
         # No run begins while the task's secrets cannot be read.
         self._context.ports.environment(self.task.spec.environment)
         run_id, was = new_id(12), self.task
         self.task, run = await self._write(
-            lambda tx: record_intent(self._context, tx, was, self.grip, run_id, self.role)
+            lambda tx: record_intent(self._context, tx, was, self.ownership, run_id, self.role)
         )
         self.run = run
         launching = await self._launch_spec(run)
@@ -186,9 +186,13 @@ class RunDriver:
         if pid is not None:
             if run.state is RunState.INTENDED:
                 note = self._live.note()
-                await self._write(lambda tx: tx.runs.record_start(self.grip, run.id, pid, self._context.clock(), note))
+                await self._write(
+                    lambda tx: tx.runs.record_start(self.ownership, run.id, pid, self._context.clock(), note)
+                )
             channel = self._live.channel(run.heard.offset)
-            self.report_reader = ReportReader(self._context, self.grip, run, channel, self.task.spec.health.claim_grace)
+            self.report_reader = ReportReader(
+                self._context, self.ownership, run, channel, self.task.spec.health.claim_grace
+            )
             self.beat()
             await self._start_watching(run)
             await self._send_stop()
@@ -209,9 +213,9 @@ class RunDriver:
         recorded = await self._write(lambda tx: tx.runs.open_run(self.task.id, self.role.member))
         verdict = judge_run(
             end,
-            recorded.stop_why if recorded else self.wish.why,
+            recorded.stop_why if recorded else self.stop_request.why,
             said,
-            recorded.stop_reason if recorded else self.wish.reason,
+            recorded.stop_reason if recorded else self.stop_request.reason,
             recorded.claim if recorded else None,
         )
         if verdict.outcome is Outcome.UNKNOWN:
@@ -221,7 +225,7 @@ class RunDriver:
         also = await self._writes_at_end(run, final, end)
 
         def record(tx: Transaction) -> None:
-            tx.runs.ended(self.grip, run.id, final, self._context.clock(), end.at)
+            tx.runs.ended(self.ownership, run.id, final, self._context.clock(), end.at)
             record_usage(self._context, tx, self.task, run.id, final)
             if is_death(final, end):
                 record_death(self._context, tx, self.task, run.id, end.at)
@@ -246,7 +250,7 @@ class RunDriver:
             also = await self._writes_at_end(run, verdict, None)
 
             def record(tx: Transaction) -> None:
-                tx.runs.ended(self.grip, run.id, verdict, self._context.clock())
+                tx.runs.ended(self.ownership, run.id, verdict, self._context.clock())
                 also(tx)
 
             await self._write(record)
@@ -256,7 +260,7 @@ class RunDriver:
 
     async def _prepare(self) -> None:
         """Prepare the workspace of the run."""
-        await self.wish.run_cancellable(ensure_workspace(self._context, self.task, self.grip))
+        await self.stop_request.run_cancellable(ensure_workspace(self._context, self.task, self.ownership))
 
     def _current_workspace(self, tx: Transaction) -> Workspace | None:
         return tx.workspaces.current(self.task.id, self.place_of)
@@ -284,32 +288,32 @@ class RunDriver:
     # -- pieces ----------------------------------------------------------------------------------------------------
 
     async def _send_stop(self) -> None:
-        why, reason, run = self.wish.why, self.wish.reason, self.run
+        why, reason, run = self.stop_request.why, self.stop_request.reason, self.run
         if why is None or run is None or self._live is None:
             return
         self._unsent = True
         try:
             await self._write(
-                lambda tx: tx.runs.record_stop_request(self.grip, run.id, why, self._context.clock(), reason)
+                lambda tx: tx.runs.record_stop_request(self.ownership, run.id, why, self._context.clock(), reason)
             )
         except NotOwner:
             await self.release_lost_task()
         else:
-            self._live.stop(fast=self.wish.fast)
+            self._live.stop(fast=self.stop_request.fast)
         self._unsent = False
-        grace = self._context.settings.fast_grace if self.wish.fast else self.task.spec.grace
-        notify_stopping(self._context, run.id, grace, fast=self.wish.fast)
+        grace = self._context.settings.fast_grace if self.stop_request.fast else self.task.spec.grace
+        notify_stopping(self._context, run.id, grace, fast=self.stop_request.fast)
 
     async def _start_watching(self, run: Run) -> None:
         if self._live is None:
             return
         root = None
-        if self._enclosure is not None and self.wish.why is None:
+        if self._enclosure is not None and self.stop_request.why is None:
             root = await self._enclosure.root(self.task.spec, await self._workspace())
-        if self.wish.why is None and self.is_kept:
+        if self.stop_request.why is None and self.is_kept:
             seen = root if self._enclosure is not None else self._live.keeper
             self._context.services.checkpoints.began(
-                CheckpointedRun(run_id=run.id, task=self.task, grip=self.grip, root=seen)
+                CheckpointedRun(run_id=run.id, task=self.task, ownership=self.ownership, root=seen)
             )
         meter = await self._write(lambda tx: make_meter(self._context, tx, self.task))
         meter = self._meter = start_metering(self._context, meter, run.id)
@@ -325,13 +329,13 @@ class RunDriver:
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         workspace = await self._workspace()
         asked = await self._task_with_prompt()
-        told = await self.wish.run_cancellable(self._hand_over(asked, run, workspace))
+        told = await self.stop_request.run_cancellable(self._hand_over(asked, run, workspace))
         meter = await self._write(lambda tx: make_meter(self._context, tx, self.task))
-        launch = build_launch_spec(self._context, asked, self.grip, run, workspace, told, meter)
+        launch = build_launch_spec(self._context, asked, self.ownership, run, workspace, told, meter)
         if self._enclosure is None:
             return launch
         launch, container = await self._enclosure.enclose(self.task.spec, workspace, launch)
-        await self._write(lambda tx: tx.workspaces.record_container(self.grip, workspace, container))
+        await self._write(lambda tx: tx.workspaces.record_container(self.ownership, workspace, container))
         return launch
 
     async def _workspace(self) -> Workspace:

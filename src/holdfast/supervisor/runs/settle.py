@@ -37,7 +37,7 @@ _TERMINAL = {
 async def settle(
     context: Context,
     task: Task,
-    grip: Ownership,
+    ownership: Ownership,
     run_id: str | None,
     verdict: Verdict,
     stage: StageOutcome | None = None,
@@ -53,13 +53,13 @@ async def settle(
     result = None
     if expected.decision.action in _TERMINAL and not task.spec.stages:
         result = await collect_final_result(context, task, run_id, verdict)
-    await _save_checkpoint(context, task, grip, run_id, verdict, expected)
+    await _save_checkpoint(context, task, ownership, run_id, verdict, expected)
     if run_id is not None:
         context.ports.processes.forget(run_id)  # before: nothing may fail after the task is settled
     faults.passed("settle.ask")  # a supervisor that stops here may be declared lost before it settles
 
     def record(tx: Transaction) -> TaskState:
-        return _record(context, tx, grip, run_id, facts, disposition, result)
+        return _record(context, tx, ownership, run_id, facts, disposition, result)
 
     state = await context.writer.write(record)
     context.bell.ring()
@@ -97,7 +97,7 @@ def _read_death(tx: Transaction, run_id: str | None) -> Death | None:
 def _record(
     context: Context,
     tx: Transaction,
-    grip: Ownership,
+    ownership: Ownership,
     run_id: str | None,
     facts: SettleFacts,
     disposition: Disposition | None,
@@ -120,9 +120,9 @@ def _record(
     decision = settlement.decision
     record_holds(context, tx, task, run_id, verdict, decision, holds)
     if result is not None:
-        tx.results.record(grip, result)
-    record_stage_move(context, tx, task, grip, decision, facts.stage, settlement.following)
-    state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
+        tx.results.record(ownership, result)
+    record_stage_move(context, tx, task, ownership, decision, facts.stage, settlement.following)
+    state = tx.tasks.settle(ownership, run_id, verdict, decision, disposition, context.clock())
     record_worker_crash(context, tx, run_id, facts, settlement)
     if context.settings.staff.release_claims:
         tx.issue_links.after_settle(task.id, state, verdict.outcome, context.clock())
@@ -130,7 +130,7 @@ def _record(
 
 
 async def _save_checkpoint(
-    context: Context, task: Task, grip: Ownership, run_id: str | None, verdict: Verdict, expected: Settlement
+    context: Context, task: Task, ownership: Ownership, run_id: str | None, verdict: Verdict, expected: Settlement
 ) -> None:
     """Keep the tree at the end of every stage, and when a run ends that goes on later (R-RES-11)."""
     decision, following = expected.decision, expected.following
@@ -141,11 +141,15 @@ async def _save_checkpoint(
     session_id = (verdict.session_id or task.session_id) if decision.keeps_session else None
     if following is None:
         word = "paused" if decision.action is PolicyAction.PAUSE else "requeued"
-        await context.services.checkpoints.save_at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
+        await context.services.checkpoints.save_at_end(
+            task, ownership, run_id, session_id, f"{word}: {verdict.outcome}"
+        )
         return
     why = f"at the end of {describe_stage(task.spec.stages, task.progress.stage)}"
     follows = None if following.keeps_session else following.progress.stage
-    await context.services.checkpoints.save_at_end(task, grip, run_id, session_id, why, always=True, next_stage=follows)
+    await context.services.checkpoints.save_at_end(
+        task, ownership, run_id, session_id, why, always=True, next_stage=follows
+    )
 
 
 async def _save_workspaces(context: Context, task: Task, decision: Decision) -> Disposition | None:
@@ -214,31 +218,31 @@ async def _alert_unsaved(context: Context, task: Task, workspace: Workspace, pro
     )
 
 
-async def freeze_task(context: Context, grip: Ownership, run_id: str | None, verdict: Verdict) -> None:
+async def freeze_task(context: Context, ownership: Ownership, run_id: str | None, verdict: Verdict) -> None:
     """Freeze a task whose process tree is not proven empty. It is not requeued and not cleaned, and a critical alert is
     raised."""
     assert verdict.outcome is Outcome.UNKNOWN
 
     def record(tx: Transaction) -> None:
         now = context.clock()
-        tx.holds.free(grip.task_id)
+        tx.holds.free(ownership.task_id)
         tx.events.emit(
             Event(
                 kind="task.frozen",
                 level=Level.CRITICAL,
-                task_id=grip.task_id,
+                task_id=ownership.task_id,
                 run_id=run_id,
-                message=f"Task {grip.task_id} is frozen: {verdict.reason}.",
+                message=f"Task {ownership.task_id} is frozen: {verdict.reason}.",
                 reason=verdict.reason,
             ),
             now,
         )
         tx.events.raise_alert(
             f"frozen:{run_id}",
-            f"Task {grip.task_id} is frozen: {verdict.reason}. It is neither run again nor cleaned.",
-            f"Make sure that nothing of run {run_id} lives, then `holdfast cancel {grip.task_id} --assume-dead`.",
+            f"Task {ownership.task_id} is frozen: {verdict.reason}. It is neither run again nor cleaned.",
+            f"Make sure that nothing of run {run_id} lives, then `holdfast cancel {ownership.task_id} --assume-dead`.",
             now,
-            task_id=grip.task_id,
+            task_id=ownership.task_id,
         )
 
     await context.writer.write(record)

@@ -38,7 +38,7 @@ MOST_GATE_STARTS = 5  # as often as a run may be lost
 
 
 async def run_gate(
-    context: Context, task: Task, grip: Ownership, stage: Stage, workspace: Workspace | None
+    context: Context, task: Task, ownership: Ownership, stage: Stage, workspace: Workspace | None
 ) -> GateResult:
     """Run the gate of a stage in the task's workspace. The gate is ended at once when the caller is cancelled."""
     if workspace is None or context.ports.workspace_setup is None:
@@ -48,7 +48,7 @@ async def run_gate(
     if begun >= MOST_GATE_STARTS:
         how = f"was started {begun} times and never finished: each time the supervisor died"
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
-    await context.writer.write(lambda tx: _count_gate_start(context, tx, grip, begun + 1))
+    await context.writer.write(lambda tx: _count_gate_start(context, tx, ownership, begun + 1))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     env = commands_environment(context, task, repo, workspace) | {"HOLDFAST_STAGE": stage.name}
     return await context.ports.workspace_setup.gate(
@@ -56,12 +56,12 @@ async def run_gate(
     )
 
 
-def _count_gate_start(context: Context, tx: Transaction, grip: Ownership, begun: int) -> None:
+def _count_gate_start(context: Context, tx: Transaction, ownership: Ownership, begun: int) -> None:
     """Count the beginning of a gate once per claim or adoption. Further tries within one claim are not counted: their
     cause is the machine."""
-    progress = tx.tasks.get(grip.task_id).progress
+    progress = tx.tasks.get(ownership.task_id).progress
     if progress.asked != begun:
-        tx.stages.keep(grip, replace(progress, asked=begun), context.clock())
+        tx.stages.keep(ownership, replace(progress, asked=begun), context.clock())
 
 
 def gate_kind(task: Task, stage: Stage) -> str:
@@ -73,7 +73,9 @@ def gate_kind(task: Task, stage: Stage) -> str:
 _NOT_STAGE_ENDS = frozenset({Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED, Outcome.LOST})
 
 
-async def find_earlier_end(context: Context, task: Task, grip: Ownership, wish: StopRequest) -> Verdict | None:
+async def find_earlier_end(
+    context: Context, task: Task, ownership: Ownership, stop_request: StopRequest
+) -> Verdict | None:
     """Return the verdict of a stage whose agent is not run again. None: there is an agent to run, or one that runs.
 
     There are two such cases: a person approved the last stage, or a stop cut its gate short.
@@ -82,8 +84,10 @@ async def find_earlier_end(context: Context, task: Task, grip: Ownership, wish: 
     if not progress.checks and not has_all:
         return None
     try:
-        wish.raise_if_stopped()
-        await wish.run_cancellable(ensure_workspace(context, task, grip))  # a cancel may have removed it before a retry
+        stop_request.raise_if_stopped()
+        await stop_request.run_cancellable(
+            ensure_workspace(context, task, ownership)
+        )  # a cancel may have removed it before a retry
     except StopRequested as stopped:
         return await verdict_stopped_before(context, task, stopped.why, "its end" if has_all else "its gate was asked")
     except LaunchError as error:
@@ -96,10 +100,10 @@ async def find_earlier_end(context: Context, task: Task, grip: Ownership, wish: 
 async def finish_stage(
     context: Context,
     task: Task,
-    grip: Ownership,
+    ownership: Ownership,
     run_id: str | None,
     verdict: Verdict,
-    wish: StopRequest,
+    stop_request: StopRequest,
     answer: str = "",
 ) -> tuple[Verdict, StageOutcome | None]:
     """Return the verdict and the outcome of the stage.
@@ -112,12 +116,14 @@ async def finish_stage(
         return verdict, None
     try:
         if stage.gate and verdict.outcome is Outcome.COMPLETED:
-            wish.raise_if_stopped()
-        return verdict, await wish.run_cancellable(collect_stage_outcome(context, task, grip, run_id, verdict, answer))
+            stop_request.raise_if_stopped()
+        return verdict, await stop_request.run_cancellable(
+            collect_stage_outcome(context, task, ownership, run_id, verdict, answer)
+        )
     except StopRequested as stopped:
         if verdict.outcome is not Outcome.COMPLETED:
             return verdict, await collect_stage_outcome(
-                context, task, grip, run_id, verdict, answer
+                context, task, ownership, run_id, verdict, answer
             )  # nothing in it takes long
         asked = await verdict_stopped_before(context, task, stopped.why, "its gate had passed")
         cut_short = StageOutcome(cut_short=task.progress.checks or run_id or "")
@@ -125,7 +131,7 @@ async def finish_stage(
 
 
 async def collect_stage_outcome(
-    context: Context, task: Task, grip: Ownership, run_id: str | None, verdict: Verdict, answer: str = ""
+    context: Context, task: Task, ownership: Ownership, run_id: str | None, verdict: Verdict, answer: str = ""
 ) -> StageOutcome:
     """Collect the outcome of a stage. The gate is ended at once when the caller is cancelled.
 
@@ -140,7 +146,7 @@ async def collect_stage_outcome(
     if verdict.outcome is not Outcome.COMPLETED:
         return StageOutcome(result=result)
     if stage.gate:
-        result = replace(result, gate=await run_gate(context, task, grip, stage, workspace))
+        result = replace(result, gate=await run_gate(context, task, ownership, stage, workspace))
     if stage.reviews:
         result = replace(result, ruling=str(parse_ruling(result.text) or ""))
     return StageOutcome(result=result)
@@ -150,7 +156,7 @@ def record_stage_move(
     context: Context,
     tx: Transaction,
     task: Task,
-    grip: Ownership,
+    ownership: Ownership,
     decision: Decision,
     ended: StageOutcome | None,
     following: NextStep | None,
@@ -159,13 +165,13 @@ def record_stage_move(
     settlement, before it."""
     now = context.clock()
     if ended is not None and ended.cut_short:
-        tx.stages.keep(grip, replace(task.progress, checks=ended.cut_short, asked=0), now)
+        tx.stages.keep(ownership, replace(task.progress, checks=ended.cut_short, asked=0), now)
     if ended is None or ended.result is None or following is None:
         return
     if following.step is StageStep.FAIL and decision.action is not PolicyAction.FAIL:
         return  # the crash was part of a mass death, which costs the task nothing
-    tx.results.record(grip, replace(ended.result, passed=following.passed))
-    tx.stages.move(grip, following, now, resets_resumes=gives_resumes_back(context.limits, following))
+    tx.results.record(ownership, replace(ended.result, passed=following.passed))
+    tx.stages.move(ownership, following, now, resets_resumes=gives_resumes_back(context.limits, following))
 
 
 FEEDBACK = "This is not the first try. Findings about the previous try:\n\n{feedback}\n\nFix them."

@@ -157,7 +157,7 @@ class CheckpointService(Service):
     async def save_at_end(
         self,
         task: Task,
-        grip: Ownership,
+        ownership: Ownership,
         run_id: str | None,
         session_id: str | None,
         why: str,
@@ -176,7 +176,7 @@ class CheckpointService(Service):
         if self._current is not None and self._current[0] == run_id:
             await asyncio.wait([self._current[1]])
         told = replace(task, session_id=session_id)
-        subject = CheckpointedRun(run_id=run_id or "", task=told, grip=grip, root=None, next_stage=next_stage)
+        subject = CheckpointedRun(run_id=run_id or "", task=told, ownership=ownership, root=None, next_stage=next_stage)
         try:
             async with asyncio.timeout(AT_END) as patience:
                 self._ends[subject.run_id] = patience
@@ -315,7 +315,7 @@ class CheckpointService(Service):
             kept = await self._context.ports.strategy_of(task.spec).checkpoint(
                 repo,
                 workspace,
-                checkpoint_ref(task.id, number, subject.grip.fence),
+                checkpoint_ref(task.id, number, subject.ownership.fence),
                 salvage_rules(self._context, task),
                 same,
             )
@@ -344,7 +344,7 @@ class CheckpointService(Service):
             )
             keep = self._context.settings.checkpoint.keep
             await self._context.writer.write(
-                lambda tx: tx.checkpoints.save(subject.grip, checkpoint, keep, self._context.clock())
+                lambda tx: tx.checkpoints.save(subject.ownership, checkpoint, keep, self._context.clock())
             )
             self._unpruned += 1
             size = kept.details.get("size", 0)
@@ -362,7 +362,7 @@ class CheckpointService(Service):
             return
         run_id = subject.run_id or None
         await self._context.writer.write(
-            lambda tx: tx.checkpoints.failed(subject.grip, run_id, why, reason, self._context.clock())
+            lambda tx: tx.checkpoints.failed(subject.ownership, run_id, why, reason, self._context.clock())
         )
         told.add(plain)
 

@@ -75,14 +75,14 @@ class TrackerService(Service):
         """Read what is due from the store, and start a visit for each tracker that has something due."""
         if self._context.ports.trackers is None or self.closed:
             return
-        for errand in await self._plan():
-            self._matters.discard(errand.repo.id)
-            if errand.repo.id not in self._seen or any(step is not LinkStep.CHECK for step, _link in errand.steps):
-                self._matters.add(errand.repo.id)
-            self._seen.add(errand.repo.id)
-            work = asyncio.create_task(self._run_visit(errand), name=f"tracker {errand.repo.id}")
-            self._work[errand.repo.id] = work
-            work.add_done_callback(lambda done, repo_id=errand.repo.id: self._on_visit_done(repo_id, done))  # type: ignore[misc]  # a default, not a parameter
+        for visit in await self._plan():
+            self._matters.discard(visit.repo.id)
+            if visit.repo.id not in self._seen or any(step is not LinkStep.CHECK for step, _link in visit.steps):
+                self._matters.add(visit.repo.id)
+            self._seen.add(visit.repo.id)
+            work = asyncio.create_task(self._run_visit(visit), name=f"tracker {visit.repo.id}")
+            self._work[visit.repo.id] = work
+            work.add_done_callback(lambda done, repo_id=visit.repo.id: self._on_visit_done(repo_id, done))  # type: ignore[misc]  # a default, not a parameter
 
     def _on_visit_done(self, repo_id: str, work: asyncio.Task[None]) -> None:
         if self._work.get(repo_id) is work:
@@ -125,9 +125,9 @@ class TrackerService(Service):
                 self._wait = min(self._wait, waiting[repo.id])
                 continue
             held = [link for link in links if link.repo_id == repo.id]
-            errand = self._plan_visit(repo, context.ports.trackers.of(repo), held, room)
-            if errand is not None:
-                found.append(errand)
+            visit = self._plan_visit(repo, context.ports.trackers.of(repo), held, room)
+            if visit is not None:
+                found.append(visit)
         return found
 
     def _plan_visit(self, repo: Repo, setup: TrackerSetup, held: Sequence[IssueLink], room: int) -> TrackerVisit | None:
@@ -148,10 +148,10 @@ class TrackerService(Service):
 
     # -- a visit -----------------------------------------------------------------------------------------
 
-    async def _run_visit(self, errand: TrackerVisit) -> None:
-        repo, setup, context = errand.repo, errand.setup, self._context
+    async def _run_visit(self, visit: TrackerVisit) -> None:
+        repo, setup, context = visit.repo, visit.setup, self._context
         try:
-            trouble = await self._visit(errand)
+            trouble = await self._visit(visit)
         except (Unavailable, OSError) as error:  # Our own store or this machine failed, not the tracker.
             log_error(f"the tracker of {repo.path} is asked again in a moment: ", error)
             self._looked.pop(repo.id, None)
@@ -171,35 +171,35 @@ class TrackerService(Service):
         else:
             await context.writer.write(lambda tx: tx.issue_links.record_trouble(repo.id, setup.kind, trouble, now))
 
-    async def _visit(self, errand: TrackerVisit) -> str | None:
+    async def _visit(self, visit: TrackerVisit) -> str | None:
         """Carry out the work at one tracker. Return what went wrong, or None. After a failure the rest waits for the
         next visit."""
-        setup = errand.setup
+        setup = visit.setup
         if setup.problem is not None:
             return setup.problem
         if setup.kind == "builtin":
             return "`tracker.kind` is builtin now, or there is no .beads directory. Claimed issues stay claimed"
-        if errand.reads_ready_issues:
-            self._looked[errand.repo.id] = asyncio.get_running_loop().time()
-        linking = IssueSteps(self._context, errand.repo, setup, await self._our_name())
-        room, troubles = errand.room, []
-        for step, link in errand.steps:
+        if visit.reads_ready_issues:
+            self._looked[visit.repo.id] = asyncio.get_running_loop().time()
+        linking = IssueSteps(self._context, visit.repo, setup, await self._our_name())
+        room, troubles = visit.room, []
+        for step, link in visit.steps:
             trouble = await linking.do(step, link)
             if trouble is not None:
                 troubles.append(trouble)
             if len(troubles) == MOST_FAILURES:
                 break
             room -= step in (LinkStep.CLAIM, LinkStep.CLAIM_AGAIN)
-        if troubles or not errand.reads_ready_issues or room <= 0 or self.closed:
+        if troubles or not visit.reads_ready_issues or room <= 0 or self.closed:
             return troubles[0] if troubles else None
-        self._more.discard(errand.repo.id)
+        self._more.discard(visit.repo.id)
         ready = await setup.tracker.ready()
         if isinstance(ready, UnknownAnswer):
             return ready.why
         for issue in ready:
             if room <= 0 or self.closed:
-                self._more.add(errand.repo.id)
-                self._looked.pop(errand.repo.id, None)  # looked at again as soon as there is room
+                self._more.add(visit.repo.id)
+                self._looked.pop(visit.repo.id, None)  # looked at again as soon as there is room
                 break
             taken = await linking.take(issue)
             if isinstance(taken, str):

@@ -66,21 +66,23 @@ async def can_resume(context: Context, task_id: str) -> bool:
 
 
 async def restore_in_place(
-    context: Context, task: Task, grip: Ownership, repo: Repo, workspace: Workspace, chosen: CheckpointChoice
+    context: Context, task: Task, ownership: Ownership, repo: Repo, workspace: Workspace, chosen: CheckpointChoice
 ) -> None:
     """Restore a checkpoint in an existing workspace. The current content is saved first, with the tip of its branch."""
     number = chosen.checkpoint.number
     # For example a disk that was not mounted: the files are there again, and no operator asked for a restore.
     if chosen.automatic:
         why = "its workspace is there again"
-        await context.writer.write(lambda tx: tx.checkpoints.record_not_restored(grip, number, why, context.clock()))
+        await context.writer.write(
+            lambda tx: tx.checkpoints.record_not_restored(ownership, number, why, context.clock())
+        )
         return
     await _refuse_unreadable(context, task, repo, chosen)
     is_saved, told = chosen.saved, ""
     for left in reversed(range(TRIES)):
         if not is_saved:
             await _save_current_content(context, task, repo, workspace, chosen)
-            await context.writer.write(lambda tx: tx.checkpoints.record_saved_content(grip))
+            await context.writer.write(lambda tx: tx.checkpoints.record_saved_content(ownership))
         try:
             told = await _restore(context, task, repo, workspace, chosen)
             break
@@ -92,11 +94,11 @@ async def restore_in_place(
                     f"{workspace.path}: {error}. Go on with what is there: `holdfast retry {task.id}`."
                 ) from error
     how = f"{told}; the previous content is in `holdfast salvage list {task.id}`"
-    await context.writer.write(lambda tx: tx.checkpoints.record_restored(grip, number, how, context.clock()))
+    await context.writer.write(lambda tx: tx.checkpoints.record_restored(ownership, number, how, context.clock()))
 
 
 async def restore_in_new_workspace(
-    context: Context, task: Task, grip: Ownership, repo: Repo, workspace: Workspace, chosen: CheckpointChoice
+    context: Context, task: Task, ownership: Ownership, repo: Repo, workspace: Workspace, chosen: CheckpointChoice
 ) -> str | None:
     """Restore a checkpoint in a workspace that was just made. Return how, for people. None: the restore was given up,
     and an event was emitted."""
@@ -115,7 +117,7 @@ async def restore_in_new_workspace(
     if problem is None:
         return await _restore(context, task, repo, workspace, chosen)
     said = problem
-    await context.writer.write(lambda tx: tx.checkpoints.record_not_restored(grip, number, said, context.clock()))
+    await context.writer.write(lambda tx: tx.checkpoints.record_not_restored(ownership, number, said, context.clock()))
     return None
 
 

@@ -26,7 +26,7 @@ from holdfast.workspaces import names
 from holdfast.workspaces.port import WorkspacePlan
 
 
-async def ensure_workspace(context: Context, task: Task, grip: Ownership) -> Workspace:
+async def ensure_workspace(context: Context, task: Task, ownership: Ownership) -> Workspace:
     """Return a workspace in state `ready`. The ledger row comes first, so every step may be repeated after a crash."""
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
@@ -36,22 +36,22 @@ async def ensure_workspace(context: Context, task: Task, grip: Ownership) -> Wor
             await _remove_old_workspace(context, task, repo, old)
         workspace = None
     if workspace is not None and workspace.state is WorkspaceState.INTENDED:
-        return await _make_workspace(context, task, grip, repo, workspace)
+        return await _make_workspace(context, task, ownership, repo, workspace)
     if workspace is not None and await strategy.is_intact(repo, workspace):
         await strategy.drop_stale_locks(repo, workspace)
         chosen = await read_chosen_checkpoint(context, task)
         if chosen is not None:
-            await restore_in_place(context, task, grip, repo, workspace, chosen)
+            await restore_in_place(context, task, ownership, repo, workspace, chosen)
         if workspace.state is WorkspaceState.READY:
             return workspace
-        return await _record_ready(context, grip, workspace, "retried in the preserved tree")
+        return await _record_ready(context, ownership, workspace, "retried in the preserved tree")
     if workspace is not None:
         await choose_last_checkpoint(context, task, workspace)
         await _remove_old_workspace(context, task, repo, workspace)
-    return await _make_workspace(context, task, grip, repo, await _record_intent(context, task, grip, repo))
+    return await _make_workspace(context, task, ownership, repo, await _record_intent(context, task, ownership, repo))
 
 
-async def ensure_member_workspace(context: Context, task: Task, grip: Ownership, member: str) -> Workspace:
+async def ensure_member_workspace(context: Context, task: Task, ownership: Ownership, member: str) -> Workspace:
     """Return a member's own workspace in state `ready`.
 
     It starts from the current commit of the task's workspace, and is kept as long as that. It is made, removed and
@@ -73,19 +73,19 @@ async def ensure_member_workspace(context: Context, task: Task, grip: Ownership,
             await strategy.drop_stale_locks(repo, workspace)
             if workspace.state is WorkspaceState.READY:
                 return workspace
-            return await _record_ready(context, grip, workspace, "retried in the preserved tree")
+            return await _record_ready(context, ownership, workspace, "retried in the preserved tree")
         await _remove_old_workspace(context, task, repo, workspace)
         workspace = None
     if workspace is None:
-        workspace = await _record_member_intent(context, task, grip, repo, member, goes_on=goes_on)
+        workspace = await _record_member_intent(context, task, ownership, repo, member, goes_on=goes_on)
     async with _problems_as_launch_errors():
         await strategy.prepare(repo, workspace, None)
     await set_up_workspace(context, task, repo, workspace)
-    return await _record_ready(context, grip, workspace, f"for member {member}")
+    return await _record_ready(context, ownership, workspace, f"for member {member}")
 
 
 async def _record_member_intent(
-    context: Context, task: Task, grip: Ownership, repo: Repo, member: str, *, goes_on: bool
+    context: Context, task: Task, ownership: Ownership, repo: Repo, member: str, *, goes_on: bool
 ) -> Workspace:
     """Record the intent of a member's workspace. Reuse the member's branch when it resumes, otherwise create a new
     numbered branch."""
@@ -104,7 +104,7 @@ async def _record_member_intent(
         disposition=None,
         member=member,
     )
-    await context.writer.write(lambda tx: tx.workspaces.intend(grip, workspace, context.clock()))
+    await context.writer.write(lambda tx: tx.workspaces.intend(ownership, workspace, context.clock()))
     return workspace
 
 
@@ -123,7 +123,7 @@ async def _member_plan(context: Context, task: Task, repo: Repo, name: str, bran
     return await strategy.plan(repo, name, task.spec.base_ref, branch, 0)
 
 
-async def _record_intent(context: Context, task: Task, grip: Ownership, repo: Repo) -> Workspace:
+async def _record_intent(context: Context, task: Task, ownership: Ownership, repo: Repo) -> Workspace:
     plan, base_ref = await _plan(context, task, repo)
     base = plan.base_commit if task.fresh or task.base_commit is None else task.base_commit
     workspace = Workspace(
@@ -140,8 +140,8 @@ async def _record_intent(context: Context, task: Task, grip: Ownership, repo: Re
     now = context.clock()
 
     def record(tx: Transaction) -> None:
-        tx.tasks.set_base(grip, base, plan.branch, now, base_ref)
-        tx.workspaces.intend(grip, workspace, now)
+        tx.tasks.set_base(ownership, base, plan.branch, now, base_ref)
+        tx.workspaces.intend(ownership, workspace, now)
 
     await context.writer.write(record)
     return workspace
@@ -164,7 +164,9 @@ async def _plan(context: Context, task: Task, repo: Repo) -> tuple[WorkspacePlan
     return await strategy.plan(repo, task.id, task.spec.base_ref, task.branch, fresh_name), None
 
 
-async def _make_workspace(context: Context, task: Task, grip: Ownership, repo: Repo, workspace: Workspace) -> Workspace:
+async def _make_workspace(
+    context: Context, task: Task, ownership: Ownership, repo: Repo, workspace: Workspace
+) -> Workspace:
     """Make the workspace, from the chosen checkpoint or else from what was salvaged of its last workspace. A fresh
     start uses neither."""
     salvaged = None
@@ -173,13 +175,17 @@ async def _make_workspace(context: Context, task: Task, grip: Ownership, repo: R
         salvaged = await context.writer.write(lambda tx: tx.workspaces.last_salvage(task.id))
     async with _problems_as_launch_errors():
         await context.ports.strategy_of(task.spec).prepare(repo, workspace, salvaged.commit if salvaged else None)
-        told = None if chosen is None else await restore_in_new_workspace(context, task, grip, repo, workspace, chosen)
+        told = (
+            None
+            if chosen is None
+            else await restore_in_new_workspace(context, task, ownership, repo, workspace, chosen)
+        )
     await set_up_workspace(context, task, repo, workspace)  # before `ready`: after a crash in between it is made anew
     how = f"with the work saved as {salvaged.commit[:12]}" if salvaged else "from its base"
     if chosen is None or told is None:
-        return await _record_ready(context, grip, workspace, how)
+        return await _record_ready(context, ownership, workspace, how)
     return await context.writer.write(
-        partial(_record_restored, context, grip, workspace, chosen.checkpoint.number, told)
+        partial(_record_restored, context, ownership, workspace, chosen.checkpoint.number, told)
     )
 
 
@@ -194,17 +200,17 @@ async def _problems_as_launch_errors() -> AsyncIterator[None]:
 
 
 def _record_restored(
-    context: Context, grip: Ownership, workspace: Workspace, number: int, told: str, tx: Transaction
+    context: Context, ownership: Ownership, workspace: Workspace, number: int, told: str, tx: Transaction
 ) -> Workspace:
     """Record the restored checkpoint and the ready workspace in one transaction. A crash in between would restore it a
     second time."""
     now = context.clock()
-    tx.checkpoints.record_restored(grip, number, told, now)
-    return tx.workspaces.ready(grip, workspace, f"from checkpoint {number}", now)
+    tx.checkpoints.record_restored(ownership, number, told, now)
+    return tx.workspaces.ready(ownership, workspace, f"from checkpoint {number}", now)
 
 
-async def _record_ready(context: Context, grip: Ownership, workspace: Workspace, reason: str) -> Workspace:
-    return await context.writer.write(lambda tx: tx.workspaces.ready(grip, workspace, reason, context.clock()))
+async def _record_ready(context: Context, ownership: Ownership, workspace: Workspace, reason: str) -> Workspace:
+    return await context.writer.write(lambda tx: tx.workspaces.ready(ownership, workspace, reason, context.clock()))
 
 
 async def _remove_old_workspace(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:

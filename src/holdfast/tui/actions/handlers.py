@@ -35,7 +35,7 @@ class Asked:
     message: str  # shown at once
 
 
-Told = str | Asked
+ActionResult = str | Asked
 
 
 def commands(home: str) -> Commands:
@@ -69,7 +69,7 @@ def _with_note(home: str, message: str) -> str:
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
-def pause(home: str, task: Row) -> Told:
+def pause(home: str, task: Row) -> ActionResult:
     from holdfast.api.commands import pause
 
     number = pause(home, task_of(task), WHY)
@@ -78,7 +78,7 @@ def pause(home: str, task: Row) -> Told:
     return _ask(home, number, task_of(task), RequestKind.PAUSE)
 
 
-def resume(home: str, task: Row) -> Told:
+def resume(home: str, task: Row) -> ActionResult:
     return _with_note(home, f"{task_of(task)}: {commands(home).resume(task_of(task))}.")
 
 
@@ -93,14 +93,14 @@ def confirm_cancel(home: str, task: Row) -> str | None:
     return f"Cancel task {task_id}? {end}{with_it}\n\n{one_line(found['prompt'], 200)}"
 
 
-def cancel(home: str, task: Row) -> Told:
+def cancel(home: str, task: Row) -> ActionResult:
     number = commands(home).cancel(task_of(task), WHY)
     if number is None:
         return f"Cancelled {task_of(task)}."
     return _ask(home, number, task_of(task), RequestKind.CANCEL)
 
 
-def retry(home: str, task: Row) -> Told:
+def retry(home: str, task: Row) -> ActionResult:
     commands(home).retry(task_of(task), fresh=False)
     return _with_note(home, f"Queued {task_of(task)} again, where it stopped.")
 
@@ -115,18 +115,18 @@ def confirm_retry_fresh(home: str, task: Row) -> str | None:
     )
 
 
-def retry_fresh(home: str, task: Row) -> Told:
+def retry_fresh(home: str, task: Row) -> ActionResult:
     commands(home).retry(task_of(task), fresh=True)
     return _with_note(home, f"Queued {task_of(task)} again, from its base.")
 
 
-def approve(home: str, task: Row) -> Told:
+def approve(home: str, task: Row) -> ActionResult:
     from holdfast.api.tasks.stages import approve
 
     return _with_note(home, f"{task_of(task)}: {approve(home, task_of(task))}.")
 
 
-def ask_changes(home: str, task: Row) -> Told:
+def ask_changes(home: str, task: Row) -> ActionResult:
     from holdfast.api.tasks.stages import approve
 
     if not task["answer"].strip():
@@ -145,7 +145,7 @@ def confirm_merge(home: str, task: Row) -> str | None:
     return f"Merge {plan.source} ({commits}) into {plan.target}?{where}"
 
 
-def merge(home: str, task: Row) -> Told:
+def merge(home: str, task: Row) -> ActionResult:
     from holdfast.api.work.merge import merge
 
     done = merge(home, Queries(home).task(task_of(task)), None, no_ff=False)
@@ -170,14 +170,14 @@ def confirm_clean(home: str, row: Row) -> str | None:
     return f"Drop the preserved workspace of task {task_id}? It is salvaged first, then removed:\n\n{paths}"
 
 
-def clean(home: str, row: Row) -> Told:
+def clean(home: str, row: Row) -> ActionResult:
     from holdfast.api.work.workspaces import clean
 
     clean(home, [task_of(row)])
     return _with_note(home, f"The workspace of {task_of(row)} will be salvaged and removed.")
 
 
-def keep(home: str, row: Row) -> Told:
+def keep(home: str, row: Row) -> ActionResult:
     import math
 
     from holdfast.api.work.workspaces import keep
@@ -195,7 +195,7 @@ def check_shell(home: str, row: Row) -> None:
     refuse_missing(task, task["workspace"])
 
 
-def shell(home: str, row: Row) -> Told:
+def shell(home: str, row: Row) -> ActionResult:
     """Run a shell in the workspace. The app has handed the terminal over."""
     import sys
 
@@ -253,9 +253,9 @@ def _steer(home: str, worker: Row, action: str, *, at_once: bool = False) -> str
 
 def _task_of_worker(home: str, worker: Row) -> str | None:
     """Return the present task of the worker. The worker may have taken a task since the screen was drawn."""
-    from holdfast.api.fleet.workers import workers
+    from holdfast.api.fleet.workers import list_workers
 
-    return next((row["task"] for row in workers(home) if row["name"] == worker["name"]), None)
+    return next((row["task"] for row in list_workers(home) if row["name"] == worker["name"]), None)
 
 
 # -- alerts ------------------------------------------------------------------------------------------------------------
@@ -278,10 +278,9 @@ def ack_all(home: str, _alert: Row) -> str:
     return f"{len(done)} alerts acknowledged." if done else "No alert is open any more."
 
 
-def mend(home: str, alert: Row) -> str:
-    from holdfast.api.fleet.alerts import mend
+def restart_cause(home: str, alert: Row) -> str:
 
-    return mend(home, alert)
+    return restart_cause(home, alert)
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------------
@@ -313,10 +312,10 @@ def _switch(home: str, schedule: Row, *, on: bool) -> str:
 
 def _reread(home: str, schedule: Row) -> Row:
     """Return the schedule as its file has it now. The row on the screen may be older."""
-    from holdfast.api.fleet.schedules import schedules
+    from holdfast.api.fleet.schedules import list_schedules
     from holdfast.base.errors import NotFound
 
-    for row in schedules(home)[0]:
+    for row in list_schedules(home)[0]:
         if (row["repo"], row["name"]) == (schedule["repo"], schedule["name"]):
             return row
     raise NotFound(f"The schedule {schedule['name']} is not in its file any more.")

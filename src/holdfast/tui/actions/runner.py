@@ -19,7 +19,7 @@ from textual.app import SuspendNotSupported
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import HoldfastError, Refused, Unavailable
-from holdfast.tui.actions.handlers import Asked, Told, task_of
+from holdfast.tui.actions.handlers import ActionResult, Asked, task_of
 from holdfast.tui.actions.table import Action
 from holdfast.tui.feed import Feed, Watch
 from holdfast.tui.widgets.dialogs import Asking, Question
@@ -68,7 +68,7 @@ class ActionRunner:
         elif result:
             self._app.show_message(result)
 
-    async def _carry_out(self, action: Action, subject: Row) -> Told:
+    async def _carry_out(self, action: Action, subject: Row) -> ActionResult:
         """Return the message of the action, or an empty message if the user answered no."""
         home = self._app.home
         if action.question is not None:
@@ -88,12 +88,12 @@ class ActionRunner:
         is_slow = f"{action.label}: not done yet. It continues in the background."
         return await self.threads.run(do, lambda: self._app.show_message(is_slow))
 
-    def _in_terminal(self, action: Action, subject: Row) -> Told:
+    def _in_terminal(self, action: Action, subject: Row) -> ActionResult:
         """Hand the terminal over to the action, and take the terminal back even if the action fails.
 
         Textual would not take the terminal back if the block raised. So the error is raised after the block.
         """
-        result: Told | Exception
+        result: ActionResult | Exception
         try:
             with self._app.suspend():
                 try:

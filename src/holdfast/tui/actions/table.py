@@ -14,7 +14,7 @@ from typing import Any
 from textual.binding import Binding
 
 from holdfast.tui.actions import handlers
-from holdfast.tui.actions.handlers import Told
+from holdfast.tui.actions.handlers import ActionResult
 
 Row = dict[str, Any]
 ANYWHERE = "anywhere"  # the subject of actions on the whole home: they work on every screen, on any row
@@ -33,7 +33,7 @@ class Action:
     label: str  # in the line of keys
     help: str  # in `?`, in the palette and in docs/reference/top.md; no brackets, which Textual reads as markup
     about: frozenset[str]  # the subjects: task, worker, alert, schedule, workspace, or ANYWHERE
-    do: Callable[[str, Row], Told]  # home, subject
+    do: Callable[[str, Row], ActionResult]  # home, subject
     question: Callable[[str, Row], str | None] | None = None  # returns the question to ask first, or None
     asks: str = ""  # prompt for a text that the action needs; the text is passed on as subject["answer"]
     in_terminal: bool = False  # needs the terminal (a shell): the app hands it over
@@ -53,7 +53,7 @@ def _task_is(*states: str) -> Callable[[Row], bool]:
     return lambda row: row.get("task_state", row.get("state")) in states
 
 
-def _ended(row: Row) -> bool:
+def _has_ended(row: Row) -> bool:
     return row.get("task_state", row.get("state")) in ("completed", "failed", "cancelled")
 
 
@@ -65,7 +65,7 @@ def _worker_is(*states: str) -> Callable[[Row], bool]:
     return lambda row: row.get("state") in states
 
 
-def _can_be_mended(row: Row) -> bool:
+def _can_be_restarted(row: Row) -> bool:
     return row.get("task") is not None or str(row.get("key", "")).startswith(
         ("crash:worker:", "account:", "provider:", "mass-death")
     )
@@ -104,7 +104,7 @@ _TASKS = (
     ),
     Action(
         "merge", "m", "Merge", "bring its work into the branch that it started from",
-        _about("task", "workspace"), handlers.merge, question=handlers.confirm_merge, when=_ended,
+        _about("task", "workspace"), handlers.merge, question=handlers.confirm_merge, when=_has_ended,
     ),
     Action(
         "shell", "w", "Shell", "open a shell in its workspace, which is kept while the shell is open",
@@ -112,7 +112,7 @@ _TASKS = (
     ),
     Action(
         "clean", "x", "Clean", "drop its preserved workspace, salvaged first",
-        _about("task", "workspace"), handlers.clean, question=handlers.confirm_clean, when=_ended,
+        _about("task", "workspace"), handlers.clean, question=handlers.confirm_clean, when=_has_ended,
     ),
     Action(
         "keep", "K", "Keep", "keep its workspace until you drop it",
@@ -150,7 +150,7 @@ _ALERTS = (
     ),
     Action(
         "mend", "r", "Restart", "restart what the alert is about: its worker, its task, its account, what is held back",
-        _about("alert"), handlers.mend, when=_can_be_mended,
+        _about("alert"), handlers.restart_cause, when=_can_be_restarted,
     ),
 )  # fmt: skip
 _SCHEDULES = (

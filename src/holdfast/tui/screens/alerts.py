@@ -37,10 +37,10 @@ NAMES = {
     "crashes": "Recent crashes",
     "restart": "By hand",
 }
-TOLD = frozenset({*NAMES, "error_text", "window"})
+SHOWN_KEYS = frozenset({*NAMES, "error_text", "window"})
 
 
-class Seen(NamedTuple):
+class AlertsContent(NamedTuple):
     """The content of the screen, as the feed read it."""
 
     rows: list[AlertLine]
@@ -48,23 +48,23 @@ class Seen(NamedTuple):
     recovered: int = 0  # crashes of the last hour that need no person
 
 
-def read(queries: Queries, *, everything: bool, words: str) -> Seen:
+def read_alerts(queries: Queries, *, everything: bool, words: str) -> AlertsContent:
     limit = MOST_LOOKED_AT if words else MOST
-    rows = [_of_alert(row) for row in queries.view("pressing_alerts", all=int(everything), limit=limit)]
+    rows = [_from_alert(row) for row in queries.view("pressing_alerts", all=int(everything), limit=limit)]
     if everything:
-        rows += [_of_crash(crash) for crash in queries.view("newest_crashes", limit=limit)]
+        rows += [_from_crash(crash) for crash in queries.view("newest_crashes", limit=limit)]
         rows.sort(key=lambda row: -math.inf if row["acked_at"] is None else -row["acked_at"])  # open alerts first
     found = [row for row in rows if has_words(words, _text(row))] if words else rows
     opened = 0 if words else queries.open_alerts()[0] - sum(row["acked_at"] is None for row in found[:MOST])
     [recovered] = queries.view("recovered_crashes", since=time.time() - LATE)
-    return Seen(found[:MOST], max(0, opened), int(recovered["n"]))
+    return AlertsContent(found[:MOST], max(0, opened), int(recovered["n"]))
 
 
-def _of_alert(row: JsonObject) -> AlertLine:
+def _from_alert(row: JsonObject) -> AlertLine:
     return cast("AlertLine", {**row, "details": json.loads(row["details"])})
 
 
-def _of_crash(crash: JsonObject) -> AlertLine:
+def _from_crash(crash: JsonObject) -> AlertLine:
     """Return a crash as an alert that is over, because the supervisor has dealt with the crash."""
     released = "its claim was released" if crash["claim_released"] else "its claim was not released"
     return {
@@ -123,7 +123,7 @@ class AlertsView(Listing):
 
     def __init__(self) -> None:
         self.everything = False
-        self.shown: Seen | None = None
+        self.shown: AlertsContent | None = None
         super().__init__()
 
     def watches(self) -> Iterable[Watch]:
@@ -135,31 +135,31 @@ class AlertsView(Listing):
 
         Compare with the delivered value, not with the last reading: a reading may have been dropped before delivery.
         """
-        found = read(queries, everything=self.everything, words=self.words)
+        found = read_alerts(queries, everything=self.everything, words=self.words)
         return NOTHING_NEW if found == self.shown else found
 
     def read_again(self) -> None:
         self._watch.again()
         self.top.feed.look()
 
-    def seen(self, seen: Seen) -> None:
+    def seen(self, seen: AlertsContent) -> None:
         self.shown = seen
-        more = f" {recovered_words(seen.recovered)}" if seen.recovered else ""
+        more = f" {describe_recovered(seen.recovered)}" if seen.recovered else ""
         self.list_rows(seen.rows, f"No alerts: nothing needs you.{more} (e: all)")
 
     def sheet_of(self, row: AlertLine) -> Text:
-        return sheet(row, self.shown or Seen([]))
+        return alert_details(row, self.shown or AlertsContent([]))
 
     def action_everything(self) -> None:
         self.everything = not self.everything
         self.read_again()
 
 
-def recovered_words(number: int) -> str:
+def describe_recovered(number: int) -> str:
     return f"{number} crash{'es' if number > 1 else ''} of the last hour {'were' if number > 1 else 'was'} recovered."
 
 
-def sheet(alert: AlertLine, seen: Seen) -> Text:
+def alert_details(alert: AlertLine, seen: AlertsContent) -> Text:
     """Return the details of one alert as text."""
     made, details = Sheet(), alert["details"]
     what = "number" if alert["level"] == CRASH else "alert"
@@ -181,12 +181,12 @@ def sheet(alert: AlertLine, seen: Seen) -> Text:
     if details.get("error_text"):
         made.line("Last words:", "bold").quote(details["error_text"])
     for key, value in details.items():
-        if key not in TOLD:
-            made.fact(one_line(key, 40), _plain(value))
+        if key not in SHOWN_KEYS:
+            made.fact(one_line(key, 40), _json_text(value))
     if seen.left:
         made.line(f"And {seen.left} more open alerts: `holdfast alerts`.", "dim")
     if seen.recovered and alert["level"] != CRASH:
-        made.line(f"{recovered_words(seen.recovered)} (e: all)", "dim")
+        made.line(f"{describe_recovered(seen.recovered)} (e: all)", "dim")
     return made.text
 
 
@@ -196,11 +196,13 @@ def _value(key: str, details: JsonObject) -> str:
         return ""
     if key == "crashes" and details.get("window"):
         return f"{value} within {show_duration(float(details['window'])).removesuffix(' 0s')}"
-    return f"`{value}`" if key == "restart" else _plain(value)
+    return f"`{value}`" if key == "restart" else _json_text(value)
 
 
-def _plain(value: object) -> str:
+def _json_text(value: object) -> str:
     """Return a JSON value of the store as text. Empty fields are left out."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(each)}" for key, each in value.items() if each) or "nothing was there to keep"
-    return ", ".join(map(_plain, value)) if isinstance(value, list) else str(value)
+        return (
+            ", ".join(f"{key} {_json_text(each)}" for key, each in value.items() if each) or "nothing was there to keep"
+        )
+    return ", ".join(map(_json_text, value)) if isinstance(value, list) else str(value)

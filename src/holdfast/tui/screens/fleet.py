@@ -17,11 +17,11 @@ from textual.binding import Binding, BindingType
 from textual.timer import Timer
 from textual.widgets import Static
 
-from holdfast.api.fleet.filter import ABOUT, ORDERS, Wish
-from holdfast.api.fleet.view import SIGNS_EVERY, FleetReader, Picture
+from holdfast.api.fleet.filter import ABOUT, ORDERS, ListFilter
+from holdfast.api.fleet.view import SIGNS_EVERY, FleetReader, FleetSnapshot
 from holdfast.api.format import money
 from holdfast.api.queries import Queries
-from holdfast.api.tasks.live_cost import Cost, LiveCosts
+from holdfast.api.tasks.live_cost import LiveCost, LiveCosts
 from holdfast.base.text import one_line
 from holdfast.tui.colours import STATES
 from holdfast.tui.feed import NOTHING_NEW, Watch
@@ -39,77 +39,77 @@ QUIET = 300.0  # seconds without a sign of life after which the column HEARD is 
 class Painter(Protocol):
     """The data that columns and stamps are made of. FleetView has it."""
 
-    picture: Picture
-    live: Mapping[str, Cost]  # costs of tasks whose agents report costs while they work
+    picture: FleetSnapshot
+    live: Mapping[str, LiveCost]  # costs of tasks whose agents report costs while they work
 
 
-def columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow], ...]:
+def make_columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow], ...]:
     """Return the columns. Worker, stage and cost have a column only if some task has such a value."""
     made: list[Column[FleetRow]] = [
         Column("ID", 10, lambda row: row["id"]),
         Column("STATE", 9, lambda row: Cell(row["state"], STATES[row["state"]])),
         Column("AGENT", 8, lambda row: row["agent"], spare=6),
-        Column("AGE", 4, lambda row: age(row, time.time()), spare=5, right=True),
-        Column("HEARD", 5, lambda row: heard(view.picture, row, time.time()), spare=2, right=True),
+        Column("AGE", 4, lambda row: age_text(row, time.time()), spare=5, right=True),
+        Column("HEARD", 5, lambda row: last_sign_cell(view.picture, row, time.time()), spare=2, right=True),
     ]
     if "worker" in told:
         made.insert(3, Column("WORKER", 8, lambda row: row["worker"] or "-", spare=7))
     if "stage" in told:
-        made.append(Column("STAGE", 11, stage, spare=3))
+        made.append(Column("STAGE", 11, stage_text, spare=3))
     if "cost" in told:
-        made.append(Column("COST", 8, lambda row: cost(view, row), spare=4, right=True))
+        made.append(Column("COST", 8, lambda row: cost_text(view, row), spare=4, right=True))
     made += [
-        Column("PROMPT", 14, lambda row: prompt(view.picture, row), grow=True, spare=1),
+        Column("PROMPT", 14, lambda row: prompt_text(view.picture, row), grow=True, spare=1),
         Column("WHY", 16, lambda row: view.picture.why(row, time.time()), grow=True),
     ]
     return tuple(made)
 
 
-def stamp(view: Painter, row: FleetRow) -> tuple[object, ...]:
+def line_stamp(view: Painter, row: FleetRow) -> tuple[object, ...]:
     """Return everything that a line depends on besides its row."""
     now = time.time()
     picture, task_id = view.picture, row["id"]
     return (
-        age(row, now),
-        heard(picture, row, now),
+        age_text(row, now),
+        last_sign_cell(picture, row, now),
         picture.why(row, now),
         picture.levels.get(task_id),
         view.live.get(task_id),
     )
 
 
-def age(row: FleetRow, now: float) -> str:
-    return since(row["created_at"], now)
+def age_text(row: FleetRow, now: float) -> str:
+    return short_age(row["created_at"], now)
 
 
-def heard(picture: Picture, row: FleetRow, now: float) -> Cell:
+def last_sign_cell(picture: FleetSnapshot, row: FleetRow, now: float) -> Cell:
     """Return how long ago an agent of the task last printed something or reported."""
     at = picture.signs.get(row["id"]) if row["state"] == "running" else None
     if at is None:
         return Cell("")
     silent = now - at
-    return Cell("now" if silent < 5 else since(at, now), "yellow" if silent > QUIET else "")
+    return Cell("now" if silent < 5 else short_age(at, now), "yellow" if silent > QUIET else "")
 
 
-def stage(row: FleetRow) -> str:
+def stage_text(row: FleetRow) -> str:
     found = row["stage"]
     return "" if found is None else f"{found['number']}/{found['of']} {found['name']}"
 
 
-def cost(view: Painter, row: FleetRow) -> str:
+def cost_text(view: Painter, row: FleetRow) -> str:
     """Return the cost in money if it is known, otherwise in tokens. For a running agent: the cost reported so far."""
-    tokens, dollars = view.live.get(row["id"], Cost(row["tokens"] or 0, row["cost_usd"]))
+    tokens, dollars = view.live.get(row["id"], LiveCost(row["tokens"] or 0, row["cost_usd"]))
     if dollars is not None:
         return money(dollars)
     return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else ""
 
 
-def prompt(picture: Picture, row: FleetRow) -> str:
+def prompt_text(picture: FleetSnapshot, row: FleetRow) -> str:
     level = picture.levels.get(row["id"], 0)
     return f"└{'─' * (min(level, 4) - 1)} {row['prompt']}" if level else row["prompt"]
 
 
-def since(moment: float, now: float) -> str:
+def short_age(moment: float, now: float) -> str:
     """Return an age in at most four letters: 12s, 3m, 2h, 41d.
 
     From ten seconds on, all lines change together, every five seconds: one more line adds little to a redraw.
@@ -150,9 +150,9 @@ class FleetView(View):
 
     def __init__(self) -> None:
         self.reader = FleetReader()
-        self.picture = Picture()
+        self.picture = FleetSnapshot()
         self._watch = Watch("fleet", self._read, self.seen, every=SIGNS_EVERY)
-        self.live: Mapping[str, Cost] = {}
+        self.live: Mapping[str, LiveCost] = {}
         self._costs = LiveCosts()
         self._clock: Timer | None = None
         self._told = ""
@@ -161,7 +161,7 @@ class FleetView(View):
     def body(self) -> ComposeResult:
         yield FilterBar()
         yield Static(READING, id="listed", markup=False)
-        yield Grid(columns(self, frozenset()), empty=READING, stamp=lambda row: stamp(self, row))
+        yield Grid(make_columns(self, frozenset()), empty=READING, stamp=lambda row: line_stamp(self, row))
         yield Static(id="about", markup=False)
 
     def watches(self) -> Iterable[Watch]:
@@ -203,17 +203,17 @@ class FleetView(View):
 
     # -- values from the feed ------------------------------------------------------------------------------------------
 
-    def seen(self, picture: Picture) -> None:
+    def seen(self, picture: FleetSnapshot) -> None:
         before, self.picture = self.picture, picture
         grid = self.query_one(Grid)
         if picture.told != before.told:
             self._title(grid)
         grid.say_when_empty(NONE_MATCHES if picture.wish.words else NONE_AT_ALL if picture.wish.everything else NONE)
         grid.show(picture.rows)
-        self.query_one("#listed", Static).update(Text(listed(picture)), layout=False)
+        self.query_one("#listed", Static).update(Text(describe_list(picture)), layout=False)
         self._tell_about()
 
-    def _seen_costs(self, live: Mapping[str, Cost]) -> None:
+    def _seen_costs(self, live: Mapping[str, LiveCost]) -> None:
         is_first, self.live = bool(live) != bool(self.live), live
         grid = self.query_one(Grid)
         if is_first:
@@ -221,7 +221,7 @@ class FleetView(View):
         grid.tick()
 
     def _title(self, grid: Grid[FleetRow]) -> None:
-        grid.retitle(columns(self, self.picture.told | {"cost"} if self.live else self.picture.told))
+        grid.retitle(make_columns(self, self.picture.told | {"cost"} if self.live else self.picture.told))
 
     def _tell_about(self) -> None:
         """Show the task under the cursor in at most three lines."""
@@ -243,7 +243,7 @@ class FleetView(View):
 
     # -- filter and order ----------------------------------------------------------------------------------------------
 
-    def _want(self, wish: Wish) -> None:
+    def _want(self, wish: ListFilter) -> None:
         self.reader.wish = wish
         self._watch.again()
         self.top.feed.look()
@@ -272,7 +272,7 @@ class FleetView(View):
         self._want(replace(self.reader.wish, everything=not self.reader.wish.everything))
 
 
-def listed(picture: Picture) -> str:
+def describe_list(picture: FleetSnapshot) -> str:
     """Return one line about the tasks that are listed, and the tasks that are left out."""
     wish, number = picture.wish, len(picture.rows)
     many = f"{number} of {picture.of} tasks have '{one_line(wish.words, 40)}'" if wish.words else _tasks(number)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from rich.text import Text
 
 from holdfast.api.fleet import schedules as schedule_text
-from holdfast.api.format import in_words
+from holdfast.api.format import describe_moment
 from holdfast.api.queries import Queries
 from holdfast.base.text import one_line
 from holdfast.tui.feed import NOTHING_NEW, Watch
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 FILES_EVERY = 5.0  # seconds: schedule files change without an event
 NEXT, LAST = 5, 8  # how many coming and past firings the details list
-ASLEEP = "No supervisor is running, so nothing fires (U starts one)."
+NO_SUPERVISOR = "No supervisor is running, so nothing fires (U starts one)."
 
 
-class Seen(NamedTuple):
+class SchedulesContent(NamedTuple):
     """The content of the screen, as the feed read it."""
 
     rows: list[ScheduleLine]
@@ -40,17 +40,17 @@ class Times(NamedTuple):
     fires: list[FireRow]
 
 
-def read(queries: Queries) -> Seen:
+def read_schedules(queries: Queries) -> SchedulesContent:
     from holdfast.api.fleet.schedules import schedule_rows
 
     rows, problems = schedule_rows(queries.home)
-    return Seen([{**row, "key": f"{row['repo']}:{row['name']}"} for row in rows], problems)
+    return SchedulesContent([{**row, "key": f"{row['repo']}:{row['name']}"} for row in rows], problems)
 
 
 def _state(row: ScheduleLine) -> Cell:
     if row["trouble"] or row["problem"]:
         return Cell("trouble", "bold red")
-    word = schedule_text.state(row)
+    word = schedule_text.describe_state(row)
     return Cell(word, {"enabled": "green", "disabled": "dim"}.get(word, "yellow"))
 
 
@@ -62,7 +62,7 @@ class SchedulesView(OrderedListing):
         Column("SCHEDULE", 12, lambda row: row["name"], grow=True),
         Column("STATE", 8, _state),
         Column("NEXT", 26, schedule_text.following, grow=True),
-        Column("LAST", 24, schedule_text.last, grow=True, spare=1),
+        Column("LAST", 24, schedule_text.describe_last_fire, grow=True, spare=1),
         Column("WHEN", 20, lambda row: f"{row['words']}, {row['timezone']}", grow=True, spare=3),
         Column("REPO", 12, lambda row: row["repo"].rpartition("/")[2], spare=2),
     )
@@ -75,7 +75,7 @@ class SchedulesView(OrderedListing):
     def __init__(self) -> None:
         self.problems: dict[str, str] = {}
         self.times: Times | None = None
-        self._last: Seen | None = None
+        self._last: SchedulesContent | None = None
         self._pointed: ScheduleLine | None = None  # the row with the cursor, for the feed's thread
         super().__init__()
 
@@ -87,7 +87,7 @@ class SchedulesView(OrderedListing):
     # -- in threads of the feed ----------------------------------------------------------------------------------------
 
     def _read(self, queries: Queries) -> object:
-        seen = read(queries)
+        seen = read_schedules(queries)
         return NOTHING_NEW if seen == self._last else seen
 
     def _read_times(self, queries: Queries) -> object:
@@ -101,7 +101,7 @@ class SchedulesView(OrderedListing):
 
     # -- in the app's thread -------------------------------------------------------------------------------------------
 
-    def seen(self, seen: Seen) -> None:
+    def seen(self, seen: SchedulesContent) -> None:
         self._last, self.problems = seen, seen.problems
         self.take(seen.rows)
 
@@ -123,20 +123,20 @@ class SchedulesView(OrderedListing):
         words = [f"{enabled} of {len(rows)} enabled"]
         status = self.top.status
         if enabled and status is not None and status["supervisor"]["state"] == "none":
-            words.append(ASLEEP.rstrip("."))
+            words.append(NO_SUPERVISOR.rstrip("."))
         words += [f"not taken: {problem}" for problem in self.problems.values()]
         return "; ".join(words)
 
     def sheet_of(self, row: ScheduleLine) -> Text:
         made, zone = Sheet(), row["timezone"]
         made.line(f"{row['name']}: {row['words']}, {zone}", "bold")
-        for name, value in schedule_text.facts(row).items():
+        for name, value in schedule_text.schedule_facts(row).items():
             made.fact(name.capitalize(), value, "bold red" if name in ("trouble", "file") else "")
         times = self.times
         if times is not None and times.key == row["key"]:
-            made.fact("Next", "; ".join(in_words(moment, zone) for moment in times.coming))
+            made.fact("Next", "; ".join(describe_moment(moment, zone) for moment in times.coming))
             for one in times.fires:
-                made.fact("Fired", schedule_text.fired(one, zone))
+                made.fact("Fired", schedule_text.describe_fire(one, zone))
         return made.text
 
     def on_grid_chosen(self, message: Grid.Chosen) -> None:

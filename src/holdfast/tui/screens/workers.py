@@ -25,15 +25,15 @@ CRASHES = 3  # how many crashes the details of a worker list
 STYLES = {"working": "blue", "stopping": "yellow", "stopped": "yellow", "benched": "bold red", "new": "cyan"}
 
 
-def read(queries: Queries) -> list[WorkerLine]:
+def read_workers(queries: Queries) -> list[WorkerLine]:
     from holdfast.api.fleet.workers import workers_of
 
     rows = workers_of(queries)
     shut = {f"{row['agent']}/{row['name']}": row for row in queries.view("accounts")} if rows else {}
-    return [{**row, "rests": _rests(shut.get(f"{row['agent']}/{row['account']}"))} for row in rows]
+    return [{**row, "rests": _describe_account(shut.get(f"{row['agent']}/{row['account']}"))} for row in rows]
 
 
-def _rests(shut: JsonObject | None) -> str | None:
+def _describe_account(shut: JsonObject | None) -> str | None:
     """Return why a healthy worker takes no tasks: its account is parked or stopped. None if the account is usable."""
     if shut is None or (shut["until"] is not None and shut["until"] <= time.time()):
         return None
@@ -56,7 +56,7 @@ def _since(row: WorkerLine) -> str:
 
 def _why(row: WorkerLine) -> str:
     """Return what happens next, if that is known, and then the reason."""
-    return "; ".join(word for word in (next_words(row), row["rests"], row["reason"]) if word)
+    return "; ".join(word for word in (describe_next(row), row["rests"], row["reason"]) if word)
 
 
 COLUMNS: tuple[Column[WorkerLine], ...] = (
@@ -93,7 +93,7 @@ class WorkersView(Listing):
     # been dropped before delivery.
 
     def read(self, queries: Queries) -> object:
-        rows = [row for row in read(queries) if has_words(self.words, _text(row))]
+        rows = [row for row in read_workers(queries) if has_words(self.words, _text(row))]
         return NOTHING_NEW if rows == self.rows else rows
 
     def read_crashes(self, queries: Queries) -> object:
@@ -123,7 +123,7 @@ class WorkersView(Listing):
             self._crash_watch.again()
             self.top.feed.look()
         name, crashes = self.crashes
-        return sheet(row, crashes if name == row["name"] else [])
+        return worker_details(row, crashes if name == row["name"] else [])
 
 
 def _text(row: WorkerLine) -> str:
@@ -131,7 +131,7 @@ def _text(row: WorkerLine) -> str:
     return f"{row['name']} state:{row['state']} task:{row['task'] or '-'} agent:{row['agent']} {labels} {row['reason']}"
 
 
-def next_words(row: WorkerLine) -> str:
+def describe_next(row: WorkerLine) -> str:
     """Return when a worker that does not work continues, or an empty text."""
     if row["goes_on_at"] is not None:
         left = row["goes_on_at"] - time.time()
@@ -142,12 +142,12 @@ def next_words(row: WorkerLine) -> str:
     return "goes on when it is restarted (r)" if row["state"] == "stopped" else ""
 
 
-def sheet(row: WorkerLine, crashes: list[CrashRow]) -> Text:
+def worker_details(row: WorkerLine, crashes: list[CrashRow]) -> Text:
     """Return the details of one worker as text."""
     made = Sheet()
     since = "" if row["since"] is None else f" since {_clock(row['since'])}"
     made.line(f"{row['name']} is {row['state']}{since}: {row['reason']}", STYLES.get(row["state"], "bold"))
-    made.fact("Then", next_words(row)).fact("Account", row["rests"])
+    made.fact("Then", describe_next(row)).fact("Account", row["rests"])
     labels = " ".join(f"{key}={value}" for key, value in row["labels"].items())
     account = f"/{row['account']}" if row["account"] else ""
     takes = f"{row['agent'] or 'any agent'}{account} {labels}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.text import Text
 
 from holdfast.api.queries import Queries
-from holdfast.api.work.workspaces import Besides, Measuring, Size, is_on_disk, kept_until
+from holdfast.api.work.workspaces import LeftoverFinder, Size, WorkspaceSizes, describe_expiry, is_on_disk
 from holdfast.base.units import show_duration, show_size
 from holdfast.tui.feed import NOTHING_NEW, Watch
 from holdfast.tui.widgets.details import Sheet
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MEASURING, MEASURED = 0.4, 15.0  # seconds between two steps of measuring: while sizes are missing, and afterwards
 # Seconds between two searches for findings besides the recorded workspaces: if none was found, and if one was.
-LOOK_BESIDES, LOOK_AGAIN = 60.0, 5.0
+FINDINGS_EVERY, FINDINGS_AGAIN = 60.0, 5.0
 STYLES = {"preserved": "yellow", "foreign": "magenta", "left over": "bold red", "ready": "green"}
 
 
@@ -60,7 +60,7 @@ class WorkspacesView(OrderedListing):
         Column("KIND", 9, lambda row: row["strategy"], spare=5),
         Column("AGE", 4, _age, right=True, spare=3),
         Column("SIZE", 10, _size, right=True),
-        Column("KEPT", 13, kept_until, spare=1),
+        Column("KEPT", 13, describe_expiry, spare=1),
         Column("PLACE", 12, lambda row: row["place"], grow=True, spare=6),
         Column("WHY", 12, lambda row: row["reason"] or "", grow=True, spare=2),
     )
@@ -75,8 +75,8 @@ class WorkspacesView(OrderedListing):
         self.ledger: list[WorkspaceRow] | None = None
         self.besides: list[LeftoverRow] = []
         self.sizes: dict[str, Size] = {}
-        self.measuring: Measuring | None = None
-        self._beside: Besides | None = None
+        self.measuring: WorkspaceSizes | None = None
+        self._beside: LeftoverFinder | None = None
         super().__init__()
 
     def watches(self) -> Iterable[Watch]:
@@ -98,16 +98,16 @@ class WorkspacesView(OrderedListing):
 
     def _measure(self, queries: Queries) -> object:
         if self.measuring is None:
-            self.measuring = Measuring(queries.home)
+            self.measuring = WorkspaceSizes(queries.home)
         sizes = self.measuring.go_on(queries)
         self._of_sizes.every = MEASURED if self.measuring.is_over else MEASURING
         return NOTHING_NEW if sizes == self.sizes else sizes
 
     def _look_besides(self, queries: Queries) -> object:
         if self._beside is None:
-            self._beside = Besides(queries.home)
+            self._beside = LeftoverFinder(queries.home)
         rows = self._beside.look()
-        self._of_besides.every = LOOK_BESIDES if self._beside.is_quiet else LOOK_AGAIN
+        self._of_besides.every = FINDINGS_EVERY if self._beside.is_quiet else FINDINGS_AGAIN
         return NOTHING_NEW if rows == self.besides else rows
 
     # -- in the app's thread -------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class WorkspacesView(OrderedListing):
             return made.fact("Next", tool).text
         made.line(f"Workspace of {row['task']} ({row['task_state']}), {row['state']}", "bold").line(row["path"])
         made.fact("Why", row["reason"])
-        made.fact("Kept", kept_until(row) if row["state"] == "preserved" else "")
+        made.fact("Kept", describe_expiry(row) if row["state"] == "preserved" else "")
         made.fact("Branch", row["branch"])
         made.fact("Repo", row["repo"])
         made.fact("Container", row["container"])

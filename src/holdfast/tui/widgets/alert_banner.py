@@ -16,7 +16,14 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from holdfast.api.fleet.alerts import Episode, critical, critical_mark, deaths, remember_rung, rung
+from holdfast.api.fleet.alerts import (
+    Episode,
+    critical,
+    deaths,
+    read_critical_mark,
+    read_rung_alerts,
+    record_rung_alerts,
+)
 from holdfast.api.queries import Queries
 from holdfast.base.text import one_line
 from holdfast.tui.feed import NOTHING_NEW, Watch
@@ -59,7 +66,7 @@ class Attention:
         self._looked_at: list[Episode] | None = None
 
     def _read(self, queries: Queries) -> object:
-        mark = critical_mark(queries)
+        mark = read_critical_mark(queries)
         if mark != self._mark:
             self._critical, self._mark = critical(queries), mark
         opened, newest = self._critical
@@ -88,12 +95,12 @@ class Attention:
         if self._ring is None:
             return False
         if self._rung is None:
-            self._rung = rung(self._home)
+            self._rung = read_rung_alerts(self._home)
         fresh = () if opened is self._looked_at else set(opened) - self._rung
         self._looked_at = opened
         if fresh:
             self._rung = frozenset(opened)
-            remember_rung(self._home, self._rung)
+            record_rung_alerts(self._home, self._rung)
         return bool(fresh)
 
     def _seen(self, pressing: Pressing) -> None:
@@ -142,13 +149,13 @@ class Banner(Vertical):
     def show(self, pressing: Pressing) -> None:
         if not self.is_attached or not (lines := list(self.query(Line))):
             return  # not composed yet: on_mount shows the alerts then
-        critical, deaths = critical_words(pressing), death_words(pressing)
+        critical, deaths = describe_critical(pressing), describe_death(pressing)
         lines[0].say(critical)
         lines[1].say(deaths)
         self.set_class(bool(critical or deaths), "-shown")
 
 
-def critical_words(pressing: Pressing) -> str:
+def describe_critical(pressing: Pressing) -> str:
     """Return the text about critical alerts. The hint comes first, because a long text is cut at its end."""
     if not pressing.newest:
         return ""
@@ -157,7 +164,7 @@ def critical_words(pressing: Pressing) -> str:
     return one_line(f"CRITICAL{more} (3: alerts): {newest['message']} {newest['remedy']}", LONGEST)
 
 
-def death_words(pressing: Pressing) -> str:
+def describe_death(pressing: Pressing) -> str:
     if not pressing.deaths:
         return ""
     newest = pressing.deaths[0]

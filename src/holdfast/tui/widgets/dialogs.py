@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LONGEST = 8000  # characters of a dialog's text: a megabyte of git output is of no use on a screen
 
 
-def shown(words: str, style: str = "") -> Text:
+def make_text(words: str, style: str = "") -> Text:
     flat = clean_text(words).expandtabs(4)
     return Text(flat if len(flat) <= LONGEST else flat[:LONGEST] + " …", style=style)
 
@@ -80,7 +80,7 @@ class Question(Dialog):
         self.words = words
 
     def body(self) -> ComposeResult:
-        yield Static(shown(self.words))
+        yield Static(make_text(self.words))
 
     def action_answer(self) -> None:
         self.dismiss("yes")
@@ -97,7 +97,7 @@ class Asking(Dialog):
         self.words = words
 
     def body(self) -> ComposeResult:
-        yield Static(shown(self.words))
+        yield Static(make_text(self.words))
         yield Input()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -116,7 +116,7 @@ class Refusal(Dialog):
         self.keys = "Esc: close" if says_so or not is_unchanged else "Nothing was changed.   Esc: close"
 
     def body(self) -> ComposeResult:
-        yield Static(shown(self.words))
+        yield Static(make_text(self.words))
 
 
 Keys = Sequence[tuple[str, str]]  # keys, and what they do

@@ -176,7 +176,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
 
     def _fit(self) -> None:
         self._fitted = self.size.width
-        self._widths = fit(self.columns, self._fitted)
+        self._widths = fit_columns(self.columns, self._fitted)
         self._lines.clear()
 
     def render_line(self, y: int) -> Strip:
@@ -212,7 +212,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
 
     def _title(self, width: int) -> Strip:
         style = self.get_component_rich_style("grid--title")
-        words = " ".join(_aligned(column.title, room, right=column.right) for column, room in self._widths)
+        words = " ".join(_align(column.title, room, right=column.right) for column, room in self._widths)
         return Strip([Segment(set_cell_size(words, width), style)], width)
 
     def _line(self, row: R, width: int) -> Strip:
@@ -220,7 +220,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
         for column, room in self._widths:
             made = column.cell(row)
             cell = Cell(made) if isinstance(made, str) else made
-            words = _aligned(one_line(cell.text[: 8 * room + 64], 2 * room + 2), room, right=column.right)
+            words = _align(one_line(cell.text[: 8 * room + 64], 2 * room + 2), room, right=column.right)
             segments.append(Segment(words, base + Style.parse(cell.style) if cell.style else base))
             segments.append(Segment(" ", base))
         return Strip(segments).adjust_cell_length(width, base)
@@ -263,7 +263,7 @@ class Grid(ScrollView, Generic[R], can_focus=True):
         )
 
 
-def fit(columns: Sequence[Column[R]], width: int) -> list[tuple[Column[R], int]]:
+def fit_columns(columns: Sequence[Column[R]], width: int) -> list[tuple[Column[R], int]]:
     """Return the columns that there is room for, each with its width."""
     chosen = list(columns)
     while sum(column.width + 1 for column in chosen) > width and any(column.spare for column in chosen):
@@ -277,7 +277,7 @@ def fit(columns: Sequence[Column[R]], width: int) -> list[tuple[Column[R], int]]
     ]
 
 
-def _aligned(text: str, room: int, *, right: bool) -> str:
+def _align(text: str, room: int, *, right: bool) -> str:
     length = cell_len(text)
     if length > room:
         return set_cell_size(text, room - 1) + "…" if room > 0 else ""

@@ -44,13 +44,13 @@ class KeyLine(Static):
 
     def _draw(self) -> None:
         line = Text(end="")
-        for pressed, shown, words in fit(self._keys, self.size.width):
+        for pressed, shown, words in fit_keys(self._keys, self.size.width):
             press = Style(meta={"@click": f"app.press('{pressed}')"})
             line.append(shown, Style(bold=True) + press).append(f" {words}", press).append("  ")
         self.update(line, layout=False)
 
 
-def fit(keys: Sequence[Key], width: int) -> list[Key]:
+def fit_keys(keys: Sequence[Key], width: int) -> list[Key]:
     """Return as many keys as there is room for. The key for help is always among them."""
     room, chosen = width - _width(HELP), []
     for key in keys:
@@ -65,7 +65,7 @@ def _width(key: Key) -> int:
     return cell_len(key[1]) + cell_len(key[2]) + 3
 
 
-def others(active: Iterable[ActiveBinding]) -> list[Key]:
+def list_other_keys(active: Iterable[ActiveBinding]) -> list[Key]:
     """Return the keys of the screen and the app that the line shows, without the keys of actions."""
     return [
         (binding.key, binding.key_display or binding.key, binding.description)

@@ -24,7 +24,7 @@ from holdfast.tui.widgets.tabs import Tabs
 if TYPE_CHECKING:
     from holdfast.tui.app import Top
 
-_UNSAID = {  # Textual's own actions, which do nothing here and are not listed in help
+_HIDDEN_ACTIONS = {  # Textual's own actions, which do nothing here and are not listed in help
     *(
         "scroll_left",
         "scroll_right",
@@ -134,7 +134,7 @@ class View(Screen[None]):
             line, offered = self.query_one(key_bar.KeyLine), self.offered()
         except NoMatches:  # the screen is not composed yet, or is being removed
             return
-        more = key_bar.others(self.active_bindings.values())
+        more = key_bar.list_other_keys(self.active_bindings.values())
         if self._task_under_cursor() is None:
             more = [key for key in more if key[0] != DIFF.key]
         line.show((*((action.key, action.key, action.label) for action in offered), *more))
@@ -168,7 +168,7 @@ class View(Screen[None]):
         """Return everything that keys do on this screen, in the order of help. `?` and the palette show this."""
         found: dict[str, KeyHelp] = {}
         for node, binding, enabled, tooltip in self.active_bindings.values():
-            if binding.system or not enabled or binding.action in _UNSAID:
+            if binding.system or not enabled or binding.action in _HIDDEN_ACTIONS:
                 continue
             line = found.get(binding.action)
             if line is None:

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual import events
 from textual.widgets import Static
 
-from holdfast.api.fleet.status import Piece, held_up, line
+from holdfast.api.fleet.status import StatusPiece, list_delays, status_line
 from holdfast.base.text import one_line
 from holdfast.tui.feed import Trouble
 
@@ -50,13 +50,13 @@ class Status(Static):
         width = self.size.width or self.app.size.width
         is_whole = trouble is None or not trouble.is_of_all
         if trouble is not None and not is_whole:
-            made = in_trouble(trouble)
+            made = describe_trouble(trouble)
         elif waits > PATIENCE:
-            made = waiting(waits)
+            made = describe_wait(waits)
         elif vitals is not None and width > 0:
-            made = lines(vitals, width, time.time())
+            made = status_text(vitals, width, time.time())
             if trouble is not None:
-                made.append("\n").append_text(in_trouble(trouble))
+                made.append("\n").append_text(describe_trouble(trouble))
         else:
             return
         if self._shown is None or made.markup != self._shown.markup:  # an unchanged line is not drawn again
@@ -67,30 +67,30 @@ class Status(Static):
             self.update(made, layout=not is_as_high)
 
 
-def in_trouble(trouble: Trouble) -> Text:
+def describe_trouble(trouble: Trouble) -> Text:
     since = time.strftime("%H:%M:%S", time.localtime(trouble.since))
     return Text.assemble((f"As of {since}. ", "bold"), (one_line(trouble.words, 1000), "bold red"))
 
 
-def waiting(waits: float) -> Text:
+def describe_wait(waits: float) -> Text:
     since = time.strftime("%H:%M:%S", time.localtime(time.time() - waits))
     return Text(f"As of {since}: the store does not answer, because something holds it locked. Retrying.", "bold red")
 
 
-def lines(vitals: VitalsRow, width: int, now: float) -> Text:
+def status_text(vitals: VitalsRow, width: int, now: float) -> Text:
     """Return the status line, with a second line only if something holds the fleet up."""
     made = Text(no_wrap=True, overflow="ellipsis", end="")
-    for number, piece in enumerate(fitting(line(vitals, now), width)):
+    for number, piece in enumerate(fit_pieces(status_line(vitals, now), width)):
         made.append(BETWEEN if number else "")
         made.append(one_line(piece.text), STYLES[piece.level])
-    held = held_up(vitals)
+    held = list_delays(vitals)
     if held:
         made.append("\n")
         made.append(one_line("; ".join(held), max(1, width)), STYLES["warn"])
     return made
 
 
-def fitting(pieces: list[Piece], width: int) -> list[Piece]:
+def fit_pieces(pieces: list[StatusPiece], width: int) -> list[StatusPiece]:
     chosen = list(pieces)
     while sum(cell_len(piece.text) + len(BETWEEN) for piece in chosen) - len(BETWEEN) > width:
         spare = max(chosen, key=lambda piece: piece.spare)

@@ -49,7 +49,7 @@ class Tabs(Static):
 
     def show(self, name: str, alerts: AlertCounts | None) -> None:
         """Show the tabs. `alerts` is the number of open alerts and the worst level. None means not read yet."""
-        made = tuple(tabs(self._names, name, alerts))
+        made = tuple(make_tabs(self._names, name, alerts))
         if made != self._tabs:
             self._tabs = made
             self._draw()
@@ -63,10 +63,10 @@ class Tabs(Static):
             await self.run_action(f"app.go('{name}')")
 
     def _draw(self) -> None:
-        self.update(line(self._tabs, self.size.width), layout=False)
+        self.update(draw_tabs(self._tabs, self.size.width), layout=False)
 
 
-def tabs(names: Sequence[str], present: str, alerts: AlertCounts | None) -> list[Tab]:
+def make_tabs(names: Sequence[str], present: str, alerts: AlertCounts | None) -> list[Tab]:
     number, worst = (0, "") if alerts is None else (alerts["open"], alerts["worst"] or "")
     return [
         Tab(
@@ -80,7 +80,7 @@ def tabs(names: Sequence[str], present: str, alerts: AlertCounts | None) -> list
     ]
 
 
-def line(shown: Sequence[Tab], width: int) -> Text:
+def draw_tabs(shown: Sequence[Tab], width: int) -> Text:
     """Return the line, with the present tab in brackets, so that its colour is not the only mark.
 
     On a narrow screen, tabs at the end show only their digit. The present tab and tabs with a number keep their name

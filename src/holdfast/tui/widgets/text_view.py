@@ -21,21 +21,21 @@ from holdfast.base.text import clean_text
 LONGEST = 4000  # characters of one line; the rest of the line is counted, not shown
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     text: str
     style: str = ""
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Return a foreign line in a form that is safe to show: nothing in it moves the cursor, colours or hides text."""
     longer = len(text) - LONGEST
     shown = clean_text(text[:LONGEST]).replace("\n", " ").expandtabs(4)
     return f"{shown} … [{longer} more characters]" if longer > 0 else shown
 
 
-def lines_of(text: str, style: str = "", indent: str = "") -> list[Line]:
+def split_lines(text: str, style: str = "", indent: str = "") -> list[TextLine]:
     """Return the lines of a text, made printable."""
-    return [Line(indent + printable(line), style) for line in text.split("\n")]
+    return [TextLine(indent + make_printable(line), style) for line in text.split("\n")]
 
 
 def fold(text: str, width: int, *, exact: bool = False) -> list[str]:
@@ -47,7 +47,7 @@ def fold(text: str, width: int, *, exact: bool = False) -> list[str]:
     pieces: list[str] = []
     indent = 0 if exact else min(len(text) - len(text.lstrip(" ")), width // 4)
     while True:
-        room = width if is_plain else _fitting(text, width)
+        room = width if is_plain else _count_fitting(text, width)
         if len(text) <= room:
             return [*pieces, text]
         cut = room
@@ -58,7 +58,7 @@ def fold(text: str, width: int, *, exact: bool = False) -> list[str]:
         text = text[cut:] if exact else " " * indent + text[cut:].lstrip(" ")
 
 
-def _fitting(text: str, width: int) -> int:
+def _count_fitting(text: str, width: int) -> int:
     """Return the number of characters that fit into the width, at least one."""
     cells = 0
     for index, character in enumerate(text):
@@ -109,30 +109,30 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
         super().__init__(id=id)
         self.follows = follows
         self._exact = exact
-        self._lines: list[Line] = []
-        self._open: Line | None = None  # an unfinished last line
-        self._rows: list[Line] = []  # all lines, folded …
-        self._open_rows: list[Line] = []  # … and the unfinished line, folded
+        self._lines: list[TextLine] = []
+        self._open: TextLine | None = None  # an unfinished last line
+        self._rows: list[TextLine] = []  # all lines, folded …
+        self._open_rows: list[TextLine] = []  # … and the unfinished line, folded
         self._folded: list[int] = []  # the number of rows of each line
         self._width = 0
 
     # -- content -------------------------------------------------------------------------------------------------------
 
-    def write(self, lines: Sequence[Line]) -> None:
+    def write(self, lines: Sequence[TextLine]) -> None:
         """Replace all lines. The scroll position stays."""
         if list(lines) == self._lines and self._open is None:
             return
         self._lines, self._open = list(lines), None
         self._fold_all()
 
-    def append(self, lines: Sequence[Line], begun: Line | None = None) -> None:
+    def append(self, lines: Sequence[TextLine], begun: TextLine | None = None) -> None:
         self._lines.extend(lines)
         self._put(lines, at_end=True)
         self._open = begun
         self._open_rows = self._fold(begun) if begun is not None else []
         self._measure()
 
-    def prepend(self, lines: Sequence[Line]) -> None:
+    def prepend(self, lines: Sequence[TextLine]) -> None:
         self._lines[:0] = lines
         moved = self._put(lines, at_end=False)
         self._measure(moved)
@@ -165,12 +165,12 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
         else:
             self._measure()
 
-    def _fold(self, line: Line) -> list[Line]:
+    def _fold(self, line: TextLine) -> list[TextLine]:
         if self._width <= 0 or (len(line.text) <= self._width and line.text.isascii()):
             return [line]
-        return [Line(piece, line.style) for piece in fold(line.text, self._width, exact=self._exact)]
+        return [TextLine(piece, line.style) for piece in fold(line.text, self._width, exact=self._exact)]
 
-    def _put(self, lines: Iterable[Line], *, at_end: bool) -> int:
+    def _put(self, lines: Iterable[TextLine], *, at_end: bool) -> int:
         folded = [self._fold(line) for line in lines]
         rows = [row for piece in folded for row in piece]
         counts = [len(piece) for piece in folded]

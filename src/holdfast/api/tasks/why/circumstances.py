@@ -151,7 +151,7 @@ class Circumstances:
 
     def _matching(self, candidate: Candidate) -> tuple[WaitCause, ...]:
         """Return the workers that may take the task; a worker that the store does not know has no state."""
-        names = [worker.name for worker in self.lanes if takes(worker, candidate)]
+        names = [worker.name for worker in self.lanes if may_take(worker, candidate)]
         return tuple(
             WaitCause(name=name, state=self.workers[name]["state"] if name in self.workers else "") for name in names
         )
@@ -181,7 +181,7 @@ def candidate_of(row: FleetRow) -> Candidate:
     return Candidate(row["id"], row["agent"], row["account"], row["provider"], row["labels"])
 
 
-def takes(worker: Worker, task: Candidate) -> bool:
+def may_take(worker: Worker, task: Candidate) -> bool:
     """True if the worker may take the task, as the claim decides (queries/tasks.sql, `on_terms`)."""
     lane = worker.lane
     return (

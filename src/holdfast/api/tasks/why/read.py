@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SETTINGS_HOLD = 5.0  # seconds for which settings that were read are good enough
 
 
-class Looker:
+class CircumstancesReader:
     """A reader of circumstances, for repeated use. Settings are read at most every few seconds."""
 
     def __init__(self) -> None:
@@ -139,12 +139,12 @@ def cause_of_account(account: ClosedAccount) -> WaitCause:
 
 
 def _test_budgets(queries: Queries) -> Test:
-    from holdfast.api.tasks.spending import concerns
+    from holdfast.api.tasks.spending import counts_for_labels
 
     rows = queries.spent_budgets()
 
     def test(task: Candidate) -> WaitReason | None:
-        found = [row for row in rows if concerns(row, task.labels)]
+        found = [row for row in rows if counts_for_labels(row, task.labels)]
         if not found:
             return None
         return WaitReason(
@@ -160,12 +160,12 @@ def _test_budgets(queries: Queries) -> Test:
 
 
 def _test_holds(queries: Queries) -> Test:
-    from holdfast.api.fleet.dispatch import concerns, holds
+    from holdfast.api.fleet.dispatch import delays_task, list_holds
 
-    rows = holds(queries)
+    rows = list_holds(queries)
 
     def test(task: Candidate) -> WaitReason | None:
-        found = [row for row in rows if concerns(row, task.agent, task.account, task.provider, task.id)]
+        found = [row for row in rows if delays_task(row, task.agent, task.account, task.provider, task.id)]
         return _hold_wait(min(found, key=lambda row: row["until"] is not None)) if found else None
 
     return test
@@ -184,7 +184,7 @@ def _hold_wait(row: HoldRow) -> WaitReason:
     )
 
 
-def held_clauses(queries: Queries, pressure: str | None) -> Callable[[Candidate, float | None], str | None]:
+def build_held_clause(queries: Queries, pressure: str | None) -> Callable[[Candidate, float | None], str | None]:
     """Return (queued task, its `not_before`) → the field `held` of `ps`: why the task is not started.
 
     Everything is read once.
@@ -200,7 +200,7 @@ def held_clauses(queries: Queries, pressure: str | None) -> Callable[[Candidate,
     return held
 
 
-def clauses(queries: Queries, rows: Sequence[TaskRow], looker: Looker) -> dict[str, str]:
+def read_clauses(queries: Queries, rows: Sequence[TaskRow], looker: CircumstancesReader) -> dict[str, str]:
     """Return task → clause for the rows of `ps`. The fleet is read once."""
     now, ids = time.time(), [row["id"] for row in rows if row["state"] in LIVING]
     active = {row["id"]: row for row in rows_of(queries, ids)} if ids else {}
@@ -217,9 +217,11 @@ def _may_resume(row: FleetRow) -> bool:
     return row["state"] == "paused" and row["resume_after"] is not None and row["pause_reason"] != "operator"
 
 
-def waits_of(queries: Queries, task_id: str, looker: Looker | None = None, *, in_line: bool = True) -> list[WaitReason]:
+def read_waits(
+    queries: Queries, task_id: str, looker: CircumstancesReader | None = None, *, in_line: bool = True
+) -> list[WaitReason]:
     """Return why one task waits, read now. Raise NotFound if the store no longer has the task."""
-    looker, now = looker or Looker(), time.time()
+    looker, now = looker or CircumstancesReader(), time.time()
     row = _row_of(queries, task_id)
     around = looker.look_at(queries, row, now, in_line=in_line)
     found = list(around.waits(row, now, in_line=in_line))
@@ -242,17 +244,17 @@ def _with_pause_facts(queries: Queries, reason: WaitReason, row: FleetRow) -> Wa
         return reason if shared is None else replace(reason, causes=shared.causes)
     if row["pause_reason"] not in ("usage_limit", "rate_limit", "auth", "billing") or not queries.view("accounts"):
         return reason
-    from holdfast.api.fleet.accounts import find_shut_account
+    from holdfast.api.fleet.accounts import find_closed_account
 
     runs = queries.view("runs", id=row["id"])
-    account = find_shut_account(queries, row["agent"], row["account"] or (runs[-1]["account"] if runs else None))
+    account = find_closed_account(queries, row["agent"], row["account"] or (runs[-1]["account"] if runs else None))
     if account is None:
         return reason
     command = f"holdfast accounts resume {account.full_name}"
     return replace(reason, causes=(cause_of_account(account),), command=command)
 
 
-def with_raise(reason: WaitReason, task_id: str, budgets: Mapping[str, BudgetRow]) -> WaitReason:
+def add_raise_command(reason: WaitReason, task_id: str, budgets: Mapping[str, BudgetRow]) -> WaitReason:
     """Add the command that raises the budget of a paused task, if its own budget or that of its family is spent."""
     if reason.kind is not WaitKind.BUDGET_PAUSE:
         return reason
@@ -290,15 +292,15 @@ def _is_for_person(reason: WaitReason) -> bool:
     return reason.needs_person and reason.kind is not WaitKind.NO_SUPERVISOR
 
 
-def person_test(queries: Queries) -> Callable[[str], bool]:
+def build_person_test(queries: Queries) -> Callable[[str], bool]:
     """Return a test: True while a queued task waits for something that only a person can fix.
 
     A supervisor does not stay for such a task (core/dispatch.ForOperators), so `holdfast run` has nothing to watch.
     """
-    looker = Looker()
+    looker = CircumstancesReader()
 
     def test(task_id: str) -> bool:
-        return any(map(_is_for_person, waits_of(queries, task_id, looker, in_line=False)))
+        return any(map(_is_for_person, read_waits(queries, task_id, looker, in_line=False)))
 
     return test
 

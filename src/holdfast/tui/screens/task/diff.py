@@ -14,7 +14,7 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import HoldfastError
 from holdfast.tui.feed import NOTHING_NEW, Watch
 from holdfast.tui.screens.task.page import Page
-from holdfast.tui.widgets.text_view import Line, Paper, printable
+from holdfast.tui.widgets.text_view import Paper, TextLine, make_printable
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskDetails
@@ -85,11 +85,11 @@ class ChangesPage(Page):
 
     def read(self, queries: Queries) -> object:
         """Compare with git. This runs in a thread of its own, because git may take long."""
-        from holdfast.api.work.diff import glance
+        from holdfast.api.work.diff import diff_for_screen
 
         began, checkpoint = time.monotonic(), self.checkpoint
         try:
-            seen = glance(queries, self.task_id, MOST, checkpoint)
+            seen = diff_for_screen(queries, self.task_id, MOST, checkpoint)
             found = Compared(checkpoint, self.task_id, **seen)
             is_running = queries.state(self.task_id)["state"] == "running"
         except HoldfastError as error:
@@ -108,11 +108,11 @@ class ChangesPage(Page):
         if found.checkpoint != self.checkpoint:
             self.look_again()
             return
-        self.note(heading(found))
-        self.query_one(Paper).write(lines(found))
+        self.note(describe_diff(found))
+        self.query_one(Paper).write(diff_lines(found))
 
 
-def heading(found: Compared) -> str:
+def describe_diff(found: Compared) -> str:
     what = "its changes" if found.checkpoint is None else f"checkpoint {found.checkpoint} (d: its changes now)"
     if found.problem is not None:
         return f"{what}: not available"
@@ -120,22 +120,24 @@ def heading(found: Compared) -> str:
     return f"{what}: {told}"
 
 
-def lines(found: Compared) -> list[Line]:
+def diff_lines(found: Compared) -> list[TextLine]:
     if found.problem is not None:
-        return [Line(printable(line)) for line in found.problem.split("\n")]
+        return [TextLine(make_printable(line)) for line in found.problem.split("\n")]
     if not found.summary and not found.text:
-        return [Line("Nothing changed.")]
-    told = [Line(printable(line)) for line in found.summary.split("\n")]
+        return [TextLine("Nothing changed.")]
+    told = [TextLine(make_printable(line)) for line in found.summary.split("\n")]
     rows = found.text.split("\n")
     shown = rows[:MOST_LINES]
-    told += [Line(""), *_coloured(shown)]
+    told += [TextLine(""), *_colour_rows(shown)]
     if found.is_cut or len(rows) > MOST_LINES:
         option = "" if found.checkpoint is None else f" --checkpoint {found.checkpoint}"
-        told.append(Line(f"The rest is too long for a screen. `holdfast diff {found.task}{option}` shows it.", "bold"))
+        told.append(
+            TextLine(f"The rest is too long for a screen. `holdfast diff {found.task}{option}` shows it.", "bold")
+        )
     return told
 
 
-def _coloured(rows: list[str]) -> list[Line]:
+def _colour_rows(rows: list[str]) -> list[TextLine]:
     """Return the rows with colours.
 
     The first letter has a meaning only inside a hunk: a removed line may itself begin with two dashes.
@@ -147,5 +149,5 @@ def _coloured(rows: list[str]) -> list[Line]:
         elif row.startswith("@@ "):
             in_hunk = True
         style = _STYLES.get(row[:1], "") if in_hunk else "bold"
-        made.append(Line(printable(row), style))
+        made.append(TextLine(make_printable(row), style))
     return made

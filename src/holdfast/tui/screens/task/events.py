@@ -15,7 +15,7 @@ from holdfast.tui.colours import LEVELS
 from holdfast.tui.feed import NOTHING_NEW, Watch
 from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.grid import Cell, Column, Grid
-from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+from holdfast.tui.widgets.text_view import Paper, TextLine, split_lines
 
 if TYPE_CHECKING:
     from holdfast.api.home.models import EventRow
@@ -93,18 +93,18 @@ class TimelinePage(Page):
         self.query_one("#event", Paper).focus()  # so that the user can scroll in a long event
 
     def _tell(self, event: EventRow | None) -> None:
-        self.query_one("#event", Paper).write(details(event) if event is not None else ())
+        self.query_one("#event", Paper).write(event_lines(event) if event is not None else ())
 
 
 def _time(event: EventRow) -> str:
     return time.strftime("%H:%M:%S", time.localtime(event["at"]))
 
 
-def details(event: EventRow) -> list[Line]:
+def event_lines(event: EventRow) -> list[TextLine]:
     at = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(event["at"]))
-    told = [Line(f"{event['kind']}  {event['level']}  {at}", "bold"), *lines_of(event["message"])]
+    told = [TextLine(f"{event['kind']}  {event['level']}  {at}", "bold"), *split_lines(event["message"])]
     if event["reason"] and event["reason"] not in event["message"]:
-        told += lines_of(f"because: {event['reason']}")
+        told += split_lines(f"because: {event['reason']}")
     for name, value in event["data"].items():
-        told += lines_of(f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+        told += split_lines(f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
     return told

@@ -13,7 +13,7 @@ from holdfast.api.queries import Queries
 from holdfast.base.errors import NotFound
 from holdfast.tui.feed import NOTHING_NEW, Watch
 from holdfast.tui.screens.task.page import Page
-from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+from holdfast.tui.widgets.text_view import Paper, TextLine, split_lines
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskDetails
@@ -55,37 +55,41 @@ class InfoPage(Page):
 
     def read(self, queries: Queries) -> object:
         """Read the task. This runs in a thread of its own: the processes of a living agent are sampled twice."""
-        from holdfast.api.tasks.explain import complete, explain, facts, task_waits
+        from holdfast.api.tasks.explain import complete, explain, facts, list_wait_reasons
 
         began = time.monotonic()
         try:
             task = queries.task(self.task_id)
             complete(queries, task)
-            found: Info = {"task": task, "why": explain(queries, task, task_waits(queries, task)), "facts": facts(task)}
+            found: Info = {
+                "task": task,
+                "why": explain(queries, task, list_wait_reasons(queries, task)),
+                "facts": facts(task),
+            }
         except NotFound:
             return NOTHING_NEW  # the heading of the screen reports that the task is gone
         self._watch.every = max(EVERY, (time.monotonic() - began) * SLOWLY)
         return found
 
     def seen(self, found: Info) -> None:
-        self.query_one(Paper).write(lines(found))
+        self.query_one(Paper).write(info_lines(found))
 
 
-def lines(found: Info) -> list[Line]:
+def info_lines(found: Info) -> list[TextLine]:
     from holdfast.api.tasks.spending import left_lines
 
     task, facts = found["task"], dict(found["facts"])
     prompt = facts.pop("prompt", "")
     facts.pop("budgets", None)
-    made = [Line(f"Why it is {task['state']}", "bold")]
+    made = [TextLine(f"Why it is {task['state']}", "bold")]
     for words in found["why"]:
-        made += lines_of(words, indent="  ")
-    made += [Line(""), Line("Budgets left", "bold")]
+        made += split_lines(words, indent="  ")
+    made += [TextLine(""), TextLine("Budgets left", "bold")]
     for words in left_lines(task["budgets"], task["spent_in_all"]):
-        made += lines_of(words, indent="  ")
-    made += [Line(""), Line("Facts", "bold")]
+        made += split_lines(words, indent="  ")
+    made += [TextLine(""), TextLine("Facts", "bold")]
     for name, words in facts.items():
-        made += lines_of(f"{name:<10} {words}", indent="  ")
+        made += split_lines(f"{name:<10} {words}", indent="  ")
     if task["children"]:
-        made += [Line(f"  subtasks   {len(task['children'])}, on the page Family (y)")]
-    return [*made, Line(""), Line("Prompt", "bold"), *lines_of(prompt, indent="  ")]
+        made += [TextLine(f"  subtasks   {len(task['children'])}, on the page Family (y)")]
+    return [*made, TextLine(""), TextLine("Prompt", "bold"), *split_lines(prompt, indent="  ")]

@@ -1,7 +1,7 @@
 """The output page: the output of an agent, live and as far back as it is kept, for any run and any member of a stage.
 
-`Scribe` turns an agent's events into lines, in the same words as `holdfast logs`. `Reader` reads the log in the feed's
-thread, one piece at a time, and no more than a screen can use. `OutputPage` shows the lines.
+`LineCollector` turns an agent's events into lines, in the same words as `holdfast logs`. `Reader` reads the log
+in the feed's thread, one piece at a time, and no more than a screen can use. `OutputPage` shows the lines.
 
 The page sets plain attributes of the reader to request what to read. The reader returns a `Batch`, which describes how
 the lines on screen change. So reader and page have the same lines, but only the reader knows their positions in the
@@ -22,12 +22,12 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from holdfast.api.queries import Queries
-from holdfast.api.tasks.log_window import LogWindow, Piece
+from holdfast.api.tasks.log_window import LogPiece, LogWindow
 from holdfast.cli.output.agent_events import Teller
 from holdfast.cli.output.render import size
 from holdfast.tui.feed import NOTHING_NEW, Watch
 from holdfast.tui.screens.task.page import Page
-from holdfast.tui.widgets.text_view import Line, Paper, printable
+from holdfast.tui.widgets.text_view import Paper, TextLine, make_printable
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import AgentEventRow, OpenRun, RunRow, TaskDetails
@@ -42,31 +42,31 @@ class _Utf8:
         return False
 
 
-class Scribe(Teller):
+class LineCollector(Teller):
     """A Teller that collects lines. `take` returns the lines since the last call. `begun` is an unfinished line."""
 
     def __init__(self) -> None:
         super().__init__(lambda _text: None, _Utf8())
-        self._told: list[Line] = []
+        self._told: list[TextLine] = []
         self._begun, self._style = "", ""
 
     @property
-    def begun(self) -> Line | None:
-        return Line(printable(self._begun), self._style) if self._begun else None
+    def begun(self) -> TextLine | None:
+        return TextLine(make_printable(self._begun), self._style) if self._begun else None
 
-    def take(self) -> list[Line]:
+    def take(self) -> list[TextLine]:
         told, self._told = self._told, []
         return told
 
     def _put(self, text: str, colour: str = "", end: str = "") -> None:
         *whole, rest = (text + end).split("\n")
         for piece in whole:
-            self._told.append(Line(printable(self._begun + piece), colour or self._style))
+            self._told.append(TextLine(make_printable(self._begun + piece), colour or self._style))
             self._begun = ""
         self._begun += rest
         self._style = colour if self._begun else ""
 
-    def transcribe(self, rows: Iterable[AgentEventRow], at: float | None) -> list[Line]:
+    def transcribe(self, rows: Iterable[AgentEventRow], at: float | None) -> list[TextLine]:
         """Return the lines for the events. `at` is when live events were observed, or None for older events."""
         for row in rows:
             if row["event"] == "line":
@@ -83,7 +83,7 @@ def _last_state(text: str) -> str:
 
 
 MOST_LINES = 10_000  # on the page at once
-NOT_SO_OFTEN = 1.0  # seconds between two updates of the size of unread output below
+MEASURE_EVERY = 1.0  # seconds between two updates of the size of unread output below
 
 
 class Choice(NamedTuple):
@@ -114,9 +114,9 @@ class Batch:
     """A change of the lines on the page, as the reader hands it over."""
 
     choice: Choice
-    lines: tuple[Line, ...] = ()
+    lines: tuple[TextLine, ...] = ()
     how: str = "append"  # or "prepend", or "write", which replaces all lines
-    begun: Line | None = None  # an unfinished last line
+    begun: TextLine | None = None  # an unfinished last line
     drop_first: int = 0  # lines
     drop_last: int = 0  # lines
     is_first: bool = False  # True: the page begins at the start of the file
@@ -134,7 +134,7 @@ class Reader:
         self.wish: str | None = None  # earlier, later, oldest or newest
         self._current: Choice | None = None
         self._window: LogWindow | None = None
-        self._scribe = Scribe()
+        self._scribe = LineCollector()
         self._plain = ""  # an unfinished line of plain text
         self._chunks: deque[_Chunk] = deque()
         self._last: Batch | None = None
@@ -164,7 +164,7 @@ class Reader:
 
     def _is_time(self) -> bool:
         """True if it is time to measure the unread output below, while the page does not follow."""
-        return time.monotonic() >= self._told_at + NOT_SO_OFTEN
+        return time.monotonic() >= self._told_at + MEASURE_EVERY
 
     def _batch(self, choice: Choice, window: LogWindow, wish: str | None) -> Batch:
         if wish in ("newest", "oldest"):
@@ -180,13 +180,13 @@ class Reader:
             return self._behind(choice, window, found, live)
         return self._told(choice, window, begun=self._begun(None))
 
-    def _anew(self, choice: Choice, window: LogWindow, piece: Piece) -> Batch:
-        self._scribe = Scribe()
+    def _anew(self, choice: Choice, window: LogWindow, piece: LogPiece) -> Batch:
+        self._scribe = LineCollector()
         lines = self._scribe.transcribe(piece.rows, None)
         self._chunks = deque([_Chunk(piece.start, piece.end, len(lines))])
         return self._told(choice, window, lines, "write", begun=self._begun(piece))
 
-    def _behind(self, choice: Choice, window: LogWindow, piece: Piece | None, live: float | None) -> Batch:
+    def _behind(self, choice: Choice, window: LogWindow, piece: LogPiece | None, live: float | None) -> Batch:
         lines = [] if piece is None else self._scribe.transcribe(piece.rows, live)
         if choice.is_over and piece is None:
             self._scribe.end()
@@ -205,27 +205,27 @@ class Reader:
         piece = window.earlier()
         if piece is None:
             return self._told(choice, window, begun=self._begun(None))
-        scribe = Scribe()
-        lines = scribe.transcribe(piece.rows, None)
-        scribe.end()
-        lines += scribe.take()
+        collector = LineCollector()
+        lines = collector.transcribe(piece.rows, None)
+        collector.end()
+        lines += collector.take()
         self._chunks.appendleft(_Chunk(piece.start, piece.end, len(lines)))
         dropped = 0
         while len(self._chunks) > 1 and self._lines() - self._chunks[-1].lines >= MOST_LINES:
             dropped += self._chunks.pop().lines
         if dropped:
             window.go_back_to(self._chunks[-1].end)
-            self._scribe, self._plain = Scribe(), ""
+            self._scribe, self._plain = LineCollector(), ""
         begun = None if dropped else self._begun(None)
         return self._told(choice, window, lines, "prepend", begun=begun, drop_last=dropped)
 
     def _lines(self) -> int:
         return sum(chunk.lines for chunk in self._chunks)
 
-    def _begun(self, piece: Piece | None) -> Line | None:
+    def _begun(self, piece: LogPiece | None) -> TextLine | None:
         if piece is not None:
             self._plain = piece.begun
-        return Line(printable(self._plain)) if self._plain else self._scribe.begun
+        return TextLine(make_printable(self._plain)) if self._plain else self._scribe.begun
 
     def _told(self, choice: Choice, window: LogWindow, lines: Any = (), how: str = "append", **more: Any) -> Batch:
         size = window.size()
@@ -390,7 +390,11 @@ class OutputPage(Page):
         run, task = self.run(), self.task_row
         if run is None or task is None:
             self.paper.write(
-                [Line("There is no run yet, so there is no output. The page Info (i) shows what the task waits for.")]
+                [
+                    TextLine(
+                        "There is no run yet, so there is no output. The page Info (i) shows what the task waits for."
+                    )
+                ]
             )
             self.note("no run yet")
             return

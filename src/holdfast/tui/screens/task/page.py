@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from holdfast.base.errors import NotFound
 from holdfast.tui.feed import NOTHING_NEW, Watch
-from holdfast.tui.widgets.text_view import printable
+from holdfast.tui.widgets.text_view import make_printable
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskDetails
@@ -65,7 +65,7 @@ class Page(Vertical):
 
     def note(self, words: str) -> None:
         """Show the words on the line above the page."""
-        self.query_one(".note", Static).update(Text(printable(words)))
+        self.query_one(".note", Static).update(Text(make_printable(words)))
 
     def look_again(self) -> None:
         """Read the content of this page again."""

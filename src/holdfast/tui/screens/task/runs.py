@@ -12,7 +12,7 @@ from textual.widget import Widget
 from holdfast.api.format import duration
 from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.grid import Cell, Column, Grid
-from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+from holdfast.tui.widgets.text_view import Paper, TextLine, split_lines
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import RunRow, TaskDetails
@@ -34,9 +34,9 @@ class RunsPage(Page):
         columns: tuple[Column[RunRow], ...] = (
             Column("RUN", 4, lambda run: str(run["number"]), right=True),
             Column("STAGE", 14, lambda run: "/".join(filter(None, (run["stage"], run["member"]))) or "-", spare=3),
-            Column("HOW", 14, _how),
+            Column("HOW", 14, _outcome_cell),
             Column("STARTED", 8, _started, spare=2),
-            Column("FOR", 7, _lasted, spare=1, right=True),
+            Column("FOR", 7, _duration_text, spare=1, right=True),
             Column("TOOK", 9, _cost, spare=4, right=True),
             Column("WHY", 10, lambda run: run["reason"] or run["stop_why"] or "", grow=True),
         )
@@ -64,10 +64,10 @@ class RunsPage(Page):
         self.post_message(self.Wanted(message.row["id"]))
 
     def _tell(self, run: RunRow | None) -> None:
-        self.query_one("#run", Paper).write(details(run, self.task_row) if run and self.task_row else ())
+        self.query_one("#run", Paper).write(run_lines(run, self.task_row) if run and self.task_row else ())
 
 
-def _how(run: RunRow) -> Cell:
+def _outcome_cell(run: RunRow) -> Cell:
     if run["outcome"] is None:
         return Cell(run["state"], "blue")
     return Cell(run["outcome"], "green" if run["outcome"] == "completed" else "red")
@@ -77,7 +77,7 @@ def _started(run: RunRow) -> str:
     return time.strftime("%H:%M:%S", time.localtime(run["started_at"])) if run["started_at"] else "-"
 
 
-def _lasted(run: RunRow) -> str:
+def _duration_text(run: RunRow) -> str:
     if not run["started_at"]:
         return "-"
     return duration(max(0.0, run["ended_at"] - run["started_at"])) if run["ended_at"] else "…"
@@ -91,22 +91,25 @@ def _cost(run: RunRow) -> str:
     return f"{run['tokens']} tok" if run["tokens"] else "-"
 
 
-def details(run: RunRow, task: TaskDetails) -> list[Line]:
+def run_lines(run: RunRow, task: TaskDetails) -> list[TextLine]:
     from holdfast.api.fleet.alerts import crash_line
-    from holdfast.api.tasks.usage import details as usage
+    from holdfast.api.tasks.usage import run_details as usage
 
     worker = f"  worker {run['worker']}" if run["worker"] else ""
     how = f"{run['outcome']}: {run['reason']}" if run["outcome"] else f"{run['state']}, pid {run['pid'] or '-'}"
-    told = [Line(f"run {run['number']}  {run['id']}{worker}", "bold"), *lines_of(how)]
+    told = [TextLine(f"run {run['number']}  {run['id']}{worker}", "bold"), *split_lines(how)]
     for words in usage(run):
-        told += lines_of(words)
+        told += split_lines(words)
     if run["progress"] is not None:
         percent, message = run["progress"]["percent"], run["progress"]["message"]
         shares = [f"{percent:g} %"] if percent is not None else []
-        told += lines_of("its agent reported " + ": ".join([*shares, *([message] if message else [])]))
+        told += split_lines("its agent reported " + ": ".join([*shares, *([message] if message else [])]))
     for crash in task["crashes"]:
         if crash["run"] == run["id"]:
-            told += lines_of(crash_line(crash))
+            told += split_lines(crash_line(crash))
     if run["error_tail"]:
-        told += [Line("the last words on its standard error:"), *lines_of(run["error_tail"].rstrip(), indent="  ")]
+        told += [
+            TextLine("the last words on its standard error:"),
+            *split_lines(run["error_tail"].rstrip(), indent="  "),
+        ]
     return told

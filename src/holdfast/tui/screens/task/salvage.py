@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.grid import Column, Grid
-from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+from holdfast.tui.widgets.text_view import Paper, TextLine, split_lines
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import StageRow, TaskDetails
@@ -58,7 +58,7 @@ class SavedPage(Page):
 
     def show_task(self, task: TaskDetails) -> None:
         super().show_task(task)
-        self.query_one(Grid).show(rows(task))
+        self.query_one(Grid).show(list_saved(task))
         self._tell(self.query_one(Grid).row)
 
     def on_grid_moved(self, message: Grid.Moved) -> None:
@@ -71,9 +71,9 @@ class SavedPage(Page):
             self.post_message(self.Wanted(message.row["number"]))
 
     def _tell(self, row: SavedLine | None) -> None:
-        made = lines_of("\n".join(row["details"])) if row is not None else []
+        made = split_lines("\n".join(row["details"])) if row is not None else []
         if row is None and self.task_row is not None and self.task_row["workspace"]["strategy"] == "none":
-            made = [Line("There are none: its agent works in your own checkout.")]
+            made = [TextLine("There are none: its agent works in your own checkout.")]
         self.query_one("#kept", Paper).write(made)
 
 
@@ -82,7 +82,7 @@ def _stage(stage: StageRow, index: int) -> str:
     return str(names[index] if 0 <= index < len(names) else index + 1)
 
 
-def rows(task: TaskDetails) -> list[SavedLine]:
+def list_saved(task: TaskDetails) -> list[SavedLine]:
     """Return the checkpoints and salvages of the task, ordered by time."""
     found: list[SavedLine] = [
         {

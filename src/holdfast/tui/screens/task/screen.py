@@ -108,7 +108,7 @@ class TaskView(View):
             last = " This is its last known state." if self.shown is not None else ""
             facts.update(Text(f"Task {self.task_id} was purged.{last}", style="bold"))
         elif self.shown is not None:
-            facts.update(heading(self.shown, compact=self.size.height < 18))
+            facts.update(make_heading(self.shown, compact=self.size.height < 18))
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -169,10 +169,10 @@ class TaskView(View):
         self._tell_pages()
 
     def _tell_pages(self) -> None:
-        self.query_one("#pages", Static).update(tabs(self.open, list(self.pages.values()), self.size.width))
+        self.query_one("#pages", Static).update(draw_pages(self.open, list(self.pages.values()), self.size.width))
 
 
-def tabs(name: str, pages: Sequence[Page], width: int) -> Text:
+def draw_pages(name: str, pages: Sequence[Page], width: int) -> Text:
     """Return the line of pages, or only the open page between arrows if there is too little room.
 
     Brackets mark the open page, so that its colour is not the only mark.
@@ -188,10 +188,10 @@ def tabs(name: str, pages: Sequence[Page], width: int) -> Text:
     return Text(f"< [{pages[at].NAME}] >  page {at + 1} of {len(pages)}")
 
 
-def heading(task: TaskDetails, *, compact: bool) -> Text:
+def make_heading(task: TaskDetails, *, compact: bool) -> Text:
     from holdfast.api.format import money
     from holdfast.api.tasks.stages import words
-    from holdfast.api.tasks.usage import sum_of
+    from holdfast.api.tasks.usage import sum_usage
 
     made = Text.assemble(
         f"task {task['id']}  ",
@@ -205,7 +205,7 @@ def heading(task: TaskDetails, *, compact: bool) -> Text:
     facts += [f"worker {task['worker']}"] if task["worker"] else []
     facts += [words(task["stage"])] if task["stage"] is not None else []
     facts += [f"run {len(task['runs'])}"] if task["runs"] else []
-    used = sum_of(task["agent"], task["runs"])
+    used = sum_usage(task["agent"], task["runs"])
     facts += [money(used["cost_usd"])] if used is not None and used["cost_usd"] is not None else []
     facts += [f"added {time.strftime('%Y-%m-%d %H:%M', time.localtime(task['created_at']))}"]
     facts += [f"branch {one_line(task['branch'], 80)}"] if task["branch"] else []

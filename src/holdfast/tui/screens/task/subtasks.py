@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from holdfast.api.queries import Queries
-from holdfast.api.tasks.subtasks import relatives
+from holdfast.api.tasks.subtasks import list_relatives
 from holdfast.tui.feed import Watch
 from holdfast.tui.screens.task.page import Page
 from holdfast.tui.widgets.grid import Column, Grid
@@ -52,7 +52,7 @@ class RelativesPage(Page):
         return self.query_one(Grid)
 
     def read(self, queries: Queries) -> object:
-        return self.news(lambda: relatives(queries, self.task_id))
+        return self.news(lambda: list_relatives(queries, self.task_id))
 
     def seen(self, found: list[Relative]) -> None:
         self.query_one(Grid).show(found)
