@@ -43,7 +43,7 @@ EXEMPT = {
     ("agents/common/versions.py", "_end"): "ends a question for a version; clis.version is beside its start",
     ("cli/main.py", "_restart_in_utf8_mode"): "the same command once more, before it has begun",
     ("cli/commands/report.py", "_write"): "a file for its user: whole, or not there; the command is repeated",
-    ("api/fleet/alerts.py", "record_rung_alerts"): "half a file is no file: a bell rings once more; nothing else reads it",
+    ("api/fleet/alerts.py", "record_rung_alerts"): "half a file counts as none: a bell rings once more",
     ("api/home/backup.py", "_lock_backups"): "a lock file: empty, and the kernel forgets the lock",
     ("config/trust.py", "_lock_record"): "a lock file: empty, and the kernel forgets the lock",
     ("store/sqlite/engine/copies.py", "check_copy"): "opens a copy read-only",
