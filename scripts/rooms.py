@@ -64,6 +64,14 @@ CAPABILITIES: Mapping[str, tuple[str, ...]] = {
     "home": ("home",),
 }  # fmt: skip
 
+# Modules whose own name has a word of another row.
+ELSEWHERE = {
+    "api/home/models.py": "home",
+    "config/report.py": "settings",
+    "core/agents/events.py": "agents",
+    "workspaces/setup/commands.py": "workspaces",
+}
+
 # What a layer has for itself, by folder or file.
 OF_THE_LAYER = (
     "__main__.py", "core/states.py", "core/model.py", "store/doorbell.py", "store/open.py", "store/port/transaction.py",
@@ -92,6 +100,8 @@ def capability_of(module: str) -> str | None:
     """Return the row of a module. None: the module fits no cell."""
     if any(module == part or module.startswith(f"{part}/") for part in OF_THE_LAYER):
         return "(the layer itself)"
+    if module in ELSEWHERE:
+        return ELSEWHERE[module]
     package = module.split("/")[0]
     if package in APART:
         return package
@@ -120,9 +130,10 @@ def page() -> str:
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"""# Rooms: capability × layer → file
 
-To change a capability, read its row from left to right: rules, settings, tables, adapters, service, read model,
-command, screen. A folder stands for all of its files. Paths are relative to `src/holdfast/`. Four rooms stand apart:
-`base` (no domain), `secrets`, `rehearsal` and `checker`.
+To change a capability, read its row from left to right: rules, settings, tables, adapters, intake, service (with its
+wiring), read model, command, screen. A folder stands for all of its files. Paths are relative to `src/holdfast/`. Four rooms stand apart:
+`base` (no domain), `secrets`, `rehearsal` and `checker`. SQL statements are in `store/sqlite/queries/`, migrations in
+`store/sqlite/migrations/`.
 
 {table}
 """

@@ -22,7 +22,7 @@ class SqliteDeliveries:
     """The SQLite adapter of `Notices`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Statements(connection, "notices")
+        self._sql = Statements(connection, "alerts")
         self._events = events
 
     def find_unplanned(self, limit: int) -> Sequence[AlertChange]:

@@ -23,7 +23,7 @@ class SqliteEvents:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Statements(connection, "hosts")
-        self._outbox = Statements(connection, "notices")
+        self._outbox = Statements(connection, "alerts")
 
     def emit(self, event: Event, now: Instant) -> None:
         self._sql.put(

@@ -37,7 +37,7 @@ class SqliteOldRecords:
     """The SQLite adapter of `History`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Statements(connection, "history")
+        self._sql = Statements(connection, "retention")
         self._events = events
 
     def drop_events(self, after: int, before: float, limit: int) -> EventWindow:

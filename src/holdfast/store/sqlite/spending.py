@@ -33,7 +33,7 @@ class SqliteSpending:
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Statements(connection, "spending")
-        self._families = Statements(connection, "families")
+        self._families = Statements(connection, "subtasks")
         self._events = events
 
     def record(self, task: Task, run_id: str, told: RunUsage, session_id: str | None, now: Instant) -> bool:

@@ -26,7 +26,7 @@ class SubtaskTree:
     """The part of the tasks facet about subtasks. `get` reads a task."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents, get: Callable[[str], Task]) -> None:
-        self._sql = Statements(connection, "families")
+        self._sql = Statements(connection, "subtasks")
         self._events = events
         self._requests = SqliteRequests(connection)
         self._get = get

@@ -18,7 +18,7 @@ class SqliteTaskListKeys:
     """The SQLite adapter of `Intake`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._sql = Statements(connection, "intake")
+        self._sql = Statements(connection, "task_lists")
 
     def known(self, repo_id: str, keys: Sequence[str]) -> Mapping[str, KnownTaskKey]:
         rows = self._sql.rows("known", repo_id=repo_id, keys=encode(list(keys)))

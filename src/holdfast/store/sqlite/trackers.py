@@ -36,7 +36,7 @@ class SqliteIssueLinks:
     """The SQLite adapter of `Links`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Statements(connection, "links")
+        self._sql = Statements(connection, "trackers")
         self._events = events
 
     def our_name(self, suggested: str) -> str:

@@ -39,7 +39,7 @@ class SqliteStageProgress:
     """The SQLite adapter of `Staging`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._sql = Statements(connection, "staging")
+        self._sql = Statements(connection, "stages")
         self._tasks = Statements(connection, "tasks")
         self._events = events
 
