@@ -131,7 +131,8 @@ def page() -> str:
     return f"""# Rooms: capability × layer → file
 
 To change a capability, read its row from left to right: rules, settings, tables, adapters, intake, service (with its
-wiring), read model, command, screen. A folder stands for all of its files. Paths are relative to `src/holdfast/`. Four rooms stand apart:
+wiring), read model, command, screen. A folder stands for all of its files. Paths are relative to
+`src/holdfast/`. Four rooms stand apart:
 `base` (no domain), `secrets`, `rehearsal` and `checker`. SQL statements are in `store/sqlite/queries/`, migrations in
 `store/sqlite/migrations/`.
 
