@@ -100,5 +100,5 @@ def test_a_gate_that_kills_its_supervisor_is_not_asked_for_ever(fleet: Fleet) ->
     assert fleet.up("--idle-exit", "0s").wait(timeout=60) == 0, fleet.log()
     ended = fleet.show(task)
     assert (ended["state"], ended["failure_reason"], len(ended["runs"])) == ("failed", "gate_failed", 1)
-    assert f"begun {MOST_GATE_STARTS} times" in ended["reason"]
+    assert f"started {MOST_GATE_STARTS} times" in ended["reason"]
     assert len(asked.read_text().split()) == MOST_GATE_STARTS

@@ -81,7 +81,7 @@ def run_keeper(request: bytes, lock: int, ready: int, log: int) -> None:
         os.close(log)
         directory, _, environment = request.partition(b"\0")
         set_process_title(os.fsencode(keeper.__file__), directory)
-        keeper.keep(os.fsdecode(directory), lock, ready, environment)
+        keeper.run_keeper(os.fsdecode(directory), lock, ready, environment)
     except BaseException:  # noqa: BLE001 - any error goes to keeper.log, and must not return into the server's loop
         traceback.print_exc()
         os._exit(1)
@@ -119,10 +119,10 @@ def warm_up() -> None:
     pages written after it are not.
     """
     for _time in range(WARM_UPS):
-        keeper.counter("/proc/vmstat", "oom_kill")
+        keeper.read_counter("/proc/vmstat", "oom_kill")
         keeper.process_stat(os.getpid())
         keeper.boot_id()
-        keeper.Cgroups({"groups": [], "settings": []})
+        keeper.KeeperCgroups({"groups": [], "settings": []})
         json.loads(json.dumps({"environment": dict(os.environ), "limits": [1, 2.5, None]}))
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         poller = select.poll()

@@ -40,7 +40,7 @@ def test_neither_a_backup_nor_settings_replace_what_is_no_file(tmp_path: Path) -
     os.mkfifo(pipe)
     link.symlink_to(pipe)
     for path in (pipe, link):
-        with pytest.raises(Conflict, match="is no file"):
+        with pytest.raises(Conflict, match="is not a file"):
             _refuse_overwriting(str(path), force=True)
         with pytest.raises(UsageError, match="which is not a file"):
             _replace(str(path), "agent = 'claude'\n")

@@ -61,7 +61,7 @@ def tree(*, quiet: float = 400.0, child: float | None = None, looked: float = 0.
 def trouble(kind: StallKind, ago: float, next_try: float | None = None, **facts: object) -> RunFacts:
     """It just wrote something, and that is what stands in its way."""
     stall = Stall(kind=kind, words="no", since=NOW - ago, next_try=None if next_try is None else NOW + next_try)
-    return events(**{"output_at": NOW, "plight": stall, **facts})
+    return events(**{"output_at": NOW, "stall": stall, **facts})
 
 
 TABLE = [
@@ -199,7 +199,7 @@ all_rules = st.builds(
     doomed_after=limits,
     retry_patience=limits,
 )
-plights = st.builds(
+stalls = st.builds(
     Stall,
     kind=st.sampled_from(StallKind),
     words=st.text(max_size=5),
@@ -231,7 +231,7 @@ all_facts = st.builds(
     tools=tools,
     steps=st.integers(0, 99),
     last_step=st.text(max_size=5),
-    stall=st.none() | plights,
+    stall=st.none() | stalls,
     tree=st.none() | trees,
 )
 

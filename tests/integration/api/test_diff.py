@@ -42,4 +42,4 @@ def test_colours_say_what_a_line_is_not_how_it_begins() -> None:
     assert TextLine("--- dashes", "red") in made
     assert TextLine("+red", "green") in made
     assert TextLine(" kept", "") in made
-    assert made[-1].text.endswith("`holdfast diff abc --checkpoint 3`")
+    assert made[-1].text.endswith("`holdfast diff abc --checkpoint 3` shows it.")

@@ -279,8 +279,9 @@ def ack_all(home: str, _alert: Row) -> str:
 
 
 def restart_cause(home: str, alert: Row) -> str:
+    from holdfast.api.fleet.alerts import mend
 
-    return restart_cause(home, alert)
+    return mend(home, alert)
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------------

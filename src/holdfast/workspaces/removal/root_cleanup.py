@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 
 if __name__ == "__main__":  # -I removes our own directory from the path. That directory belongs to root.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from delete_tree import Deleter  # type: ignore[import-not-found]
+    from delete_tree import DeadlinePassed, Deleter  # type: ignore[import-not-found]
 else:
     from holdfast.workspaces.removal.delete_tree import DeadlinePassed, Deleter
 
