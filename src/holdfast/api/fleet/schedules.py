@@ -6,27 +6,27 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.api.format import describe_moment
 from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.stored_json import load_stored_json, stored_data_errors
+from holdfast.base.text import clean_text, one_line
+from holdfast.base.units import show_duration
 from holdfast.config.schedule_files import read_schedule_files
 from holdfast.core.schedules.schedule import Schedule
 
-if TYPE_CHECKING:  # readers have to start fast
+if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import FireRow, ScheduleRow
     from holdfast.api.tasks.models import JsonObject
     from holdfast.core.model import Task
     from holdfast.store.port.transaction import Transaction
-import time
 
-from holdfast.api.format import describe_moment
-from holdfast.base.text import clean_text, one_line
-from holdfast.base.units import show_duration
 
 NEW = "no supervisor has seen it yet"
 

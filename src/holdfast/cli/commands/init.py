@@ -6,27 +6,22 @@ unasked.
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.api.home.init import AGENT, PERMISSIONS, read_choice, record_choice
 from holdfast.base.errors import Refused, UsageError
-from holdfast.cli.output.render import clean_text, one_line
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import clean_text, one_line, print_json, print_table
 
 if TYPE_CHECKING:
     from holdfast.api.home.agent_clis import AgentCli
-    from holdfast.config import Config
-import argparse
-import os
-import time
-from typing import TYPE_CHECKING
-
-from holdfast.base.home import home_directory
-from holdfast.cli.output.render import print_json, print_table
-
-if TYPE_CHECKING:  # imported when called: the other command of this module does not need it
     from holdfast.api.home.init import TrustQuestion
+    from holdfast.config import Config
 
 
 MODES = {

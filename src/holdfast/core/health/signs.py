@@ -8,18 +8,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
-
-from holdfast.core.agents.events import Stream
-from holdfast.core.agents.usage import UsageCounter
-from holdfast.core.health.stalled import Stall, StallKind, merge_stalls
-
-if TYPE_CHECKING:
-    from holdfast.core.agents.events import Usage
-from collections.abc import Iterable
 
 from holdfast.core.agents.events import (
     AgentEvent,
@@ -31,11 +23,17 @@ from holdfast.core.agents.events import (
     Retry,
     SessionStarted,
     StepStarted,
+    Stream,
     ToolFinished,
     ToolStarted,
     Usage,
 )
-from holdfast.core.health.stalled import LONGEST_DELAY
+from holdfast.core.agents.usage import UsageCounter
+from holdfast.core.health.stalled import LONGEST_DELAY, Stall, StallKind, merge_stalls
+
+if TYPE_CHECKING:
+    from holdfast.core.agents.events import Usage
+
 
 REMEMBERED = 16  # different contents seen lately: a cycle of so many events is still detected
 MOST_TOOLS = 256

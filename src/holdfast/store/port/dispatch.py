@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.base.instant import Instant
+from holdfast.core.dispatch.accounts import ClosedAccount
+from holdfast.core.dispatch.holds import Hold, Scope
+from holdfast.core.dispatch.mass_death import Death
 from holdfast.core.dispatch.spending import BindingCap
 from holdfast.core.dispatch.spending_caps import SharedCap, SpendingCap, UsageEntry, UsedSpending
+from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import RunUsage
 
 if TYPE_CHECKING:
     from holdfast.store.port.transaction import Transaction
-from collections.abc import Collection
-
-from holdfast.core.dispatch.accounts import ClosedAccount
-from holdfast.core.dispatch.holds import Hold, Scope
-from holdfast.core.dispatch.mass_death import Death
-from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,20 +6,19 @@ repository.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.base.instant import Instant
 from holdfast.core.model import Task
+from holdfast.core.tasks.task_lists import KnownTaskKey
+from holdfast.core.workflows.result import StageResult
 from holdfast.core.workflows.workflow import Progress
 from holdfast.store.port.values import Ownership
 from holdfast.store.port.workspaces import Checkpoint
 
-if TYPE_CHECKING:  # every command imports the store's port, and few of them deal with stages
+if TYPE_CHECKING:
     from holdfast.core.workflows.next_stage import NextStep
-from collections.abc import Mapping, Sequence
-
-from holdfast.core.tasks.task_lists import KnownTaskKey
-from holdfast.core.workflows.result import StageResult
 
 
 def approval_alert(task_id: str) -> str:
