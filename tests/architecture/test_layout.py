@@ -38,6 +38,7 @@ TINY_MODULES = {
     "containers/workspaces.py": "an adapter of the workspace port",
     "intake/new_task.py": "agents and intake would import one another",
     "cli/output/options.py": "every parser imports it",
+    "core/agents/stream.py": "imported by `add` and `ps`, which import little",
     "store/open.py": "imported by every command: it decides what else is",
     "store/sqlite/fence.py": "every table checks the fence by it",
     "store/sqlite/task_lists.py": "loaded only when a list is added",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.agents.events import Stream as Stream  # adapters import it from here
+from holdfast.core.agents.stream import Stream as Stream
 
 if TYPE_CHECKING:  # a command that only checks whether a task can be accepted has to start fast
     from holdfast.core.agents.events import AgentEvent

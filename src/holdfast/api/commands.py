@@ -25,7 +25,6 @@ from holdfast.intake.resolve import check_prompt as check_prompt
 from holdfast.intake.resolve import resolve_task
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
-from holdfast.store.port.dispatch import allowances_of, cap_of
 from holdfast.store.port.transaction import Store, Transaction
 
 T = TypeVar("T")
@@ -79,6 +78,8 @@ def _allow_family(tx: Transaction, task: Task, given: SpendingCap, by: str) -> N
     root = tx.tasks.get(tx.spending.root_of(task))
     if root.id == task.id:
         return
+    from holdfast.store.port.dispatch import cap_of  # only a new budget needs it: `add` does not
+
     cap, used, mine = cap_of(root), tx.spending.of_task(root), tx.spending.of_task(task)
     usd = used.usd + given.usd - mine.usd if given.usd is not None and cap.usd is not None else None
     tokens = used.tokens + given.tokens - mine.tokens if given.tokens is not None and cap.tokens is not None else None
@@ -91,6 +92,8 @@ def _allow_family(tx: Transaction, task: Task, given: SpendingCap, by: str) -> N
 
 
 def _refuse_spent(tx: Transaction, task: Task) -> None:
+    from holdfast.store.port.dispatch import allowances_of
+
     allowance = next((allowance for allowance in allowances_of(tx, task) if allowance.spent), None)
     if allowance is None:
         return

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from holdfast.base import clock, faults
 from holdfast.base.errors import LaunchError
 from holdfast.base.files import data_lines
-from holdfast.core.agents.events import Stream
+from holdfast.core.agents.stream import Stream
 from holdfast.core.runs.liveness import Liveness, ProcessIdentity
 from holdfast.core.runs.outcome import REBOOTED, Cause, ProcessEnd
 from holdfast.processes import cgroups as groups

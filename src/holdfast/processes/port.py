@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.core.agents.events import Stream
+from holdfast.core.agents.stream import Stream
 from holdfast.core.cleanup.observed import StrayProcess
 from holdfast.core.health.signs import AgentActivity, SignReader
 from holdfast.core.model import Report

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.agents.claude import CLAUDE
 from holdfast.base.instant import Instant
-from holdfast.core.agents.events import AgentEvent, AgentText, AgentTrouble, Retry, SessionStarted, StepStarted, Stream
+from holdfast.core.agents.events import AgentEvent, AgentText, AgentTrouble, Retry, SessionStarted, StepStarted
+from holdfast.core.agents.stream import Stream
 from holdfast.core.dispatch.holds import (
     LONGEST_PROBE,
     Hold,

@@ -21,7 +21,8 @@ from typing import Any
 from holdfast.agents.port import Account, AgentCommand, Capabilities, EndedRun, HostFacts, WorkOrder
 from holdfast.base.ids import new_id
 from holdfast.base.instant import Instant
-from holdfast.core.agents.events import AgentEvent, Stream
+from holdfast.core.agents.events import AgentEvent
+from holdfast.core.agents.stream import Stream
 from holdfast.core.dispatch.holds import ProbeSight
 from holdfast.core.dispatch.workers import WorkerList
 from holdfast.core.health.signs import Sign

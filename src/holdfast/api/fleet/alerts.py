@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast import config
 from holdfast.api.format import moment
 from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries, alert_row
@@ -21,12 +20,10 @@ from holdfast.base.errors import NotFound, Refused
 from holdfast.base.ids import new_id
 from holdfast.base.stored_json import load_stored_json
 from holdfast.base.text import one_line
-from holdfast.core.model import Level
-from holdfast.core.tasks.alerts import AlertChange, Transition, delivery_body
-from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `show` imports this module, and nothing that it does not need
     from holdfast.api.fleet.models import AlertRow, CrashRow, CriticalMark, DeathRow, DeliveryTest, UndeliveredRow
+    from holdfast.core.tasks.alerts import AlertChange
 
 Episode = tuple[int, float]  # an alert's number and when it was raised: after a restore, numbers repeat
 NEWEST = 3
@@ -122,6 +119,7 @@ def send_test(by: str) -> list[DeliveryTest]:
     """Send a test to each target, past the outbox, and return the answers. No event or delivery is recorded."""
     import asyncio
 
+    from holdfast import config
     from holdfast.processes.children import Children
     from holdfast.processes.helpers import HelperRunner
     from holdfast.wiring.alerts import names_of, target_of
@@ -146,6 +144,9 @@ def send_test(by: str) -> list[DeliveryTest]:
 
 
 def _test_delivery(by: str) -> AlertChange:
+    from holdfast.core.model import Level
+    from holdfast.core.tasks.alerts import AlertChange, Transition, delivery_body
+
     now = time.time()
     alert = {
         "id": 0,
@@ -169,6 +170,8 @@ def list_undelivered(queries: Queries) -> list[UndeliveredRow]:
 
 def mend(home: str, alert: Mapping[str, Any]) -> str:
     """Restart what the alert is about, and return a sentence about it. Raise Refused if a person has to look first."""
+    from holdfast.store.port.dispatch import MASS_DEATH_ALERT
+
     kind, _, name = str(alert["key"]).partition(":")
     if alert["key"].startswith("crash:worker:"):
         return _restart_worker(home, name.partition(":")[2])

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
 from holdfast.api.outcome import no_supervisor
@@ -94,9 +94,14 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} PROMPT [options] [-- COMMAND…]"
 
 
+def _load_scenario(path: str) -> list[dict[str, Any]]:
+    from holdfast.rehearsal.scenario import load  # few tasks have a scenario
+
+    return load(path)
+
+
 def _new_task(arguments: argparse.Namespace) -> NewTask:
     from holdfast.api.format import parse_duration_option, parse_timeout_option
-    from holdfast.api.rehearse import load_scenario
     from holdfast.api.tasks.subtasks import resolve_parent
 
     queries: Queries | None = None
@@ -109,7 +114,7 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         directory=absolute_path(arguments.repo),
         agent=arguments.agent,
         command=arguments.command,
-        scenario=load_scenario(arguments.scenario) if arguments.scenario else None,
+        scenario=_load_scenario(arguments.scenario) if arguments.scenario else None,
         account=arguments.account,
         model=arguments.model,
         permission=arguments.permission,

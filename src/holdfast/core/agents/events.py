@@ -153,10 +153,3 @@ AgentEvent = (
     | AgentResult
     | RawLine
 )
-
-
-class Stream(StrEnum):
-    """The stream to which an agent wrote a line. Nearly every module that handles output names these two."""
-
-    OUT = "out"
-    ERR = "err"

@@ -23,11 +23,11 @@ from holdfast.core.agents.events import (
     Retry,
     SessionStarted,
     StepStarted,
-    Stream,
     ToolFinished,
     ToolStarted,
     Usage,
 )
+from holdfast.core.agents.stream import Stream
 from holdfast.core.agents.usage import UsageCounter
 from holdfast.core.health.stalled import LONGEST_DELAY, Stall, StallKind, merge_stalls
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.base import clock, faults
-from holdfast.core.agents.events import Stream
+from holdfast.core.agents.stream import Stream
 from holdfast.core.health.signs import MOST_WORDS, AgentActivity, SignReader, make_printable
 from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.processes.observe.output_reader import OutputReader

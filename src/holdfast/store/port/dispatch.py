@@ -6,17 +6,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.base.instant import Instant
-from holdfast.core.dispatch.accounts import ClosedAccount
-from holdfast.core.dispatch.holds import Hold, Scope
-from holdfast.core.dispatch.mass_death import Death
-from holdfast.core.dispatch.spending import BindingCap
-from holdfast.core.dispatch.spending_caps import SharedCap, SpendingCap, UsageEntry, UsedSpending
-from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord
+from holdfast.core.dispatch.spending_caps import SpendingCap
 from holdfast.core.model import Task
-from holdfast.core.runs.outcome import RunUsage
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `add` imports this module, and needs none of these
+    from holdfast.base.instant import Instant
+    from holdfast.core.dispatch.accounts import ClosedAccount
+    from holdfast.core.dispatch.holds import Hold, Scope
+    from holdfast.core.dispatch.mass_death import Death
+    from holdfast.core.dispatch.spending import BindingCap
+    from holdfast.core.dispatch.spending_caps import SharedCap, UsageEntry, UsedSpending
+    from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord
+    from holdfast.core.runs.outcome import RunUsage
     from holdfast.store.port.transaction import Transaction
 
 
@@ -92,6 +93,8 @@ def allowances_of(tx: Transaction, task: Task) -> list[BindingCap]:
     family. The whole family shares that one. Otherwise an agent that splits its work would have one cap per subtask."""
     if task.spec.parent_id is None and not cap_of(task):
         return []
+    from holdfast.core.dispatch.spending import BindingCap
+
     task, root_id = tx.tasks.get(task.id), tx.spending.root_of(task)
     own = BindingCap(cap=cap_of(task), used=tx.spending.of_task(task), is_shared=root_id == task.id)
     found = [own] if own.cap else []
