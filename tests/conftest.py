@@ -26,6 +26,13 @@ settings.register_profile(
 settings.load_profile("ours")
 
 
+@pytest.fixture(autouse=True)
+def _home_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code under test that asks for the home, in the test's own process, never finds the user's."""
+    if "HOLDFAST_HOME" not in os.environ:
+        monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path_factory.getbasetemp() / "default-home"))
+
+
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     made = Fleet(tmp_path)

@@ -101,7 +101,7 @@ _REQUIRE_HOST = """        try:
 _STOP_ATTEMPT = "        await attempt.stop(StopWhy.CANCEL, fast=True)\n"
 _ANSWER_AT_ONCE = "        await self._answer(request, RequestResult.CANCELLED)\n"
 _ENV_GIVEN = "    return {\n        name: value\n        for name, value in environment.items()\n"
-_FILTER_SETTINGS = "        settings = [(key, trusted.get(key, _harmless_command(key))) for key in sorted(effective)]\n"
+_COMMON_DIR = '    ours = {**view.user_environment(), "GIT_COMMON_DIR": view.common_dir}\n'
 _REDACT = "    return _short(text) if len(text) < _WORTH_KEEPING else _redactor.redact(text)\n"
 _MAKE_PRIVATE = "    try:\n        if os.stat(path).st_mode & 0o077 == 0:\n"
 _SALVAGE = "    try:\n        rules = replace(spec.salvage, "
@@ -171,11 +171,10 @@ EDITS: Mapping[str, tuple[Edit, ...]] = {
         ("workspaces/removal/owner_marker.py", "    _sync(os.path.dirname(target))", "    pass"),
     ),
     "salvage": (_before("supervisor/workspaces/save.py", _SALVAGE, "    return None\n"),),
-    "git-settings": (("workspaces/git/hardening.py", "(*HARDENED, *settings)", "settings"),),
-    "git-protocols": (
-        _before("workspaces/git/hardening.py", "    env.update(extra or {})\n", '    del env["GIT_ALLOW_PROTOCOL"]\n'),
+    "config-view": (("workspaces/git/git.py", _COMMON_DIR, "    ours = view.user_environment()\n"),),
+    "config-allow-list": (
+        ("workspaces/git/config_file.py", "if allowed.fullmatch(key) and", "if True and"),
     ),
-    "git-filters": (_after("workspaces/git/git.py", _FILTER_SETTINGS, "        settings = []\n"),),
     # -- processes
     "emptiness": (
         ("processes/launcher.py", "        if self._directory.is_empty() and is_whole:\n", "        if True:\n"),

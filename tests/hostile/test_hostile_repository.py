@@ -15,7 +15,7 @@ from tests.harness.campaign.traps import Ground, make_trap, set_traps, sprung
 
 from holdfast.base.errors import UsageError
 from holdfast.workspaces.git import git
-from holdfast.workspaces.git.hardening import search_path
+from holdfast.workspaces.git.hardening import environment, search_path
 
 MISSING = "1" * 40
 
@@ -116,8 +116,7 @@ def test_a_push_into_a_directory_runs_nothing_of_that_directory(fleet: Fleet) ->
     task = done(fleet, "echo work > work.txt")
     origin, tools = fleet.root / "origin.git", fleet.root / "tools"
     fleet.git("init", "--quiet", "--bare", str(origin))
-    fleet.git("remote", "add", "origin", "ssh://127.0.0.1:9/of-the-user.git")
-    fleet.git("config", f"url.{origin}.insteadOf", "ssh://127.0.0.1:9/of-the-user.git")
+    fleet.git("remote", "add", "origin", str(origin))
     trap = make_trap(tools, fleet.root / "sprung")
     (origin / "hooks").mkdir(exist_ok=True)
     for hook in ("pre-receive", "update", "post-receive", "reference-transaction"):
@@ -126,8 +125,12 @@ def test_a_push_into_a_directory_runs_nothing_of_that_directory(fleet: Fleet) ->
     (tools / "gh").chmod(0o755)
     with_gh = {"PATH": f"{tools}:{os.environ['PATH']}"}
     fleet.git("config", "gpg.ssh.defaultKeyCommand", str(trap))
-    assert "gpg.ssh.defaultkeycommand" in fleet.cli("pr", task, code=1, env=with_gh).stderr
+    fleet.git("config", f"url.{origin}.insteadOf", "ssh://127.0.0.1:9/of-the-user.git")
+    refused = fleet.cli("pr", task, code=1, env=with_gh).stderr
+    assert "gpg.ssh.defaultkeycommand" in refused
+    assert "insteadof" in refused
     fleet.git("config", "--unset", "gpg.ssh.defaultKeyCommand")
+    fleet.git("config", "--remove-section", f"url.{origin}")
     fleet.cli("pr", task, env=with_gh)
     assert sprung(fleet.root / "sprung") == []
     assert f"holdfast/{task}" in fleet.git("for-each-ref", cwd=origin), "it was pushed all the same"
@@ -157,7 +160,7 @@ def test_who_looks_at_the_checkout_for_a_request_runs_no_filter_of_its_config(fl
 def test_programs_are_not_looked_for_where_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", ".:/usr/bin::bin:/bin")
     assert search_path() == "/usr/bin:/bin"
-    assert git.environment()["PATH"] == "/usr/bin:/bin"
+    assert environment()["PATH"] == "/usr/bin:/bin"
     monkeypatch.setenv("PATH", ".")
     with pytest.raises(UsageError, match="git could not be started"):
         git.version()

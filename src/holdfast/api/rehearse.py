@@ -32,7 +32,7 @@ from holdfast.rehearsal.stub import StubServer
 from holdfast.rehearsal.stub.address import STUB_ACCOUNTS
 from holdfast.rehearsal.stub.scenarios import SCENARIOS as STUB_SCENARIOS
 from holdfast.rehearsal.stub.scenarios import why_unknown
-from holdfast.workspaces.git.git import environment
+from holdfast.workspaces.git.hardening import environment
 from holdfast.workspaces.removal.trash import delete_tree
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from holdfast.base.errors import UsageError
 from holdfast.base.text import is_misleading, is_text
 from holdfast.core.model import Repo
 from holdfast.workspaces.git import git, refs
+from holdfast.workspaces.git.config_view import find_other_work_tree, locate
 
 
 def absolute_path(directory: str) -> str:
@@ -25,10 +26,11 @@ def locate_repository(directory: str) -> tuple[str, str]:
     if not os.path.isdir(directory):
         raise UsageError(f"There is no directory {directory}.")
     git.refuse_old_git()
-    code, out, err = git.run_sync(
-        "rev-parse", "--path-format=absolute", "--is-bare-repository", "--git-common-dir", cwd=directory
-    )
-    if code != 0:
+    location = locate(directory)
+    words = ("rev-parse", "--path-format=absolute", "--is-bare-repository", "--show-toplevel")
+    code, out, err = git.run_sync(*words, cwd=directory)
+    bare, _, top = out.removesuffix("\n").partition("\n")
+    if location is None or not bare:
         if "dubious ownership" in err:
             raise UsageError(
                 f"{directory} belongs to another user, so git refuses to use it. "
@@ -37,18 +39,17 @@ def locate_repository(directory: str) -> tuple[str, str]:
         raise UsageError(
             f"{directory} is not in a git repository. Go to one, or make one with `git init` and a first commit."
         )
-    bare, common = out.removesuffix("\n").split("\n", 1)
     if bare == "true":
         raise UsageError(
             f"{directory} is a bare repository; Holdfast needs a checkout. Clone it, and start from there."
         )
-    code, top, _err = git.run_sync("rev-parse", "--path-format=absolute", "--show-toplevel", cwd=directory)
     if code != 0:
         raise UsageError(f"{directory} is inside a .git directory. Go to the checkout itself.")
-    top, common = os.path.realpath(top.removesuffix("\n")), os.path.realpath(common)
-    if not _is_within(directory, top):
+    top, common = os.path.realpath(top), location.common_dir
+    elsewhere = find_other_work_tree(location)
+    if elsewhere is not None and elsewhere != top:
         raise UsageError(
-            f"The repository of {directory} says that its files are elsewhere, in {top} (`core.worktree`). "
+            f"The repository of {directory} says that its files are elsewhere, in {elsewhere} (`core.worktree`). "
             "Go there if that is what you want; if not: git config --show-origin core.worktree"
         )
     if not is_text(top + common):

@@ -55,6 +55,7 @@ from holdfast.wiring.trackers import RepoTrackers
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git as git_calls
 from holdfast.workspaces.git.changes import ChangesReader, touched_by
+from holdfast.workspaces.git.config_view import drop_stale_views
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.port import CommandRunner, WorkspaceStrategy
 from holdfast.workspaces.removal import in_use
@@ -142,6 +143,7 @@ async def _supervise_locked(
     protect_from_oom()
     helpers.take()
     scratch.clear_scratch(home)
+    drop_stale_views(home)
     in_use.clear_dead_locks(home)
     bases = CgroupRecord(home)
     cgroups = (
@@ -266,6 +268,7 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
         closing.callback(helpers.close)
         helpers.take()
         scratch.clear_scratch(home)
+        drop_stale_views(home)
         children = Children()
         runner = HelperRunner(children, helpers)
         git = Git(runner, is_git_lock_in_use)

@@ -35,7 +35,7 @@ def run(repo: Path, *words: str) -> str:
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_a_merge_overwrites_no_ignored_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_overwrites_no_ignored_file(tmp_path: Path) -> None:
     """R-TREE-13: git takes ignored files for expendable; a user's .env is not. An agent's branch that has a file of
     that name is refused, and nothing moves. A git that cannot say what is checked out where stops the merge too."""
     repo = tmp_path / "repo"
@@ -57,9 +57,9 @@ def test_a_merge_overwrites_no_ignored_file(tmp_path: Path, monkeypatch: pytest.
     assert (repo / ".env").read_text() == "the user's only copy\n"
     assert run(repo, "rev-parse", "main") == start
 
-    monkeypatch.setattr(git, "run_sync", lambda *_words, **_options: (-9, "", ""))
-    with pytest.raises(Refused):
-        find_checkout(str(repo), "main")
+    assert find_checkout(str(repo), "main") == str(repo)
+    with pytest.raises(Refused, match="no longer a repository"):
+        find_checkout(str(tmp_path), "main")
 
 
 def test_a_merge_runs_no_command_of_the_repositorys_config(tmp_path: Path) -> None:

@@ -147,9 +147,7 @@ async def _remove(home: str, store: SqliteStore, branch: Branch, task_id: str) -
         if git.run_sync("update-ref", "-d", ref, branch.tip, cwd=branch.repo.common_dir)[0] != 0:
             return False
         faults.passed("branches.deleted")
-    git.run_sync(
-        "config", "--remove-section", f"branch.{branch.name}", cwd=branch.repo.common_dir
-    )  # as `git branch -d` does
+    git.change_config_file(branch.repo.common_dir, "--remove-section", f"branch.{branch.name}")  # as `git branch -d`
     if task.branch == branch.name:
         store.write(lambda tx: tx.tasks.clear_branch(task_id, clock.now()))
     return True

@@ -13,7 +13,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Refused
 from holdfast.base.text import one_line
 from holdfast.workspaces.git import git
-from holdfast.workspaces.git.hardening import search_path, user_environment
+from holdfast.workspaces.git.hardening import search_path
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskDetails
@@ -64,7 +64,7 @@ def open_pull_request(proposal: PullRequest, gh: str, *, draft: bool) -> None:
         _push(proposal)
     words = ["pr", "create", "--head", proposal.branch, "--base", proposal.base]
     words += ["--title", proposal.title, "--body", proposal.body, *(["--draft"] if draft else [])]
-    env = user_environment(git.list_submodules(proposal.repo), git.read_only_settings(proposal.repo))
+    env = git.users_own_environment(proposal.repo)
     faults.effect("gh.create")
     if subprocess.run([gh, *words], cwd=proposal.repo, env=env, check=False).returncode != 0:
         raise Refused(
@@ -81,10 +81,11 @@ def _is_pushed(proposal: PullRequest) -> bool:
 
 
 def _push(proposal: PullRequest) -> None:
-    if named := git.list_push_commands(proposal.repo):
+    if named := git.list_push_settings(proposal.repo):
         raise Refused(
-            f"The repository's own config names a command that a push would run: {', '.join(named)}. An agent could "
-            f"have written it, so nothing was pushed. If it is yours, push by hand, then again: {proposal.push_line}"
+            f"The repository's own config has settings that a push would use: {', '.join(named)}. An agent could "
+            f"have written them, so nothing was pushed. If they are yours, push by hand, then again: "
+            f"{proposal.push_line}"
         )
     if git.push(proposal.remote, proposal.branch, cwd=proposal.repo) != 0:
         raise Refused(f"The branch could not be pushed. Nothing was opened. By hand: {proposal.push_line}")

@@ -1,30 +1,45 @@
 """The only module that runs git.
 
-An agent may have written anything into a work tree or a shared `.git`. So every call disables the settings that make
-git run other programs, and drops inherited GIT_* variables. `hardening.py` disables all settings with a fixed name.
-Filters have names of their own and are disabled here.
+An agent may have written anything into a work tree or a shared `.git`. So no call reads the configuration of a
+repository: `config_view.py` puts ours in its place. `hardening.py` adds settings and the environment of every call.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from holdfast.base import faults
 from holdfast.base.errors import Refused, UsageError, WorkspaceProblem
-from holdfast.workspaces.git.hardening import RECEIVER, user_environment
-from holdfast.workspaces.git.hardening import by_environment as by_environment
-from holdfast.workspaces.git.hardening import environment as environment
-from holdfast.workspaces.git.hardening import hardened_command as hardened_command
+from holdfast.workspaces.git.config_view import (
+    LIST_USER_SETTINGS,
+    NO_CONFIG,
+    ConfigView,
+    ConfigViews,
+    locate,
+    parse_user_settings,
+)
+from holdfast.workspaces.git.hardening import (
+    FOR_USERS,
+    TRANSPORTS,
+    environment,
+    find_subcommand,
+    hardened_command,
+    receiver,
+    subcommand,
+    user_environment,
+)
 from holdfast.workspaces.port import CommandRunner
 
 MayBeHeld = Callable[[str, Sequence[str]], bool]
 
-OLDEST_GIT = (2, 31)
+OLDEST_GIT = (2, 32)  # the first with GIT_CONFIG_GLOBAL
 TIMED_OUT = 124  # the exit code that a CommandRunner returns for a helper that passed its deadline
 _KILLED = (TIMED_OUT, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
@@ -40,18 +55,53 @@ def git_timeout(usual: float) -> float:
         return usual
 
 
-_USER_SCOPES = ("system", "global")  # the configuration scopes that an agent cannot write
+_VIEWS = ConfigViews(FOR_USERS)
+_WITHOUT_REPOSITORY = frozenset(["init", "clone"])
 
 
-# Content filters, commands that run when a checkout fetches missing objects, and the identity of the user.
-_FILTERS_AND_IDENTITY = r"^(filter\..*|core\.sshcommand|remote\..*\.uploadpack|user\.(name|email))$"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GitCall:
+    """One call of git. `view`: the user's settings have to be listed first, and kept there."""
+
+    line: list[str]
+    cwd: str
+    env: dict[str, str]
+    view: ConfigView | None = None
 
 
-def _harmless_command(key: str) -> str:
-    """Return the harmless value for a command that the user's own settings do not define."""
-    if key.startswith("filter."):
-        return "false" if key.endswith(".required") else ""
-    return "ssh" if key == "core.sshcommand" else "git-upload-pack"
+def prepare_call(
+    arguments: Sequence[str], *, cwd: str, env: Mapping[str, str] | None = None, settings: Sequence[str] = ()
+) -> GitCall:
+    """Return a call that has our configuration in force: not the repository's, and of the user's only what is safe."""
+    extra = dict(env or {})
+    line = hardened_command(_with_upload_pack(arguments), settings)
+    surroundings = environment(extra, arguments)
+    if subcommand(arguments) in _WITHOUT_REPOSITORY or (cwd == "/" and "GIT_DIR" not in extra):
+        return GitCall(line=line, cwd="/", env={**NO_CONFIG, **surroundings})
+    location = locate(cwd, extra.get("GIT_DIR"))
+    view = _VIEWS.of(location)
+    ours = {**view.user_environment(), "GIT_COMMON_DIR": view.common_dir}
+    if location is not None and "GIT_DIR" not in extra:
+        ours["GIT_CEILING_DIRECTORIES"] = os.path.dirname(location.top)  # never a repository further up
+    wants_user = "GIT_CONFIG_GLOBAL" not in extra and view.user is None
+    return GitCall(line=line, cwd=cwd, env={**ours, **surroundings}, view=view if wants_user else None)
+
+
+def _with_upload_pack(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a call that reads another repository, so that its git has our configuration too."""
+    words, at = list(arguments), find_subcommand(arguments)
+    if subcommand(arguments) not in TRANSPORTS:
+        return words
+    source = next((word for word in words[at + 1 :] if os.path.isabs(word) and os.path.isdir(word)), None)
+    if source is None:
+        return words
+    found = locate(source) if os.path.lexists(os.path.join(source, ".git")) else locate("/", source)
+    return [*words[: at + 1], f"--upload-pack={_VIEWS.of(found).upload_pack}", *words[at + 1 :]]
+
+
+def _question(view: ConfigView) -> tuple[list[str], dict[str, str]]:
+    """Return the call that lists the user's settings. Those of the repository are the view's."""
+    return ["git", *LIST_USER_SETTINGS], {**environment(), "GIT_COMMON_DIR": view.common_dir}
 
 
 class GitFailed(WorkspaceProblem):
@@ -98,12 +148,11 @@ class Git:
         timeout: float = 300.0,
     ) -> tuple[int, str, str]:
         """Return exit code, output and error output, for a command whose failure is an answer too."""
+        call = prepare_call(arguments, cwd=cwd, env=env, settings=settings)
+        if call.view is not None:
+            await self._list_user_settings(call.view, call.cwd)
         code, out, err = await self._runner(
-            hardened_command(arguments, settings),
-            cwd=cwd,
-            env=environment(env, arguments),
-            timeout=git_timeout(timeout),
-            stdin=stdin,
+            call.line, cwd=call.cwd, env=call.env, timeout=git_timeout(timeout), stdin=stdin
         )
         return code, out.decode(errors="surrogateescape"), err.decode(errors="replace")
 
@@ -127,43 +176,47 @@ class Git:
             return False
         return True
 
+    async def _list_user_settings(self, view: ConfigView, cwd: str) -> None:
+        line, env = _question(view)
+        code, out, err = await self._runner(line, cwd=cwd, env=env, timeout=git_timeout(60.0), stdin=b"")
+        if code != 0:
+            raise GitFailed(LIST_USER_SETTINGS, code, err.decode(errors="replace"))
+        view.keep_user(parse_user_settings(out.decode(errors="surrogateescape")))
+
+    async def _view_of(self, cwd: str) -> ConfigView:
+        view = _VIEWS.of(locate(cwd))
+        if view.user is None:
+            await self._list_user_settings(view, cwd)
+        return view
+
     async def disable_filters(self, worktree: str, *, all_of_them: bool = False) -> dict[str, str]:
-        """Return an environment that disables every content filter which the user has not defined.
+        """Return an environment with the content filters and merge drivers of the user's own configuration only.
 
-        It also names the work tree, because `core.worktree` in a shared config would make git write to another one.
-        A filter is a command. An agent can define one in the shared config, in the config of its worktree, or in a file
-        that either includes. It cannot write to the user's global config (git-lfs). The settings are passed by
-        environment, because a filter name may contain '='. `all_of_them`: disable the user's filters too.
+        It also names the work tree. `all_of_them`: without the user's filters too.
         """
-        return (await self.surroundings(worktree, all_of_them=all_of_them))[0]
+        view = await self._view_of(worktree)
+        return {"GIT_WORK_TREE": worktree, **view.user_environment(commands=not all_of_them)}
 
-    async def surroundings(self, worktree: str, *, all_of_them: bool = False) -> tuple[dict[str, str], set[str]]:
-        """Return the environment of `filters_off`, and which of user.name and user.email are set, with one git call."""
-        effective: dict[str, str] = {}  # the command lines of filters, and of transports
-        trusted: dict[str, str] = {}
-        identity: set[str] = set()
-        for scope, key, value in await self._settings(worktree, _FILTERS_AND_IDENTITY):
-            if key.startswith("user."):
-                identity |= {key} if value else set()
-                continue
-            effective[key] = value
-            if scope in _USER_SCOPES and not all_of_them:
-                trusted[key] = value
-        # Replace only keys that are set: an empty `process` would disable the user's own `clean` and `smudge`.
-        settings = [(key, trusted.get(key, _harmless_command(key))) for key in sorted(effective)]
-        return {"GIT_WORK_TREE": worktree, **by_environment(settings)}, identity
+    async def setting(self, key: str, cwd: str) -> str | None:
+        """Return the value of a setting that our allow-list has: that of the repository, else that of the user."""
+        return (await self._view_of(cwd)).value(key)
 
-    async def _settings(self, worktree: str, pattern: str) -> list[tuple[str, str, str]]:
-        """Return (scope, key, value) of all matching settings, from the weakest scope to the strongest."""
-        words = ("config", "--show-scope", "--includes", "-z", "--get-regexp", pattern)
-        try:
-            listed = (await self.run(*words, cwd=worktree)).split("\0")
-        except GitFailed as error:
-            if not error.answered:
-                raise  # unknown filters would run
-            return []
-        pairs = zip(listed[::2], listed[1::2], strict=False)
-        return [(scope, *entry.partition("\n")[::2]) for scope, entry in pairs]
+
+def view_of_sync(cwd: str) -> ConfigView:
+    """Return the config view of the repository in `cwd`, with the user's settings. For the CLI."""
+    view = _VIEWS.of(locate(cwd))
+    if view.user is None:
+        _list_user_settings_sync(view, cwd)
+    return view
+
+
+def _list_user_settings_sync(view: ConfigView, cwd: str) -> None:
+    line, env = _question(view)
+    faults.effect("git.settings")
+    done = subprocess.run(line, cwd=cwd, env=env, capture_output=True, timeout=git_timeout(60.0), check=False)
+    if done.returncode != 0:
+        raise Refused(f"git could not read your settings: {done.stderr.decode(errors='replace').strip()}")
+    view.keep_user(parse_user_settings(done.stdout.decode(errors="surrogateescape")))
 
 
 def run_sync(
@@ -180,14 +233,16 @@ def run_sync(
     of output bytes. A git that prints more is killed at that point and counts as successful.
     """
     faults.effect("git.call")
-    line, surroundings = hardened_command(arguments), environment(env, arguments)
     try:
+        call = prepare_call(arguments, cwd=cwd, env=env)
+        if call.view is not None:
+            _list_user_settings_sync(call.view, call.cwd)
         if most is not None:
-            return _run_truncated(line, cwd, surroundings, git_timeout(timeout), most)
+            return _run_truncated(call.line, call.cwd, call.env, git_timeout(timeout), most)
         done = subprocess.run(
-            line,
-            cwd=cwd,
-            env=surroundings,
+            call.line,
+            cwd=call.cwd,
+            env=call.env,
             capture_output=True,
             timeout=git_timeout(timeout),
             check=False,
@@ -236,20 +291,38 @@ def _run_truncated(
         return 0 if is_cut else code, out.decode(errors="surrogateescape"), errors.read(4096).decode(errors="replace")
 
 
-_PUSH_COMMANDS = (
-    r"^(core\.(sshcommand|askpass|gitproxy)|credential\.(.*\.)?helper|gpg\.(.*\.)?(program|defaultkeycommand)|"
-    r"remote\..*\.(receivepack|uploadpack|vcs))$"
+_OF_A_PUSH = re.compile(
+    r"core\.(sshcommand|askpass|gitproxy)|(credential|https?|url|gpg)\..*|"
+    r"remote\..*\.(receivepack|uploadpack|vcs|proxy.*|serveroption)"
 )
 
 
-def list_push_commands(cwd: str) -> list[str]:
-    """Return the settings in the repository's own config that name a command which a push could run."""
-    code, out, err = run_sync("config", "--show-scope", "--includes", "-z", "--get-regexp", _PUSH_COMMANDS, cwd=cwd)
-    if code not in (0, 1):
-        raise Refused(f"git could not read its settings: {err.strip()} Nothing was pushed.")
-    words = out.split("\0")
-    pairs = zip(words[::2], words[1::2], strict=False)
-    return sorted({entry.partition("\n")[0] for scope, entry in pairs if scope in ("local", "worktree")})
+def list_push_settings(cwd: str) -> list[str]:
+    """Return the settings in the repository's own config that a push would use, and that we do not put in force."""
+    location = locate(cwd)
+    if location is None:
+        return []
+    found: set[str] = set()
+    for name in (location.common_dir + "/config", location.git_dir + "/config.worktree"):
+        if os.path.isfile(name):
+            found |= {key for key, _value in read_config_file(name)}
+    return sorted(key for key in found if _OF_A_PUSH.fullmatch(key))
+
+
+def read_config_file(path: str) -> list[tuple[str, str]]:
+    """Return (key, value) of a configuration file and what it includes. The file is read, and not put in force."""
+    code, out, err = run_sync("config", "--file", path, "--includes", "-z", "--list", cwd="/")
+    if code != 0:
+        raise Refused(f"git could not read {path}: {err.strip()} Nothing was changed.")
+    entries = (entry.partition("\n") for entry in out.split("\0") if entry)
+    return [(key, value if separator else "true") for key, separator, value in entries]
+
+
+def change_config_file(cwd: str, *arguments: str) -> None:
+    """Change the shared configuration file of the repository in `cwd`, as `git config` with these arguments does."""
+    location = locate(cwd)
+    if location is not None:
+        run_sync("config", "--file", os.path.join(location.common_dir, "config"), *arguments, cwd="/")
 
 
 def list_submodules(cwd: str) -> list[str]:
@@ -262,30 +335,6 @@ def list_submodules(cwd: str) -> list[str]:
     return sorted({key.removeprefix("submodule.").rpartition(".")[0] for key in listed if key})
 
 
-_READ_COMMANDS = r"^(filter\..*|diff\..*\.(command|textconv)|gpg\.(.*\.)?(program|defaultkeycommand))$"
-
-
-def read_only_settings(cwd: str) -> list[tuple[str, str]]:
-    """Return settings for commands that only read a checkout (status, diff, log).
-
-    Every setting that names a command gets the value from the user's own settings, or a harmless value. An agent could
-    have written other values into the shared config.
-    """
-    code, out, err = run_sync("config", "--show-scope", "--includes", "-z", "--get-regexp", _READ_COMMANDS, cwd=cwd)
-    if code not in (0, 1):
-        raise Refused(f"git could not read its settings: {err.strip()}")
-    words = out.split("\0")
-    found = [(scope, *entry.partition("\n")[::2]) for scope, entry in zip(words[::2], words[1::2], strict=False)]
-    trusted = {key: value for scope, key, value in found if scope in _USER_SCOPES}
-    return [(key, trusted.get(key, _harmless_value(key))) for key in sorted({key for _scope, key, _value in found})]
-
-
-def _harmless_value(key: str) -> str:
-    if key.startswith("filter."):
-        return _harmless_command(key)
-    return "cat" if key.endswith(".textconv") else "false"
-
-
 def push(remote: str, branch: str, *, cwd: str) -> int:
     """Push as the user would, with the user's environment, credentials and terminal.
 
@@ -293,11 +342,32 @@ def push(remote: str, branch: str, *, cwd: str) -> int:
     hooks in that directory would be the agent's commands.
     """
     faults.effect("git.push")
+    view = view_of_sync(cwd)
     refspec = f"refs/heads/{branch}:refs/heads/{branch}"
-    urls = run_sync("remote", "get-url", "--push", "--all", "--", remote, cwd=cwd)[1].splitlines()
-    receiver = ["--receive-pack", RECEIVER] if any(map(_is_local, urls)) else []
-    line = ["git", "push", *receiver, "--end-of-options", remote, refspec]
-    return subprocess.run(line, cwd=cwd, env=user_environment(), check=False).returncode
+    local = next((url for url in list_push_urls(remote, cwd=cwd) if _is_local(url)), None)
+    options = [] if local is None else ["--receive-pack", receiver(_view_of_path(cwd, local))]
+    line = ["git", "--no-pager", "push", *options, "--end-of-options", remote, refspec]
+    return subprocess.run(
+        line, cwd=cwd, env=user_environment(view.common_dir, (), view.user_hooks), check=False
+    ).returncode
+
+
+def list_push_urls(remote: str, *, cwd: str) -> list[str]:
+    """Return where a push goes, with the user's own rewriting rules."""
+    env = view_of_sync(cwd).user_environment(commands=True)
+    return run_sync("remote", "get-url", "--push", "--all", "--", remote, cwd=cwd, env=env)[1].splitlines()
+
+
+def _view_of_path(cwd: str, url: str) -> str:
+    path = os.path.join(cwd, url.removeprefix("file://"))
+    found = locate(path) if os.path.lexists(os.path.join(path, ".git")) else locate("/", path)
+    return _VIEWS.of(found).common_dir
+
+
+def users_own_environment(cwd: str) -> dict[str, str]:
+    """Return the environment for a program that calls git on the user's behalf in a checkout."""
+    view = view_of_sync(cwd)
+    return user_environment(view.common_dir, list_submodules(cwd), view.user_hooks)
 
 
 def _is_local(url: str) -> bool:

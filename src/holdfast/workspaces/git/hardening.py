@@ -1,4 +1,4 @@
-"""Settings and environment that keep git from running other programs.
+"""Settings and environment that keep git from running other programs, besides the config view (config_view.py).
 
 An agent may have written anything into a work tree or a shared `.git`. docs/security.md lists the guarantees. The
 fault campaign's family `hostile-repo` tests them with traps.
@@ -7,6 +7,7 @@ fault campaign's family `hostile-repo` tests them with traps.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 
 HARDENED = (
@@ -31,7 +32,7 @@ HARDENED = (
     "core.filesRefLockTimeout=1000",  # the user's gc locks every branch and all packed refs for a moment
     "core.packedRefsTimeout=5000",
 )
-_TRANSPORTS = frozenset(["fetch", "clone", "ls-remote"])
+TRANSPORTS = frozenset(["fetch", "clone", "ls-remote"])
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH")
 # The protocols that a checkout in a partial clone may use to fetch missing objects. git:// is not allowed, because its
 # proxy is a command, and the first of several proxies counts, so ours could not replace it.
@@ -50,17 +51,22 @@ def environment(extra: Mapping[str, str] | None = None, arguments: Sequence[str]
     env |= {"PATH": search_path()} if "PATH" in env else {}
     env.update(LC_ALL="C", GIT_TERMINAL_PROMPT="0", GIT_OPTIONAL_LOCKS="0", GIT_ASKPASS="/bin/false")
     env.update(GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none")
-    if _subcommand(arguments) in _TRANSPORTS:
+    if subcommand(arguments) in TRANSPORTS:
         env.update(GIT_ALLOW_PROTOCOL="file")
     env.update(extra or {})
     return env
 
 
-def _subcommand(arguments: Sequence[str]) -> str:
-    words = list(arguments)
-    while words[:1] == ["-c"]:
-        del words[:2]
-    return words[0] if words else ""
+def subcommand(arguments: Sequence[str]) -> str:
+    return "".join(arguments[find_subcommand(arguments) :][:1])
+
+
+def find_subcommand(arguments: Sequence[str]) -> int:
+    """Return the position of git's subcommand, after the settings."""
+    at = 0
+    while arguments[at : at + 1] == ("-c",) or arguments[at : at + 1] == ["-c"]:
+        at += 2
+    return at
 
 
 def search_path() -> str:
@@ -83,7 +89,7 @@ def by_environment(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 # A push, or a tool of the user that calls git, may run the user's own commands, but not those that a repository names.
-_FOR_USERS = (
+FOR_USERS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.alternateRefsCommand=true",
@@ -95,18 +101,27 @@ _FOR_USERS = (
 )
 
 
-RECEIVER = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand=true -c core.fsmonitor=false receive-pack"
+def receiver(common_dir: str) -> str:
+    """Return the command that takes a push into a directory, with our configuration and without hooks."""
+    words = {"GIT_COMMON_DIR": common_dir, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    settings = "-c core.hooksPath=/dev/null -c core.alternateRefsCommand=true -c core.fsmonitor=false"
+    return " ".join(
+        [*(f"{name}={shlex.quote(value)}" for name, value in words.items()), f"git {settings} receive-pack"]
+    )
 
 
-def user_environment(submodules: Sequence[str] = (), more: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+def user_environment(common_dir: str, submodules: Sequence[str] = (), hooks: Sequence[str] = ()) -> dict[str, str]:
     """Return the user's own environment, for programs that run on the user's behalf.
 
-    Inherited GIT_* variables are dropped, except those for logging in. Our settings apply to every git below. git does
-    not enter `submodules`, because their own config names filters. `more`: further settings.
+    The user's own configuration is in force, that of the repository is not: `common_dir` is its config view. Inherited
+    GIT_* variables are dropped, except those for logging in. Our settings apply to every git below. git does not enter
+    `submodules`, because their own config names filters. `hooks`: names of hooks in the user's configuration.
     """
     kept = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS")
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in kept}
-    words = (*_FOR_USERS, "diff.ignoreSubmodules=all")
+    words = (*FOR_USERS, "diff.ignoreSubmodules=all")
     pairs = [(key, value) for key, _, value in (setting.partition("=") for setting in words)]
-    pairs += [*((f"submodule.{name}.ignore", "all") for name in submodules), *more]
-    return {**env, "PATH": search_path(), **by_environment(pairs)}
+    pairs += [(f"submodule.{name}.ignore", "all") for name in submodules]
+    pairs += [(f"hook.{name}.enabled", "false") for name in hooks]
+    ours = {"PATH": search_path(), "GIT_PAGER": "cat", "GIT_COMMON_DIR": common_dir}
+    return {**env, **ours, **by_environment(pairs)}

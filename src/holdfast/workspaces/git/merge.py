@@ -16,9 +16,10 @@ from holdfast.base.errors import Conflict, Refused
 from holdfast.base.files import listed, open_regular_file
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git
+from holdfast.workspaces.git.config_view import locate
+from holdfast.workspaces.git.worktree_entries import list_checkouts
 
 MERGE_TREE = (2, 38)  # the first git version that merges without a work tree
-_COMMANDS = r"^(merge\..*\.driver|filter\..*|gpg\.(.*\.)?program)$"
 _IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
 
 
@@ -78,7 +79,7 @@ def _merge_tree(merge: MergeRequest) -> str:
     code, out, err = git.run_sync(
         *("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", merge.target_tip, merge.source_tip),
         cwd=merge.repo,
-        env=_disable_repo_commands(merge.repo),
+        env=git.view_of_sync(merge.repo).user_environment(commands=True),
     )
     if code not in (0, 1):
         raise Refused(f"git could not merge: {err.strip() or out.strip()}")
@@ -102,7 +103,7 @@ def _merge_in_clone(merge: MergeRequest, home: str) -> str:
             target_tip=merge.target_tip,
         )
         _git(here, "checkout", "--quiet", "--detach", merge.target_tip)
-        identity = {**_identity(merge.repo), **_disable_repo_commands(merge.repo)}
+        identity = {**_identity(merge.repo), **git.view_of_sync(merge.repo).user_environment(commands=True)}
         code, _out, err = git.run_sync(
             *("merge", "--quiet", "--no-ff", "-m", "merge", merge.source_tip), cwd=clone, env=identity
         )
@@ -127,15 +128,11 @@ def _conflict(merge: MergeRequest, names: list[str]) -> MergeConflict:
 
 def find_checkout(repo: str, branch: str) -> str | None:
     """Return the work tree that has `branch` checked out, or None."""
-    code, out, err = git.run_sync("worktree", "list", "--porcelain", cwd=repo)
-    if code != 0:
-        raise Refused(f"git could not determine whether {branch} is checked out: {err.strip()} Nothing was changed.")
-    found, path = [], ""
-    for line in out.split("\n"):
-        if line.startswith("worktree "):
-            path = line.removeprefix("worktree ")
-        elif line == f"branch refs/heads/{branch}":
-            found.append(path)
+    location = locate(repo)
+    if location is None:
+        raise Refused(f"{repo} is no longer a repository, so nothing was changed.")
+    heads = list_checkouts(location.common_dir, location.top if location.git_dir == location.common_dir else None)
+    found = [path for path, head in heads if head == f"ref: refs/heads/{branch}"]
     if len(found) > 1:
         raise Refused(f"{branch} is checked out more than once: {', '.join(found)}. Nothing was changed.")
     return found[0] if found else None
@@ -153,7 +150,8 @@ def refuse_dirty(checkout: str, branch: str) -> None:
             f"{checkout} has {branch} checked out, with uncommitted changes. Commit or stash them, then try again. "
             "Nothing was changed."
         )
-    folder = git.run_sync("rev-parse", "--absolute-git-dir", cwd=checkout)[1].strip()
+    location = locate(checkout)
+    folder = "" if location is None else location.git_dir
     for name in _IN_PROGRESS:
         if os.path.lexists(os.path.join(folder, name)):
             raise Refused(f"{checkout} has an unfinished operation ({name}). Finish it first. Nothing was changed.")
@@ -161,7 +159,8 @@ def refuse_dirty(checkout: str, branch: str) -> None:
 
 def refuse_rebase_under_way(repo: str, branch: str) -> None:
     """Raise Refused if the branch is being rebased. No checkout is on it, but the rebase needs it at its old commit."""
-    common = git.run_sync("rev-parse", "--path-format=absolute", "--git-common-dir", cwd=repo)[1].rstrip("\n")
+    location = locate(repo)
+    common = repo if location is None else location.common_dir
     entries = os.path.join(common, "worktrees")
     for folder in (common, *(os.path.join(entries, name) for name in listed(entries))):
         for name in ("rebase-merge", "rebase-apply"):
@@ -198,43 +197,19 @@ def move_target(merge: MergeRequest, commit: str, checkout: str | None) -> None:
 
 def _identity(repo: str) -> dict[str, str]:
     """Return nothing if the user has an identity. Otherwise return ours, so that git does not refuse the merge."""
-    if git.run_sync("config", "user.email", cwd=repo)[0] == 0:
+    if git.view_of_sync(repo).value("user.email"):
         return {}
     ours = {"NAME": "Holdfast", "EMAIL": "holdfast@localhost"}
     return {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in ours.items()}
 
 
-def _disable_repo_commands(repo: str) -> dict[str, str]:
-    """Return settings that disable merge drivers, content filters and signature programs of the repository.
+def _checkout_environment(checkout: str) -> dict[str, str]:
+    """Return the environment for commands that use the files of a checkout: with the user's own filters and drivers.
 
-    They are commands, and an agent can define them in the shared config. Only the user's global ones run. A file that
+    Those that only the repository's configuration defines are commands that an agent could have written. A file that
     needs another merge driver becomes a conflict.
     """
-    effective, allowed = _commands(repo), _user_commands(repo)
-    return git.by_environment([(key, allowed.get(key, _harmless_value(key))) for key in sorted(effective)])
-
-
-def _checkout_environment(checkout: str) -> dict[str, str]:
-    """Return the settings of `_others_off`, and name the work tree, for commands that use the files of a checkout.
-
-    Otherwise `core.worktree` in a shared config would make git use another directory.
-    """
-    return {**_disable_repo_commands(checkout), "GIT_WORK_TREE": checkout}
-
-
-def _harmless_value(key: str) -> str:
-    return "" if key.startswith("filter.") and not key.endswith(".required") else "false"
-
-
-def _user_commands(repo: str) -> dict[str, str]:
-    return {**_commands(repo, "--system"), **_commands(repo, "--global")}
-
-
-def _commands(repo: str, *scope: str) -> dict[str, str]:
-    code, out, err = git.run_sync("config", *scope, "-z", "--get-regexp", _COMMANDS, cwd=repo)
-    if code not in (0, 1) and not scope:
-        raise Refused(f"git could not read its settings: {err.strip()} Nothing was changed.")
-    return dict(entry.partition("\n")[::2] for entry in out.split("\0") if entry)
+    return {**git.view_of_sync(checkout).user_environment(commands=True), "GIT_WORK_TREE": checkout}
 
 
 def refuse_foreign_filters(merge: MergeRequest, commit: str, home: str) -> None:
@@ -243,14 +218,16 @@ def refuse_foreign_filters(merge: MergeRequest, commit: str, home: str) -> None:
     Examples are git-crypt and `git lfs install --local`. We do not run such a filter, and without it the user's files
     would get wrong content.
     """
-    allowed = _user_commands(merge.repo)
-    unknown = {key for key, value in _commands(merge.repo).items() if allowed.get(key) != value}
-    filters = sorted({key[len("filter.") :].rpartition(".")[0] for key in unknown if key.startswith("filter.")})
+    view, location = git.view_of_sync(merge.repo), locate(merge.repo)
+    config = "" if location is None else os.path.join(location.common_dir, "config")
+    own = git.read_config_file(config) if os.path.isfile(config) else []
+    unknown = {key for key, value in own if key.startswith("filter.") and view.value(key) != value}
+    filters = sorted({key[len("filter.") :].rpartition(".")[0] for key in unknown})
     if not filters:
         return
     differ = ("diff-tree", "-r", "--name-only", "--no-renames", "-z", merge.target_tip, commit)
     changed = {*git.run_sync(*differ, cwd=merge.repo)[1].split("\0")}
-    git_dir = _git(merge, "rev-parse", "--absolute-git-dir")
+    git_dir = "" if location is None else location.git_dir
     folder = scratch.make_scratch(home, "attributes")
     # The work tree has no files, so the attributes come from `commit`.
     env = {"GIT_DIR": git_dir, "GIT_WORK_TREE": folder, "GIT_INDEX_FILE": os.path.join(folder, "index")}

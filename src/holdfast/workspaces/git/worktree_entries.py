@@ -15,15 +15,18 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Iterator
 
 from holdfast.base import faults
 from holdfast.base.files import NotRegularFile, listed, open_regular_file
+from holdfast.workspaces.git.config_file import allow, parse_config, render_config
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.names import BRANCH_PREFIX
 from holdfast.workspaces.removal.trash import delete_tree
 from holdfast.workspaces.snapshots.collect_files import may_block
 
 ASIDE = "holdfast.new-"  # in the common directory, not in `worktrees`: git takes everything there for an entry
+_SPARSE = ("core.sparsecheckout", "core.sparsecheckoutcone", "index.sparse")
 TRIES = 100  # if a name is taken, we append a number, as git does
 
 
@@ -59,6 +62,28 @@ def make_entry(common_dir: str, path: str, branch: str, lock: str) -> None:
     name = _put_in_place(aside, target)
     _write(link, f"gitdir: {name}\n")
     faults.passed("entry.made")
+
+
+def prepare_for_git(common_dir: str) -> None:
+    """Make the folder of the entries. git sees it through a link of a config view, and could not make it there."""
+    faults.effect("entry.folder")
+    os.makedirs(os.path.join(common_dir, "worktrees"), exist_ok=True)
+
+
+def complete_entry(common_dir: str, path: str) -> None:
+    """Complete an entry that git made with a config view: the worktree names the entry by the repository's own path.
+
+    In a repository with a configuration per worktree, the entry gets the settings of a sparse checkout.
+    """
+    entry = find_entry(common_dir, path)
+    if entry is None:
+        return
+    shared = os.path.join(common_dir, "config.worktree")
+    if os.path.isfile(shared) and os.path.exists(os.path.join(entry, "info", "sparse-checkout")):
+        with open(shared, encoding="utf-8", errors="surrogateescape", opener=open_regular_file) as file:
+            found = [setting for setting in allow(parse_config(file.read())) if setting[0] in _SPARSE]
+        _write(os.path.join(entry, "config.worktree"), render_config(found))
+    _write(os.path.join(path, ".git"), f"gitdir: {os.path.realpath(entry)}\n")
 
 
 def aside_path(common_dir: str, path: str) -> str:
@@ -229,6 +254,19 @@ def is_checked_out(common_dir: str, branch: str, *, but_locked: bool = False) ->
             if file.read().strip() == f"ref: refs/heads/{branch}":
                 return True
     return False
+
+
+def list_checkouts(common_dir: str, checkout: str | None = None) -> Iterator[tuple[str, str]]:
+    """Yield (path of a work tree, content of its HEAD). `checkout`: the main work tree, if its `.git` is elsewhere."""
+    main = os.path.dirname(common_dir) if os.path.basename(common_dir) == ".git" else checkout or common_dir
+    folder = os.path.join(common_dir, "worktrees")
+    places = [(main, common_dir)]
+    for entry in (os.path.join(folder, name) for name in listed(folder)):
+        path = read_worktree_path(entry)
+        places += [(path, entry)] if path is not None else []
+    for path, git_dir in places:
+        with contextlib.suppress(OSError):
+            yield path, _content(os.path.join(git_dir, "HEAD")).strip()
 
 
 def _drop_incomplete(common_dir: str, path: str) -> bool:

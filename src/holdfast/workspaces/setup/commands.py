@@ -23,7 +23,8 @@ from holdfast.base.text import clean_text, one_line
 from holdfast.base.units import show_duration
 from holdfast.core.model import Repo, Strategy, Workspace
 from holdfast.core.workflows.result import MOST_GATE, GateResult
-from holdfast.workspaces.git.git import Git, environment
+from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.git.hardening import environment
 from holdfast.workspaces.names import setup_log
 from holdfast.workspaces.port import CommandRunner, CopiedFiles, FailedCommand
 from holdfast.workspaces.removal import owner_marker

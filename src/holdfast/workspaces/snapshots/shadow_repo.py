@@ -193,12 +193,7 @@ class ShadowRepo:
 
     async def _user_excludes(self) -> list[str]:
         """Return settings with the user's global ignore file: files that git would not add are not saved."""
-        try:
-            found = (await self._git.run("config", "--global", "--type=path", "core.excludesFile", cwd="/")).strip()
-        except GitFailed as error:
-            if not error.answered:
-                raise
-            found = ""
+        found = os.path.expanduser(await self._git.setting("core.excludesfile", "/") or "")
         default = os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "ignore")
         return [f"core.excludesFile={found or default}", "core.attributesFile=/dev/null"]
 

@@ -222,27 +222,21 @@ class CloneStrategy(WorktreeStrategy):
 
     async def _configure(self, repo: Repo, workspace: Workspace) -> None:
         """Copy the user's identity, the URL of `origin` (never with a password) and the private excludes."""
-        settings = {key: await self._value(repo, key) for key in _PASSED_ON}
-        origin = _shareable_url(await self._value(repo, "remote.origin.url"), repo.path)
+        settings = {key: await self._git.setting(key.lower(), repo.common_dir) for key in _PASSED_ON}
+        url = await self._git.setting("remote.origin.url", repo.common_dir)
+        origin = _shareable_url(url or "", repo.path)
         if origin:
             settings["remote.origin.url"] = origin
             settings["remote.origin.fetch"] = "+refs/heads/*:refs/remotes/origin/*"
+        config = os.path.join(workspace.path, ".git", "config")
         faults.effect("clone.configure")
         for key, value in settings.items():
             if value:
-                await self._git.run("config", "--local", key, value, cwd=workspace.path)
+                await self._git.run("config", "--file", config, key, value, cwd="/")
         excludes = os.path.join(repo.common_dir, "info", "exclude")
         if os.path.isfile(excludes):
             os.makedirs(os.path.join(workspace.path, ".git", "info"), exist_ok=True)
             shutil.copyfile(excludes, os.path.join(workspace.path, ".git", "info", "exclude"))
-
-    async def _value(self, repo: Repo, key: str) -> str:
-        try:
-            return (await self._git.run("config", "--includes", "--get", key, cwd=repo.common_dir)).rstrip("\n")
-        except GitFailed as error:
-            if not error.answered:
-                raise
-            return ""
 
     async def drop_stale_locks(self, repo: Repo, workspace: Workspace) -> None:
         """Remove locks that a killed git left (R-TREE-15). No process of the task lives, so the locks are unused."""

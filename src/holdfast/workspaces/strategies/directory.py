@@ -12,7 +12,8 @@ from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
-from holdfast.workspaces.git.git import Git, environment
+from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.git.hardening import environment
 from holdfast.workspaces.port import CheckpointResult, CommandRunner, SalvageResult, WorkspacePlan
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_to_trash

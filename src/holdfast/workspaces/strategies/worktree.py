@@ -20,12 +20,14 @@ from holdfast.workspaces.git.hardening import CHECKOUT_PROTOCOLS
 from holdfast.workspaces.git.repo_lock import UserGcWaiter, hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import (
     can_make_entry,
+    complete_entry,
     drop_branch_lock,
     drop_entry,
     drop_entry_locks,
     find_entry,
     is_checked_out,
     make_entry,
+    prepare_for_git,
 )
 from holdfast.workspaces.port import CheckpointResult, SalvageResult, WorkspacePlan
 from holdfast.workspaces.removal import owner_marker
@@ -131,7 +133,9 @@ class WorktreeStrategy:
             what = ["--no-track", "-b", workspace.branch] if is_new else []
             start = str(workspace.base_commit) if is_new else workspace.branch
             options = ["--quiet", "--no-checkout", "--lock", "--reason", reason, *what]
+            prepare_for_git(repo.common_dir)
             await self._run_with_retries("worktree", "add", *options, workspace.path, start, cwd=repo.common_dir)
+            complete_entry(repo.common_dir, workspace.path)
         faults.passed("worktree.added")
 
     async def _run_with_retries(
@@ -170,9 +174,9 @@ class WorktreeStrategy:
             await run_in_thread(
                 refuse_what_git_cannot_hold, workspace.path, self.own_git
             )  # git would also run the commands that a nested repository names
-            filters, known = await self._git.surroundings(workspace.path)
+            filters = await self._git.disable_filters(workspace.path)
             filters |= READ_ONLY_ENV if self.own_git else {}
-            identity = await self._identity(workspace, known)
+            identity = await self._identity(workspace)
             await self._commit_staged(workspace, message, filters, identity)
             if mode == "all":  # except files that we copied in: a secret that git does not ignore would be published
                 but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
@@ -219,11 +223,12 @@ class WorktreeStrategy:
             return False
         return refs.read_head_ref(git_dir) == f"refs/heads/{workspace.branch}"
 
-    async def _identity(self, workspace: Workspace, known: set[str]) -> list[str]:
+    async def _identity(self, workspace: Workspace) -> list[str]:
         """Return nothing if the user has an identity. Otherwise return ours, so that git does not refuse the commit."""
-        if "user.email" not in known:
+        if not await self._git.setting("user.email", workspace.path):
             return list(_IDENTITY)
-        if "user.name" in known or await self._git.ok("var", "GIT_COMMITTER_IDENT", cwd=workspace.path):
+        name = await self._git.setting("user.name", workspace.path)
+        if name or await self._git.ok("var", "GIT_COMMITTER_IDENT", cwd=workspace.path):
             return []  # without user.name, git uses the name of the system account, if that has one
         return list(_IDENTITY)
 
