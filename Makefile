@@ -30,6 +30,7 @@ contracts: $(STAMP)
 # Twice the cores: most tests wait for real processes, not for the CPU.
 unit: $(STAMP)
 	@./scripts/setup_engine.sh
+	@./scripts/setup_git.sh
 	@./scripts/setup_agents.sh claude codex
 	@$(BIN)/python -m compileall -q src tests # where PYTHONDONTWRITEBYTECODE is set each process would do it anew
 	$(BIN)/pytest -n $$(( $$(nproc) * 2 )) --dist=worksteal $(PYTEST_ARGS)
@@ -44,11 +45,13 @@ test-agents: $(STAMP)
 # --only FAMILY, ...; RECORD=1 keeps the figures for docs/reliability.md (then: make docs).
 faults: $(STAMP)
 	@./scripts/setup_engine.sh
+	@./scripts/setup_git.sh
 	$(BIN)/python -m tests.harness.campaign $(if $(RECORD),--record docs/campaign.json) $(FAULTS_ARGS)
 
 # All of it, every await walk, more fuzzing: hours. FAULTS_ARGS="--seed N --go-on FILE" goes on where it was interrupted.
 faults-long: $(STAMP)
 	@./scripts/setup_engine.sh
+	@./scripts/setup_git.sh
 	$(BIN)/python -m tests.harness.campaign --long $(FAULTS_ARGS)
 	HOLDFAST_WALK_ALL=1 $(BIN)/pytest -q -n $$(nproc) tests/faults -k walk
 	HOLDFAST_FUZZ_COUNT=10000 HOLDFAST_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -n $$(nproc) tests/fuzz

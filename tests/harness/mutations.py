@@ -172,9 +172,7 @@ EDITS: Mapping[str, tuple[Edit, ...]] = {
     ),
     "salvage": (_before("supervisor/workspaces/save.py", _SALVAGE, "    return None\n"),),
     "config-view": (("workspaces/git/git.py", _COMMON_DIR, "    ours = view.user_environment()\n"),),
-    "config-allow-list": (
-        ("workspaces/git/config_file.py", "if allowed.fullmatch(key) and", "if True and"),
-    ),
+    "config-allow-list": (("workspaces/git/config_file.py", "if allowed.fullmatch(key) and", "if True and"),),
     # -- processes
     "emptiness": (
         ("processes/launcher.py", "        if self._directory.is_empty() and is_whole:\n", "        if True:\n"),

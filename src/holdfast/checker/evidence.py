@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -28,6 +30,7 @@ TABLES = (
     "usage",
 )
 _MARK = b"HOLDFAST_RUN_DIR="
+_FORMAT = re.compile(rb"(?im)^\s*(objectformat|refstorage)\s*=\s*(\w+)\s*$")
 
 
 class Evidence:
@@ -209,17 +212,29 @@ def git(directory: str, *arguments: str) -> str:
         "GIT_NO_LAZY_FETCH": "1",
         "LC_ALL": "C",
     }
-    settings = (
-        "safe.directory=*",
-        "core.fsmonitor=false",
-        "core.hooksPath=/dev/null",
-        "core.alternateRefsCommand=true",
-    )
-    done = subprocess.run(
-        ["git", *(word for setting in settings for word in ("-c", setting)), f"--git-dir={directory}", *arguments],
-        env=env, capture_output=True, check=False, timeout=120, cwd="/",
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="holdfast-checker-") as view:
+        env["GIT_COMMON_DIR"] = _fill_view(view, directory)
+        done = subprocess.run(
+            ["git", "-c", "safe.directory=*", f"--git-dir={directory}", *arguments],
+            env=env, capture_output=True, check=False, timeout=120, cwd="/",
+        )  # fmt: skip
     return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else ""
+
+
+def _fill_view(view: str, git_dir: str) -> str:
+    """Fill a directory that stands for the repository, with the format of its files as its only configuration."""
+    named = _read(os.path.join(git_dir, "commondir")).decode(errors="surrogateescape").strip()
+    common = os.path.normpath(os.path.join(git_dir, named))
+    for name in ("info", "objects", "packed-refs", "refs", "reftable", "shallow", "worktrees"):
+        os.symlink(os.path.join(common, name), os.path.join(view, name))
+    config = _read(os.path.join(common, "config"))
+    kept = b"".join(b"\t%s = %s\n" % found for found in _FORMAT.findall(config))
+    version = b"1" if kept else b"0"
+    with open(os.path.join(view, "config"), "wb") as file:
+        file.write(b"[core]\n\trepositoryformatversion = " + version + b"\n[extensions]\n" + kept)
+    with open(os.path.join(view, "HEAD"), "wb") as file:
+        file.write(_read(os.path.join(common, "HEAD")))
+    return view
 
 
 def list_names(folder: str) -> list[str]:

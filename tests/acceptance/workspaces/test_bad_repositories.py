@@ -134,7 +134,7 @@ def test_a_git_that_is_too_old(fleet: Fleet, script: str, said: str) -> None:
         for arguments in (("add", "x", "--", "true"), ("run", "x", "--", "true"), ("init",), ("up",)):
             line = refused(fleet, *arguments, env=env, code=2)
             assert said in line
-            assert "needs 2.31 or newer" in line
+            assert "needs 2.32 or newer" in line
         assert said in refused(fleet, "up", "--detach", env=env, code=69)
         assert "problem  git" in fleet.cli("doctor", env=env, code=1).stdout
         fleet.cli("ps", env=env)
@@ -143,7 +143,7 @@ def test_a_git_that_is_too_old(fleet: Fleet, script: str, said: str) -> None:
 
 def test_versions_of_other_vendors_are_understood(fleet: Fleet) -> None:
     real = shutil.which("git", path=fleet.env["PATH"])
-    for words in ("git version 2.39.5 (Apple Git-154)", "git version 2.45.1.windows.1", "git version 2.31"):
+    for words in ("git version 2.39.5 (Apple Git-154)", "git version 2.45.1.windows.1", "git version 2.32"):
         env = shim(fleet, "git", f'case "$*" in *version) echo "{words}";; *) exec {real} "$@";; esac')
         fleet.add("x", command=("true",), env=env)
 

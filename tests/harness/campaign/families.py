@@ -12,7 +12,7 @@ from tests.harness.campaign.family import Family
 from tests.harness.campaign.fsync_order import Synced
 from tests.harness.campaign.fsyncs import Fsyncs
 from tests.harness.campaign.fuzz_inputs import Fuzzed
-from tests.harness.campaign.hostile_repo import HostileRepo
+from tests.harness.campaign.hostile_repo import HostileRepo, HostileRepoNewestGit
 from tests.harness.campaign.hostile_words import HostileWords
 from tests.harness.campaign.limits import Limits
 from tests.harness.campaign.matrix_cases import Contained, DoubleFaults, GitFaults, SingleFaults, Usurpations
@@ -37,6 +37,7 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         Fuzzed,
         Canaries,
         HostileRepo,
+        HostileRepoNewestGit,
         Limits,
         SmallDisk,
         Clocks,

@@ -18,6 +18,7 @@ from tests.harness.campaign.shared_setup import Grounds
 from tests.harness.campaign.trap_locations import BLIND, COMMIT, PLACES, by_hand
 from tests.harness.campaign.traps import ATTRIBUTES, FILES, TOGETHER, TRAPS, Ground
 from tests.harness.campaign.typed_text import CRASHED, typed
+from tests.harness.engines.newest_git import find_newest_git
 from tests.harness.matrix.cases import Case
 from tests.harness.matrix.steps import add, task, write
 from tests.harness.matrix.world import Stuck, World
@@ -74,6 +75,28 @@ class HostileRepo(Grounds):
             return Played(case, tuple(found), seconds=time.monotonic() - began, log=log)
         finally:
             world.close()
+
+
+class HostileRepoNewestGit(HostileRepo):
+    """The same with the newest git, which has hooks in its configuration (scripts/setup_git.sh)."""
+
+    name = "newest-git"
+    about = "the traps of hostile-repo, with the newest git"
+
+    def __init__(self, broken: str = "") -> None:
+        super().__init__(broken)
+        self._git, self._why_not = find_newest_git()
+
+    def absent(self) -> str:
+        return "" if self._git is not None else f"the newest git: {self._why_not}"
+
+    def play(self, case: str) -> Played:
+        before = os.environ["PATH"]
+        os.environ["PATH"] = f"{self._git}:{before}"
+        try:
+            return super().play(case)
+        finally:
+            os.environ["PATH"] = before
 
 
 def _play(world: World, place: str, which: str, life: str) -> list[str]:

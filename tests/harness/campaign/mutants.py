@@ -109,8 +109,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "config-allow-list",
         "a repository's settings are in force only if they are on a list",
-        "hostile-repo",
-        "agent/clean/good",
+        "newest-git",
+        "agent/odd-jobs/good",
         "leaked: a trap ran as us",
     ),
     Mutant(

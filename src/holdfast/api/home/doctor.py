@@ -138,7 +138,7 @@ def _machine(home: str) -> Iterator[DoctorFinding]:
         yield DoctorFinding("problem", "sqlite", f"{shown} can corrupt the store; install a newer apsw")
     try:
         git.refuse_old_git()
-        yield DoctorFinding("ok", "git", ".".join(str(part) for part in git.version()))
+        yield _check_git_version(git.version())
     except HoldfastError as error:
         yield DoctorFinding("problem", "git", str(error))
     lack = missing()
@@ -149,6 +149,17 @@ def _machine(home: str) -> Iterator[DoctorFinding]:
     else:
         yield DoctorFinding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof")
         yield _cgroup_tier(home)
+
+
+def _check_git_version(found: tuple[int, ...]) -> DoctorFinding:
+    shown = ".".join(str(part) for part in found)
+    oldest, newest = (".".join(str(part) for part in version) for version in git.PROVEN_GIT)
+    if git.PROVEN_GIT[0] <= found[:2] <= git.PROVEN_GIT[1]:
+        return DoctorFinding("ok", "git", f"{shown}; Holdfast is proven with {oldest} to {newest}")
+    side = "older" if found[:2] < git.PROVEN_GIT[0] else "newer"
+    return DoctorFinding(
+        "note", "git", f"{shown} is {side} than any that Holdfast is proven with ({oldest} to {newest})"
+    )
 
 
 def _cgroup_tier(home: str) -> DoctorFinding:

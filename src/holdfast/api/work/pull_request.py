@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from holdfast.workspaces.git import git
 from holdfast.workspaces.git.hardening import search_path
 
 if TYPE_CHECKING:
+    from holdfast.api.queries import Queries
     from holdfast.api.tasks.models import TaskDetails
 
 
@@ -29,6 +31,12 @@ class PullRequest:
     base: str
     title: str
     body: str
+
+    @property
+    def urls(self) -> list[str]:
+        """Return where the push goes, as git resolves it. A login in a URL is not shown."""
+        found = git.list_push_urls(self.remote, cwd=self.repo) or [self.remote]
+        return [re.sub(r"(?<=://)[^/@]*@", "", url) for url in found]
 
     @property
     def push_line(self) -> str:
@@ -51,6 +59,18 @@ def build_pull_request(task: TaskDetails, *, remote: str | None, base: str | Non
         title=one_line(task["prompt"], 72),
         body=f"{task['prompt'].strip()}\n\nMade by Holdfast task {task['id']}.",
     )
+
+
+def refuse_after_changes(queries: Queries, task: TaskDetails) -> None:
+    """Raise Refused while an alert says that the repository's configuration or hooks were changed during a run."""
+    ids = {str(row["id"]) for row in queries.repos() if row["path"] == task["repo"]}
+    for alert in queries.alerts():
+        kind, _, rest = alert["key"].partition(":")
+        if kind == "outside" and rest.partition(":")[0] in ids and alert["level"] == "critical":
+            raise Refused(
+                f"Nothing was pushed: an alert about {task['repo']} is open. {alert['message']} "
+                "Look at it, then `holdfast alerts ack`, and try again."
+            )
 
 
 def find_gh() -> str | None:

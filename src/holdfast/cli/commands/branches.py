@@ -49,17 +49,18 @@ def configure_pr(parser: argparse.ArgumentParser) -> None:
 
 
 def run_pr(arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.pull_request import build_pull_request, find_gh, open_pull_request
+    from holdfast.api.work.pull_request import build_pull_request, find_gh, open_pull_request, refuse_after_changes
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
+    refuse_after_changes(queries, task)
     proposal = build_pull_request(task, remote=arguments.remote, base=arguments.base)
     gh = find_gh()
     if gh is None:
         print("`gh` is not installed, so nothing was pushed. Type this, then open the pull request:", file=sys.stderr)
         print(proposal.push_line)
         return 1
-    sys.stdout.flush()
+    print(f"Pushing {proposal.branch} to {clean_text(', '.join(proposal.urls))}", file=sys.stderr, flush=True)
     open_pull_request(proposal, gh, draft=arguments.draft)
     return 0
 

@@ -40,6 +40,7 @@ from holdfast.workspaces.port import CommandRunner
 MayBeHeld = Callable[[str, Sequence[str]], bool]
 
 OLDEST_GIT = (2, 32)  # the first with GIT_CONFIG_GLOBAL
+PROVEN_GIT = ((2, 39), (2, 55))  # the oldest and the newest with which the test suite and the campaign ran
 TIMED_OUT = 124  # the exit code that a CommandRunner returns for a helper that passed its deadline
 _KILLED = (TIMED_OUT, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
