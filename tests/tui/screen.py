@@ -51,6 +51,13 @@ async def until_seen(pilot: Pilot[None], *words: str, patience: float = PATIENCE
     return await until(pilot, seen, f"{words} are on the screen", patience)
 
 
+def start_tasks_as_the_product_does() -> None:
+    """Use the task factory that `App.run` sets from Python 3.12 on, and that `run_test` does not set."""
+    eager = getattr(asyncio, "eager_task_factory", None)
+    if eager is not None:
+        asyncio.get_running_loop().set_task_factory(eager)
+
+
 def play(
     fleet: Fleet,
     story: Callable[[Pilot[None], Top], Awaitable[None]],
@@ -61,6 +68,7 @@ def play(
     """Open the app on the fleet's home, play the story, close it."""
 
     async def whole() -> None:
+        start_tasks_as_the_product_does()
         app = Top(str(fleet.home), bell=bell)
         async with app.run_test(size=size, notifications=True) as pilot:
             try:

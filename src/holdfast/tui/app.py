@@ -133,6 +133,15 @@ class Top(App[None]):
         if isinstance(self.screen, View):
             self.push_screen(Palette())
 
+    def clear_selection(self) -> None:
+        """Clear the selection of text, if a screen is shown yet.
+
+        From Python 3.12 on Textual starts tasks eagerly, so the first screen's input field is mounted, and calls this,
+        before that screen is on the stack.
+        """
+        if self.screen_stack:
+            super().clear_selection()
+
     def action_redraw(self) -> None:
         self.refresh(layout=True)
 
