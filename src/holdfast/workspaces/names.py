@@ -8,6 +8,7 @@ import shlex
 from holdfast.core.model import Workspace
 
 BRANCH_PREFIX = "holdfast/"
+OUR_NAME, OUR_EMAIL = "Holdfast", "holdfast@localhost"  # the identity of commits where the user has none
 DELETING_NOTE = "holdfast.deleting"  # in the git common directory: we are deleting a branch; packed-refs.lock is ours
 REPO_LOCK = "holdfast.lock"  # in the git common directory: two homes may share a repository
 TRASH = ".trash"  # next to the workspaces, on the same file system

@@ -114,6 +114,21 @@ def test_no_git_identity(fleet: Fleet, code: int) -> None:
     fleet.doctor()
 
 
+@pytest.mark.parametrize("strategy", ["worktree", "clone"])
+def test_an_agent_commits_without_a_git_identity(fleet: Fleet, strategy: str) -> None:
+    """Nobody told git who they are: no commit of an agent is refused for that. Where there is one, it is used."""
+    config = fleet.root / "user" / ".gitconfig"
+    commits = "echo $0 > $0.txt; git add $0.txt; git commit -qm $0"
+    authors = []
+    for name in ("none", "known"):
+        config.write_text("" if name == "none" else "[user]\n\tname = A\n\temail = a@localhost\n")
+        task_id = fleet.add(name, "--workspace", strategy, command=("sh", "-c", commits, name))
+        fleet.up()
+        fleet.wait_state(task_id, "completed")
+        authors.append(fleet.git("log", "-1", "--format=%ae %s", fleet.show(task_id)["branch"]))
+    assert authors == ["holdfast@localhost none", "a@localhost known"]
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     sampled(

@@ -13,6 +13,7 @@ ALLOWED = (
     "HOME",
     "USER",
     "LOGNAME",
+    "EMAIL",
     "SHELL",
     "LANG",
     "LANGUAGE",

@@ -221,8 +221,13 @@ class CloneStrategy(WorktreeStrategy):
         faults.passed("clone.fetched")
 
     async def _configure(self, repo: Repo, workspace: Workspace) -> None:
-        """Copy the user's identity, the URL of `origin` (never with a password) and the private excludes."""
+        """Copy the user's identity, the URL of `origin` (never with a password) and the private excludes.
+
+        A user without an identity gets ours: in a container git finds no other, and would refuse the agent's commits.
+        """
         settings = {key: await self._git.setting(key.lower(), repo.common_dir) for key in _PASSED_ON}
+        if not settings["user.email"]:
+            settings |= {"user.name": settings["user.name"] or names.OUR_NAME, "user.email": names.OUR_EMAIL}
         url = await self._git.setting("remote.origin.url", repo.common_dir)
         origin = _shareable_url(url or "", repo.path)
         if origin:

@@ -38,7 +38,7 @@ from holdfast.workspaces.snapshots.collect_files import refuse_pipes, refuse_wha
 from holdfast.workspaces.snapshots.nothing_to_save import has_nothing_to_save
 from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_workspace
 
-_IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
+_IDENTITY = (f"user.name={names.OUR_NAME}", f"user.email={names.OUR_EMAIL}")
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 TRIES = 5
 
