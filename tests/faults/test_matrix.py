@@ -12,6 +12,7 @@ import sys
 import pytest
 from tests.architecture.points import points_in_source
 from tests.harness import ROOT
+from tests.harness.matrix.runner import has_cgroups
 from tests.sampling import ALL, amount
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "20773"))  # the same sample in every run; `make faults` plays all
@@ -206,9 +207,14 @@ def test_every_point_is_reached_and_survived() -> None:
     assert int(re.search(r"(\d+) double faults", done.stdout).group(1)) >= 6  # type: ignore[union-attr]  # it is printed
     listed = set(re.search(r"^reached without faults: (.*)$", done.stdout, re.M).group(1).split())  # type: ignore[union-attr]  # it is printed
     unreached = {point for point in points_in_source() - listed if not point.startswith("purge.")}  # test_purge.py
-    assert unreached - set(ELSEWHERE) == set()
+    out_of_reach = {point for point in unreached - set(ELSEWHERE) if point.startswith("cgroup.") and not has_cgroups()}
+    assert unreached - set(ELSEWHERE) - out_of_reach == set()
     if ALL:  # on a busy machine this or that is reached by chance
         assert (set(ELSEWHERE) - NOW_AND_THEN) & listed == set(), "it is reached now: take it out of ELSEWHERE"
+    if out_of_reach:
+        pytest.skip(
+            f"All the rest held. NOT RUN, as this user can make no cgroups here: {' '.join(sorted(out_of_reach))}"
+        )
 
 
 def test_a_usurped_supervisor_harms_nothing() -> None:
