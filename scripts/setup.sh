@@ -1,8 +1,11 @@
 #!/bin/sh
 # Makes the virtual environment for `make demo` and `make test` on a fresh Debian (or any Linux with the tools).
 # Installs missing system packages only when it runs as root; otherwise it says what to install.
+#
+#   scripts/setup.sh VENV [PYTHON]      PYTHON: by default the first python3 that is new enough
 set -eu
 venv=$1
+wanted=${2:-}
 cd "$(dirname "$0")/.."
 
 need_package() { # command, Debian package
@@ -17,7 +20,7 @@ need_package() { # command, Debian package
 }
 
 find_python() {
-    for candidate in python3 python3.11 python3.12 python3.13; do
+    for candidate in ${wanted:-python3 python3.11 python3.12 python3.13}; do
         if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             command -v "$candidate"
             return 0

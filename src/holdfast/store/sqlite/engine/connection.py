@@ -62,10 +62,12 @@ def make_private(path: str) -> None:
     """Make a database readable for its owner only, under any umask. SQLite alone would let everybody read it, and its
     WAL and index get the mode of the file. A file that is not ours to change is skipped in silence.
 
+    A database that was read-only for a while has a read-only index since: that one becomes writable again too.
     An existing file is not opened for this: closing it again would drop the locks of all our connections.
     """
     try:
-        if os.stat(path).st_mode & 0o077 == 0:
+        mode = os.stat(path).st_mode
+        if mode & 0o077 == 0 and (mode & 0o200 == 0 or _is_writable_index(path)):
             return
     except FileNotFoundError:
         faults.effect("store.private")
@@ -75,6 +77,13 @@ def make_private(path: str) -> None:
     for each in (path, f"{path}-wal", f"{path}-shm"):
         with contextlib.suppress(FileNotFoundError, PermissionError):
             os.chmod(each, 0o600)
+
+
+def _is_writable_index(path: str) -> bool:
+    try:
+        return os.stat(f"{path}-shm").st_mode & 0o200 != 0
+    except FileNotFoundError:
+        return True
 
 
 def limit_wal(connection: apsw.Connection, path: str) -> None:
