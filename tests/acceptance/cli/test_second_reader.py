@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import apsw
 import pytest
@@ -106,12 +107,13 @@ def test_a_shell_in_a_preserved_workspace_is_no_leak(fleet: Fleet) -> None:
 
 
 @pytest.fixture
-def many_descriptors() -> int:
+def many_descriptors() -> Iterator[int]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2048:
         pytest.skip(f"a process may have only {hard} descriptors here; this needs more than 1024")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
-    return 1100
+    yield 1100
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_helper_is_ended_whatever_the_number_of_its_descriptor(many_descriptors: int) -> None:

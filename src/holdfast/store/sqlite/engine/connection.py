@@ -41,6 +41,7 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
     with translate_errors(path), _act_as_owner(path) as is_another:
         if not for_reading:
             make_private(path)
+        _make_index_writable(path)
         connection = apsw.Connection(path, flags=flags)
         if for_reading and _needs_immutable_open(connection, path):
             connection.close()
@@ -62,12 +63,10 @@ def make_private(path: str) -> None:
     """Make a database readable for its owner only, under any umask. SQLite alone would let everybody read it, and its
     WAL and index get the mode of the file. A file that is not ours to change is skipped in silence.
 
-    A database that was read-only for a while has a read-only index since: that one becomes writable again too.
     An existing file is not opened for this: closing it again would drop the locks of all our connections.
     """
     try:
-        mode = os.stat(path).st_mode
-        if mode & 0o077 == 0 and (mode & 0o200 == 0 or _is_writable_index(path)):
+        if os.stat(path).st_mode & 0o077 == 0:
             return
     except FileNotFoundError:
         faults.effect("store.private")
@@ -79,11 +78,13 @@ def make_private(path: str) -> None:
             os.chmod(each, 0o600)
 
 
-def _is_writable_index(path: str) -> bool:
-    try:
-        return os.stat(f"{path}-shm").st_mode & 0o200 != 0
-    except FileNotFoundError:
-        return True
+def _make_index_writable(path: str) -> None:
+    """Make the WAL's index as writable as its database. SQLite gives it the database's mode, so it is read-only since
+    the database was read-only for a while, and would stay so. Readers do it too: in one process, SQLite opens the
+    index once for all connections."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        if os.stat(path).st_mode & 0o200 and not os.stat(f"{path}-shm").st_mode & 0o200:
+            os.chmod(f"{path}-shm", 0o600)
 
 
 def limit_wal(connection: apsw.Connection, path: str) -> None:
