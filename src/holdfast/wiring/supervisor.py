@@ -57,7 +57,6 @@ from holdfast.workspaces.git import git as git_calls
 from holdfast.workspaces.git.changes import ChangesReader, touched_by
 from holdfast.workspaces.git.config_view import drop_stale_views
 from holdfast.workspaces.git.git import Git
-from holdfast.workspaces.names import OUR_EMAIL
 from holdfast.workspaces.port import CommandRunner, WorkspaceStrategy
 from holdfast.workspaces.removal import in_use
 from holdfast.workspaces.removal.sweeper import DiskSweeper
@@ -73,8 +72,7 @@ def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]
     """Return an agent's environment: the allow-list, and the variables that the task's settings pass on or set.
 
     Values that look like secrets are not stored with the task. They are read now, from the settings file that has them.
-    A task of an earlier version may set a variable of Holdfast itself: that is left out. git uses EMAIL only where no
-    identity is configured: without it, git would refuse the agent's commits there.
+    A task of an earlier version may set a variable of Holdfast itself: that is left out.
     """
     passed = wanted.get("pass", ())
     extra = wanted.get("set", {})
@@ -83,7 +81,7 @@ def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]
     chosen = {str(k): str(v) for k, v in extra.items() if not str(k).startswith(OWN_VARIABLES)}
     chosen |= look_up_secrets(wanted, home)
     learn(secrets_in(chosen))
-    return {"EMAIL": OUR_EMAIL} | filter_environment(os.environ, tuple(str(name) for name in passed)) | chosen
+    return filter_environment(os.environ, tuple(str(name) for name in passed)) | chosen
 
 
 def make_strategy_chooser(

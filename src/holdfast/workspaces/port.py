@@ -100,6 +100,10 @@ class WorkspaceStrategy(Protocol):
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool: ...
 
+    async def identity(self, workspace: Workspace) -> Mapping[str, str]:
+        """Return variables with our identity for the agent's commits if the user has none: git would refuse them."""
+        ...
+
     async def commit_leftovers(
         self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
     ) -> str | None:

@@ -120,11 +120,14 @@ def test_an_agent_commits_without_a_git_identity(fleet: Fleet, strategy: str) ->
     config = fleet.root / "user" / ".gitconfig"
     commits = "echo $0 > $0.txt; git add $0.txt; git commit -qm $0"
     authors = []
+    fleet.up()
     for name in ("none", "known"):
-        config.write_text("" if name == "none" else "[user]\n\tname = A\n\temail = a@localhost\n")
+        # useConfigOnly: as on a machine where git cannot guess a name and an address
+        known = "\tname = A\n\temail = a@localhost\n" if name == "known" else ""
+        config.write_text("[user]\n\tuseConfigOnly = true\n" + known)
         task_id = fleet.add(name, "--workspace", strategy, command=("sh", "-c", commits, name))
-        fleet.up()
-        fleet.wait_state(task_id, "completed")
+        fleet.wait_state(task_id, "completed", "failed")
+        fleet.wait_clean()
         authors.append(fleet.git("log", "-1", "--format=%ae %s", fleet.show(task_id)["branch"]))
     assert authors == ["holdfast@localhost none", "a@localhost known"]
 

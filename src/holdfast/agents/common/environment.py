@@ -13,7 +13,6 @@ ALLOWED = (
     "HOME",
     "USER",
     "LOGNAME",
-    "EMAIL",
     "SHELL",
     "LANG",
     "LANGUAGE",

@@ -332,6 +332,8 @@ class RunDriver:
         told = await self.stop_request.run_cancellable(self._hand_over(asked, run, workspace))
         meter = await self._write(lambda tx: make_meter(self._context, tx, self.task))
         launch = build_launch_spec(self._context, asked, self.ownership, run, workspace, told, meter)
+        identity = await self._context.ports.strategy_of(self.task.spec).identity(workspace)
+        launch = replace(launch, env={**identity, **launch.env})  # a variable that the user sets overrides ours
         if self._enclosure is None:
             return launch
         launch, container = await self._enclosure.enclose(self.task.spec, workspace, launch)

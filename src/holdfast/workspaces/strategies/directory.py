@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.base import faults
 from holdfast.base.concurrency import run_in_thread
@@ -62,6 +62,9 @@ class DirectoryStrategy:
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.isdir(workspace.path)
+
+    async def identity(self, workspace: Workspace) -> Mapping[str, str]:
+        return {}  # no branch of ours, so no commit either
 
     async def commit_leftovers(
         self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()

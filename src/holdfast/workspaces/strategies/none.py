@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
@@ -28,6 +28,9 @@ class NoneStrategy:
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.isdir(workspace.path)
+
+    async def identity(self, workspace: Workspace) -> Mapping[str, str]:
+        return {}  # no branch of ours, so no commit either
 
     async def commit_leftovers(
         self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()

@@ -232,6 +232,16 @@ class WorktreeStrategy:
             return []  # without user.name, git uses the name of the system account, if that has one
         return list(_IDENTITY)
 
+    async def identity(self, workspace: Workspace) -> Mapping[str, str]:
+        try:
+            known = (await self._git.surroundings(workspace.path))[1]
+            if not await self._identity(workspace, known):
+                return {}
+        except WorkspaceProblem:  # git gave no answer: the agent's own git may
+            return {}
+        ours = {"NAME": names.OUR_NAME, "EMAIL": names.OUR_EMAIL}
+        return {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in ours.items()}
+
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:
         return  # the branch is already in the user's repository
 
