@@ -87,6 +87,7 @@ ELSEWHERE = {
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
     "domain.fork": "tests/hostile/test_forgeries.py: a child that was there before us",
     "cgroup.sweep": "tests/acceptance/runs/test_cgroups.py: a group that nobody removed",
+    "cgroup.sweep_trial": "likewise: a `doctor` that was killed in its probe",
     "keeper.kill_children": "tests/hostile/test_endings.py: trees whose members fork while they are killed",
     "keeper.punch": "tests/acceptance/runs/test_limits.py: endless output",
     "channel.heartbeat": "tests/acceptance/agents/test_agent_reports.py: the agent's side, on a full disk",

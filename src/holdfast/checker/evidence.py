@@ -163,13 +163,20 @@ class Evidence:
         return found
 
     def cgroups(self) -> Iterator[tuple[str, str]]:
-        """Yield (run id, directory) of every cgroup that is named after this home, in any mounted hierarchy."""
+        """Yield (run id, directory) of every cgroup that is named after this home, in any mounted hierarchy.
+
+        A probe's group has the name `probe-PID` instead of a run id. So has the base of a trial of `doctor`.
+        """
         name = "holdfast-" + hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
+        trial = f"{name}-trial-"
         for line in _read("/proc/self/mountinfo").decode(errors="surrogateescape").splitlines():
             left, _, right = line.partition(" - ")
             if right.startswith(("cgroup ", "cgroup2 ")):
                 for folder, folders, _files in os.walk(left.split()[4]):
-                    if os.path.basename(folder) == name:
+                    if os.path.basename(folder).startswith(trial):
+                        yield "probe-" + os.path.basename(folder).removeprefix(trial), folder
+                        folders.clear()
+                    elif os.path.basename(folder) == name:
                         yield from ((run, os.path.join(folder, run)) for run in folders)
                         folders.clear()
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from holdfast.checker.evidence import Evidence, Row, git, task_of
+from holdfast.checker.evidence import Evidence, Row, git, living, task_of
 from holdfast.checker.violation import Violation
 from holdfast.checker.witness import LIVE_WORKSPACES, Witness, check_witness, read_witness
 
@@ -141,7 +141,11 @@ def _no_stray_process(evidence: Evidence) -> Iterator[Violation]:
 def _no_stray_cgroup(evidence: Evidence) -> Iterator[Violation]:
     for run_id, path in evidence.cgroups():
         run = evidence.runs.get(run_id)
-        if not run_id.startswith("probe-") and (run is None or run["state"] == "settled"):
+        probe = run_id.removeprefix("probe-")
+        if probe != run_id:
+            if probe not in map(str, living()):
+                yield Violation("leaked", "cgroup", f"{path} is left of a probe that was killed")
+        elif run is None or run["state"] == "settled":
             yield Violation("leaked", "cgroup", f"{path} is left of run {run_id}")
 
 

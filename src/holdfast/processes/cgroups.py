@@ -7,7 +7,10 @@ checks hold the limit.
 
 The home's file `cgroups` lists every base directory that this home has made. A base is recorded before it is made, and
 every start checks the list. The place of a base depends on the cgroup in which `holdfast up` was started, so the next
-start may use another one.
+start may use another one. `doctor` only tries: its bases are listed in `cgroups.trial-PID` until they are removed.
+
+A probe that is killed leaves no process: the process that it kills reads from a pipe of the probe, and ends with it.
+Its empty groups carry the probe's pid. The next start, `sweep` and `purge` remove those of dead probes.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,8 +27,11 @@ from dataclasses import dataclass, field
 from holdfast.base import faults
 from holdfast.base.files import listed
 from holdfast.core.task_settings import RunLimits
+from holdfast.processes.identity import read_process
 
-PROBE = f"probe-{os.getpid()}"
+NAME = "cgroups"
+_PROBE_NAME = re.compile(r"probe-(\d+)")
+_TRIAL_FILE = re.compile(NAME + r"\.trial-(\d+)")
 CONTROLLERS = ("memory", "pids", "cpu")
 PROVE_PATIENCE = 5.0
 LOOK_AGAIN = 0.005
@@ -128,25 +135,25 @@ def is_populated(leaf: str) -> bool:
         return "populated 1" in file.read()
 
 
-def probe_cgroups(home: str, note: Callable[[str], None] | None = None) -> HomeCgroups | str:
+def probe_cgroups(home: str, record: CgroupRecord | None = None) -> HomeCgroups | str:
     """Return the cgroups of this home, or the reason why there are none. Tries them for real: kills a process in one.
 
     The base is below our own cgroup if limits can be held there, else below the nearest ancestor where they can.
     Controllers are not available below a cgroup that contains processes. So a sibling of our own cgroup often has
     controllers that a child does not have.
 
-    `note` records each base before it is made. Without `note` this is only a test: it uses a name of its own and
-    leaves nothing behind.
+    `record` lists each base before it is made, and names it: a trial has a name of its own, because a supervisor may
+    be using the real base.
     """
     own = _own_groups()
     if "" not in own:
         return "no cgroup v2 hierarchy is mounted"
     point, path = own[""]
-    name = base_name(home) + ("-look" if note is None else "")  # a supervisor may be using the real base
+    name = record.name if record else base_name(home) + _trial_suffix()
     usable: HomeCgroups | None = None
     problems = []
     for parent in _own_group_and_parents(point, path):
-        found = _try_base(os.path.join(parent, name), own, note or (lambda _base: None))
+        found = _try_base(os.path.join(parent, name), own, record.note if record else lambda _base: None)
         if isinstance(found, str):
             problems.append(found)
             continue
@@ -178,11 +185,12 @@ def _has_limits(group: str) -> bool:
 
 def _try_base(base: str, own: Mapping[str, tuple[str, str]], note: Callable[[str], None]) -> HomeCgroups | str:
     faults.passed("cgroup.probe")
+    group = os.path.join(base, f"probe-{os.getpid()}")
     try:
         note(base)
-        os.makedirs(os.path.join(base, PROBE), exist_ok=True)
-        problem = _try_kill(os.path.join(base, PROBE))
-        remove_group(os.path.join(base, PROBE))
+        os.makedirs(group, exist_ok=True)
+        problem = _try_kill(group)
+        remove_group(group)
     except OSError as error:
         remove_group(base)
         return f"{error.strerror} ({error.filename or base})"
@@ -192,11 +200,17 @@ def _try_base(base: str, own: Mapping[str, tuple[str, str]], note: Callable[[str
 
 
 def _try_kill(group: str) -> str:
-    """Move a process of ours into the group, kill the group, wait for the process to die. Return a problem or ""."""
+    """Move a process of ours into the group, kill the group, wait for the process to die. Return a problem or "".
+
+    The process reads from a pipe that only we hold open. So it ends by itself if we are killed before it is.
+    """
     faults.passed("cgroup.try")
-    victim = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, start_new_session=True)
+    victim = subprocess.Popen(
+        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/", start_new_session=True
+    )
     try:
         _write(f"{group}/cgroup.procs", str(victim.pid))
+        faults.passed("cgroup.tried")
         if not is_populated(group):
             return "a process that was moved in is not there"
         _write(f"{group}/cgroup.kill", "1")
@@ -206,7 +220,7 @@ def _try_kill(group: str) -> str:
         return "cgroup.kill killed nothing"
     finally:
         victim.send_signal(signal.SIGKILL)  # safe: either it is not reaped yet, or Popen knows that it is
-        victim.wait()
+        victim.communicate()
 
 
 def _controllers(own: Mapping[str, tuple[str, str]], base: str, note: Callable[[str], None]) -> dict[str, str]:
@@ -220,13 +234,14 @@ def _controllers(own: Mapping[str, tuple[str, str]], base: str, note: Callable[[
     for name in CONTROLLERS:
         if name not in found and name in own:
             group = os.path.join(own[name][1], os.path.basename(base))
+            probe = os.path.join(group, f"probe-{os.getpid()}")
             faults.passed("cgroup.controller")
             with contextlib.suppress(OSError):
                 note(group)
-                os.makedirs(os.path.join(group, PROBE), exist_ok=True)
-                if os.access(os.path.join(group, PROBE, _LIMIT_FILES[name][1]), os.W_OK):
+                os.makedirs(probe, exist_ok=True)
+                if os.access(os.path.join(probe, _LIMIT_FILES[name][1]), os.W_OK):
                     found[name] = group
-                remove_group(os.path.join(group, PROBE))
+                remove_group(probe)
     return found
 
 
@@ -303,15 +318,18 @@ def _write(path: str, text: str) -> None:
         os.close(fd)
 
 
-NAME = "cgroups"
-
-
 class CgroupRecord:
-    """The file `cgroups` of a home: one base directory per line. Lines not named after this home are ignored."""
+    """The file `cgroups` of a home: one base directory per line. Lines not named after this home are ignored.
 
-    def __init__(self, home: str) -> None:
-        self._file = os.path.join(home, NAME)
-        self._name = base_name(home)
+    A trial (`doctor`) has a file and bases of its own, named after its process, so that it never removes a base of a
+    supervisor or of another trial.
+    """
+
+    def __init__(self, home: str, *, is_trial: bool = False) -> None:
+        suffix = _trial_suffix() if is_trial else ""
+        self._home = home
+        self._file = os.path.join(home, NAME + suffix.replace("-", ".", 1))
+        self.name = base_name(home) + suffix
 
     def note(self, base: str) -> None:
         if base not in self.all():
@@ -320,22 +338,47 @@ class CgroupRecord:
                 file.write(base + "\n")
 
     def all(self) -> list[str]:
-        try:
-            with open(self._file, encoding="utf-8", errors="surrogateescape") as file:
-                return [line for line in file.read().splitlines() if os.path.basename(line) == self._name]
-        except FileNotFoundError:
-            return []
+        return _read_bases(self._file, self.name)
 
     def sweep(self, in_use: Iterable[str]) -> int:
-        """Remove the empty groups of runs that are over. They are left only if the keeper was killed."""
+        """Remove the empty groups of runs that are over and of dead probes. Return how many.
+
+        They are left only if a keeper or a probe was killed.
+        """
         used = set(in_use)
         removed = 0
         for base in self.all():
             for name in listed(base):
-                if name not in used and os.path.isdir(os.path.join(base, name)):
+                if name not in used and not _is_live_probe(name) and os.path.isdir(os.path.join(base, name)):
                     faults.passed("cgroup.sweep")
                     removed += remove_group(os.path.join(base, name))
+        return removed + self._sweep_trials()
+
+    def _sweep_trials(self) -> int:
+        removed = 0
+        for file, bases in self._dead_trials():
+            for base in bases:
+                faults.passed("cgroup.sweep_trial")
+                removed += os.path.isdir(base) and remove_group(base)
+            if not any(os.path.isdir(base) for base in bases):
+                os.unlink(file)
         return removed
+
+    def _dead_trials(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the record and the bases of each trial whose process is dead."""
+        for name in listed(self._home):
+            found = _TRIAL_FILE.fullmatch(name)
+            if found and not _lives(int(found[1])):
+                file = os.path.join(self._home, name)
+                yield file, _read_bases(file, f"{base_name(self._home)}-trial-{found[1]}")
+
+    def leftover_probes(self) -> list[str]:
+        """Return the groups that killed probes have left."""
+        left = [base for _file, bases in self._dead_trials() for base in bases if os.path.isdir(base)]
+        for base in self.all():
+            names = (name for name in listed(base) if _PROBE_NAME.fullmatch(name) and not _is_live_probe(name))
+            left += [os.path.join(base, name) for name in names]
+        return left
 
     def abandon(self) -> None:
         """Remove every empty group and base of a home that is itself about to be deleted.
@@ -357,3 +400,26 @@ class CgroupRecord:
             with contextlib.suppress(FileNotFoundError):
                 faults.passed("cgroup.forget")
                 os.unlink(self._file)
+
+
+def _read_bases(path: str, base: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return [line for line in file.read().splitlines() if os.path.basename(line) == base]
+    except FileNotFoundError:
+        return []
+
+
+def _trial_suffix() -> str:
+    return f"-trial-{os.getpid()}"
+
+
+def _is_live_probe(name: str) -> bool:
+    """True if the group's name is that of a probe whose process lives."""
+    found = _PROBE_NAME.fullmatch(name)
+    return found is not None and _lives(int(found[1]))
+
+
+def _lives(pid: int) -> bool:
+    seen = read_process(pid)
+    return not seen.readable or (seen.start_ticks is not None and not seen.zombie)

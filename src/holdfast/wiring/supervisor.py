@@ -146,9 +146,7 @@ async def _supervise_locked(
     drop_stale_views(home)
     in_use.clear_dead_locks(home)
     bases = CgroupRecord(home)
-    cgroups = (
-        probe_cgroups(home, bases.note) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
-    )
+    cgroups = probe_cgroups(home, bases) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
     if isinstance(cgroups, str):
         log_line(f"holdfast: agents run without cgroups of their own: {cgroups}")
     identity = identify(os.getpid())

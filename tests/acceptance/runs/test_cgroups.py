@@ -21,7 +21,7 @@ LIVES = {"kind": "daemon", "lives": "120s", "write": "daemon.pid"}
 def groups(fleet: Fleet) -> Iterator[HomeCgroups]:
     """Where this home's groups are; skips by name where this user may not make any."""
     fleet.home.mkdir(mode=0o700)
-    found = probe_cgroups(str(fleet.home), CgroupRecord(str(fleet.home)).note)
+    found = probe_cgroups(str(fleet.home), CgroupRecord(str(fleet.home)))
     if isinstance(found, str):
         pytest.skip(f"NOT RUN: agents get no cgroups here: {found}")
     yield found
@@ -155,6 +155,40 @@ def test_a_process_that_left_its_cgroup_is_no_proof(fleet: Fleet, groups: HomeCg
     assert lives(daemon)
     os.kill(daemon, signal.SIGKILL)
     fleet.cli("cancel", task, "--assume-dead")
+
+
+@pytest.mark.parametrize(
+    ("command", "after"), [("up", "sweep"), ("up", "purge"), ("doctor", "up"), ("doctor", "purge")]
+)
+def test_a_probe_that_is_killed_leaves_no_process_and_no_group(
+    fleet: Fleet, groups: HomeCgroups, command: str, after: str
+) -> None:
+    """Promise 2: `up` and `doctor` try cgroups by killing a process in one. Killed meanwhile, they leave no process;
+    doctor and the checker name the empty group, and whatever comes next removes it."""
+    fleet.cli("add", "later", "--workspace", "directory", "--", "true")
+    fleet.cli(command, env={"HOLDFAST_FAULT": "cgroup.tried:1:kill"}, code=-signal.SIGKILL)
+    left = probes_of(fleet)
+    assert left
+    wait_until(lambda: not members_of(left), "the process of the probe is gone", patience=20)
+    told = "is left of a probe that was killed"
+    assert f"{left[0]} {told}" in fleet.cli("doctor", code=1).stdout
+    assert f"{left[0]} {told}" in fleet.cli("doctor", "--invariants", code=1).stdout
+    if after == "up":
+        fleet.cli("up", "--idle-exit", "0s")
+    else:
+        fleet.cli(after, *(["--yes", "--discard-work"] if after == "purge" else []))
+    assert probes_of(fleet) == []
+
+
+def probes_of(fleet: Fleet) -> list[str]:
+    """The groups of probes in any hierarchy, found by walking: neither by the home's record nor by our code."""
+    name = base_name(str(fleet.home))
+    walked = (folder for folder, _folders, _files in os.walk("/sys/fs/cgroup") if name in folder)
+    return sorted(folder for folder in walked if os.path.basename(folder).startswith(("probe-", f"{name}-trial-")))
+
+
+def members_of(groups: list[str]) -> str:
+    return "".join(Path(group, "cgroup.procs").read_text() for group in groups)
 
 
 def test_groups_of_a_start_from_elsewhere_are_found_again(fleet: Fleet, groups: HomeCgroups) -> None:

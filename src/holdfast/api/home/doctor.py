@@ -120,6 +120,7 @@ def run_doctor_checks(home: str, *, with_agents: bool = True) -> list[DoctorFind
         findings += _leftovers(queries)
         findings += _processes(queries)
         findings += _run_directories(queries)
+        findings += _left_probes(home)
     except HoldfastError as error:
         findings.append(DoctorFinding("problem", "store", str(error)))
     return findings
@@ -164,9 +165,12 @@ def _check_git_version(found: tuple[int, ...]) -> DoctorFinding:
 
 def _cgroup_tier(home: str) -> DoctorFinding:
     """Probe cgroups by making one, as the supervisor does."""
-    from holdfast.processes.cgroups import probe_cgroups
+    from holdfast.processes.cgroups import CgroupRecord, probe_cgroups
 
-    found = probe_cgroups(home)
+    trial = CgroupRecord(home, is_trial=True) if os.path.isdir(home) else None
+    found = probe_cgroups(home, trial)
+    if trial is not None:
+        trial.leave()
     if isinstance(found, str):
         return DoctorFinding(
             "note",
@@ -284,6 +288,13 @@ def _run_directories(queries: Queries) -> Iterator[DoctorFinding]:
         yield DoctorFinding("problem", "runs", f"run directory {name} has no record")
     if not strays:
         yield DoctorFinding("ok", "runs", f"{len(known)} run(s) recorded, no stray directory")
+
+
+def _left_probes(home: str) -> Iterator[DoctorFinding]:
+    from holdfast.processes.cgroups import CgroupRecord
+
+    for group in CgroupRecord(home).leftover_probes():
+        yield DoctorFinding("problem", "cgroups", f"{group} is left of a probe that was killed{_REMEDY}")
 
 
 def check_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:

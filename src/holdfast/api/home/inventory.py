@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # The names that we give in a home. Anything else in the home is not ours and is not removed.
 HOME_NAMES = re.compile(
-    r"holdfast\.db(-wal|-shm|-journal|\.made)?|backups|runs|workspaces|shadows|doorbell|scratch|setup-logs|reserve|cgroups"
-    r"|engines|leases|git-config|\.restoring"
+    r"holdfast\.db(-wal|-shm|-journal|\.made)?|backups|runs|workspaces|shadows|doorbell|scratch|setup-logs|reserve"
+    r"|cgroups(\.trial-\d+)?|engines|leases|git-config|\.restoring"
     r"|(supervisor|helpers|turnstile|backup)\.lock|supervisor\.log(\.\d+)?|trust\.json(\.lock|\.new)?|clis\.json(\.new)?"
     r"|rung\.json|clock\.json(\.new)?"
 )

@@ -320,7 +320,7 @@ def _delete_home(plan: PurgePlan, kept: list[str]) -> None:
         delete_tree(root)
     if plan.store is not None:
         plan.store.close()  # closing the last connection moves the -wal into the file
-    CgroupRecord(plan.home).leave()
+    CgroupRecord(plan.home).abandon()
     names = [name for name in listed(plan.home) if HOME_NAMES.fullmatch(name) and name != "workspaces"]
     for name in sorted(names, key=lambda name: (name == SUPERVISOR_LOCK, name.startswith(DATABASE), name)):
         delete_tree(os.path.join(plan.home, name))
