@@ -136,10 +136,10 @@ class TestLinks:
     def test_trouble_is_told_once_waits_longer_and_ends_with_a_clock_that_was_set_back(self, scene: Scene) -> None:
         """R-CRASH-08: logged, retried, never fatal."""
         for failures in (1, 2, 3):
-            scene.write(lambda tx: tx.issue_links.record_trouble(scene.repo.id, "beads", "no answer", scene.now))
+            scene.write(lambda tx: tx.issue_links.record_trouble(scene.repo.id, "beads", "no answer", scene.now, 300.0))
             waits = scene.write(lambda tx: tx.issue_links.waiting_trackers(scene.now))
-            assert waits == {scene.repo.id: tracker_backoff(failures)}
-        assert tracker_backoff(5000) == 300.0
+            assert waits == {scene.repo.id: tracker_backoff(failures, 300.0)}
+        assert tracker_backoff(5000, 300.0) == 300.0
         years_ago = replace(scene.now, wall=scene.now.wall - 3e8)
         assert scene.write(lambda tx: tx.issue_links.waiting_trackers(years_ago)) == {}
         kinds = [event["kind"] for event in scene.store.view("events", after=0, task=None, limit=100)]

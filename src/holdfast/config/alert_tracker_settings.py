@@ -124,6 +124,13 @@ TRACKERS: dict[str, Setting] = {
         parse_duration,
         "How often a tracker is queried while a slot is free. Not more often than every 50ms.",
     ),
+    "tracker.max_delay": Setting(
+        300.0,
+        parse_duration,
+        "The longest pause after failures of the tracker in a row.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "tracker.timeout": Setting(
         10.0, parse_duration, "A tracker command that takes longer than this is ended and retried later."
     ),

@@ -24,6 +24,7 @@ def hold_rules_from_settings(settings: Config) -> HoldRules:
         alone=settings["probe.alone"],
         near_starts=settings["near_limit.starts"],
         deaths=settings["mass_death.agents"],
+        death_share=settings["mass_death.percent"] / 100,
         death_window=settings["mass_death.window"],
         death_hold=settings["mass_death.hold"],
     )
@@ -38,6 +39,7 @@ def retry_limits_from_settings(settings: Config) -> RetryLimits:
         crash_window=settings["crash.window"],
         retry=settings["retry.max"],
         retry_base=settings["retry.base"],
+        backoff_cap=settings["retry.max_delay"],
         lost=settings["lost.max"],
         outage=settings["outage.max"],
         outage_base=settings["breaker.hold"],

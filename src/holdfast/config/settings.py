@@ -220,10 +220,52 @@ SETTINGS: dict[str, Setting] = {
     "health.adaptive_timeout": Setting(
         False,
         parse_boolean,
-        "true: the timeout is 1.5 × the mean of earlier runs of the same kind, from five runs on. false: it is "
-        "the task's own timeout.",
+        "true: the timeout follows the mean of earlier runs of the same kind (`adaptive.percent`, `adaptive.runs`). "
+        "false: it is the task's own timeout.",
     ),
     "health.adaptive_floor": Setting(600.0, parse_duration, "An adaptive timeout is never shorter than this."),
+    "adaptive.percent": Setting(
+        150,
+        WholeNumber(1),
+        "An adaptive timeout is this many percent of the mean of earlier runs.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "adaptive.runs": Setting(
+        5,
+        WholeNumber(1),
+        "A timeout is adaptive from this many completed runs of the same kind on.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "monitor.every": Setting(
+        30.0,
+        parse_duration,
+        "Every run is looked at after this long at the latest. Changes are noticed at once.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "monitor.quiet_percent": Setting(
+        1,
+        WholeNumber(0),
+        "A process tree that uses less than this many percent of one core is quiet.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "stop.fast_grace": Setting(
+        1.0,
+        parse_duration,
+        "How long a process tree has to end after SIGTERM when it is cancelled, or stopped by `down --now`.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "stop.alarm_after": Setting(
+        2.0,
+        parse_duration,
+        "An alert is raised if anything of a run lives this long after its grace.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "processes.cgroup": Setting(
         "auto",
         OneOf("auto", "off"),

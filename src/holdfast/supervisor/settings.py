@@ -23,13 +23,29 @@ class RetentionTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Thresholds:
+    """The numbers of the requirements that are settings of the supervisor. Times are in seconds."""
+
+    fast_grace: float = 1.0  # R-TERM-06: for `cancel` and `down --now`
+    alarm_after: float = 2.0  # R-TERM-06: an alert if a run still lives this long after its grace
+    look_every: float = 30.0  # R-TERM-03
+    quiet_share: float = 0.01  # R-TERM-04: of one core
+    adaptive_factor: float = 1.5  # R-TERM-13
+    adaptive_runs: int = 5
+    backlog_many: int = 10  # R-TREE-08
+    backlog_slow: int = 100
+    collect_for: float = 10.0  # R-CRON-05: beyond the timeout of a parallel stage
+    tracker_delay: float = 300.0  # R-CRASH-08: the longest pause after failures of a tracker
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SupervisorSettings:
     """The settings of this supervisor. Tasks carry their own settings."""
 
     agents: int
     lease_ttl: float = 30.0
     beat_every: float = 5.0
-    fast_grace: float = 1.0
+    thresholds: Thresholds = field(default_factory=Thresholds)
     idle_exit: float | None = None
     keeping: RetentionTimes = field(default_factory=RetentionTimes)
     pressure: PressureLimits = field(default_factory=PressureLimits)

@@ -17,7 +17,7 @@ from holdfast.config.retry_budgets import (
 from holdfast.config.tables.accounts import Accounts
 from holdfast.core.dispatch.pressure import PressureLimits
 from holdfast.supervisor.ports import ReloadedSettings
-from holdfast.supervisor.settings import RetentionTimes, SupervisorSettings
+from holdfast.supervisor.settings import RetentionTimes, SupervisorSettings, Thresholds
 
 
 class UserSettings:
@@ -67,6 +67,7 @@ class UserSettings:
                 agents=agents,
                 keeping=retention_of(self._read),
                 pressure=pressure_of(self._read),
+                thresholds=thresholds_of(self._read),
                 checkpoint=checkpoint_rules_from_settings(self._read),
                 holds=hold_rules_from_settings(self._read),
                 staff=workers_from_settings(self._read),
@@ -100,6 +101,21 @@ def retention_of(settings: config.Config) -> RetentionTimes:
         salvages=settings["salvage.keep"],
         crashes=settings["retention.crashes"],
         log_size=settings["retention.log_size"],
+    )
+
+
+def thresholds_of(settings: config.Config) -> Thresholds:
+    return Thresholds(
+        fast_grace=settings["stop.fast_grace"],
+        alarm_after=settings["stop.alarm_after"],
+        look_every=settings["monitor.every"],
+        quiet_share=settings["monitor.quiet_percent"] / 100,
+        adaptive_factor=settings["adaptive.percent"] / 100,
+        adaptive_runs=settings["adaptive.runs"],
+        backlog_many=settings["sweep.warn_above"],
+        backlog_slow=settings["sweep.slow_above"],
+        collect_for=settings["stage.collect_for"],
+        tracker_delay=settings["tracker.max_delay"],
     )
 
 

@@ -11,7 +11,7 @@ from tests.fleet import Fleet, wait_until
 
 from holdfast.api.queries import Queries
 from holdfast.api.tasks.models import RunRow
-from holdfast.supervisor.health.monitor import TICK
+from holdfast.supervisor.settings import Thresholds
 
 CLI = r"""#!/bin/sh
 say() { printf '%s\n' "$1"; }
@@ -77,7 +77,8 @@ def test_a_run_that_cannot_succeed_is_ended_with_its_own_words(fleet: Fleet) -> 
         assert (verdict["reason"], queries.task(task_id)["session_id"]) == ("doomed", f"thread-{name}")
         assert any(word.startswith(("retrying", "fatal", "hopeless")) for word in verdict["data"]["evidence"])
         said_at = (fleet.home / "runs" / run["id"] / "out.log").stat().st_mtime
-        assert float(verdict["at"]) - said_at < TICK - 5, "it was looked at when it was due, not at the next tick"
+        late = float(verdict["at"]) - said_at
+        assert late < Thresholds().look_every - 5, "it was looked at when it was due, not at the next tick"
         assert "Health of run 1: doomed;" in fleet.cli("why", task_id).stdout
     assert "agent.stuck" not in fleet.kinds(tasks["hiccup"])
     held = fleet.wait_state(tasks["limit"], "paused")

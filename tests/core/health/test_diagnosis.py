@@ -22,9 +22,10 @@ from holdfast.core.health.diagnosis import (
     format_seconds,
 )
 from holdfast.core.health.signs import REMEMBERED, AgentActivity, OpenTool, Sign, SignKind, signs_from_events
-from holdfast.core.health.stalled import AT_WORK, QUIET_SHARE, CpuTrail, Stall, StallKind
+from holdfast.core.health.stalled import AT_WORK, CpuTrail, Stall, StallKind
 from holdfast.core.task_settings import HealthRules
 
+QUIET_SHARE = 0.01
 RULES = HealthRules()  # stuck after 300 s, tool_silence 2700 s, start-up 300 s, 50 steps
 ALIVE, STUCK, LOOPING, STARTUP, DOOMED = Condition
 RETRYING, FATAL, HOPELESS = StallKind
@@ -297,7 +298,7 @@ def test_durations_are_short(amount: float, words: str) -> None:
 def test_quiet_means_less_than_a_hundredth_of_a_core(steps: list[tuple[float, float]], window: float) -> None:
     """Against the whole history: from `quiet_since` on, less was used than 1 % of the window; and it is the earliest
     such reading within the window (or just before it)."""
-    trail, history, at, cpu = CpuTrail(window), [], 0.0, 0.0
+    trail, history, at, cpu = CpuTrail(window, QUIET_SHARE), [], 0.0, 0.0
     for pause, used in steps:
         at, cpu = at + pause, cpu + used
         history.append((at, cpu))
@@ -310,7 +311,7 @@ def test_quiet_means_less_than_a_hundredth_of_a_core(steps: list[tuple[float, fl
 
 
 def test_a_counter_that_falls_proves_nothing() -> None:
-    trail = CpuTrail(300)
+    trail = CpuTrail(300, QUIET_SHARE)
     trail.add(0, 5.0)
     trail.add(100, 5.0)
     assert not trail.at_work

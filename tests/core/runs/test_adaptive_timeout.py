@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.runs.intervals import LEAST_RUNS, adapt_timeout
+from holdfast.core.runs.intervals import AdaptiveTimeout
+from holdfast.core.runs.intervals import adapt_timeout as adapt_by
+from holdfast.supervisor.settings import Thresholds
 
 HOUR, MINUTE = 3600.0, 60.0
+NUMBERS = Thresholds()
+LEAST_RUNS = NUMBERS.adaptive_runs
+
+
+def adapt_timeout(durations: list[float], floor: float, own: float) -> AdaptiveTimeout | None:
+    return adapt_by(durations, floor, own, factor=NUMBERS.adaptive_factor, least=NUMBERS.adaptive_runs)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.workflows.parallel_stage import (
-    COLLECTING,
     Gathering,
     MemberEnd,
     count_outcomes,
@@ -145,7 +144,7 @@ def test_the_deadline_is_durable_and_follows_no_wall_clock() -> None:
     later = Instant(wall=-5e9, boottime=50.0 + 65.0, boot_id="boot")
     found = gathering_from_progress(kept, later)
     assert found == Gathering(at=NOW, after=7)
-    assert time_left(stage(), found, later) == 60.0 + COLLECTING - 65.0
+    assert time_left(stage(), found, later, 10.0) == 60.0 + 10.0 - 65.0
     assert member_timeout(stage(), found, NOW) == 60.0
     assert member_timeout(stage(), found, later) == 1.0
     assert gathering_from_progress(kept, Instant(wall=1e9, boottime=1.0, boot_id="another")) is None

@@ -22,13 +22,13 @@ from holdfast.base.errors import Conflict, NotOwner
 from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision, PolicyAction
-from holdfast.core.workflows import parallel_stage
 from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft, WorkflowDraft
 from holdfast.rehearsal.scenario import check
 from holdfast.store.port.transaction import Host, Ownership, RunRole
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.dispatch.slots import Slots
 from holdfast.supervisor.runs.attempt import Attempt
+from holdfast.supervisor.settings import Thresholds
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 
@@ -57,12 +57,9 @@ def mixed(timeout: float = 60.0, least: int = 1, **members: AgentChoice) -> Work
     )
 
 
-def test_at_the_deadline_what_is_left_is_killed_and_what_it_said_is_kept(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_the_deadline_what_is_left_is_killed_and_what_it_said_is_kept(stage: Stage) -> None:
     """R-CRON-05: timeout + 10 s (here half a second), for one whose grace would be longer; who had no place yet has a
     result all the same; and everything is gone within two seconds."""
-    monkeypatch.setattr(parallel_stage, "COLLECTING", 0.5)
     deaf = f"trap '' TERM; echo $$ > {stage.at_work}; echo partial; while :; do sleep 0.1; done"
     task_id = queue_swarm(
         stage.fleet, draft({"good": "echo ok", "deaf": deaf, "late": "echo late"}, timeout=8.0, at_once=2)
@@ -72,6 +69,7 @@ def test_at_the_deadline_what_is_left_is_killed_and_what_it_said_is_kept(
     async def drive() -> None:
         with contextlib.ExitStack() as closing:
             context = stage.context(closing)
+            context.settings = replace(context.settings, thresholds=Thresholds(collect_for=0.5))
             context.shared.places.room = lambda: 0  # only the claim's own place: one after the other
             task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
             assert task is not None

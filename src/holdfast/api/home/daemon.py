@@ -40,6 +40,7 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
             idle_exit=idle_exit,
             keeping=reload.retention_of(settings),
             pressure=reload.pressure_of(settings),
+            thresholds=reload.thresholds_of(settings),
             checkpoint=checkpoint_rules_from_settings(settings),
             holds=hold_rules_from_settings(settings),
             staff=workers_from_settings(settings),

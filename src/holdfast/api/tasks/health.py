@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from holdfast import config
 from holdfast.agents.port import sign_reader
 from holdfast.api.queries import Queries
 from holdfast.base import clock
@@ -86,7 +87,8 @@ def _current_health(queries: Queries, task: TaskDetails, run: RunRow) -> list[st
 
 
 def _sample_processes(keeper: ProcessIdentity, window: float) -> TreeFacts | None:
-    trail, found = CpuTrail(window), {}
+    quiet_share = config.load_valid_values()["monitor.quiet_percent"] / 100
+    trail, found = CpuTrail(window, quiet_share), {}
     for pause in (SAMPLE_INTERVAL, 0.0):
         found = read_trees({"": keeper})
         if "" not in found:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-MANY, VERY_MANY = 10, 100
-
 
 @dataclass(kw_only=True, slots=True)
 class SweepReport:
@@ -52,7 +50,7 @@ class SweepReport:
             "skipped": list(self.skipped),
         }
 
-    def message(self) -> str:
+    def message(self, many: int, slow: int) -> str:
         words = [
             f"worktree sweep complete: {self.swept_count} removed",
             f"{self.preserved} preserved",
@@ -62,11 +60,11 @@ class SweepReport:
         words += [f"{len(self.in_use)} in use"] if self.in_use else []
         words += [f"{len(self.skipped)} skipped for lack of permission"] if self.skipped else []
         first = f" First: {self.skipped[0]}" if self.skipped else ""
-        return ", ".join(words) + "." + backlog_warning(self.backlog_count) + first
+        return ", ".join(words) + "." + backlog_warning(self.backlog_count, many, slow) + first
 
 
-def backlog_warning(backlog: int) -> str:
-    """Return the warning about many leftovers (R-TREE-08). Empty for a few."""
-    if backlog > VERY_MANY:
+def backlog_warning(backlog: int, many: int, slow: int) -> str:
+    """Return the warning about more than `many` or `slow` leftovers (R-TREE-08). Empty for a few."""
+    if backlog > slow:
         return f" {backlog} leftovers: a crash storm is likely, and removing them makes this start slow."
-    return f" {backlog} leftovers: a crash storm is likely." if backlog > MANY else ""
+    return f" {backlog} leftovers: a crash storm is likely." if backlog > many else ""

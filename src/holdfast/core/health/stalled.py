@@ -97,7 +97,6 @@ def _is_on(limit: float) -> bool:
     return 0 < limit < math.inf
 
 
-QUIET_SHARE = 0.01  # of one core: a tree that uses less is quiet (R-TERM-04)
 TICK = 0.01  # the kernel counts in hundredths of a second: less than three of them may be rounding
 AT_WORK = 3 * TICK
 
@@ -106,11 +105,13 @@ class CpuTrail:
     """Readings of a tree's CPU time (time, CPU seconds so far), only as many as are needed.
 
     The counter only rises. A reading that is further back than the CPU time of a whole quiet window can never again
-    start a quiet window, so it is dropped. A busy tree keeps a handful of readings, a quiet one a few dozen.
+    start a quiet window, so it is dropped. A busy tree keeps a handful of readings, a quiet one a few dozen. A tree is
+    quiet if it uses less than `quiet_share` of one core (R-TERM-04).
     """
 
-    def __init__(self, window: float) -> None:
+    def __init__(self, window: float, quiet_share: float) -> None:
         self.window = window
+        self._quiet_share = quiet_share
         self._readings: deque[tuple[float, float]] = deque()
         self.at_work = True  # True if the newest two readings show work; unknown counts as work: look again soon
 
@@ -118,11 +119,11 @@ class CpuTrail:
         if self._readings:
             last_at, last_cpu = self._readings[-1]
             used = cpu - last_cpu
-            self.at_work = used < 0 or used >= max(AT_WORK, QUIET_SHARE * (at - last_at))
+            self.at_work = used < 0 or used >= max(AT_WORK, self._quiet_share * (at - last_at))
             if cpu < last_cpu:  # a process ended without being counted: earlier readings prove nothing
                 self._readings.clear()
         self._readings.append((at, cpu))
-        while cpu - self._readings[0][1] >= QUIET_SHARE * self.window and len(self._readings) > 1:
+        while cpu - self._readings[0][1] >= self._quiet_share * self.window and len(self._readings) > 1:
             self._readings.popleft()
         while len(self._readings) > 1 and self._readings[1][0] <= at - self.window:
             self._readings.popleft()

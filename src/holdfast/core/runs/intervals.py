@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-FACTOR = 1.5
-LEAST_RUNS = 5  # fewer prove nothing
 MOST_RUNS = 50  # the most recent ones: durations of last year do not matter
 
 
@@ -22,16 +20,18 @@ class AdaptiveTimeout:
     reason: str
 
 
-def adapt_timeout(durations: Sequence[float], floor: float, own: float) -> AdaptiveTimeout | None:
-    """Return 1.5 × the mean of `durations`, at least `floor`, and at most `own`, the task's timeout. None: too few
-    durations."""
+def adapt_timeout(
+    durations: Sequence[float], floor: float, own: float, *, factor: float, least: int
+) -> AdaptiveTimeout | None:
+    """Return `factor` × the mean of `durations`, at least `floor`, and at most `own`, the task's timeout. None: fewer
+    than `least` durations."""
     # A run that was over before its start was recorded took 0 seconds. A negative duration means that the clock was set
     # back.
     known = [seconds for seconds in durations if seconds >= 0]
-    if len(known) < LEAST_RUNS:
+    if len(known) < least:
         return None
-    wanted = FACTOR * (sum(known) / len(known))
-    mean = f"{FACTOR:g} × the mean of {len(known)} runs"
+    wanted = factor * (sum(known) / len(known))
+    mean = f"{factor:g} × the mean of {len(known)} runs"
     seconds = min(own, max(floor, wanted))
     if seconds == wanted:
         return AdaptiveTimeout(seconds=seconds, reason=f"adaptive: {mean}")

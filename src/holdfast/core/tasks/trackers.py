@@ -142,9 +142,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_BODY else f"{text[:LONGEST_BODY]}\n[cut: the issue has the rest]"
 
 
-def tracker_backoff(failures: int) -> float:
-    """Return the seconds until a tracker is asked again, after failures in a row: 1, 2, 4, … up to five minutes."""
-    return float(min(LONGEST_BACKOFF, 2 ** min(failures - 1, 10)))
-
-
-LONGEST_BACKOFF = 300.0
+def tracker_backoff(failures: int, longest: float) -> float:
+    """Return the seconds until a tracker is asked again, after failures in a row: 1, 2, 4, … up to `longest`."""
+    return float(min(longest, 2 ** min(failures - 1, 10)))

@@ -16,7 +16,6 @@ from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.workflows.result import StageResult
 from holdfast.core.workflows.workflow import Member, Progress, Stage
 
-COLLECTING = 10.0  # seconds beyond the stage's timeout: then the rest is killed (R-CRON-05)
 LEAST_TIME = 1.0  # seconds for a member that starts late
 WAITED_FOR = (  # outcomes for which a task waits and then tries again: the most informative first
     Outcome.AUTH,
@@ -64,9 +63,9 @@ def gathering_from_progress(progress: Progress, now: Instant) -> Gathering | Non
     return Gathering(at=at, after=int(str(began.get("after", 0))))
 
 
-def time_left(stage: Stage, gathering: Gathering, now: Instant) -> float:
-    """Return the seconds until the remaining members are killed."""
-    return stage.timeout + COLLECTING - now.since(gathering.at)
+def time_left(stage: Stage, gathering: Gathering, now: Instant, collect_for: float) -> float:
+    """Return the seconds until the remaining members are killed: `collect_for` after the timeout (R-CRON-05)."""
+    return stage.timeout + collect_for - now.since(gathering.at)
 
 
 def member_timeout(stage: Stage, gathering: Gathering, now: Instant) -> float:

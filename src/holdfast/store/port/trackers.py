@@ -69,7 +69,7 @@ class IssueLinks(Protocol):
         """Record that the tracker answered. This ends an episode of trouble."""
         ...
 
-    def record_trouble(self, repo_id: str, kind: str, why: str, now: Instant) -> None:
+    def record_trouble(self, repo_id: str, kind: str, why: str, now: Instant, longest: float) -> None:
         """Record that the tracker did not answer. One event is emitted per episode. The tracker is asked again after
         a back-off."""
         ...

@@ -121,12 +121,11 @@ class SqliteIssueLinks:
             message = f"The tracker ({kind}) of repository {repo_id} answers again."
             self._events.emit(Event(kind="tracker.recovered", component="trackers", message=message), now)
 
-    def record_trouble(self, repo_id: str, kind: str, why: str, now: Instant) -> None:
+    def record_trouble(self, repo_id: str, kind: str, why: str, now: Instant, longest: float) -> None:
         before = self._sql.row("tracker", repo=repo_id)
         failures = 1 + (int(before["failures"]) if before else 0)
-        self._sql.change(
-            "troubled", repo=repo_id, kind=kind, why=why, now=now.wall, next=now.wall + tracker_backoff(failures)
-        )
+        again = now.wall + tracker_backoff(failures, longest)
+        self._sql.change("troubled", repo=repo_id, kind=kind, why=why, now=now.wall, next=again)
         faults.tx("tracker.troubled")
         if before is None or before["trouble"] is None:
             self._events.emit(

@@ -1,9 +1,9 @@
 """The health service: every verdict on a living run is made here, and nowhere else (R-TERM-01).
 
 All runs share one heap of due moments, one inotify queue, and one snapshot of /proc for all that are due. So an idle
-fleet costs next to nothing. A change affects only its own run. Every run is looked at again after TICK at the latest,
-even if a notification was missed. The exit of an agent is not detected here, but through its keeper's pidfd
-(attempt.py).
+fleet costs next to nothing. A change affects only its own run. Every run is looked at again after `monitor.every`
+at the latest, even if a notification was missed. The exit of an agent is not detected here, but through its keeper's
+pidfd (attempt.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from holdfast.supervisor.ports import WatchedRun
 from holdfast.supervisor.service import Service
 from holdfast.workspaces.snapshots.change_detection import FoundChange, find_change_since
 
-TICK = 30.0  # seconds between two looks at the latest (R-TERM-03)
 SAVE_EVERY = 10.0
 RETRY_AFTER = 1.0  # seconds after a look that failed, or a stop that could not be recorded
 REPORTED_EVERY = 10.0  # seconds between two looks at a run that was reported and may go on; its output wakes us at once
@@ -64,7 +63,7 @@ class HealthService(Service):
             self._observer = self._context.ports.processes.observe(self._on_change)
         now = self._now()
         view = self._observer.watch(patient.run_id, patient.signs, patient.agent if patient.is_adopted else None, now)
-        watch = self._watches[patient.run_id] = RunObservation(patient, view, now)
+        watch = self._watches[patient.run_id] = RunObservation(patient, view, now, self._context.settings.thresholds)
         self._schedule(watch, now)
 
     def ending(self, run_id: str, grace: float) -> None:
@@ -114,7 +113,8 @@ class HealthService(Service):
     async def run(self) -> None:
         while True:
             began = self._now()
-            until = max(0.0, min(self._heap[0][0] - began, TICK)) if self._heap else TICK
+            every = self._context.settings.thresholds.look_every
+            until = max(0.0, min(self._heap[0][0] - began, every)) if self._heap else every
             await self._bell.wait(until)
             if self._now() > began + until + OVERSLEPT_BY:
                 self._treat_as_adopted()
@@ -251,7 +251,8 @@ class HealthService(Service):
                 watch.judge(after)
 
     def _next_moment(self, watch: RunObservation, now: float) -> float:
-        at = min(now + TICK, watch.alarm_at if watch.alarm_at > now else now + RETRY_AFTER)
+        every = self._context.settings.thresholds.look_every
+        at = min(now + every, watch.alarm_at if watch.alarm_at > now else now + RETRY_AFTER)
         if watch.is_unsaved:
             at = min(at, watch.saved_at + SAVE_EVERY)
         diagnosis = watch.diagnosis

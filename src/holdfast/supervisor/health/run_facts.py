@@ -19,15 +19,15 @@ from holdfast.core.states import RunState
 from holdfast.processes.port import LiveRun, ProcessTree, RunViewPort
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ports import WatchedRun
-
-UNENDED_AFTER = 2.0  # seconds after its grace that a run which is being ended may still live (R-TERM-06)
+from holdfast.supervisor.settings import Thresholds
 
 
 class RunObservation:
     """The observations of one run. All moments are CLOCK_MONOTONIC."""
 
-    def __init__(self, patient: WatchedRun, view: RunViewPort, now: float) -> None:
+    def __init__(self, patient: WatchedRun, view: RunViewPort, now: float, numbers: Thresholds) -> None:
         self.patient = patient
+        self._numbers = numbers
         self.view = view
         self.due = math.inf  # the same as in the service's heap
         self.saved_at = now
@@ -35,7 +35,7 @@ class RunObservation:
         self.is_behind = False  # there is unread output: what we know of the agent's events is old
         self.is_stopping = False
         self.leader_ended = False
-        self.alarm_at = view.started_at + patient.timeout + patient.grace + UNENDED_AFTER
+        self.alarm_at = view.started_at + patient.timeout + patient.grace + numbers.alarm_after
         self.diagnosis: Diagnosis | None = None
         self.near_limit: NearLimit | None = None  # the last warning that was reported
         self.watched_since = now if patient.is_adopted else view.started_at
@@ -76,7 +76,7 @@ class RunObservation:
         return has_sign, len(self.view.talk.tools), self.view.talk.stall
 
     def expect_end_within(self, grace: float, now: float) -> None:
-        self.alarm_at = min(self.alarm_at, now + grace + UNENDED_AFTER)
+        self.alarm_at = min(self.alarm_at, now + grace + self._numbers.alarm_after)
 
     def record_tree(self, tree: ProcessTree, now: float, boottime: float) -> None:
         """Record a look at the run's processes. A process that is younger than all earlier ones is a sign of life at
@@ -84,7 +84,7 @@ class RunObservation:
         rules, seen = self.patient.rules, self._facts(now).sign_at is not None
         window = cpu_window(rules, seen=seen)
         if self._trail is None or self._trail.window != window:
-            self._trail = CpuTrail(window)
+            self._trail = CpuTrail(window, self._numbers.quiet_share)
             if self._tree is None:
                 self._trail.add(self.view.started_at, 0.0)  # known without a look
         if self._tree is not None and tree.newest_start > self._tree.newest_start:

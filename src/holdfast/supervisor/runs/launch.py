@@ -92,7 +92,7 @@ def build_launch_spec(
         stdin=command.stdin,
         timeout=run.timeout or spec.timeout,
         grace=spec.grace,
-        fast_grace=context.settings.fast_grace,
+        fast_grace=context.settings.thresholds.fast_grace,
         orphan_grace=spec.orphan_grace,
         limits=spec.limits,
         files=command.files,

@@ -134,7 +134,8 @@ class ParallelStageDriver:
         await self._load_results(results)
         await self._adopt(part, found)
         while True:
-            left = seconds_left(self._stage, part.gathering, self._context.clock())
+            more = self._context.settings.thresholds.collect_for
+            left = seconds_left(self._stage, part.gathering, self._context.clock(), more)
             if left > 0:
                 self._start_more(part)
             else:

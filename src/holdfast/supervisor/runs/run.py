@@ -45,6 +45,7 @@ from holdfast.supervisor.runs.launch import build_launch_spec, verdict_from_outp
 from holdfast.supervisor.runs.repo_changes import compare_after, fingerprint_before, report_findings
 from holdfast.supervisor.runs.stages import task_with_stage_prompt
 from holdfast.supervisor.runs.stop_request import StopRequest, StopRequested, verdict_stopped_before, with_requester
+from holdfast.supervisor.settings import Thresholds
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
 
 
@@ -64,17 +65,20 @@ def record_intent(
     make_probe_of_account(context, tx, task, choice.account, has_others=bool(role.member))
     if task.spec.stages and role.stage is None:
         role = replace(role, stage=name_of(task.spec.stages, task.progress))
-    return task, tx.runs.intend(ownership, run_id, now, _adaptive_timeout(tx, task), choice.account, role)
+    timeout = _adaptive_timeout(tx, task, context.settings.thresholds)
+    return task, tx.runs.intend(ownership, run_id, now, timeout, choice.account, role)
 
 
-def _adaptive_timeout(tx: Transaction, task: Task) -> AdaptiveTimeout | None:
+def _adaptive_timeout(tx: Transaction, task: Task, numbers: Thresholds) -> AdaptiveTimeout | None:
     """Return a timeout derived from earlier runs with the same repository and agent, if the task asked for it
     (R-TERM-13)."""
     spec = task.spec
     if spec.adaptive_floor is None:
         return None
     durations = tx.runs.recent_durations(spec.repo_id, spec.agent, MOST_RUNS)
-    return adapt_timeout(durations, spec.adaptive_floor, spec.timeout)
+    return adapt_timeout(
+        durations, spec.adaptive_floor, spec.timeout, factor=numbers.adaptive_factor, least=numbers.adaptive_runs
+    )
 
 
 T = TypeVar("T")
@@ -301,7 +305,7 @@ class RunDriver:
         else:
             self._live.stop(fast=self.stop_request.fast)
         self._unsent = False
-        grace = self._context.settings.fast_grace if self.stop_request.fast else self.task.spec.grace
+        grace = self._context.settings.thresholds.fast_grace if self.stop_request.fast else self.task.spec.grace
         notify_stopping(self._context, run.id, grace, fast=self.stop_request.fast)
 
     async def _start_watching(self, run: Run) -> None:

@@ -169,7 +169,10 @@ class TrackerService(Service):
         if trouble is None:
             await context.writer.write(lambda tx: tx.issue_links.answered(repo.id, setup.kind, now))
         else:
-            await context.writer.write(lambda tx: tx.issue_links.record_trouble(repo.id, setup.kind, trouble, now))
+            longest = context.settings.thresholds.tracker_delay
+            await context.writer.write(
+                lambda tx: tx.issue_links.record_trouble(repo.id, setup.kind, trouble, now, longest)
+            )
 
     async def _visit(self, visit: TrackerVisit) -> str | None:
         """Carry out the work at one tracker. Return what went wrong, or None. After a failure the rest waits for the

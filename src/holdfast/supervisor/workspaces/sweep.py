@@ -21,7 +21,7 @@ from holdfast.base.errors import NoPermission, NotFound
 from holdfast.base.instant import Instant
 from holdfast.core.cleanup.compare import Finding, SweepAction, compare_with_ledger
 from holdfast.core.cleanup.observed import Container, ObservedState, OwnerMarker
-from holdfast.core.cleanup.sweep_report import MANY, SweepReport, backlog_warning
+from holdfast.core.cleanup.sweep_report import SweepReport, backlog_warning
 from holdfast.core.model import Event, Level, Repo, Request, Workspace
 from holdfast.core.runs.preserve import resolve_disposition
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
@@ -262,12 +262,14 @@ class SweepService(Service):
     async def _warn_of_backlog(self, backlog: int) -> None:
         """Emit a warning about a large backlog at once (R-TREE-08): the event at the end of the sweep may be minutes
         away."""
-        if backlog > MANY:
+        numbers = self._context.settings.thresholds
+        warning = backlog_warning(backlog, numbers.backlog_many, numbers.backlog_slow)
+        if warning:
             event = Event(
                 kind="sweep.backlog",
                 level=Level.WARNING,
                 component="sweep",
-                message=f"The start-up sweep has work to do:{backlog_warning(backlog)}",
+                message=f"The start-up sweep has work to do:{warning}",
                 data={"backlog_count": backlog},
             )
             await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
@@ -355,12 +357,14 @@ class SweepService(Service):
         swept.reported = [str(finding) for finding in reports]
 
     async def _emit_summary(self, swept: SweepReport) -> None:
-        trouble = swept.failed or swept.skipped or swept.reported or swept.backlog_count > MANY
+        numbers = self._context.settings.thresholds
+        many, slow = numbers.backlog_many, numbers.backlog_slow
+        trouble = swept.failed or swept.skipped or swept.reported or backlog_warning(swept.backlog_count, many, slow)
         event = Event(
             kind="sweep.completed",
             level=Level.WARNING if trouble else Level.INFO,
             component="sweep",
-            message=swept.message(),
+            message=swept.message(many, slow),
             data=swept.data(),
         )
         await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
