@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
-.PHONY: demo test test-all lint types contracts unit test-agents faults faults-long storm docs screens bench lock clean
+.PHONY: demo test test-all test-strict lint types contracts unit test-agents faults faults-long storm docs screens bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,6 +16,25 @@ test: $(STAMP) lint types contracts unit
 # Also the cases that `make test` leaves out for want of time.
 test-all: $(STAMP) lint types contracts
 	HOLDFAST_TEST_ALL=1 $(MAKE) unit
+
+# The proofs that need a quiet machine or much time: every number as the requirement has it, one test at a time, then
+# the whole storms. Half an hour. tests/architecture/test_requirements.py: no switch of a test without a target.
+test-strict: $(STAMP)
+	@./scripts/setup_engine.sh
+	HOLDFAST_TEST_STRICT=1 HOLDFAST_LEAKED_COUNT=1000 $(BIN)/pytest -q $(PYTEST_ARGS) \
+	    tests/hostile/test_killed_from_outside.py tests/hostile/test_endings.py tests/acceptance/runs/test_stop.py \
+	    tests/acceptance/runs/test_walking_skeleton.py tests/acceptance/health/test_health.py tests/tui/test_crashes.py \
+	    tests/acceptance/workflows/test_parallel_stages.py tests/acceptance/workspaces/test_leaked.py tests/faults -k "not matrix"
+	HOLDFAST_TEST_STOPPED_FOR=100 $(BIN)/pytest -q $(PYTEST_ARGS) tests/acceptance/workflows/test_parallel_stages.py -k stopped
+	HOLDFAST_STORM_FIRES=200 $(BIN)/pytest -q -s $(PYTEST_ARGS) tests/faults/test_swarm_storm.py
+	HOLDFAST_TEST_OUTAGE=1 $(BIN)/pytest -q $(PYTEST_ARGS) tests/acceptance/dispatch/test_holds.py -k fifty
+	HOLDFAST_TEST_TRACKERS=1 $(BIN)/pytest -q -n $$(nproc) $(PYTEST_ARGS) tests/acceptance/tasks/test_trackers.py
+	HOLDFAST_FUZZ_ENDS=500 HOLDFAST_TEST_WORKER_EXAMPLES=200 HOLDFAST_TEST_SCHEDULES=200 HOLDFAST_CHECKPOINT_FUZZ_COUNT=60 \
+	    HOLDFAST_FUZZ_MERGES=30 $(BIN)/pytest -q -n $$(nproc) $(PYTEST_ARGS) tests/core/workflows/test_next_stage.py \
+	    tests/integration/supervisor/test_always_an_end.py tests/integration/supervisor/test_workers.py \
+	    tests/integration/supervisor/test_schedule_model.py tests/fuzz/test_checkpoint_states.py \
+	    tests/acceptance/workspaces/test_merge.py
+	HOLDFAST_TEST_SOAK=240 $(BIN)/pytest -q -s $(PYTEST_ARGS) tests/acceptance/runs/test_soak.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests demo scripts bench

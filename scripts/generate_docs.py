@@ -431,20 +431,35 @@ def rooms_page() -> str:
 
 @page("docs/requirements.md")
 def requirements_page() -> str:
-    """Which tests name which requirement."""
+    """Each requirement with its sentence, from docs/requirements-list.md, and the tests that name it."""
+    found = requirements_in_tests()
+    rows = [
+        (name, sentence, "<br>".join(f"`{test}`" for test in sorted(found.get(name, ()))))
+        for name, sentence in requirement_sentences().items()
+    ]
+    return f"""# Requirements and the tests that hold them
+
+The sentences are those of [requirements-list.md](requirements-list.md), the tests are read from their docstrings.
+
+{table(("requirement", "sentence", "tests"), rows)}
+"""
+
+
+def requirement_sentences() -> dict[str, str]:
+    lines = (ROOT / "docs" / "requirements-list.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").partition(" | ") for line in lines if line.startswith("| R-")]
+    return {name: sentence for name, _, sentence in sorted(rows)}
+
+
+def requirements_in_tests() -> dict[str, set[str]]:
+    """Return the tests that name each requirement in their docstring."""
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")) + sorted((ROOT / "tests").rglob("*_contract.py")):
         text = path.read_text(encoding="utf-8")
         for node in _functions(ast.parse(text)) if REQUIREMENT.search(text) else ():
             for requirement in REQUIREMENT.findall(ast.get_docstring(node) or ""):
                 found.setdefault(requirement, set()).add(f"{path.relative_to(ROOT)}::{node.name}")
-    rows = [(name, "<br>".join(f"`{test}`" for test in sorted(found[name]))) for name in sorted(found)]
-    return f"""# Requirements and the tests that hold them
-
-Read from the tests' docstrings. A requirement that is not here is not built yet, or not proven.
-
-{table(("requirement", "tests"), rows)}
-"""
+    return found
 
 
 @page("docs/benchmarks.md")

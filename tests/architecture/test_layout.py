@@ -157,7 +157,8 @@ def imports_of(path: Path) -> set[str]:
 
 
 def test_the_supervisor_sees_ports_only() -> None:
-    """An allow-list: a new adapter is reached through its port, or has a reason here."""
+    """R-TERM-01: processes, supervisor and agents stay apart. An allow-list: a new adapter is reached through its
+    port, or has a reason here."""
     used: Counter[str] = Counter()
     for path in MODULES:
         if not relative(path).startswith(PORT_ROOMS):
@@ -179,9 +180,18 @@ def test_settings_per_agent_know_every_agent() -> None:
 
 
 def test_health_is_judged_in_one_place() -> None:
-    """R-TERM-01: what a verdict on a living run leads to is looked up by the health service, and by nobody else."""
+    """R-TERM-01: a living run is diagnosed by the health service alone. `why` shows the same judgement."""
+    users = [
+        relative(path) for path in MODULES if "holdfast.core.health.diagnosis" in imports_of(path) and _diagnoses(path)
+    ]
+    assert users == ["api/tasks/health.py", "supervisor/health/run_facts.py"]
     users = [relative(path) for path in MODULES if "STOP_WHY[" in path.read_text(encoding="utf-8")]
     assert users == ["supervisor/health/monitor.py"]
+
+
+def _diagnoses(path: Path) -> bool:
+    calls = (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call))
+    return any(isinstance(call.func, ast.Name) and call.func.id == "diagnose" for call in calls)
 
 
 def test_contributing_names_every_room() -> None:

@@ -138,7 +138,7 @@ def test_what_is_written_is_what_holds(user_file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", MISTAKES)
 def test_every_mistake_is_told_on_its_line(what: str, user_file: Path) -> None:
-    """R-CRON-01, R-CFG-02: in a person's words, with what was probably meant."""
+    """R-CRON-01: in a person's words, with what was probably meant."""
     text, line, says, besides = MISTAKES[what]
     user_file.write_text(text)
     with pytest.raises(ConfigError) as refused:
@@ -158,7 +158,7 @@ def test_all_mistakes_at_once(user_file: Path) -> None:
 
 
 def test_a_repositorys_schedules_hold_only_for_it_and_once_trusted(user_file: Path, tmp_path: Path) -> None:
-    """R-CRON-01, R-CFG-04: a clone's file starts no agents by itself; any change of a word asks again; and tasks that
+    """R-CRON-01: a clone's file starts no agents by itself; any change of a word asks again; and tasks that
     are added by hand are not refused for it."""
     home, repo = str(tmp_path / "home"), tmp_path / "repo"
     (repo / ".git").mkdir(parents=True)

@@ -1,5 +1,5 @@
-"""A schedule whose cursor is broken fires its review swarm again and again, and every fire is cancelled somewhere
-(R-TREE-02). Each case is a process of its own; HOLDFAST_STORM_FIRES=200 is the whole storm."""
+"""A schedule whose cursor is broken fires its review swarm again and again, and every fire is cancelled somewhere.
+Each case is a process of its own; HOLDFAST_STORM_FIRES=200 is the whole storm."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ async def fire_and_drive(stage: Stage) -> None:
 
 
 def test_a_storm_of_fires_each_cancelled_somewhere_leaves_nothing(fleet: Fleet) -> None:
+    """R-TREE-02: no worktree, no branch, no process, however often the same occurrence fires."""
     stage = Stage(fleet)
     chance = random.Random(int(os.environ.get("HOLDFAST_STORM_SEED", "7")))
     enrol(stage)

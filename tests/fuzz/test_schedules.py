@@ -87,7 +87,7 @@ def some_table(chance: random.Random) -> dict[str, Any]:
 
 
 def test_a_table_is_good_or_its_mistakes_are_told() -> None:
-    """R-CRON-01, R-CFG-02: whatever is written; what is taken can be computed with, shown, and means the same again."""
+    """R-CRON-01: whatever is written; what is taken can be computed with, shown, and means the same again."""
     good = 0
     for case in range(COUNT):
         chance = random.Random(f"{SEED}:{case}")

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 
-from tests.fleet import in_company, wait_until
+from tests.fleet import STRICT, in_company, wait_until
 from tests.hostile.stage import Stage
 
-SOON = 1.0
+SOON = 0.25 if STRICT else 1.0  # seconds; the goal of R-TERM-03 is a p99 of 50 ms, which `make bench` measures
 
 
 def test_the_event_comes_within_a_second(stage: Stage) -> None:
@@ -40,7 +40,7 @@ def test_the_event_comes_within_a_second(stage: Stage) -> None:
             follower.kill()
     print(f"{stage.tier}: recorded {ended['at'] - killed:.3f} s and shown {seen - killed:.3f} s after the kill")
     assert ended["at"] - killed <= in_company(SOON)
-    assert seen - killed <= 2 * in_company(SOON)  # the follower looks every 50 ms
+    assert seen - killed <= 0.5 + 2 * in_company(SOON)  # the follower looks every 50 ms
     assert terminated["data"]["outcome"] == "external_kill"
     assert terminated["data"]["unexpected"] is True
     task = fleet.wait_state(task_id, "failed")

@@ -9,14 +9,13 @@ import time
 
 import pytest
 from tests.acceptance.config.test_config import user_file
-from tests.fleet import Fleet
+from tests.fleet import STRICT, Fleet
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
 from holdfast.api.queries import Queries
 from holdfast.tui.app import Top
 
-STRICT = "HOLDFAST_TEST_STRICT" in os.environ
 WORKER = 'agents = 0\n[[worker]]\nname = "web"\nrestart = true\n'
 
 

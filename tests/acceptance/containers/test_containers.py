@@ -62,14 +62,15 @@ def test_a_task_works_in_a_container_and_leaves_a_branch(docks: Docks) -> None: 
 
 
 def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
-    """R-TERM-06, R-TERM-14, R-CLEAN-04: an exit code, a kill for memory and a cancel are told apart; a tree that
-    ignores TERM and left its session is gone all the same. A preserved container survives, stopped, and can be
-    entered; dropping its workspace removes it."""
+    """R-TERM-06, R-TERM-14, R-CLEAN-04, R-CLEAN-05: an exit code, a kill for memory and a cancel are told apart; a tree
+    that ignores TERM and left its session is gone all the same. The container of a failed task is removed. A preserved
+    one survives, stopped, and can be entered; dropping its workspace removes it."""
     fleet = docks.fleet
     fleet.up()
     stubborn = "trap '' TERM; while :; do sleep 1; done"
     hard = docks.add(f'(setsid sh -c "{stubborn}" &); echo at work; {stubborn}')
     kept = docks.add("echo kept > kept.txt; echo layer > /tmp/layer; exit 3", "--preserve-on-failure")
+    broken = docks.add("exit 4")
     hungry = docks.add("tail /dev/zero", "--memory", "24M", "--timeout", "60s")
     fleet.wait_started(hard)
     wait_until(lambda: docks.states(hard) == ["running"], "the container runs")
@@ -79,13 +80,14 @@ def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
     fleet.wait_state(hard, "cancelled")
     failed = fleet.wait_state(kept, "failed")
     assert "code 3" in failed["reason"]
+    assert "code 4" in fleet.wait_state(broken, "failed")["reason"]
     [starved, *_] = wait_until(
         lambda: [run for run in fleet.show(hungry)["runs"] if run["state"] == "settled"], "its first run is over"
     )
     assert starved["outcome"] == "out_of_memory"
     assert "in its container" in starved["reason"]  # the engine's word, not a guess from the machine's counters
     fleet.wait_clean()
-    assert docks.of(hard) == []
+    assert docks.of(hard) == docks.of(broken) == []
     assert docks.states(kept) == ["exited"]
     container = str(docks.of(kept)[0]["Id"])
     assert fleet.cli("shell", kept, "-c", "cat kept.txt /tmp/layer; exit 7", code=7).stdout == "kept\nlayer\n"

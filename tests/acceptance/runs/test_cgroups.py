@@ -131,6 +131,22 @@ def test_a_record_cannot_point_our_kill_at_a_strangers_group(fleet: Fleet, group
     fleet.cli("cancel", task, "--assume-dead")
 
 
+def test_the_cpu_weight_of_a_task_holds_for_its_agent(fleet: Fleet, groups: HomeCgroups) -> None:
+    """R-TERM-14: the kernel has the weight, in the group in which it says that the agent is."""
+    if "cpu" not in groups.controllers:
+        pytest.skip("NOT RUN: no cpu controller for this user's groups")
+    fleet.up()
+    task, pids, _daemon = start_with_daemon(fleet, "--cpu-weight", "300")
+    lines = [line.split(":", 2) for line in Path(f"/proc/{pids['agent']['pid']}/cgroup").read_text().splitlines()]
+    run = os.path.basename(pids["leaf"])
+    [(_number, names, _path)] = [
+        line for line in lines if line[2].endswith(f"/{run}") and "cpu" in line[1].split(",")
+    ] or [line for line in lines if line[1] == ""]
+    file, value = ("cpu.shares", 3072) if names else ("cpu.weight", 300)
+    assert int(Path(groups.controllers["cpu"], run, file).read_text()) == value
+    fleet.cli("cancel", task)
+
+
 def test_a_group_that_nobody_removed_is_swept(fleet: Fleet, groups: HomeCgroups) -> None:
     """Promise 2: a keeper that was killed at the wrong moment leaves an empty group at most, until the next start."""
     stale = Path(groups.base, "oldrun")

@@ -53,3 +53,29 @@ def test_a_copy_of_any_checkout(fleet: Fleet) -> None:
     assert names == {"README.md", "src", "src/app.py", "src/.git", "run.sh", "link"}
     assert os.access(path / "run.sh", os.X_OK)
     assert os.readlink(path / "link") == "run.sh"
+
+
+def test_git_variables_of_the_surroundings_reach_no_git_of_ours(fleet: Fleet) -> None:
+    """R-TREE-04: `add`, `up`, `diff` and `merge` from inside a git hook or alias, whose GIT_* variables point
+    elsewhere. The work goes to the task's own repository, and the other one is untouched."""
+    other = fleet.make_repo(fleet.root / "other", {"theirs": "theirs\n"})
+    (other / "theirs").write_text("changed, not committed\n")
+    (other / "new").write_text("new\n")
+    before = fleet.git("rev-parse", "HEAD", cwd=other), fleet.git("status", "--porcelain", cwd=other)
+    astray = {
+        "GIT_DIR": str(other / ".git"),
+        "GIT_WORK_TREE": str(other),
+        "GIT_INDEX_FILE": str(other / ".git" / "index"),
+        "GIT_OBJECT_DIRECTORY": str(other / ".git" / "objects"),
+        "GIT_CEILING_DIRECTORIES": str(fleet.root),
+    }
+    task_id = fleet.add("work", command=("sh", "-c", "echo work > work.txt"), env=astray)
+    fleet.cli("up", "--idle-exit", "0s", env=astray)
+    assert fleet.show(task_id)["state"] == "completed", fleet.cli("why", task_id).stdout
+    assert fleet.file_on_branch(f"holdfast/{task_id}", "work.txt") == "work"
+    assert "+work" in fleet.cli("diff", task_id, env=astray).stdout
+    fleet.cli("merge", task_id, env=astray)
+    assert (fleet.repo / "work.txt").read_text() == "work\n"
+    assert (fleet.git("rev-parse", "HEAD", cwd=other), fleet.git("status", "--porcelain", cwd=other)) == before
+    assert fleet.git("branch", "--list", cwd=other).split() == ["*", "main"]
+    assert fleet.worktrees() == []

@@ -71,7 +71,7 @@ class Scene:
 
 
 def test_trust_decides_about_a_repositorys_schedules(scene: Scene) -> None:
-    """R-CRON-01, R-CFG-04: not taken without it; a changed word keeps what was trusted; taking it back ends them. Every
+    """R-CRON-01: not taken without it; a changed word keeps what was trusted; taking it back ends them. Every
     step is seen by the stamp."""
     stamps = [scene.schedule_files.stamp(scene.repos)]
     scene.own.write_text(table("own"))
