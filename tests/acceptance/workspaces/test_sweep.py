@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.fleet import Fleet, lives, wait_until
+from tests.fleet import Fleet, lives, state_of, wait_until
 from tests.other_user import as_other_user, reachable_directory
 
 EIO = ",".join(f"trash.rename:{hit}:EIO" for hit in range(1, 40))
@@ -232,3 +232,17 @@ def test_what_may_not_be_deleted_is_skipped_with_the_command_that_fixes_it() -> 
             assert "All well." in fleet.doctor()
         finally:
             fleet.close()
+
+
+def test_doctor_is_content_while_a_workspace_is_put_away(fleet: Fleet) -> None:
+    """What a living supervisor is just doing is not a problem: the tree is in the trash, its marker is still there."""
+    task = fleet.add("work", command=("sh", "-c", "echo work > work.txt"))
+    supervisor = fleet.up(env={"HOLDFAST_FAULT": "marker.remove:1:stop"})
+    wait_until(lambda: state_of(supervisor.pid) == "T", "the supervisor stands still before it removes the marker")
+    try:
+        assert fleet.show(task)["workspace"]["state"] == "trashed"
+        told = fleet.cli("doctor", code=None)
+    finally:
+        supervisor.send_signal(signal.SIGCONT)
+    assert "problem" not in told.stdout, told.stdout
+    fleet.wait_clean()

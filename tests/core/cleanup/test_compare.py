@@ -244,3 +244,30 @@ def carried_out(scene: ObservedState, ledger: Ledger, findings: list[Finding]) -
         places=places, entries=entries, branches=branches, trash=trash, strays=strays, containers=containers
     )
     return after, Ledger(holdings=holdings, tasks=ledger.tasks, open_runs=ledger.open_runs)
+
+
+def test_a_marker_outlasts_its_workspace_while_the_trash_is_deleted() -> None:
+    """A large tree is deleted for minutes. Its marker goes last, and is nothing to report or to drop meanwhile."""
+    mark = OwnerMarker(workspace="w1", task="t1", repo="r1", path=PATHS["t1"])
+    place = WorkspacePath(path=PATHS["t1"], repo="r1", is_there=False, mark=mark)
+    workspace = Workspace(
+        id="w1",
+        task_id="t1",
+        repo_id="r1",
+        strategy=Strategy.DIRECTORY,
+        path=PATHS["t1"],
+        branch=None,
+        base_commit=None,
+        state=WorkspaceState.TRASHED,
+        disposition="clean",
+    )
+    done = {"t1": KnownTask(state=TaskState.COMPLETED, branch=None, base_commit=None)}
+    ledger = Ledger(
+        holdings=[LedgerWorkspace(workspace=workspace, task_state=TaskState.COMPLETED)],
+        tasks=done,
+        open_runs=frozenset(),
+    )
+    scene = ObservedState(places=[place])
+    assert [finding.action for finding in compare_with_ledger(scene, ledger)] == [SweepAction.WAIT]
+    found = compare_with_ledger(scene, replace(ledger, holdings=[]))
+    assert [finding.action for finding in found] == [SweepAction.DROP_MARKER]

@@ -245,6 +245,10 @@ def _leftovers(queries: Queries) -> Iterator[DoctorFinding]:
     scene, found = find_leftovers(queries)
     waiting = [finding for finding in found if finding.in_backlog]
     wrong = [finding for finding in found if finding not in waiting and finding.action is not SweepAction.KEEP]
+    if wrong and queries.supervisor() is not None:
+        # A step of the supervisor between our look at the disk and at the ledger is no leftover: it is not seen twice.
+        again = {(finding.what, finding.where) for finding in find_leftovers(queries)[1]}
+        wrong = [finding for finding in wrong if (finding.what, finding.where) in again]
     for finding in wrong:
         level = "note" if finding.foreign else "problem"
         yield DoctorFinding(level, finding.what, str(finding) + ("" if finding.action in PASSIVE_ACTIONS else _REMEDY))

@@ -156,8 +156,11 @@ def _find_unrecorded(scene: ObservedState, ledger: Ledger) -> Iterator[Finding]:
     """Compare from the disk to the ledger: yield findings for directories and markers that no open row knows."""
     known = {h.workspace.path for h in ledger.holdings if h.workspace.state is not WorkspaceState.TRASHED}
     busy = {h.workspace.task_id for h in ledger.holdings if h.workspace.state is not WorkspaceState.TRASHED}
+    # Their markers are deleted last, after their trash.
+    trashed = {h.workspace.id for h in ledger.holdings if h.workspace.state is WorkspaceState.TRASHED}
     for place in scene.places:
-        if place.path not in known:
+        is_deleted = not place.is_there and place.mark is not None and place.mark.workspace in trashed
+        if place.path not in known and not is_deleted:
             yield from _judge_unrecorded(place, ledger, busy)
 
 
