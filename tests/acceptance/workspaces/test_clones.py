@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 from tests.fleet import Fleet, wait_until
 
 
@@ -35,3 +37,22 @@ def test_a_clone_leaves_a_branch_or_a_salvage_and_nothing_else(fleet: Fleet) -> 
     wait_until(lambda: fleet.show(kept)["workspace"]["state"] == "gone", "the preserved clone is dropped")
     assert list((fleet.home / "workspaces").glob("*/*")) == []
     fleet.cli("doctor", "--invariants")
+
+
+def test_a_repository_with_many_branches_and_tags_gets_its_work(fleet: Fleet) -> None:
+    """The user's own branches and tags are not the agent's. Its work is a branch, and nothing of the clone stays."""
+    head = fleet.git("rev-parse", "HEAD")
+    lines = [f"create refs/{kind}/v{number} {head}\n" for kind in ("heads", "tags") for number in range(205)]
+    subprocess.run(["git", "update-ref", "--stdin"], cwd=fleet.repo, input="".join(lines).encode(), check=True)
+    fleet.up()
+    work = "echo one > one; git add one; git commit -qm one; git branch aside HEAD~1; git tag mine"
+    task = fleet.add("good", "--workspace", "clone", command=("sh", "-c", work))
+    empty = fleet.add("empty", "--workspace", "clone", command=("sh", "-c", "exit 3"))
+    assert fleet.wait_state(task, "completed", "failed")["state"] == "completed"
+    assert fleet.wait_state(empty, "completed", "failed")["salvages"] == [], "an empty salvage was made"
+    fleet.wait_clean()
+    assert fleet.branches() == [f"holdfast/{task}"]
+    assert fleet.file_on_branch(f"holdfast/{task}", "one") == "one"
+    assert f"Its work is on branch holdfast/{task}" in fleet.cli("why", task).stdout
+    assert fleet.json("alerts") == []
+    assert list((fleet.home / "workspaces").glob("*/*")) == []

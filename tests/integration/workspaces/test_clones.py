@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.conftest import Workshop
 
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
+from holdfast.core.task_settings import DEFAULT_SALVAGE
+from holdfast.workspaces.snapshots import snapshot
 from holdfast.workspaces.strategies.clone import CloneStrategy
 
 
@@ -140,3 +145,90 @@ def test_a_shallow_repository_and_a_base_on_no_branch(workshop: Workshop) -> Non
     done = commit(workshop, Path(workspace.path), "done")
     workshop.run(strategy.deliver(workshop.repo, workspace))
     assert fleet.git("rev-parse", "holdfast/task1", cwd=shallow) == done
+
+
+def make_refs(workshop: Workshop, count: int, where: Path | None = None, prefix: str = "v") -> None:
+    """Make `count` branches and as many tags, each at the commit of HEAD."""
+    place = where or workshop.fleet.repo
+    head = workshop.fleet.git("rev-parse", "HEAD", cwd=place)
+    text = "".join(
+        f"create refs/heads/{prefix}{number} {head}\ncreate refs/tags/{prefix}{number} {head}\n"
+        for number in range(count)
+    )
+    subprocess.run(["git", "update-ref", "--stdin"], cwd=place, input=text.encode(), check=True)
+
+
+def count_calls(workshop: Workshop) -> list[list[str]]:
+    """Return a list that every later git call of the workshop is added to."""
+    calls: list[list[str]] = []
+    runner = workshop.git._runner
+
+    def counted(argv: Sequence[str], **options: Any) -> Any:
+        calls.append(list(argv))
+        return runner(argv, **options)
+
+    workshop.git._runner = counted
+    return calls
+
+
+def test_a_repository_with_2000_refs_costs_as_many_git_processes_as_one_with_two(workshop: Workshop) -> None:
+    """A clone is born with the user's branches and tags. They are neither counted as the agent's nor looked at one by
+    one: a delivery, a checkpoint and a salvage start the same number of git processes."""
+    fleet, run, repo = workshop.fleet, workshop.run, workshop.repo
+    counts = []
+    for task, refs in (("few", 1), ("many", 1000)):
+        make_refs(workshop, refs, prefix=f"{task}-")
+        strategy, workspace, path = made(workshop, task)
+        calls = count_calls(workshop)
+        done = commit(workshop, path, task)
+        fleet.git("checkout", "--quiet", "-b", "zz-side", cwd=path)  # sorted behind all branches of the user
+        side = commit(workshop, path, f"{task}-side")
+        kept = run(strategy.checkpoint(repo, workspace, f"refs/checkpoint/{task}/1-0", DEFAULT_SALVAGE))
+        assert kept is not None
+        assert not kept.partial
+        listed = workshop.shadow("show", f"{workshop.shadow('rev-parse', f'{kept.commit}^2')}:branches").splitlines()
+        assert listed == [f"{done} refs/heads/holdfast/{task}", f"{side} refs/heads/zz-side"]
+        run(strategy.deliver(repo, workspace))
+        assert fleet.git("rev-parse", f"holdfast/{task}", f"holdfast/{task}-also/zz-side").split() == [done, side]
+        fleet.git("checkout", "--quiet", f"holdfast/{task}", cwd=path)
+        assert run(strategy.salvage(repo, workspace, "test")) is None
+        counts.append(len(calls))
+        assert len(fleet.branches()) == 2 * len(counts), "a branch of the user was delivered back"
+    assert counts[1] <= counts[0] < 60
+
+
+def test_refs_that_an_agent_makes_in_masses_are_salvaged(workshop: Workshop) -> None:
+    """Above the limit only the task's own branch is delivered. The rest is in the salvage, so the clone can go."""
+    strategy, workspace, path = made(workshop)
+    fleet, run, repo = workshop.fleet, workshop.run, workshop.repo
+    own = commit(workshop, path, "own")
+    fleet.git("checkout", "--quiet", "--detach", cwd=path)
+    side = commit(workshop, path, "side")
+    make_refs(workshop, 300, path, "mass")
+    fleet.git("checkout", "--quiet", workspace.branch or "", cwd=path)
+    kept = run(strategy.checkpoint(repo, workspace, "refs/checkpoint/task1/1-0", DEFAULT_SALVAGE))
+    assert kept is not None
+    assert not kept.partial
+    saved = run(strategy.salvage(repo, workspace, "test"))
+    assert saved is not None
+    assert not saved.partial
+    assert fleet.branches() == ["holdfast/task1"]
+    assert fleet.git("rev-parse", "holdfast/task1") == own
+    state = workshop.shadow("rev-parse", f"{saved.commit}^2")
+    assert workshop.shadow("rev-parse", f"{state}^1") == side
+    assert workshop.shadow("show", f"{state}:branches").count("mass") == 600
+    make_refs(workshop, snapshot.MOST_BRANCHES + 1, path, "more")
+    fleet.git("checkout", "--quiet", "more0", cwd=path)
+    kept = run(strategy.checkpoint(repo, workspace, "refs/checkpoint/task1/2-0", DEFAULT_SALVAGE))
+    assert kept is not None
+    assert kept.partial, "branches were left out without a word"
+    assert kept.details["not_saved"] == ["301 of the 801 branches that its agent made"]
+
+
+def test_a_clone_without_work_leaves_no_salvage(workshop: Workshop) -> None:
+    """An agent that changed nothing leaves nothing, also if the user rewrote the base branch meanwhile."""
+    strategy, workspace, _path = made(workshop)
+    assert workshop.run(strategy.salvage(workshop.repo, workspace, "test")) is None
+    workshop.fleet.git("commit", "--quiet", "--amend", "--allow-empty", "-m", "rewritten by the user")
+    assert workshop.run(strategy.salvage(workshop.repo, workspace, "test")) is None
+    assert workshop.fleet.branches() == []

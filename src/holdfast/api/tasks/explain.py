@@ -128,10 +128,21 @@ def _report_lines(run: RunRow) -> list[str]:
 
 
 def _completed(task: TaskDetails) -> list[str]:
-    lines = [f"It completed: {task['reason']}."]
-    if task["branch"]:
-        lines.append(f"Its work is on branch {task['branch']}; see it with `holdfast diff {task['id']}`.")
-    return [*lines, *_salvage_lines(task)]
+    return [f"It completed: {task['reason']}.", *work_lines(task), *_salvage_lines(task)]
+
+
+def work_lines(task: TaskDetails) -> list[str]:
+    """Return where the committed work of a completed task is: on a branch that exists, or in its workspace."""
+    from holdfast.workspaces.git.refs import has_branch
+
+    branch, workspace = task["branch"], task["workspace"]
+    if not branch:
+        return []
+    if has_branch(task["repo"], branch):
+        return [f"Its work is on branch {branch}; see it with `holdfast diff {task['id']}`."]
+    if workspace["state"] == "preserved":
+        return [f"Its work is in its preserved workspace {workspace['path']}: `holdfast shell {task['id']}`."]
+    return [f"Its branch {branch} is not in {task['repo']}: it was merged and deleted, or it had no commit."]
 
 
 def _salvage_lines(task: TaskDetails) -> list[str]:

@@ -26,6 +26,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 def build_report(queries: Queries, task_id: str) -> ReportRow:
     """Return the content of a report. `--json` prints this content."""
     from holdfast.api.tasks.usage import complete
+    from holdfast.workspaces.git.refs import has_branch
 
     task = queries.task(task_id)
     complete(queries, task)
@@ -40,7 +41,7 @@ def build_report(queries: Queries, task_id: str) -> ReportRow:
         "labels": task["labels"],
         "base_ref": task["base_ref"],
         "base_commit": task["base_commit"],
-        "branch": task["branch"],
+        "branch": task["branch"] if task["branch"] and has_branch(task["repo"], task["branch"]) else None,
         "created_at": task["created_at"],
         "ended_at": task["ended_at"],
         "runs": len(task["runs"]),

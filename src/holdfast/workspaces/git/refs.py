@@ -9,7 +9,7 @@ import os
 import re
 
 from holdfast.base.files import NotRegularFile, open_regular_file
-from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.git.git import Git, run_sync
 
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[A-Za-z0-9][\w.+-]*)*")  # a plain branch name, without revision syntax
@@ -112,6 +112,18 @@ def read_head(checkout: str) -> str | None:
         return read_ref(git_dir, os.path.join(git_dir, common or "."), "HEAD")
     except (UnusualRef, OSError):
         return None
+
+
+def has_branch(checkout: str, branch: str) -> bool:
+    """True if the repository of a checkout has the branch. False also if there is no repository."""
+    git_dir, ref = find_git_dir(checkout), f"refs/heads/{branch}"
+    if git_dir is None:
+        return False
+    try:
+        common = _read_or_none(os.path.join(git_dir, "commondir"))
+        return read_ref(git_dir, os.path.join(git_dir, common or "."), ref) is not None
+    except (UnusualRef, OSError):
+        return run_sync("show-ref", "--verify", "--quiet", ref, cwd=git_dir)[0] == 0
 
 
 async def resolve_ref(git: Git, common_dir: str, ref: str) -> str | None:

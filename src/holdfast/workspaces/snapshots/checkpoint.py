@@ -23,14 +23,16 @@ from holdfast.base.files import NotRegularFile, listed, open_regular_file
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state as gitstate
-from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.git.index_entries import IndexEntry
 from holdfast.workspaces.port import CheckpointResult
 from holdfast.workspaces.snapshots.private_index import PrivateIndex, open_private_index
 from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 from holdfast.workspaces.snapshots.snapshot import (
+    BRANCHES,
     Snapshot,
     SnapshotSource,
+    add_clone_branches,
     commit,
     commit_index,
     has_anything_to_take,
@@ -40,11 +42,8 @@ from holdfast.workspaces.snapshots.snapshot import (
 )
 
 TRIES = 3  # an agent may commit during a checkpoint; the last try is kept as it was seen
-BRANCHES = "branches"  # in the state's tree, for a clone: one line `<id> <ref>` per branch
 ABSENT = "absent"  # in the state's tree: files that a sparse checkout leaves out on purpose, each with a NUL
 STASHES = "logs/refs/stash"
-MOST_BRANCHES = 500
-_OWN_REFS = ("refs/heads", "refs/stash")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -77,7 +76,7 @@ async def take_checkpoint(
         if not await has_anything_to_take(source, own_git):
             raise WorkspaceProblem(f"{workspace.path} is gone")
         before = await _read_head(source)
-        await _add_clone_branches(source, own_git)
+        await add_clone_branches(source, own_git)
         async with shadow.held(), open_private_index(shadow, home, source.tree) as table:
             seen = await take_snapshot(shadow, table, source, rules)
             state = await _collect_state(table, source, seen)
@@ -105,24 +104,6 @@ async def _read_head(source: SnapshotSource) -> tuple[str | None, str | None]:
     return text, await resolve_commit(source.git, source.git_dir, source.common_dir, "HEAD")
 
 
-async def _add_clone_branches(source: SnapshotSource, own_git: str | None) -> None:
-    """Add a clone's branches and stashes to the source, because they exist nowhere else."""
-    if own_git is None:
-        return
-    form = "--format=%(objectname) %(refname)"
-    try:
-        ours = await source.git.run("for-each-ref", form, *_OWN_REFS, cwd=own_git, env=gitstate.READ_ONLY_ENV)
-        theirs = await source.git.run("for-each-ref", form, cwd=source.repo.common_dir)
-    except GitFailed as error:
-        if not error.answered:
-            raise
-        source.lost.append("the branches of the clone")
-        return
-    lines = [line.split(" ", 1) for line in ours.splitlines()]
-    source.branches = {name: oid for oid, name in lines[:MOST_BRANCHES]}
-    source.held = frozenset(line.split(" ", 1)[0] for line in theirs.splitlines())
-
-
 async def _collect_state(table: PrivateIndex, source: SnapshotSource, seen: Snapshot) -> _GitState:
     state = _GitState()
     if source.git_dir is None:
@@ -139,7 +120,7 @@ async def _collect_state(table: PrivateIndex, source: SnapshotSource, seen: Snap
     if absent:
         said[ABSENT] = b"".join(os.fsencode(path) + b"\0" for path in absent)
     if source.branches:
-        said[BRANCHES] = "".join(f"{oid} {name}\n" for name, oid in sorted(source.branches.items())).encode()
+        said[BRANCHES] = source.branch_list
     state.copies = await run_in_thread(_write_copies, folder, said)
     digest = hashlib.sha256()
     for name in sorted(said):

@@ -27,7 +27,7 @@ from holdfast.workspaces.git.worktree_entries import is_checked_out
 from holdfast.workspaces.names import salvage_ref
 from holdfast.workspaces.port import UnsavedWork
 from holdfast.workspaces.removal.trash import delete_tree
-from holdfast.workspaces.snapshots.checkpoint import ABSENT, BRANCHES, STASHES
+from holdfast.workspaces.snapshots.checkpoint import ABSENT, STASHES
 from holdfast.workspaces.snapshots.collect_files import (
     collect_files_in_the_way,
     collect_work_tree,
@@ -36,7 +36,7 @@ from holdfast.workspaces.snapshots.collect_files import (
 )
 from holdfast.workspaces.snapshots.private_index import GITLINK, REMOVED_MODE, PrivateIndex, open_private_index
 from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
-from holdfast.workspaces.snapshots.snapshot import SnapshotSource, make_source, resolve_commit
+from holdfast.workspaces.snapshots.snapshot import BRANCHES, SnapshotSource, make_source, resolve_commit
 
 _BY_ID = ("protocol.version=2", "protocol.file.allow=always")
 _NO_LIMIT = 2**62

@@ -25,8 +25,10 @@ from holdfast.workspaces.snapshots.collect_files import StagedContent
 from holdfast.workspaces.snapshots.private_index import PrivateIndex, open_private_index
 from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 from holdfast.workspaces.snapshots.snapshot import (
+    BRANCHES,
     Snapshot,
     SnapshotSource,
+    add_clone_branches,
     bring_branch,
     commit,
     commit_index,
@@ -57,6 +59,7 @@ async def salvage_workspace(
     source = make_source(git, repo, workspace, own_git, tree)
     if not await has_anything_to_take(source, own_git):
         return None
+    await add_clone_branches(source, own_git, everything=True)
     shadow = ShadowRepo(home, repo, git, lender=own_git)
     async with shadow.held(), open_private_index(shadow, home, source.tree) as table:
         seen = await take_snapshot(shadow, table, source, rules, over)
@@ -77,7 +80,7 @@ async def _keep(
     index = await commit_index(shadow, source, seen)
     parents = [oid for oid in (head, index) if oid]
     if has_state and source.git_dir is not None:
-        state = await _state_tree(table, source.git_dir, staged)
+        state = await _state_tree(table, source, source.git_dir, staged)
         await shadow.copy_objects(state, *([head] if head else []))
         parents.append(await commit(shadow, state, source.loose, f"git state of task {workspace.task_id}"))
     ref = salvage_ref(workspace.task_id, workspace.id)
@@ -109,21 +112,34 @@ async def _keep(
 
 
 async def _branch_reaches_head(source: SnapshotSource) -> bool:
-    """True if the task's branch reaches the agent's HEAD. Otherwise its commits are on no branch of ours."""
-    if source.head is None:
+    """True if the base or the task's branch reaches the agent's HEAD. Otherwise its commits are on no branch of ours.
+
+    A clone whose agent committed nothing has no branch in the user's repository: its HEAD is the base.
+    """
+    head, base = source.head, source.workspace.base_commit
+    if head is None or head == base:
         return True
-    branch = f"refs/heads/{source.workspace.branch}"
-    return await source.git.ok("merge-base", "--is-ancestor", source.head, branch, cwd=source.repo.common_dir)
+    for known in (f"refs/heads/{source.workspace.branch}", *([base] if base else [])):
+        if await source.git.ok("merge-base", "--is-ancestor", head, known, cwd=source.repo.common_dir):
+            return True
+    return False
 
 
-async def _state_tree(table: PrivateIndex, git_dir: str, staged: StagedContent) -> str:
-    """Write the tree of the git state: `git/…` has the raw files, `stages/N/…` all sides of conflicts."""
+async def _state_tree(table: PrivateIndex, source: SnapshotSource, git_dir: str, staged: StagedContent) -> str:
+    """Write the tree of the git state.
+
+    `git/…` has the raw files, `stages/N/…` all sides of conflicts, `branches` the refs of a clone that no branch of the
+    user's repository holds.
+    """
     names = list(git_state.list_state_files(git_dir))
     if staged.stages or staged.damaged:
         names.append("index")
     paths = "".join(f"{os.path.join(git_dir, name)}\n" for name in names)
     ids = (await table.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=os.fsencode(paths))).split()
     lines = [("100644", oid, f"git/{name}") for name, oid in zip(names, ids, strict=True)]
+    if source.branches:
+        oid = await table.run("hash-object", "-w", "--stdin", stdin=source.branch_list)
+        lines.append(("100644", oid.strip(), BRANCHES))
     lines += [(entry.mode, entry.oid, f"stages/{entry.stage}/{entry.path}") for entry in staged.stages]
     index = os.path.join(table.path, "state")
     await table.put(lines, index=index)

@@ -30,6 +30,10 @@ from holdfast.workspaces.snapshots.nested_repos import refuse_own_history
 from holdfast.workspaces.snapshots.private_index import PrivateIndex
 from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 
+BRANCHES = "branches"  # in the state's tree, for a clone: one line `<id> <ref>` per branch
+MOST_BRANCHES = 500  # branches and stashes of a clone that differ from the user's; the rest is reported as not saved
+_OWN_REFS = ("refs/heads", "refs/stash")
+
 
 @dataclass(kw_only=True, slots=True)
 class SnapshotSource:
@@ -42,10 +46,18 @@ class SnapshotSource:
     git_dir: str | None  # the agent's git directory: our entry of a worktree, or the `.git` of a clone
     common_dir: str  # the directory of its refs and objects
     head: str | None = None
-    branches: dict[str, str] = field(default_factory=dict)  # for a checkpoint of a clone: its own refs → commits
+    branches: dict[str, str] = field(
+        default_factory=dict
+    )  # of a clone: refs that the user's repository lacks → commits
     held: frozenset[str] | None = None  # together with `branches`: the commits that the user's repository has
     loose: list[str] = field(default_factory=list)  # commits that no ref reaches
     lost: list[str] = field(default_factory=list)  # what could not be read
+
+    @property
+    def branch_list(self) -> bytes:
+        """The content of the file `branches`."""
+        lines = (f"{oid} {name}\n" for name, oid in sorted(self.branches.items()))
+        return "".join(lines).encode(errors="surrogateescape")
 
 
 def make_source(
@@ -70,6 +82,33 @@ def has_content(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path) and bool(os.listdir(path))
 
 
+async def add_clone_branches(source: SnapshotSource, own_git: str | None, *, everything: bool = False) -> None:
+    """Add the branches and stashes that a clone has and the user's repository lacks. They exist nowhere else.
+
+    `everything`: also tags, and without a limit, because the clone is about to be removed.
+    """
+    if own_git is None:
+        return
+    form, kinds = "--format=%(objectname) %(refname)", (*_OWN_REFS, *(("refs/tags",) if everything else ()))
+    try:
+        ours = await source.git.run("for-each-ref", form, *kinds, cwd=own_git, env=git_state.READ_ONLY_ENV)
+        theirs = await source.git.run("for-each-ref", form, cwd=source.repo.common_dir)
+    except GitFailed as error:
+        if not error.answered:
+            raise
+        source.lost.append("the branches of the clone")
+        return
+    same = set(theirs.splitlines())
+    differing = [line.split(" ", 1) for line in ours.splitlines() if line not in same]
+    own = f"refs/heads/{source.workspace.branch}"
+    differing.sort(key=lambda pair: (pair[1] != own, pair[1]))  # the task's own branch is never left out
+    kept = differing if everything else differing[:MOST_BRANCHES]
+    if len(kept) < len(differing):
+        source.lost.append(f"{len(differing) - len(kept)} of the {len(differing)} branches that its agent made")
+    source.branches = {name: oid for oid, name in kept}
+    source.held = frozenset(line.split(" ", 1)[0] for line in same)
+
+
 async def bring_commits(shadow: ShadowRepo, source: SnapshotSource) -> None:
     """Bring the commit of HEAD into the shadow, and the commits that only the git directory mentions."""
     workspace = source.workspace
@@ -80,16 +119,26 @@ async def bring_commits(shadow: ShadowRepo, source: SnapshotSource) -> None:
         return
     known = {oid for oid in (source.head, workspace.base_commit) if oid and await shadow.has(oid)}
     candidates = git_state.list_mentioned_objects(source.git_dir) | set(source.branches.values())
-    for commit in await git_state.find_unreferenced_commits(
-        source.git, source.common_dir, candidates, known, source.held
-    ):
-        try:
-            await shadow.fetch(source.git_dir, commit)
+    found = await git_state.find_unreferenced_commits(source.git, source.common_dir, candidates, known, source.held)
+    if found and await _fetch_or_refuse(shadow, source.git_dir, *found):
+        source.loose += found
+        return
+    for commit in found:  # one of them cannot be read: bring the others
+        if await _fetch_or_refuse(shadow, source.git_dir, commit):
             source.loose.append(commit)
-        except GitFailed as error:
-            if not error.answered:
-                raise
+        else:
             source.lost.append(f"commit {commit[:12]}")
+
+
+async def _fetch_or_refuse(shadow: ShadowRepo, git_dir: str, *commits: str) -> bool:
+    """Fetch the commits. False: git cannot read one of them."""
+    try:
+        await shadow.fetch(git_dir, *commits)
+    except GitFailed as error:
+        if not error.answered:
+            raise
+        return False
+    return True
 
 
 async def bring_branch(shadow: ShadowRepo, source: SnapshotSource) -> None:

@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from holdfast.base import faults
@@ -32,7 +33,7 @@ from holdfast.workspaces.removal.trash import delete_tree, move_to_trash
 from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_workspace
 from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
-MOST_REFS = 200  # branches, tags and stashes of one clone; a clone with more is preserved instead
+MOST_REFS = 200  # branches, tags and stashes that the agent of one clone made; more are saved as a salvage instead
 _MOST_LOG = 1 << 20
 _SETTINGS = (
     "protocol.version=2",  # allows fetching commits by id, not only branches
@@ -85,25 +86,43 @@ async def deliver_commits(git: Git, repo: Repo, workspace: Workspace) -> None:
         return
     async with hold_repo_lock(repo.common_dir):
         faults.effect("clone.deliver")
-        for branch, commit in wanted.items():
-            await _deliver_one(git, repo, git_dir, branch, commit)
+        await _deliver_all(git, repo, git_dir, wanted)
         faults.passed("clone.delivered")
 
 
 async def _branches_to_deliver(git: Git, repo: Repo, workspace: Workspace, git_dir: str) -> dict[str, str]:
-    """Return branch → commit: the branches to write in the user's repository."""
+    """Return branch → commit: the branches to write in the user's repository.
+
+    The number of git processes does not depend on the number of refs. If the agent made more than MOST_REFS, only the
+    task's own branch is delivered: the salvage holds the others.
+    """
     found = await _list_clone_refs(git, git_dir)
-    if len(found) > MOST_REFS:
-        raise WorkspaceProblem(f"it has {len(found)} branches, tags and stashes of its own, more than {MOST_REFS}")
-    wanted = {}
     tip = found.pop(f"refs/heads/{workspace.branch}", None)
-    is_empty = ("merge-base", "--is-ancestor", str(tip), str(workspace.base_commit))
-    if tip is not None and not await git.ok(*is_empty, cwd=repo.common_dir):
-        wanted[str(workspace.branch)] = tip  # even if another branch has the same commit: it is the task's result
-    for ref, commit in found.items():
-        if commit not in wanted.values() and not await _is_reached(git, repo, commit):
-            wanted[_branch_for(workspace, ref)] = commit
+    new = await _find_new_commits(git, repo, workspace, {*found.values(), *([tip] if tip else [])})
+    wanted = {str(workspace.branch): tip} if tip is not None and await _has_result(git, repo, workspace, tip) else {}
+    others = {ref: commit for ref, commit in found.items() if commit in new and commit not in wanted.values()}
+    if len(others) <= MOST_REFS:
+        wanted |= {_branch_for(workspace, ref): commit for ref, commit in others.items()}
     return wanted
+
+
+async def _has_result(git: Git, repo: Repo, workspace: Workspace, tip: str) -> bool:
+    """True if the task's branch has a commit beyond its base, even if another branch has the same commit."""
+    return not await git.ok("merge-base", "--is-ancestor", tip, str(workspace.base_commit), cwd=repo.common_dir)
+
+
+async def _find_new_commits(git: Git, repo: Repo, workspace: Workspace, commits: set[str]) -> set[str]:
+    """Return the commits that neither a ref of the user's repository nor the base of the task reaches.
+
+    A clone is born with all branches and tags of the user's repository. Only what the agent made or moved is new.
+    """
+    text = "".join(f"{commit}\n" for commit in sorted(commits)).encode()
+    listed = await git.run("cat-file", "--batch-check=%(objectname)", cwd=repo.common_dir, stdin=text)
+    missing = {line.split()[0] for line in listed.splitlines() if line.endswith(" missing")}
+    text = "".join(f"{commit}\n" for commit in sorted(commits - missing)).encode()
+    known = ("--not", "--all", *([workspace.base_commit] if workspace.base_commit else []))
+    unreached = await git.run("rev-list", "--ignore-missing", "--stdin", *known, cwd=repo.common_dir, stdin=text)
+    return missing | (set(unreached.split()) & commits)
 
 
 async def _list_clone_refs(git: Git, git_dir: str) -> dict[str, str]:
@@ -128,19 +147,24 @@ def _list_stashes(git_dir: str) -> list[str]:
         return [words[1] for words in (line.split() for line in file) if len(words) > 1][::-1]
 
 
-async def _is_reached(git: Git, repo: Repo, commit: str) -> bool:
-    try:
-        return not (await git.run("rev-list", "--max-count=1", commit, "--not", "--all", cwd=repo.common_dir)).strip()
-    except GitFailed as error:
-        if not error.answered:
-            raise
-        return False  # the commit does not exist in the user's repository
-
-
 def _branch_for(workspace: Workspace, ref: str) -> str:
     """Return a branch name for another ref of the clone: next to the task's own branch, never the same."""
     name = ref.removeprefix("refs/").removeprefix("heads/")
     return f"{names.BRANCH_PREFIX}{workspace.task_id}-also/{name}"
+
+
+async def _deliver_all(git: Git, repo: Repo, git_dir: str, wanted: Mapping[str, str]) -> None:
+    """Deliver all branches with one fetch. If a branch is refused, deliver each one alone."""
+    if len(wanted) > 1:
+        try:
+            refs = tuple(f"{commit}:refs/heads/{branch}" for branch, commit in wanted.items())
+            await fetch_refs(git, repo.common_dir, git_dir, refs=refs)
+            return
+        except GitFailed as error:
+            if not error.answered:
+                raise
+    for branch, commit in wanted.items():
+        await _deliver_one(git, repo, git_dir, branch, commit)
 
 
 async def _deliver_one(git: Git, repo: Repo, git_dir: str, branch: str, commit: str) -> None:
