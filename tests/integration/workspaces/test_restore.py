@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from holdfast.api.home import backup
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state
-from holdfast.workspaces.names import checkpoint_ref
+from holdfast.workspaces.names import checkpoint_ref, shadow_path
 from holdfast.workspaces.port import UnsavedWork
+from holdfast.workspaces.snapshots.reclaim import Reclaimer
 from holdfast.workspaces.strategies.clone import CloneStrategy
 
 RULES = SalvageRules()
@@ -148,3 +150,30 @@ def test_a_lock_that_goes_while_a_git_directory_is_read(tmp_path: Path) -> None:
     assert next(names) == "HEAD"
     (tmp_path / "HEAD.lock").unlink()
     assert list(names) == []
+
+
+def test_an_empty_directory_is_not_gone(workshop: Workshop) -> None:
+    """An agent in a plain directory has often written nothing yet. That is no failure. A directory that is gone is."""
+    workspace = workshop.workspace("task1", Strategy.DIRECTORY)
+    workshop.run(workshop.directories.prepare(workshop.repo, workspace, None))
+    ref = checkpoint_ref("task1", 1)
+    assert workshop.run(workshop.directories.checkpoint(workshop.repo, workspace, ref, RULES)) is None
+    os.rmdir(workspace.path)
+    with pytest.raises(WorkspaceProblem, match="is gone"):
+        workshop.run(workshop.directories.checkpoint(workshop.repo, workspace, ref, RULES))
+
+
+def test_refs_of_checkpoints_are_listed_with_their_fence(workshop: Workshop) -> None:
+    """A crash between the ref and its row leaves a ref that nothing else names. Pruning finds it by this list."""
+    workspace, tree = workshop.made()
+    (tree / "new").write_text("new\n")
+    found = {}
+    for ref in (checkpoint_ref("task1", 1), checkpoint_ref("task1", 2, 7)):
+        taken = workshop.run(workshop.worktrees.checkpoint(workshop.repo, workspace, ref, RULES))
+        assert taken is not None
+        found[ref] = taken.commit
+    (Path(shadow_path(workshop.home, workshop.repo.id)) / f"{ref}.lock").touch()
+    reclaimer = Reclaimer(workshop.home, workshop.git)
+    assert reclaimer.checkpoint_refs(workshop.repo) == found
+    assert workshop.run(reclaimer.reclaim(workshop.repo, found))
+    assert reclaimer.checkpoint_refs(workshop.repo) == {}

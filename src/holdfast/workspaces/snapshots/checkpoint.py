@@ -66,7 +66,7 @@ async def take_checkpoint(
     unless: str | None = None,
     own_git: str | None = None,
 ) -> CheckpointResult | None:
-    """Keep a checkpoint, or return None if its key would equal `unless`.
+    """Keep a checkpoint. Return None if its key would equal `unless`, or if a plain directory is empty.
 
     Raises WorkspaceProblem if a commit cannot hold the workspace.
     """
@@ -74,6 +74,8 @@ async def take_checkpoint(
     for number in range(1, TRIES + 1):
         source = make_source(git, repo, workspace, own_git)
         if not await has_anything_to_take(source, own_git):
+            if os.path.isdir(source.tree) and not os.path.islink(source.tree):
+                return None  # a plain directory in which its agent has not written yet
             raise WorkspaceProblem(f"{workspace.path} is gone")
         before = await _read_head(source)
         await add_clone_branches(source, own_git)

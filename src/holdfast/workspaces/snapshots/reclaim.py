@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping
 
 from holdfast.base import faults
@@ -21,6 +22,8 @@ from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 
 # In total less than the time for which a salvage waits for the lock: the salvage must not fail because of a reclaim.
 REPACK, PRUNE = PATIENCE * 0.6, PATIENCE * 0.25
+
+_NUMBER = re.compile(r"\d+(-\d+)?")  # checkpoint and fence; without a fence: written by an older Holdfast
 
 
 class Reclaimer:
@@ -55,7 +58,7 @@ class Reclaimer:
         for task in listed(top):
             for number in listed(os.path.join(top, task)):
                 with contextlib.suppress(OSError), open(os.path.join(top, task, number), encoding="ascii") as file:
-                    if number.isdigit():
+                    if _NUMBER.fullmatch(number):  # not a lock of git's
                         found[f"{CHECKPOINT_REFS}{task}/{number}"] = file.read(200).strip()
         return found
 
