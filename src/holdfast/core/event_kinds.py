@@ -38,6 +38,7 @@ EVENTS: Mapping[str, str] = {
     "workspace.kept": "work that a successful agent left uncommitted was committed to its branch",
     "workspace.salvaged": "work that no branch holds was saved before the workspace goes",
     "salvage.dropped": "salvaged work is deleted: it is older than `salvage.keep`, or an operator asked for it",
+    "workspace.vanished": "a workspace was gone when its agent ended; with what is left of its work",
     "workspace.preserved": "a workspace stays after its task's end; with the reason, and the setting that decided",
     "workspace.pinned": "an operator keeps a workspace, for a time or until it is dropped (`holdfast keep`)",
     "workspace.in-use": "a workspace is in use and is removed later, when it is free; emitted once",

@@ -135,6 +135,19 @@ class WorkspaceStrategy(Protocol):
         """
         ...
 
+    async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
+        """True if the task's branch is in the user's repository, with at least one commit beyond its base."""
+        ...
+
+    async def salvage_checkpoint(
+        self, repo: Repo, workspace: Workspace, checkpoint: CheckpointResult, reason: str
+    ) -> SalvageResult | None:
+        """Keep a checkpoint of a workspace that is gone as a salvage. None: the task's branch holds everything.
+
+        Raises WorkspaceProblem if the checkpoint cannot be read.
+        """
+        ...
+
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
     ) -> CheckpointResult | None:

@@ -94,6 +94,7 @@ FIRST_TIME = [
     (O.OUTPUT_LIMIT, A.PAUSE, {B.RUNS}, P.BUDGET, False, True),
     (O.PROCESS_LIMIT, A.PAUSE, {B.RUNS}, P.BUDGET, False, True),
     (O.LAUNCH_ERROR, A.FAIL, set(), None, False, True),
+    (O.WORKSPACE_GONE, A.FAIL, {B.RUNS}, None, False, True),
     (O.LOST, A.REQUEUE, {B.LOST}, None, False, True),
     (O.CANCELLED, A.CANCEL, set(), None, False, True),
     (O.STOPPED, A.REQUEUE, set(), None, False, True),

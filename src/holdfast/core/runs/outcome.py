@@ -35,6 +35,7 @@ class Outcome(StrEnum):
     OUTPUT_LIMIT = "output_limit"
     PROCESS_LIMIT = "process_limit"
     LAUNCH_ERROR = "launch_error"
+    WORKSPACE_GONE = "workspace_gone"  # its agent succeeded, but its workspace did not exist any more
     LOST = "lost"
     CANCELLED = "cancelled"
     STOPPED = "stopped"  # we asked, without giving the task up: `down`

@@ -85,6 +85,7 @@ POLICY: Mapping[Outcome, Rule] = {
     Outcome.OUTPUT_LIMIT: _OVER,
     Outcome.PROCESS_LIMIT: _OVER,
     Outcome.LAUNCH_ERROR: Rule(action=PolicyAction.FAIL),
+    Outcome.WORKSPACE_GONE: Rule(action=PolicyAction.FAIL, spends=(Budget.RUNS,)),
     Outcome.LOST: Rule(action=PolicyAction.REQUEUE, spends=(Budget.LOST,)),
     Outcome.CANCELLED: Rule(action=PolicyAction.CANCEL),
     Outcome.STOPPED: Rule(action=PolicyAction.REQUEUE),

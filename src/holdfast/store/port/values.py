@@ -51,6 +51,11 @@ def unsaved_alert(workspace_id: str) -> str:
     return f"unsaved:{workspace_id}"
 
 
+def vanished_alert(workspace_id: str) -> str:
+    """Return the key of the alert that a workspace was gone when its agent ended."""
+    return f"vanished:{workspace_id}"
+
+
 def stuck_alert(run_id: str) -> str:
     """Return the key of the alert that a run is stuck or loops. The alert is closed when the run ends."""
     return f"stuck:{run_id}"

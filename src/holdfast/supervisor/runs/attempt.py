@@ -21,6 +21,7 @@ from holdfast.supervisor.runs.settle import freeze_task, settle
 from holdfast.supervisor.runs.stages import find_earlier_end, finish_stage
 from holdfast.supervisor.runs.stop_request import StopRequest
 from holdfast.supervisor.workspaces.guard import WorkspaceGuard
+from holdfast.supervisor.workspaces.save import check_workspace
 
 
 class Attempt:
@@ -55,6 +56,7 @@ class Attempt:
                 guard.keep()
                 await freeze_task(self._context, self.ownership, run_id, verdict)
                 return
+            verdict = await check_workspace(self._context, self.task, verdict)
             await self._wait_for_mass_death(run_id)
             verdict, ended = await finish_stage(
                 self._context, self.task, self.ownership, run_id, verdict, self._wish, self._driver.answer

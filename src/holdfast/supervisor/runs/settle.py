@@ -25,7 +25,7 @@ from holdfast.supervisor.dispatch.spending import cap_names, describe_spent_cap
 from holdfast.supervisor.dispatch.workers import read_worker_facts, record_worker_crash
 from holdfast.supervisor.runs.result import collect_final_result
 from holdfast.supervisor.runs.stages import record_stage_move
-from holdfast.supervisor.workspaces.save import deliver_work, litter_patterns, save_work
+from holdfast.supervisor.workspaces.save import deliver_work, is_gone, litter_patterns, report_vanished, save_work
 
 _TERMINAL = {
     PolicyAction.COMPLETE: TaskState.COMPLETED,
@@ -159,7 +159,10 @@ async def _save_workspaces(context: Context, task: Task, decision: Decision) -> 
         return None
     disposition = resolve_disposition(task.spec, ending)
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
-    for workspace in await context.writer.write(lambda tx: tx.workspaces.all_current(task.id)):
+    there = await context.writer.write(lambda tx: tx.workspaces.all_current(task.id))
+    if there and all(map(is_gone, there)):
+        disposition = Disposition(preserve=False, tier="safety", reason="its workspace was gone")
+    for workspace in there:
         if workspace.state is not WorkspaceState.INTENDED:
             disposition = await _save_one(context, task, repo, workspace, ending, disposition)
     return disposition
@@ -174,10 +177,13 @@ async def _save_one(
     if ending is TaskState.COMPLETED and not workspace.member:  # a member's are committed when it completes
         await commit_leftovers(context, task, repo, workspace)
     problem = await deliver_work(context, task.spec, repo, workspace)
-    if problem is None and disposition.preserve:
+    has_vanished = is_gone(workspace)
+    if problem is None and disposition.preserve and not has_vanished:
         return disposition
     if problem is None:
         problem = await save_work(context, task.spec, repo, workspace, f"task {ending}")
+    if has_vanished:
+        await report_vanished(context, task, repo, workspace)
     if problem is None:
         return disposition
     await _alert_unsaved(context, task, workspace, problem)

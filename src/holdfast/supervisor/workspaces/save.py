@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
+from holdfast.base.errors import HoldfastError
+from holdfast.base.files import listed
 from holdfast.base.ids import new_id
-from holdfast.core.model import Repo, TaskSpec, Workspace
+from holdfast.core.model import Event, Level, Repo, Strategy, Task, TaskSpec, Workspace
+from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.states import WorkspaceState
-from holdfast.store.port.transaction import Salvaged
+from holdfast.store.port.transaction import Salvaged, Transaction
+from holdfast.store.port.values import vanished_alert
+from holdfast.store.port.workspaces import Checkpoint
 from holdfast.supervisor.context import Context
+from holdfast.workspaces.port import CheckpointResult, SalvageResult
 
 
 def litter_patterns(context: Context, spec: TaskSpec) -> tuple[str, ...]:
@@ -45,17 +52,115 @@ async def save_work(
     except Exception as error:  # noqa: BLE001 - whatever failed, the consequence is the same: do not remove it
         return f"its work could not be saved: {error}"
     if saved is not None:
-        salvaged = Salvaged(
-            id=new_id(),
-            ref=saved.ref,
-            commit=saved.commit,
-            base=saved.base,
-            files=saved.files,
-            reason=reason,
-            partial=saved.partial,
-            details=saved.details,
-        )
-        await context.writer.write(lambda tx: tx.workspaces.record_salvage(workspace, salvaged, context.clock()))
+        await _record_salvage(context, workspace, saved, reason)
         if saved.partial:
             return f"its work could only be saved in part: {saved.describe_missing}"
     return None
+
+
+async def _record_salvage(context: Context, workspace: Workspace, saved: SalvageResult, reason: str) -> None:
+    salvaged = Salvaged(
+        id=new_id(),
+        ref=saved.ref,
+        commit=saved.commit,
+        base=saved.base,
+        files=saved.files,
+        reason=reason,
+        partial=saved.partial,
+        details=saved.details,
+    )
+    await context.writer.write(lambda tx: tx.workspaces.record_salvage(workspace, salvaged, context.clock()))
+
+
+# -- workspaces that vanished ------------------------------------------------------------------------------------------
+
+
+def is_gone(workspace: Workspace) -> bool:
+    """True if a finished workspace does not exist any more, or the `.git` of a clone, which alone has its commits."""
+    if workspace.strategy is Strategy.NONE or workspace.state is WorkspaceState.INTENDED:
+        return False
+    if os.path.islink(workspace.path) or not os.path.isdir(workspace.path):
+        return True
+    if workspace.strategy in (Strategy.CLONE, Strategy.CONTAINER):
+        return not os.path.lexists(os.path.join(workspace.path, ".git"))
+    return workspace.branch is not None and not listed(workspace.path)
+
+
+async def check_workspace(context: Context, task: Task, verdict: Verdict) -> Verdict:
+    """Return the verdict, or `workspace_gone` for an agent that succeeded without leaving its workspace."""
+    if verdict.outcome is not Outcome.COMPLETED:
+        return verdict
+    workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
+    if workspace is None or not is_gone(workspace):
+        return verdict
+    reason = f"its workspace {workspace.path} was gone when its agent ended ({verdict.reason})"
+    return replace(verdict, outcome=Outcome.WORKSPACE_GONE, reason=reason)
+
+
+async def report_vanished(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
+    """Save what the last checkpoint of a vanished workspace holds. Emit an event and raise an alert about it."""
+    task_id = task.id
+    last = await context.writer.write(lambda tx: tx.checkpoints.last(task_id))
+    is_on_branch = await _has_delivered(context, task, repo, workspace)
+    left = [f"What it committed is on branch {workspace.branch}."] if is_on_branch else []
+    saved = None
+    if last is not None and last.workspace_id == workspace.id:
+        saved, how = await _save_last_checkpoint(context, task, repo, workspace, last)
+        left += [how]
+    message = f"The workspace {workspace.path} of task {task_id} was gone when its agent ended."
+    text = " ".join(left) or "No checkpoint and no branch hold its work."
+    event = Event(
+        kind="workspace.vanished",
+        level=Level.WARNING,
+        component="workspaces",
+        task_id=task_id,
+        message=f"{message} {text}",
+        reason="its workspace was removed while its agent worked, by the agent or from outside Holdfast",
+        data={
+            "workspace": workspace.id,
+            "path": workspace.path,
+            "branch": workspace.branch if is_on_branch else None,
+            "checkpoint": None if last is None else last.number,
+            "files": saved,
+        },
+    )
+    restore = f"`holdfast salvage restore {task_id} --branch NAME` brings the saved work back. " if saved else ""
+
+    def record(tx: Transaction) -> None:
+        now = context.clock()
+        tx.events.emit(event, now)
+        tx.events.raise_alert(
+            vanished_alert(workspace.id),
+            f"{message} {text}",
+            f"{restore}Look for what removed it, then `holdfast retry {task_id}` runs it again.",
+            now,
+            task_id=task_id,
+        )
+
+    await context.writer.write(record)
+
+
+async def _has_delivered(context: Context, task: Task, repo: Repo, workspace: Workspace) -> bool:
+    try:
+        return await context.ports.strategy_of(task.spec).has_delivered(repo, workspace)
+    except (HoldfastError, OSError):
+        return False  # the repository cannot be read: no branch is named
+
+
+async def _save_last_checkpoint(
+    context: Context, task: Task, repo: Repo, workspace: Workspace, last: Checkpoint
+) -> tuple[int | None, str]:
+    """Make a salvage of the checkpoint. Return the number of saved files, None without a salvage, and a sentence."""
+    reason = f"checkpoint {last.number} of a workspace that is gone"
+    strategy = context.ports.strategy_of(task.spec)
+    kept = CheckpointResult(
+        ref=last.ref, commit=last.commit, base=last.base, files=last.files, key=last.key, details=last.details
+    )
+    try:
+        saved = await strategy.salvage_checkpoint(repo, workspace, kept, reason)
+    except (HoldfastError, OSError) as error:
+        return None, f"Its last checkpoint {last.number} could not be saved: {error}."
+    if saved is None:
+        return None, f"Its last checkpoint {last.number} holds nothing else."
+    await _record_salvage(context, workspace, saved, reason)
+    return saved.files, f"Its last checkpoint {last.number}, with {saved.files} changed file(s), is saved as a salvage."

@@ -14,13 +14,14 @@ from __future__ import annotations
 import os
 
 from holdfast.base import faults
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git_state, refs
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.names import salvage_ref
-from holdfast.workspaces.port import SalvageResult
+from holdfast.workspaces.port import CheckpointResult, SalvageResult
 from holdfast.workspaces.snapshots.collect_files import StagedContent
 from holdfast.workspaces.snapshots.private_index import PrivateIndex, open_private_index
 from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
@@ -87,9 +88,7 @@ async def _keep(
     earlier = await refs.resolve_ref(source.git, shadow.path, ref)
     parents += [earlier] if earlier is not None and await shadow.has(earlier) else []
     saved = await commit(shadow, seen.tree, parents, f"Work of task {workspace.task_id}, saved by Holdfast: {reason}")
-    faults.effect("salvage.ref")
-    await shadow.keep(ref, saved)
-    faults.passed("salvage.saved")
+    await _write_ref(shadow, ref, saved)
     details: dict[str, object] = {
         "size": seen.taken.size,
         "untracked": seen.taken.untracked,
@@ -109,6 +108,12 @@ async def _keep(
         partial=bool(lost),
         details={name: value for name, value in details.items() if value},
     )
+
+
+async def _write_ref(shadow: ShadowRepo, ref: str, saved: str) -> None:
+    faults.effect("salvage.ref")
+    await shadow.keep(ref, saved)
+    faults.passed("salvage.saved")
 
 
 async def _branch_reaches_head(source: SnapshotSource) -> bool:
@@ -144,6 +149,33 @@ async def _state_tree(table: PrivateIndex, source: SnapshotSource, git_dir: str,
     index = os.path.join(table.path, "state")
     await table.put(lines, index=index)
     return (await table.run("write-tree", borrow=True, index=index)).strip()
+
+
+async def salvage_checkpoint(
+    git: Git, home: str, repo: Repo, workspace: Workspace, checkpoint: CheckpointResult, reason: str
+) -> SalvageResult | None:
+    """Keep a checkpoint of a workspace that is gone as a salvage. None: the task's branch holds everything.
+
+    An earlier salvage of the same workspace becomes a parent, as in every salvage.
+    """
+    source = make_source(git, repo, workspace, None)
+    source.head = checkpoint.base
+    has_more = checkpoint.files or any(checkpoint.details.get(name) for name in ("unmerged", "operation", "commits"))
+    if not has_more and await _branch_reaches_head(source):
+        return None
+    shadow = ShadowRepo(home, repo, git)
+    async with shadow.held():
+        if not await shadow.has(checkpoint.commit):
+            raise WorkspaceProblem(f"the checkpoint {checkpoint.commit[:12]} cannot be read")
+        tree, *parents = (await shadow.run("show", "--no-patch", "--format=%T %P", checkpoint.commit)).split()
+        ref = salvage_ref(workspace.task_id, workspace.id)
+        earlier = await refs.resolve_ref(git, shadow.path, ref)
+        parents += [earlier] if earlier is not None and await shadow.has(earlier) else []
+        saved = await commit(shadow, tree, parents, f"Work of task {workspace.task_id}, saved by Holdfast: {reason}")
+        await _write_ref(shadow, ref, saved)
+    return SalvageResult(
+        ref=ref, commit=saved, base=checkpoint.base, files=checkpoint.files, details=dict(checkpoint.details)
+    )
 
 
 async def restore_salvage(git: Git, home: str, repo: Repo, workspace: Workspace, commit: str) -> None:

@@ -19,7 +19,7 @@ from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_to_trash
 from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
 from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
-from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_workspace
+from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_checkpoint, salvage_workspace
 from holdfast.workspaces.strategies import copy_checkout
 
 
@@ -84,6 +84,14 @@ class DirectoryStrategy:
         over: str | None = None,
     ) -> SalvageResult | None:
         return await salvage_workspace(self._git, self._home, repo, workspace, reason, rules, over=over)
+
+    async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
+        return False  # there is no branch
+
+    async def salvage_checkpoint(
+        self, repo: Repo, workspace: Workspace, checkpoint: CheckpointResult, reason: str
+    ) -> SalvageResult | None:
+        return await salvage_checkpoint(self._git, self._home, repo, workspace, checkpoint, reason)
 
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None

@@ -51,6 +51,14 @@ class NoneStrategy:
     ) -> SalvageResult | None:
         return None  # nothing is removed, so nothing can be lost
 
+    async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
+        return False  # there is no branch
+
+    async def salvage_checkpoint(
+        self, repo: Repo, workspace: Workspace, checkpoint: CheckpointResult, reason: str
+    ) -> SalvageResult | None:
+        return None  # there are no checkpoints
+
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
     ) -> CheckpointResult | None:

@@ -36,7 +36,7 @@ from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
 from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.collect_files import refuse_pipes, refuse_what_git_cannot_hold
 from holdfast.workspaces.snapshots.nothing_to_save import has_nothing_to_save
-from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_workspace
+from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_checkpoint, salvage_workspace
 
 _IDENTITY = (f"user.name={names.OUR_NAME}", f"user.email={names.OUR_EMAIL}")
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
@@ -262,6 +262,17 @@ class WorktreeStrategy:
 
     def _own_git(self, workspace: Workspace) -> str | None:
         return None
+
+    async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
+        tip = await refs.resolve_ref(self._git, repo.common_dir, f"refs/heads/{workspace.branch}")
+        if tip is None or tip == workspace.base_commit:
+            return False
+        return not await self._is_ancestor(repo, tip, str(workspace.base_commit))
+
+    async def salvage_checkpoint(
+        self, repo: Repo, workspace: Workspace, checkpoint: CheckpointResult, reason: str
+    ) -> SalvageResult | None:
+        return await salvage_checkpoint(self._git, self._home, repo, workspace, checkpoint, reason)
 
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
