@@ -271,7 +271,7 @@ def settings_page() -> str:
             describe_parser(setting.parse),
             "unset" if setting.default is None else f"`{format_value(key, setting.default)}`",
             setting.meaning,
-            "trusted" if setting.needs_trust else "no" if setting.user_only else "yes",
+            "trusted" if setting.needs_trust else "no" if setting.user_only else setting.untrusted or "never",
             "at once" if setting.reload else "at the next start" if setting.user_only == OF_THE_SUPERVISOR else "–",
             f"`{variable_name(key)}`",
         )
@@ -303,7 +303,8 @@ with a mistake changes nothing. How to: [schedules](../howto/schedules.md). Thei
 {table(("key", "default", "meaning"), [(f"`{key}`", *MEANINGS[key]) for key in KEYS])}
 
 **Workflows.** `[workflow.NAME]` tables with `[[workflow.NAME.stage]]` make tasks of several stages, in your own file
-or in a repository's, whose commands need trust. Keys and variables: [workflows](workflows.md).
+or in a repository's, whose commands need trust. A name that your file or Holdfast itself has stays theirs. Keys and
+variables: [workflows](workflows.md).
 
 **Per agent.** Every `health.*` and `limits.*` key may also stand in a table of one agent: `[per_agent.command.health]`
 with `stuck_after = "20m"`, or `per_agent.scripted.limits.memory = "2GB"`. Layers come first: a later layer wins over an
@@ -313,9 +314,11 @@ There are no variables for it. An agent that this version does not know is a mis
 **Units.** Durations carry one: `250ms`, `90s`, `5m`, `1h30m`, `2d`. So do sizes: `100k`, `512MiB`, `2G` count in 1024s,
 `1.5GB` and other units that end in a plain `B` in 1000s; `0` needs none.
 
-**In `holdfast.toml`.** *yes*: a repository may set it. *trusted*: only once `holdfast trust` was given for exactly
-these values, because it could run commands or show secrets. *no*: it is a setting of the supervisor, which serves many
-repositories.
+**In `holdfast.toml`.** What a repository's file may do before `holdfast trust` was given for exactly its values.
+*never*: nothing, your own value stays, and `add` and `config show` name both. *down*: only a value that is smaller than
+your own (where 0 or `forever` mean "no limit", that is the largest; of a few words, one that stands further left).
+*up*: only a larger one. *trusted*: tasks are refused, because it could run commands or show secrets; an empty value
+is not applied. *no*: a repository never sets it, trusted or not. [Trust](../howto/configure.md#trust).
 
 **Reload.** *at once*: a running supervisor takes it over when the user's file changes, within a few seconds, or on
 SIGHUP; flags of `up` and variables keep winning, and a file with a mistake changes nothing. *–*: a task's own setting,
@@ -339,7 +342,7 @@ def workflows_page() -> str:
 `holdfast workflows` lists those that there are and checks all of them. How to: [workflows](../howto/workflows.md).
 
 `[workflow.NAME]` may have `about`, one sentence for people, and `prompt`: what a task asks for that says nothing.
-A repository's workflow takes the place of yours of the same name, and yours of a built-in one.
+Your workflow takes the place of a built-in one of the same name. A repository's workflow needs a name of its own.
 
 ## Keys of a stage
 

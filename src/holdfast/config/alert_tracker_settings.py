@@ -11,7 +11,10 @@ import re
 from holdfast.base.units import parse_duration
 from holdfast.config.values import (
     DANGEROUS,
+    DOWN,
+    NEVER,
     OF_THE_SUPERVISOR,
+    UP,
     OneOf,
     Setting,
     WholeNumber,
@@ -123,6 +126,7 @@ TRACKERS: dict[str, Setting] = {
         30.0,
         parse_duration,
         "How often a tracker is queried while a slot is free. Not more often than every 50ms.",
+        untrusted=UP,
     ),
     "tracker.max_delay": Setting(
         300.0,
@@ -132,12 +136,21 @@ TRACKERS: dict[str, Setting] = {
         reload=True,
     ),
     "tracker.timeout": Setting(
-        10.0, parse_duration, "A tracker command that takes longer than this is ended and retried later."
+        10.0,
+        parse_duration,
+        "A tracker command that takes longer than this is ended and retried later.",
+        untrusted=DOWN,
     ),
-    "tracker.label": Setting("", parse_text, "Only issues with this label become tasks. Empty: all ready issues."),
+    "tracker.label": Setting(
+        "",
+        parse_text,
+        "Only issues with this label become tasks. Empty: all ready issues.",
+        untrusted=NEVER,
+    ),
     "tracker.close_on_complete": Setting(
         True,
         parse_boolean,
         "true: a completed task closes its issue and names the branch. false: a person closes the issue.",
+        untrusted=NEVER,
     ),
 }

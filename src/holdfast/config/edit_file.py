@@ -20,7 +20,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Refused, UsageError
 from holdfast.config.read_file import read_settings_file
 from holdfast.config.settings import SETTINGS, format_value
-from holdfast.config.values import describe_parser, write_toml
+from holdfast.config.values import DOWN, UP, describe_parser, write_toml
 
 _ONE_LINE = re.compile(r"^(?P<head>\s*[^#=\[]*=\s*)(?P<value>.*?)(?P<tail>\s*(?:#.*)?)$")
 
@@ -126,7 +126,8 @@ def _replace(path: str, text: str) -> None:
 _WIDTH = 100
 _HEAD = """\
 # Settings of Holdfast for this repository. Every line shows a default: remove the `#` in front of one to change it.
-# They win over your own settings (~/.config/holdfast/config.toml). HOLDFAST_… variables and flags win over them.
+# They win over your own settings (~/.config/holdfast/config.toml) once `holdfast trust` was given. Without trust, only
+# stricter values apply. HOLDFAST_… variables and flags win over them.
 # `holdfast config check` finds mistakes, `holdfast config show --origin` shows all values and their origin.
 # Durations carry a unit ("90s", "5m", "1h30m"), sizes too ("512MiB", "2G").
 """
@@ -156,5 +157,10 @@ def _block(key: str) -> str:
         words += " Not set by default."
     if setting.needs_trust:
         words += " It could run commands or show secrets: after a change, `holdfast trust` is needed again."
+    elif setting.untrusted in (DOWN, UP):
+        size = "smaller" if setting.untrusted == DOWN else "larger"
+        words += f" Without `holdfast trust`, only a {size} value than the user's own applies."
+    else:
+        words += " It applies only after `holdfast trust`."
     lines = [f"# {line}" for line in textwrap.wrap(words, _WIDTH)]
     return "\n".join([*lines, f"# {key} = {write_toml(setting.parse, setting.default)}\n"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Refused
@@ -25,6 +25,7 @@ from holdfast.config.tables.workers import SECTION as WORKERS
 from holdfast.config.tables.workers import Workers, worker_place
 
 if TYPE_CHECKING:
+    from holdfast.config.trust_rules import NotApplied
     from holdfast.core.dispatch.spending_caps import LabelCap
     from holdfast.core.schedules.schedule import Schedule
     from holdfast.core.workflows.draft import WorkflowDraft
@@ -43,6 +44,7 @@ class Config:
         workers: Workers = (),
         schedules: tuple[Schedule, ...] = (),
         workflows: Mapping[str, WorkflowDraft] | None = None,
+        not_applied: Sequence[NotApplied] = (),
     ) -> None:
         self._values = dict(values)
         self.origins = dict(origins)
@@ -54,6 +56,7 @@ class Config:
         self.workflows = dict(
             workflows or {}
         )  # only those from files; built-in ones: config/tables/builtin_workflows.py
+        self.not_applied = tuple(not_applied)  # values of the repository's file
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
@@ -61,7 +64,7 @@ class Config:
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """Return a copy of the settings with other values for some keys."""
         tables = self.overrides, self.accounts, self.label_budgets, self.workers, self.schedules, self.workflows
-        return Config({**self._values, **values}, self.origins, *tables)
+        return Config({**self._values, **values}, self.origins, *tables, self.not_applied)
 
     def for_agent(self, agent: str) -> Config:
         """Return a copy of the settings in which the agent's own values replace the general ones."""
@@ -96,7 +99,8 @@ def load(
                 f"{layers[1].place} sets {' and '.join(untrusted)}, which could run commands or show secrets, and is "
                 f"not trusted as it is now. Nothing was queued. Look and decide: `holdfast trust {shlex.quote(repo)}`."
             )
-    config = merge_layers(layers)
+    not_applied = [] if repo is None else withhold_looser(layers, repo, home)
+    config = merge_layers(layers, not_applied)
     nobody = find_missing_workers(config)
     if nobody is not None:
         raise ConfigError([nobody])
@@ -142,7 +146,7 @@ def list_problems(layers: list[Layer]) -> list[SettingProblem]:
 
 def _copy_layer(layer: Layer) -> Layer:
     """Return a copy of a remembered layer. Callers remove untrusted values from it, and the original must keep them."""
-    return dataclasses.replace(layer, values=dict(layer.values))
+    return dataclasses.replace(layer, values=dict(layer.values), workflows=dict(layer.workflows), outranked={})
 
 
 def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
@@ -164,6 +168,29 @@ def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
     return list(dangerous)
 
 
+def withhold_looser(layers: list[Layer], repo: str, home: str | None) -> list[NotApplied]:
+    """Remove every value from the repository's layer that is not stricter than the user's own, unless it is trusted.
+
+    `layers` are those of `read_layers` with a repository. Workflows whose name is taken are removed in any case.
+    """
+    from holdfast.base.home import home_directory
+    from holdfast.config import trust, trust_rules
+
+    layer, users = layers[1], merge_layers([layers[0], *layers[2:]])
+    if not (layer.values or layer.overrides or layer.workflows):
+        return []
+    taken = trust_rules.drop_taken_workflows(layer, users)
+    decided = {key for later in layers[2:] for key in later.values}
+    looser = trust_rules.list_looser(layer, users, repo, decided)
+    trusted: set[str] = set()
+    if looser:
+        known = trust.trusted_settings(home or home_directory(), repo)
+        trusted = {each.key for each in looser if known.get(each.key) == trust.digest_values({each.key: each.value})}
+        looser = [each for each in looser if each.key not in trusted]
+    trust_rules.drop_looser(layer, users, looser, trusted)
+    return [*looser, *taken]
+
+
 def withhold_schedules(layer: Layer, repo: str, home: str | None) -> list[str]:
     """Remove the schedules from a repository's layer unless they are trusted. Return the names of the removed ones.
 
@@ -182,7 +209,7 @@ def withhold_schedules(layer: Layer, repo: str, home: str | None) -> list[str]:
     return names
 
 
-def merge_layers(layers: list[Layer]) -> Config:
+def merge_layers(layers: list[Layer], not_applied: Sequence[NotApplied] = ()) -> Config:
     values = {key: setting.default for key, setting in SETTINGS.items()}
     origins = dict.fromkeys(SETTINGS, "default")
     overrides: dict[str, dict[str, Any]] = {}
@@ -195,8 +222,9 @@ def merge_layers(layers: list[Layer]) -> Config:
         for key, value in layer.values.items():
             values[key] = value
             origins[key] = format_place(layer.place, layer.lines.get(key))
-            for table in overrides.values():
-                table.pop(key, None)  # a per-agent value of an earlier layer: this layer wins over it
+            for agent, table in overrides.items():
+                if key not in layer.outranked.get(agent, ()):
+                    table.pop(key, None)  # a per-agent value of an earlier layer: this layer wins over it
         for agent, own in layer.overrides.items():
             overrides.setdefault(agent, {}).update(own)
             for key in own:
@@ -217,7 +245,7 @@ def merge_layers(layers: list[Layer]) -> Config:
         workers += layer.workers  # only the user's own file has workers
         schedules += layer.schedules
         workflows |= layer.workflows
-    return Config(values, origins, overrides, accounts, label_budgets, workers, schedules, workflows)
+    return Config(values, origins, overrides, accounts, label_budgets, workers, schedules, workflows, not_applied)
 
 
 def _read_environment() -> list[Layer]:

@@ -87,6 +87,7 @@ class Layer:
     workers: Workers = ()
     schedules: tuple[Schedule, ...] = ()
     workflows: dict[str, WorkflowDraft] = field(default_factory=dict)
+    outranked: dict[str, set[str]] = field(default_factory=dict)  # agent → keys whose earlier override stays
     trusted_tables: dict[str, Any] = field(default_factory=dict)  # other values of a repository's file that need trust
     lines: dict[str, int] = field(default_factory=dict)
     problems: list[SettingProblem] = field(default_factory=list)

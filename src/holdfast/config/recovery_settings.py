@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.base.units import parse_duration
 from holdfast.config.values import (
     ABOUT_MONEY,
+    DOWN,
     OF_THE_SUPERVISOR,
     Setting,
     WholeNumber,
@@ -14,7 +15,12 @@ from holdfast.config.values import (
 )
 
 RECOVERY: dict[str, Setting] = {
-    "resume.max_attempts": Setting(3, WholeNumber(0), "How often a paused task is resumed. 0: never."),
+    "resume.max_attempts": Setting(
+        3,
+        WholeNumber(0),
+        "How often a paused task is resumed. 0: never.",
+        untrusted=DOWN,
+    ),
     "resume.enabled": Setting(
         True,
         parse_boolean,
@@ -239,9 +245,13 @@ RECOVERY: dict[str, Setting] = {
         3,
         WholeNumber(0),
         "How many levels of subtasks a task may have below it. 0 forbids subtasks. The topmost task's value counts.",
+        untrusted=DOWN,
     ),
     "subtasks.max": Setting(
-        50, WholeNumber(0), "How many subtasks a task may have on all levels together, ended ones included."
+        50,
+        WholeNumber(0),
+        "How many subtasks a task may have on all levels together, ended ones included.",
+        untrusted=DOWN,
     ),
     "retention.crashes": Setting(
         180 * 86400.0,

@@ -16,12 +16,14 @@ from holdfast.config.layers import (
     list_problems,
     merge_layers,
     read_layers,
+    withhold_looser,
     withhold_schedules,
     withhold_untrusted,
 )
 from holdfast.config.problems import SettingProblem
 from holdfast.config.read_file import Layer, read_settings_file, repo_file_path
 from holdfast.config.tables.accounts import holds_secrets
+from holdfast.config.trust_rules import NotApplied
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,13 +44,16 @@ def report_settings(repo: str | None, home: str) -> SettingsReport:
     problems = list_problems(layers)
     withheld: list[str] = []
     unscheduled: list[str] = []
+    not_applied: list[NotApplied] = []
     if repo is not None:
         try:
             withheld = withhold_untrusted(files[1], repo, home)
             unscheduled = withhold_schedules(files[1], repo, home)
-        except HoldfastError as error:
+            not_applied = withhold_looser(layers, repo, home)
+        except HoldfastError as error:  # the trust record cannot be read: nothing of the repository's file is applied
             problems.append(SettingProblem(files[1].place, None, str(error)))
-    unknown, config = strangers(), merge_layers(layers)
+            layers[1] = Layer(files[1].place)
+    unknown, config = strangers(), merge_layers(layers, not_applied)
     nobody = find_missing_workers(config)
     if nobody is not None:
         problems.append(nobody)
@@ -58,7 +63,7 @@ def report_settings(repo: str | None, home: str) -> SettingsReport:
         problems=tuple(problems),
         withheld=tuple(withheld),
         strangers=unknown,
-        warnings=tuple(_warnings(files, withheld, unscheduled, unknown)),
+        warnings=(*map(str, not_applied), *_warnings(files, withheld, unscheduled, unknown)),
     )
 
 

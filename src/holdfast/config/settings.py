@@ -11,8 +11,9 @@ from holdfast.base.units import parse_duration, parse_size
 from holdfast.config.alert_tracker_settings import NOTIFY, TRACKERS, without_path
 from holdfast.config.recovery_settings import RECOVERY
 from holdfast.config.values import DANGEROUS as DANGEROUS
-from holdfast.config.values import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.values import (
+    DOWN,
+    NEVER,
     OneOf,
     WholeNumber,
     parse_age,
@@ -24,6 +25,7 @@ from holdfast.config.values import (
     variable_patterns,
     write_toml,
 )
+from holdfast.config.values import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.values import Setting as Setting
 from holdfast.core.task_settings import GIB, MIB
 
@@ -47,7 +49,7 @@ SETTINGS: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
-    "agent": Setting("", parse_text, "The default agent, for tasks that do not name one."),
+    "agent": Setting("", parse_text, "The default agent, for tasks that do not name one.", untrusted=NEVER),
     "command.argv": Setting([], parse_words, "The command that the `command` agent runs.", user_only=DANGEROUS),
     **{
         key: setting
@@ -57,7 +59,10 @@ SETTINGS: dict[str, Setting] = {
                 f"{name}.binary",
                 Setting("", parse_program, f"The {name} CLI. Empty: found in PATH.", user_only=DANGEROUS),
             ),
-            (f"{name}.model", Setting("", parse_text, f"The model of {name} tasks. Empty: the CLI's own choice.")),
+            (
+                f"{name}.model",
+                Setting("", parse_text, f"The model of {name} tasks. Empty: the CLI's own choice.", untrusted=NEVER),
+            ),
             (
                 f"{name}.account",
                 Setting(
@@ -83,37 +88,53 @@ SETTINGS: dict[str, Setting] = {
         "IS_SANDBOX=1 does the same.",
         user_only=DANGEROUS,
     ),
-    "workspace.strategy": Setting("worktree", OneOf(*STRATEGIES), "The kind of workspace that agents work in."),
+    "workspace.strategy": Setting(
+        "worktree",
+        OneOf(*STRATEGIES),
+        "The kind of workspace that agents work in.",
+        untrusted=NEVER,
+    ),
     "workspace.cleanup_on_complete": Setting(
         True,
         parse_boolean,
         "true: the workspace of a completed task is removed. false: it stays, also after a failure.",
+        untrusted=NEVER,
     ),
     "workspace.preserve_on_failure": Setting(
-        False, parse_boolean, "true: the workspace of a failed task is preserved. false: it is removed."
+        False,
+        parse_boolean,
+        "true: the workspace of a failed task is preserved. false: it is removed.",
+        untrusted=NEVER,
     ),
     "workspace.worktree.preserve_on_failure": Setting(
         None,
         parse_boolean,
         "The same as `workspace.preserve_on_failure`, for worktrees only. Unset: that setting decides.",
+        untrusted=NEVER,
     ),
     "workspace.directory.preserve_on_failure": Setting(
         None,
         parse_boolean,
         "The same as `workspace.preserve_on_failure`, for directories only. Unset: that setting decides.",
+        untrusted=NEVER,
     ),
     "workspace.clone.preserve_on_failure": Setting(
         None,
         parse_boolean,
         "The same as `workspace.preserve_on_failure`, for clones only. Unset: that setting decides.",
+        untrusted=NEVER,
     ),
     "workspace.container.preserve_on_failure": Setting(
         None,
         parse_boolean,
         "The same as `workspace.preserve_on_failure`, for containers only. Unset: that setting decides.",
+        untrusted=NEVER,
     ),
     "workspace.preserve_ttl": Setting(
-        7 * 86400.0, parse_age, "A preserved workspace is salvaged and removed after this long. `forever` keeps it."
+        7 * 86400.0,
+        parse_age,
+        "A preserved workspace is salvaged and removed after this long. `forever` keeps it.",
+        untrusted=NEVER,
     ),
     "workspace.setup": Setting(
         [],
@@ -121,7 +142,12 @@ SETTINGS: dict[str, Setting] = {
         "Shell commands that set up a new workspace before its first agent starts.",
         user_only=DANGEROUS,
     ),
-    "workspace.setup_timeout": Setting(600.0, parse_duration, "How long each setup or teardown command may take."),
+    "workspace.setup_timeout": Setting(
+        600.0,
+        parse_duration,
+        "How long each setup or teardown command may take.",
+        untrusted=DOWN,
+    ),
     "workspace.teardown": Setting(
         [], parse_words, "Shell commands that run in a workspace before it is removed.", user_only=DANGEROUS
     ),
@@ -135,6 +161,7 @@ SETTINGS: dict[str, Setting] = {
         "all",
         OneOf("all", "tracked", "none"),
         "Which uncommitted changes of a successful agent are committed to its branch.",
+        untrusted=NEVER,
     ),
     "gate.command": Setting(
         "",
@@ -143,12 +170,23 @@ SETTINGS: dict[str, Setting] = {
         user_only=DANGEROUS,
     ),
     "salvage.max_size": Setting(
-        512 * MIB, parse_size, "A workspace with more unsaved bytes than this is preserved instead of salvaged."
+        512 * MIB,
+        parse_size,
+        "A workspace with more unsaved bytes than this is preserved instead of salvaged.",
+        untrusted=NEVER,
     ),
     "salvage.max_files": Setting(
-        50_000, WholeNumber(1), "A workspace with more unsaved files than this is preserved instead of salvaged."
+        50_000,
+        WholeNumber(1),
+        "A workspace with more unsaved files than this is preserved instead of salvaged.",
+        untrusted=NEVER,
     ),
-    "salvage.ignored": Setting([], parse_words, "Files (patterns) that are salvaged although git ignores them."),
+    "salvage.ignored": Setting(
+        [],
+        parse_words,
+        "Files (patterns) that are salvaged although git ignores them.",
+        untrusted=NEVER,
+    ),
     "salvage.keep": Setting(
         90 * 86400.0,
         parse_age,
@@ -179,51 +217,87 @@ SETTINGS: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
-    "health.max_runtime": Setting(3600.0, parse_duration, "A run is ended after this long."),
+    "health.max_runtime": Setting(
+        3600.0,
+        parse_duration,
+        "A run is ended after this long.",
+        untrusted=DOWN,
+    ),
     "health.grace": Setting(
-        5.0, parse_duration, "How long a run's process tree has to end after SIGTERM, before SIGKILL."
+        5.0,
+        parse_duration,
+        "How long a run's process tree has to end after SIGTERM, before SIGKILL.",
+        untrusted=DOWN,
     ),
     "health.orphan_grace": Setting(
-        120.0, parse_duration, "A keeper without a supervisor ends its agent after this long."
+        120.0,
+        parse_duration,
+        "A keeper without a supervisor ends its agent after this long.",
+        untrusted=DOWN,
     ),
     "health.stuck_after": Setting(
         300.0,
         parse_age,
         "A run without any sign of life is stuck after this long. `forever` switches the check off. Unset: 10 m for "
         "CLIs that print an answer only when it is complete (codex, opencode, qwen, copilot, aider).",
+        untrusted=DOWN,
     ),
     "health.tool_silence": Setting(
         2700.0,
         parse_age,
         "A run whose agent waits for a tool, without any sign of life, is stuck after at most this long.",
+        untrusted=DOWN,
     ),
     "health.startup_timeout": Setting(
-        300.0, parse_age, "A run that never showed a sign of life is ended after this long."
+        300.0,
+        parse_age,
+        "A run that never showed a sign of life is ended after this long.",
+        untrusted=DOWN,
     ),
     "health.on_stuck": Setting(
-        "kill", OneOf("kill", "notify"), "`kill`: a stuck or looping run is ended. `notify`: only an alert is raised."
+        "kill",
+        OneOf("kill", "notify"),
+        "`kill`: a stuck or looping run is ended. `notify`: only an alert is raised.",
+        untrusted=DOWN,
     ),
     "health.loop_steps": Setting(
-        50, WholeNumber(0), "A run loops after this many events without progress. 0 switches the check off."
+        50,
+        WholeNumber(0),
+        "A run loops after this many events without progress. 0 switches the check off.",
+        untrusted=DOWN,
+        no_limit=0,
     ),
     "health.doomed_after": Setting(
         15.0,
         parse_age,
         "A run that goes on after a fatal error is ended after this long. `forever` switches the check off.",
+        untrusted=DOWN,
     ),
     "health.retry_patience": Setting(
         90.0,
         parse_age,
         "A run that only retries, without any progress, is ended after this long. Holdfast waits instead.",
+        untrusted=DOWN,
     ),
-    "health.claim_grace": Setting(30.0, parse_duration, "How long an agent has to exit after it reported its result."),
+    "health.claim_grace": Setting(
+        30.0,
+        parse_duration,
+        "How long an agent has to exit after it reported its result.",
+        untrusted=DOWN,
+    ),
     "health.adaptive_timeout": Setting(
         False,
         parse_boolean,
         "true: the timeout follows the mean of earlier runs of the same kind (`adaptive.percent`, `adaptive.runs`). "
         "false: it is the task's own timeout.",
+        untrusted=NEVER,
     ),
-    "health.adaptive_floor": Setting(600.0, parse_duration, "An adaptive timeout is never shorter than this."),
+    "health.adaptive_floor": Setting(
+        600.0,
+        parse_duration,
+        "An adaptive timeout is never shorter than this.",
+        untrusted=DOWN,
+    ),
     "adaptive.percent": Setting(
         150,
         WholeNumber(1),
@@ -272,14 +346,38 @@ SETTINGS: dict[str, Setting] = {
         "`auto`: each run has its own cgroup, where this user may create one. `off`: none has.",
         user_only=OF_THE_SUPERVISOR,
     ),
-    "limits.memory": Setting(0, parse_size, "Memory of a run's whole process tree. 0: no limit."),
-    "limits.processes": Setting(0, WholeNumber(0), "Processes and threads of a run's process tree. 0: no limit."),
-    "limits.cpu_weight": Setting(
-        0, WholeNumber(0), "Share of the CPU under contention, 1 to 10000. 0 leaves it at 100."
+    "limits.memory": Setting(
+        0,
+        parse_size,
+        "Memory of a run's whole process tree. 0: no limit.",
+        untrusted=DOWN,
+        no_limit=0,
     ),
-    "limits.output": Setting(2 * GIB, parse_size, "A run that writes more output than this is ended. 0: no limit."),
+    "limits.processes": Setting(
+        0,
+        WholeNumber(0),
+        "Processes and threads of a run's process tree. 0: no limit.",
+        untrusted=DOWN,
+        no_limit=0,
+    ),
+    "limits.cpu_weight": Setting(
+        0,
+        WholeNumber(0),
+        "Share of the CPU under contention, 1 to 10000. 0 leaves it at 100.",
+        untrusted=NEVER,
+    ),
+    "limits.output": Setting(
+        2 * GIB,
+        parse_size,
+        "A run that writes more output than this is ended. 0: no limit.",
+        untrusted=DOWN,
+        no_limit=0,
+    ),
     "limits.output_kept": Setting(
-        64 * MIB, parse_size, "How much of the end of each output file stays on disk, in addition to its first MiB."
+        64 * MIB,
+        parse_size,
+        "How much of the end of each output file stays on disk, in addition to its first MiB.",
+        untrusted=NEVER,
     ),
     "pressure.min_memory": Setting(
         256 * MIB,
@@ -338,6 +436,7 @@ SETTINGS: dict[str, Setting] = {
         False,
         parse_boolean,
         "true: `holdfast top` rings the terminal's bell once per critical alert. false: it does not.",
+        untrusted=NEVER,
     ),
     "env.pass": Setting(
         [], variable_patterns, "More environment variables that agents may see (patterns).", user_only=DANGEROUS

@@ -48,6 +48,21 @@ def are_schedules_trusted(home: str, repo: str, schedules: Mapping[str, Any]) ->
     return not schedules or (record is not None and record.get("schedules") == digest_values(schedules))
 
 
+def trusted_settings(home: str, repo: str) -> dict[str, str]:
+    """Return the digests of values that are trusted although they are less strict than the user's own, by full key.
+
+    Each key has a digest of its own: another changed value must not take this trust away.
+    """
+    settings = read_trust_records(home).get(os.path.realpath(repo), {}).get("settings")
+    return settings if isinstance(settings, dict) else {}
+
+
+def are_settings_trusted(home: str, repo: str, settings: Mapping[str, Any]) -> bool:
+    """True if each of these less strict settings is trusted with its value."""
+    trusted = trusted_settings(home, repo) if settings else {}
+    return all(trusted.get(key) == digest_values({key: value}) for key, value in settings.items())
+
+
 def read_trust_records(home: str) -> dict[str, Record]:
     """Return all records by path. Raise Unavailable if the file cannot be understood: then nothing is trusted."""
     path = os.path.join(home, NAME)
@@ -72,9 +87,13 @@ def record_trust(
     by: str,
     at: float,
     schedules: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
-    """Record trust in `repo` for exactly these values and these schedules."""
-    record = {"sha256": digest_values(dangerous), "keys": [*dangerous, *(schedules or {})], "by": by, "at": at}
+    """Record trust in `repo` for exactly these values, schedules and less strict settings."""
+    keys = [*dangerous, *(settings or {}), *(schedules or {})]
+    record: Record = {"sha256": digest_values(dangerous), "keys": keys, "by": by, "at": at}
+    if settings:
+        record["settings"] = {key: digest_values({key: value}) for key, value in settings.items()}
     if schedules:
         record["schedules"] = digest_values(schedules)
     ensure_home(home)

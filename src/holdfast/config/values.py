@@ -251,6 +251,11 @@ DANGEROUS = "could run commands or show secrets"
 ABOUT_MONEY = "is about your money"
 OF_THE_SUPERVISOR = "is a setting of the supervisor, not of a task"
 
+# What a repository's file may do with a setting while the file is not trusted (config/trust_rules.py).
+NEVER = "never"  # nothing: the user's own value stays
+DOWN = "down"  # set a smaller value, or an earlier one of a few words, than the user's own
+UP = "up"  # set a larger value than the user's own
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -261,6 +266,8 @@ class Setting:
     meaning: str
     user_only: str = ""  # why a repository's file may not set the key; DANGEROUS: it may, once trusted
     reload: bool = False  # a running supervisor applies a new value when the user's file changes
+    untrusted: str = ""  # NEVER, DOWN or UP; empty is NEVER. Every setting without `user_only` declares it
+    no_limit: int | None = None  # for DOWN: the value that means "no limit", so it is the largest
 
     @property
     def needs_trust(self) -> bool:

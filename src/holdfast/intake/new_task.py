@@ -105,6 +105,7 @@ def resolve_agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str,
         raise UsageError(
             "No agent is chosen. Name one with --agent, give a command after `--` or a rehearsal with --scenario FILE; "
             "`holdfast init` finds and records one for all tasks."
+            + "".join(f" {each}" for each in settings.not_applied if each.key == "agent")
         )
     if name not in AGENTS:
         raise UsageError(_no_such_agent(name, sorted(AGENTS)))

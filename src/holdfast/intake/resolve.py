@@ -129,6 +129,7 @@ def resolve_task(
         provider=resolve_provider(crew.agent, crew.options, settings),
         adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
     )
+    notes = [*map(str, settings.not_applied), *notes]
     return ResolvedTask(checkout=top, git_directory=common, spec=spec, notes=notes)
 
 

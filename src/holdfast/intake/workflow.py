@@ -188,7 +188,7 @@ def _refuse_unsafe(strategy: str, crew: ResolvedAgents) -> None:
 
 
 def known_workflows(settings: config.Config) -> dict[str, WorkflowDraft]:
-    """Return the workflows by name. Those of the repository replace the user's, which replace the built-in ones."""
+    """Return the workflows by name. The user's replace the built-in ones. A repository's have names of their own."""
     from holdfast.config.tables.builtin_workflows import BUILT_IN
 
     return {**BUILT_IN, **settings.workflows}
@@ -197,7 +197,8 @@ def known_workflows(settings: config.Config) -> dict[str, WorkflowDraft]:
 def _named(name: str, settings: config.Config) -> WorkflowDraft:
     known = known_workflows(settings)
     if name not in known:
-        raise UsageError(f"{no_such_workflow(name, list(known))} Nothing was queued.")
+        why = next((f"{each} " for each in settings.not_applied if each.workflow == name), "")
+        raise UsageError(f"{why or no_such_workflow(name, list(known)) + ' '}Nothing was queued.")
     return known[name]
 
 

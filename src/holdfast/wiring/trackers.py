@@ -69,6 +69,7 @@ class RepoTrackers:
             )
         try:
             withheld = config_layers.withhold_untrusted(found[1], repo.path, self._home)
+            config_layers.withhold_looser(found, repo.path, self._home)
         except HoldfastError as error:
             return _tracker_without_settings(repo, str(error))
         settings = config_layers.merge_layers(found)

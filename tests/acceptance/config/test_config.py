@@ -54,6 +54,7 @@ def test_show_says_where_each_value_comes_from(fleet: Fleet) -> None:
     own = 'agents = 2\n[health]\ngrace = "1m"\n[resume]\nmax_attempts = 1\n[env]\nset = { A = "hush" }\n'
     user = user_file(fleet, own)
     repo = repo_file(fleet, "# mine\nresume.max_attempts = 2\nworkspace.strategy = 'none'\n")
+    fleet.cli("trust", "--yes")
     rows = shown(fleet, HOLDFAST_WORKSPACE_STRATEGY="directory")
     assert {key: (rows[key]["value"], rows[key]["origin"]) for key in ("agents", "health.grace", "runs.max")} == {
         "agents": (2, f"{user}:1"),
@@ -217,7 +218,7 @@ def test_trust_is_listed_revoked_and_bound_to_its_checkout(fleet: Fleet) -> None
 
 def test_nothing_to_trust_and_mistakes(fleet: Fleet) -> None:
     assert "does not exist" in fleet.cli("trust").stdout
-    repo_file(fleet, "agent = 'command'\ncommand.argv = []\n")
+    repo_file(fleet, "health.grace = '1s'\ncommand.argv = []\n")
     assert "sets nothing that needs trust" in fleet.cli("trust").stdout
     repo_file(fleet, COMMANDING + "x = 1\n")
     assert "holdfast.toml:3: there is no setting 'command.x'" in refused(fleet, "trust", "--yes", code=2)

@@ -73,6 +73,7 @@ def test_layers_come_before_agents_and_flags_before_all(fleet: Fleet) -> None:
     """A later layer wins; within a layer the agent's own value does; flags of `add` win over everything."""
     user_file(fleet, MINE)
     repo_file(fleet, '[health]\nstuck_after = "7m"\n')
+    fleet.cli("trust", "--yes")
     assert fleet.show(fleet.add("x", command=("true",)))["health"]["stuck_after"] == 420
     repo_file(fleet, '[health]\nstuck_after = "7m"\n[per_agent.command.health]\nstuck_after = "8m"\n')
     assert fleet.show(fleet.add("x", command=("true",)))["health"]["stuck_after"] == 480
@@ -106,6 +107,7 @@ def test_show_says_where_an_agents_value_comes_from(fleet: Fleet) -> None:
         "origin": f"{path}:11",
     }
     repo_file(fleet, '[health]\nstuck_after = "7m"\n')
+    fleet.cli("trust", "--yes")
     assert "per_agent.command.health.stuck_after" not in {row["key"] for row in fleet.json("config", "show")}
     # what is shown can be a file again
     text = fleet.cli("config", "show").stdout

@@ -44,20 +44,21 @@ def spec_of(fleet: Fleet, task_id: str) -> TaskSpec:
 
 
 def test_workflows_are_listed_and_checked(fleet: Fleet) -> None:
-    """The built-in ones, the user's, the repository's over both; exit 1 with every mistake and its line."""
+    """The built-in ones, the user's, and the repository's with other names; exit 1 with every mistake and its line."""
     assert [row["name"] for row in fleet.json("workflows")] == [
         "work",
         "plan-build-review",
         "review-swarm",
     ]
     place = config_of(fleet, FLOW)
-    (fleet.repo / "holdfast.toml").write_text('[[workflow.work.stage]]\nname = "other"\n')
+    (fleet.repo / "holdfast.toml").write_text('[[workflow.theirs.stage]]\nname = "other"\n')
     rows = {row["name"]: row for row in fleet.json("workflows")}
     assert {name: row["origin"] for name, row in rows.items()} == {
-        "work": "repository",
+        "work": "built-in",
         "plan-build-review": "built-in",
         "review-swarm": "built-in",
         "mine": "user",
+        "theirs": "repository",
     }
     assert rows["mine"]["place"] == f"{place}:1"
     assert [stage["gate"] for stage in rows["mine"]["stages"]] == ["make test", None]

@@ -113,6 +113,7 @@ def run_doctor_checks(home: str, *, with_agents: bool = True) -> list[DoctorFind
         findings += _store(home)
         findings.append(_disk(home))
         queries = Queries(home)
+        findings += _repository_settings(home, queries)
         findings += _supervisor(queries)
         findings += alert_findings(queries)
         findings += schedule_findings(home)
@@ -195,6 +196,16 @@ def _settings(home: str) -> Iterator[DoctorFinding]:
         yield DoctorFinding("note", "settings", warning)
     if not seen.problems:
         yield DoctorFinding("ok", "settings", seen.files[0].place if seen.files[0].exists else "built-in defaults")
+
+
+def _repository_settings(home: str, queries: Queries) -> Iterator[DoctorFinding]:
+    """Yield the values of known repositories' files that are not applied, because the files are not trusted."""
+    from holdfast.config.report import report_settings
+
+    for repo in queries.repos():
+        if os.path.exists(config.repo_file_path(repo["path"])):
+            for each in report_settings(repo["path"], home).config.not_applied:
+                yield DoctorFinding("note", "settings", str(each))
 
 
 def _store(home: str) -> Iterator[DoctorFinding]:

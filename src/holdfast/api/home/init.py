@@ -14,8 +14,10 @@ from holdfast.base import clock, faults
 from holdfast.base.errors import Refused, UsageError
 from holdfast.config import SETTINGS, ConfigError, format_value, repo_file_path, trust, user_file_path, variable_name
 from holdfast.config.edit_file import render_repo_file, write_setting
-from holdfast.config.read_file import read_settings_file
+from holdfast.config.layers import merge_layers, read_layers
+from holdfast.config.read_file import Layer, read_settings_file
 from holdfast.config.tables.schedules import trust_lines, trust_values
+from holdfast.config.trust_rules import NotApplied, drop_taken_workflows, list_looser
 from holdfast.config.values import format_toml
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake import repository
@@ -36,6 +38,7 @@ class TrustQuestion:
     values: dict[str, Any]
     is_trusted: bool
     schedules: tuple[Schedule, ...] = ()
+    looser: tuple[NotApplied, ...] = ()  # values that are less strict than the user's own
 
     @property
     def lines(self) -> list[str]:
@@ -43,25 +46,47 @@ class TrustQuestion:
             f"{key} = {format_value(key, value) if key in SETTINGS else format_toml(value)}"
             for key, value in self.values.items()
         )
-        return [*values, *trust_lines(self.schedules)]
+        looser = (f"{each.key} = {each.asked}{f'  (yours: {each.kept})' if each.kept else ''}" for each in self.looser)
+        return [*values, *looser, *trust_lines(self.schedules)]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {each.key: each.value for each in self.looser}
 
 
 def question(home: str, directory: str) -> TrustQuestion:
     """Read the repository's file. Raises ConfigError if the file has mistakes."""
     top, _common = repository.locate_repository(directory)
-    layer = read_settings_file(repo_file_path(top), of_repository=True)
+    layers = read_layers(top)
+    layer = layers[1]
     if layer.problems:
         raise ConfigError(layer.problems)
     values = layer.needs_trust
     is_trusted = (not values or trust.is_trusted(home, top, values)) and trust.are_schedules_trusted(
         home, top, trust_values(layer.schedules)
     )
-    return TrustQuestion(top, layer.place, layer.exists, values, is_trusted, layer.schedules)
+    looser = tuple(_list_looser(layers))
+    is_trusted = is_trusted and trust.are_settings_trusted(home, top, {each.key: each.value for each in looser})
+    return TrustQuestion(top, layer.place, layer.exists, values, is_trusted, layer.schedules, looser)
+
+
+def _list_looser(layers: list[Layer]) -> list[NotApplied]:
+    users = merge_layers([layers[0], *layers[2:]])
+    drop_taken_workflows(layers[1], users)
+    return list_looser(layers[1], users)
 
 
 def give_trust(home: str, asked: TrustQuestion) -> None:
     schedules = trust_values(asked.schedules)
-    trust.record_trust(home, asked.repo, asked.values, by=operator_name(), at=clock.now().wall, schedules=schedules)
+    trust.record_trust(
+        home,
+        asked.repo,
+        asked.values,
+        by=operator_name(),
+        at=clock.now().wall,
+        schedules=schedules,
+        settings=asked.settings,
+    )
 
 
 def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
@@ -76,12 +101,16 @@ def list_trust(home: str) -> list[TrustRow]:
     """Return every record of trust, and if the file still has the values that were trusted."""
     rows: list[TrustRow] = []
     for path, given in sorted(trust.read_trust_records(home).items()):
-        layer = read_settings_file(repo_file_path(path), of_repository=True)
+        layers = read_layers(path)
+        layer = layers[1]
         values, schedules = layer.needs_trust, trust_values(layer.schedules)
-        is_same = given.get("sha256") == trust.digest_values(values) and (
-            not schedules or given.get("schedules") == trust.digest_values(schedules)
+        looser = {each.key: each.value for each in _list_looser(layers)}
+        is_same = (
+            given.get("sha256") == trust.digest_values(values)
+            and (not schedules or given.get("schedules") == trust.digest_values(schedules))
+            and trust.are_settings_trusted(home, path, looser)
         )
-        state = "trusted" if is_same else "changed since" if values or schedules else "unused"
+        state = "trusted" if is_same else "changed since" if values or schedules or looser else "unused"
         rows.append(
             {"repo": path, "state": state, "keys": given.get("keys"), "by": given.get("by"), "at": given.get("at")},
         )

@@ -146,7 +146,7 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
         help="record what agents may do unasked: look, edit files of their workspace, or everything that you may do",
     )
     parser.add_argument(
-        "--trust", action="store_true", help="trust an existing holdfast.toml that could run commands or show secrets"
+        "--trust", action="store_true", help="trust an existing holdfast.toml with the values that it needs trust for"
     )
 
 
@@ -194,16 +194,24 @@ def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:
         give_trust(home, asked)
         print(f"Trusted {asked.file} with these values.")
     else:
-        refused = "tasks are refused" if asked.values else "its schedules are not taken"
-        print(f"It is not trusted; until it is, {refused}. When you have looked at it: holdfast trust")
+        print(f"It is not trusted; until it is, {_consequence(asked)}. When you have looked at it: holdfast trust")
 
 
 def _show(asked: TrustQuestion) -> None:
-    what = "could run commands or show secrets" if asked.values else "adds tasks by the clock"
-    both = ", and adds tasks by the clock" if asked.values and asked.schedules else ""
-    print(f"{asked.file} sets what {what}{both}:")
+    what = [
+        *(["could run commands or show secrets"] if asked.values else []),
+        *(["is less strict than your own settings"] if asked.looser else []),
+        *(["adds tasks by the clock"] if asked.schedules else []),
+    ]
+    print(f"{asked.file} sets what {', and '.join(what)}:")
     for line in asked.lines:
         print(f"  {clean_text(line)}")
+
+
+def _consequence(asked: TrustQuestion) -> str:
+    if asked.values:
+        return "tasks are refused"
+    return "its schedules are not taken" if asked.schedules else "your own values stay"
 
 
 def _is_confirmed() -> bool:
@@ -229,7 +237,8 @@ def configure_trust(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="machine-readable output; only says what there is, unless --yes or --revoke"
     )
     parser.epilog = (
-        "Trust is for the values that were shown: when one of them changes, tasks are refused until you trust it again."
+        "Trust is for the values that were shown. When one that could run commands changes, tasks are refused until "
+        "you trust it again. When another one changes, your own value applies until then."
     )
 
 
@@ -252,7 +261,7 @@ def run_trust(arguments: argparse.Namespace) -> int:
         give_trust(home, asked)
     if arguments.json:
         is_trusted = asked.is_trusted or arguments.yes
-        values = asked.values | trust_values(asked.schedules)
+        values = asked.values | asked.settings | trust_values(asked.schedules)
         print_json({"repo": asked.repo, "file": asked.file, "values": values, "trusted": is_trusted})
         return 0
     return _decide(home, asked, is_yes=arguments.yes)

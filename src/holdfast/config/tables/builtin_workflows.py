@@ -1,4 +1,4 @@
-"""The built-in workflows. A workflow of the same name in a file replaces the built-in one."""
+"""The built-in workflows. A workflow of the same name in the user's own file replaces the built-in one."""
 
 from __future__ import annotations
 
