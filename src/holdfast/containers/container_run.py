@@ -1,8 +1,13 @@
-"""Runs in containers: a launch is changed so that the agent runs in a container, and the container's end is proven."""
+"""Runs in containers: a launch is changed so that the agent runs in a container, and the container's end is proven.
+
+Set-up commands, gates and teardown commands of a container task run in containers too: an agent may have written what
+they run.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import fnmatch
 import os
@@ -11,9 +16,10 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.base import faults
 from holdfast.base.concurrency import run_in_engine_thread, run_in_thread
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import HoldfastError, Unavailable
+from holdfast.base.ids import new_id
 from holdfast.containers import client as boxed
-from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, ContainerSpec, Engine, Engines, socket_of
+from holdfast.containers.engine import COMMAND, HOME, RUN, TASK, WORKSPACE, ContainerSpec, Engine, Engines, socket_of
 from holdfast.core.model import TaskSpec, Workspace
 from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.core.runs.outcome import Cause, ProcessEnd
@@ -21,13 +27,14 @@ from holdfast.core.task_settings import RunLimits
 from holdfast.processes.cgroups import base_name
 from holdfast.processes.identity import identify
 from holdfast.processes.port import LaunchSpec
+from holdfast.workspaces.port import CommandRunner
 
 # Variables with the same meaning inside a container. PATH, HOME and the toolchains' paths belong to the machine.
 _ALSO_INSIDE = (
     "LANG", "LANGUAGE", "LC_*", "TERM", "COLORTERM", "TZ", "HOLDFAST_*",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 )  # fmt: skip
-_OUTSIDE_ONLY = ("HOLDFAST_RUN_DIR", "HOLDFAST_HOME")
+_OUTSIDE_ONLY = ("HOLDFAST_RUN_DIR", "HOLDFAST_HOME", "HOLDFAST_CHECKOUT")
 _LOOKS = 40
 _LOOK_AGAIN = 0.05
 
@@ -38,9 +45,11 @@ class Enclosure:
     A container is made before the keeper. containers/client.py, which the keeper runs in place of the agent, starts it.
     """
 
-    def __init__(self, home: str, engines: Engines) -> None:
+    def __init__(self, home: str, engines: Engines, runner: CommandRunner | None = None) -> None:
+        """`runner`: runs the client of a command's container on this machine."""
         self._home = base_name(home)
         self._engines = engines
+        self._runner = runner
 
     async def check(self, spec: TaskSpec) -> None:
         await run_in_engine_thread(lambda: self._engine(spec).check(spec.container.image))
@@ -62,11 +71,10 @@ class Enclosure:
         os.makedirs(order.channel, mode=0o700, exist_ok=True)
         self._engines.note(engine.socket)
         container = await run_in_engine_thread(engine.create, order)
-        client = [sys.executable, "-I", "-S", "-X", "utf8", boxed.__file__]
         return dataclasses.replace(
             launch,
-            argv=[*client, "run", engine.socket, container],
-            ender=[*client, "end", engine.socket, container],
+            argv=_client("run", engine.socket, container),
+            ender=_client("end", engine.socket, container),
             env={name: value for name, value in launch.env.items() if name.startswith("HOLDFAST_") or name == "PATH"},
             cwd="/",
             # The engine enforces the other limits on the agent. Outside they would only limit the small client.
@@ -136,8 +144,70 @@ class Enclosure:
             raise silent
         return usual
 
+    def command_runner(self, spec: TaskSpec, workspace: Workspace) -> CommandRunner:
+        """Return a runner that runs each command in a container, with the image, mount, user, network and limits of
+        the task's agent."""
+        assert self._runner is not None
+        return _RunnerInContainers(self._home, self._engines, self._engine(spec), self._runner, spec, workspace)
+
     def _engine(self, spec: TaskSpec) -> Engine:
         return self._engines.at(socket_of(spec.container))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _RunnerInContainers:
+    """The runner of a container task's commands. Implements CommandRunner."""
+
+    home: str
+    engines: Engines
+    engine: Engine
+    runner: CommandRunner
+    spec: TaskSpec
+    workspace: Workspace
+
+    async def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        timeout: float,
+        stdin: bytes = b"",
+        output: int | None = None,
+        mark: str | None = None,
+    ) -> tuple[int, bytes, bytes]:
+        """Run the command in a new container, and remove the container. Raise Unavailable if the engine went away."""
+        name = f"holdfast-{new_id()}"
+        order = ContainerSpec(
+            name=name,
+            argv=argv,
+            env=inside(env, self.spec.environment),
+            workspace=cwd,
+            channel="",
+            labels={HOME: self.home, TASK: self.spec.id, WORKSPACE: self.workspace.id, COMMAND: "true"},
+            rules=self.spec.container,
+            limits=self.spec.limits,
+        )
+        self.engines.note(self.engine.socket)
+        self.engines.commands.add(name)
+        try:
+            await run_in_engine_thread(self.engine.check, self.spec.container.image)
+            container = await run_in_engine_thread(self.engine.create, order)
+            client = _client("run", self.engine.socket, container)
+            path = {"PATH": os.environ.get("PATH", os.defpath)}
+            done = await self.runner(client, cwd="/", env=path, timeout=timeout, stdin=stdin, output=output, mark=mark)
+            if done[0] == -boxed.ENGINE_LOST:
+                raise Unavailable(f"The container engine at {self.engine.socket} went away during a command.")
+            return done
+        finally:
+            # Removal ends the command's processes. An engine that is away removes it before the workspace's next use.
+            with contextlib.suppress(HoldfastError):
+                await run_in_engine_thread(self.engine.drop, name)
+            self.engines.commands.discard(name)
+
+
+def _client(what: str, socket: str, container: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-X", "utf8", boxed.__file__, what, socket, container]
 
 
 def inside(env: Mapping[str, str], wanted: Mapping[str, object], own: Sequence[str] = ()) -> dict[str, str]:

@@ -22,7 +22,7 @@ from holdfast.containers.client import send_request
 from holdfast.core.task_settings import ContainerRules, RunLimits
 
 LABEL = "dev.holdfast."
-HOME, TASK, RUN, WORKSPACE = (LABEL + name for name in ("home", "task", "run", "workspace"))
+HOME, TASK, RUN, WORKSPACE, COMMAND = (LABEL + name for name in ("home", "task", "run", "workspace", "command"))
 PATIENCE = 30
 PING_TIMEOUT = 3.0
 NEVER_RAN = ("created", "initialized")
@@ -40,7 +40,7 @@ class ContainerSpec:
     argv: Sequence[str]
     env: Mapping[str, str]
     workspace: str
-    channel: str
+    channel: str  # the directory of the run's reports; empty: a set-up command, a gate or a teardown command
     labels: Mapping[str, str]
     rules: ContainerRules
     limits: RunLimits
@@ -86,8 +86,12 @@ class Engine:
                 ) from None
 
     def create(self, order: ContainerSpec) -> str:
-        """Make a container without starting it, and return its id. Removes those of earlier runs of the workspace."""
-        self.remove({WORKSPACE: order.labels[WORKSPACE]})
+        """Make a container without starting it, and return its id. Removes those of earlier runs of the workspace.
+
+        A container for a command replaces only earlier containers for commands. The agent's own container stays, for
+        example to be preserved.
+        """
+        self.remove({name: order.labels[name] for name in (WORKSPACE, COMMAND) if name in order.labels})
         with self._api(LaunchError) as (api, _errors):
             user, userns = self._user(api, order.rules)
             limits = order.limits
@@ -102,13 +106,13 @@ class Engine:
                 cpu_shares=None if limits.cpu_weight is None else max(2, limits.cpu_weight * DEFAULT_SHARES // 100),
                 userns_mode=userns,
                 log_config={"type": "none", "config": {}},
-                mounts=[_bind(order.workspace), _bind(order.channel)],
+                mounts=[_bind(path) for path in (order.workspace, order.channel) if path],
             )
             faults.effect("container.create")
             made = api.create_container(
                 image=order.rules.image,
                 name=order.name,
-                entrypoint=["/bin/sh", "-c", START, "holdfast"],
+                entrypoint=["/bin/sh", "-c", START if order.channel else 'exec "$@"', "holdfast"],
                 command=list(order.argv),
                 environment=dict(order.env),
                 working_dir=order.workspace,
@@ -247,6 +251,7 @@ class Engines:
 
     def __init__(self, home: str) -> None:
         self._file = os.path.join(home, NAME)
+        self.commands: set[str] = set()  # names of the containers in which this process runs a command now
         self._known: dict[str, Engine] = {}
 
     def at(self, socket: str) -> Engine:

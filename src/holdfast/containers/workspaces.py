@@ -49,6 +49,7 @@ class EngineContainerSweeper:
                 running=one.get("State") == "running",
             )
             for _engine, one in await run_in_engine_thread(self._engines.found, {HOME: self._home})
+            if self._engines.commands.isdisjoint(name.lstrip("/") for name in one.get("Names") or ())
         ]
 
     async def remove(self, containers: Iterable[str]) -> int:
@@ -74,6 +75,12 @@ class ContainerStrategy(CloneStrategy):
         super().__init__(home, git)
         self._engine = engine
         self._is_used = is_used
+
+    async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
+        """Create the clone. A set-up command of a supervisor that died may still run in its container: it is ended."""
+        if self._is_used:
+            await run_in_engine_thread(self._engine.remove, {WORKSPACE: workspace.id})
+        await super().prepare(repo, workspace, restore)
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         """Stop and remove the workspace's containers, then the clone (R-CLEAN-05)."""

@@ -139,7 +139,7 @@ def resolve_range(
     is not called for either.
     """
     known = commits or {}
-    _refuse_unsafe(strategy, crew)
+    _refuse_impossible(strategy, crew)
 
     def checked(name: str) -> str:
         return name if name in known else repository.check_base(top, new.directory, name)
@@ -167,14 +167,9 @@ def resolve_range(
     return ref, known.get(base) or repository.resolve_commit(top, base) or base
 
 
-def _refuse_unsafe(strategy: str, crew: ResolvedAgents) -> None:
-    """Refuse a stage that would fail only after all the work before it, or would let an agent out of its container."""
+def _refuse_impossible(strategy: str, crew: ResolvedAgents) -> None:
+    """Refuse a stage that would fail only after all the work before it."""
     for stage in crew.stages:
-        if strategy == "container" and stage.gate:
-            raise UsageError(
-                f"Stage '{stage.name}' has a gate, which runs outside of the container, and so would what the agents "
-                "wrote for it to run. Use --workspace clone or worktree, or leave the gate out. Nothing was queued."
-            )
         if strategy == "container" and stage.members and not stage.apart:
             raise UsageError(
                 f"The members of stage '{stage.name}' cannot share a container: give it `apart = true`. "

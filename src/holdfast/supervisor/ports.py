@@ -30,6 +30,7 @@ from holdfast.processes.port import LaunchSpec
 from holdfast.store.port.transaction import Ownership, Transaction
 from holdfast.supervisor.settings import SupervisorSettings
 from holdfast.trackers.port import Tracker
+from holdfast.workspaces.port import CommandRunner
 
 
 class Timekeeper(Protocol):
@@ -232,6 +233,10 @@ class AgentContainers(Protocol):
 
     async def prove(self, spec: TaskSpec, workspace: Workspace, end: ProcessEnd) -> ProcessEnd:
         """Make sure after a run that no container of its workspace runs. Return what that proves."""
+        ...
+
+    def command_runner(self, spec: TaskSpec, workspace: Workspace) -> CommandRunner:
+        """Return what runs set-up commands, gates and teardown commands: each in a container like the agent's."""
         ...
 
     async def root(self, spec: TaskSpec, workspace: Workspace) -> ProcessIdentity | None:

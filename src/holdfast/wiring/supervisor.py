@@ -193,7 +193,7 @@ async def _supervise_locked(
             surroundings=describe_host_of,
             accounts=UserAccounts(source.held),
             alert_targets=UserAlertTargets(source.held, runner),
-            agent_containers=Enclosure(home, engines),
+            agent_containers=Enclosure(home, engines, runner),
             containers=ContainerSweeper(home, engines),
             source=source,
             trackers=RepoTrackers(home, runner),
@@ -292,6 +292,7 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
                 home_is_ours=lock.is_held,
                 sweeper=DiskSweeper(home, git),
                 containers=ContainerSweeper(home, engines),
+                agent_containers=Enclosure(home, engines, runner),
                 workspace_setup=CommandSetup(home, git, runner),
             ),
         )

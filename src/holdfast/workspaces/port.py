@@ -247,24 +247,43 @@ class FailedCommand:
 
 
 class WorkspaceSetup(Protocol):
-    """Copied files, set-up commands, gates and teardown commands of a workspace."""
+    """Copied files, set-up commands, gates and teardown commands of a workspace.
+
+    `runner`: what runs the commands, for example in a container. None: they run on this machine.
+    """
 
     async def copy(self, repo: Repo, workspace: Workspace, patterns: Sequence[str]) -> CopiedFiles: ...
 
     async def set_up(
-        self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
+        self,
+        workspace: Workspace,
+        commands: Sequence[str],
+        env: Mapping[str, str],
+        timeout: float,
+        runner: CommandRunner | None = None,
     ) -> FailedCommand | None:
         """Run the commands in this order until one fails. `timeout` applies to each command."""
         ...
 
     async def tear_down(
-        self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
+        self,
+        workspace: Workspace,
+        commands: Sequence[str],
+        env: Mapping[str, str],
+        timeout: float,
+        runner: CommandRunner | None = None,
     ) -> FailedCommand | None:
         """Run all commands, even after a failure. Return the first failure."""
         ...
 
     async def gate(
-        self, workspace: Workspace, kind: str, command: str, env: Mapping[str, str], timeout: float
+        self,
+        workspace: Workspace,
+        kind: str,
+        command: str,
+        env: Mapping[str, str],
+        timeout: float,
+        runner: CommandRunner | None = None,
     ) -> GateResult:
         """Run one command whose exit code decides. The result has the end of its output. `kind` names the full log."""
         ...

@@ -125,7 +125,6 @@ def test_a_workflow_that_cannot_be_is_refused_with_its_stage(commands: Commands,
 @pytest.mark.parametrize(
     ("strategy", "stage", "words"),
     [
-        ("container", StageDraft(name="build", gate="make test"), "outside of the container"),
         ("container", StageDraft(name="look", members=(MemberDraft(name="one"),)), "`apart = true`"),
         ("none", StageDraft(name="look", members=(MemberDraft(name="one"),), apart=True), "none to give"),
     ],
@@ -133,7 +132,7 @@ def test_a_workflow_that_cannot_be_is_refused_with_its_stage(commands: Commands,
 def test_what_a_workspace_cannot_give_is_refused_before_anything_is_done(
     commands: Commands, fleet: Fleet, strategy: str, stage: StageDraft, words: str
 ) -> None:
-    """A gate would run what an agent wrote outside of the container that is there to keep it in."""
+    """A stage that would fail only after all the work before it."""
     (fleet.root / "config.toml").write_text('[container]\nimage = "some/image"\n')
     first = StageDraft(name="plan", chosen=AgentChoice(scenario=STEPS))
     second = replace(stage, chosen=AgentChoice(scenario=STEPS))

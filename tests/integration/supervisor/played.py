@@ -158,7 +158,9 @@ class PlayedGates:
     def __init__(self) -> None:
         self.verdicts: Iterator[bool] = itertools.repeat(True)
 
-    async def gate(self, _workspace: object, _kind: str, command: str, _env: object, _timeout: float) -> GateResult:
+    async def gate(
+        self, _workspace: object, _kind: str, command: str, _env: object, _timeout: float, _runner: object
+    ) -> GateResult:
         passed = next(self.verdicts)
         return GateResult(command=command, passed=passed, how=f"exited with {0 if passed else 1}", output="played")
 

@@ -32,7 +32,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.runs.result import collect_result
 from holdfast.supervisor.runs.stop_request import StopRequest, StopRequested, verdict_stopped_before
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
-from holdfast.supervisor.workspaces.setup import commands_environment
+from holdfast.supervisor.workspaces.setup import command_runner, commands_environment
 
 MOST_GATE_STARTS = 5  # as often as a run may be lost
 
@@ -51,9 +51,13 @@ async def run_gate(
     await context.writer.write(lambda tx: _count_gate_start(context, tx, ownership, begun + 1))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     env = commands_environment(context, task, repo, workspace) | {"HOLDFAST_STAGE": stage.name}
-    return await context.ports.workspace_setup.gate(
-        workspace, gate_kind(task, stage), stage.gate, env, stage.gate_timeout
-    )
+    try:
+        runner = await command_runner(context, task, workspace)
+        return await context.ports.workspace_setup.gate(
+            workspace, gate_kind(task, stage), stage.gate, env, stage.gate_timeout, runner
+        )
+    except LaunchError as error:
+        return GateResult(command=one_line(stage.gate, 200), passed=False, how=f"could not be run: {error}")
 
 
 def _count_gate_start(context: Context, tx: Transaction, ownership: Ownership, begun: int) -> None:

@@ -3,6 +3,9 @@
 A crash in between leaves the workspace `intended`. Then the next attempt makes it anew and begins the set-up from the
 start. So no agent works in a workspace that is set up by half, and set-up commands need not be repeatable. Teardown
 commands must be repeatable: a crash between them and the rename repeats them.
+
+An agent may write what the user's commands run (a Makefile, a package's scripts). So no command runs on this machine in
+a tree that came from a container agent: `command_runner` is the one place that decides where commands run.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from holdfast.base.errors import LaunchError, Unavailable, WorkspaceProblem, is_
 from holdfast.base.text import make_text
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
+from holdfast.workspaces.port import CommandRunner
 
 MOST_NAMES_IN_EVENT = 200  # names in an event
 
@@ -45,7 +50,8 @@ async def set_up_workspace(context: Context, task: Task, repo: Repo, workspace: 
             words.append("not copied: " + ", ".join(f"{name} ({why})" for name, why in list(left.items())[:5]))
     if rules.setup:
         env = commands_environment(context, task, repo, workspace)
-        failed = await context.ports.workspace_setup.set_up(workspace, rules.setup, env, rules.setup_timeout)
+        runner = await command_runner(context, task, workspace)
+        failed = await context.ports.workspace_setup.set_up(workspace, rules.setup, env, rules.setup_timeout, runner)
         if failed is not None:
             shown = f"The end of its output: {failed.tail} — the whole" if failed.tail else "Its"
             raise LaunchError(
@@ -74,8 +80,11 @@ async def tear_down_workspace(context: Context, task: Task, repo: Repo, workspac
         return  # it was never set up
     try:
         env = commands_environment(context, task, repo, workspace)
-        failed = await context.ports.workspace_setup.tear_down(workspace, rules.teardown, env, rules.setup_timeout)
-    except (WorkspaceProblem, Unavailable, OSError) as error:
+        runner = await command_runner(context, task, workspace)
+        failed = await context.ports.workspace_setup.tear_down(
+            workspace, rules.teardown, env, rules.setup_timeout, runner
+        )
+    except (WorkspaceProblem, Unavailable, LaunchError, OSError) as error:
         why = f"The teardown of task {task.id} could not be run: {error}."
     else:
         if failed is None:
@@ -91,6 +100,38 @@ async def tear_down_workspace(context: Context, task: Task, repo: Repo, workspac
         data={"workspace": workspace.id},
     )
     await context.writer.write(lambda tx: tx.events.emit(event, context.clock()))
+
+
+async def command_runner(context: Context, task: Task, workspace: Workspace) -> CommandRunner | None:
+    """Return what runs the user's commands in the workspace, or None for this machine itself.
+
+    Commands of a container task run in a container like the agent's. Raise LaunchError if the workspace is on this
+    machine and its base is the branch of a container task.
+    """
+    if workspace.strategy is Strategy.CONTAINER:
+        assert context.ports.agent_containers is not None
+        return context.ports.agent_containers.command_runner(task.spec, workspace)
+    origin = await context.writer.write(lambda tx: _find_container_ancestor(tx, task))
+    if origin is not None:
+        raise LaunchError(
+            f"Task {task.id} starts from what task {origin.id} wrote in its container, and commands of this workspace "
+            "would run on this machine in that tree. Nothing was run. Either read and take over that work "
+            f"(`holdfast diff {origin.id}`, `holdfast merge {origin.id}`) and add the task again without --parent, or "
+            "add it again with --workspace container."
+        )
+    return None
+
+
+def _find_container_ancestor(tx: Transaction, task: Task) -> Task | None:
+    """Return the nearest container task whose branch is, directly or through other tasks, the base of the task."""
+    while task.spec.base_from_parent and task.spec.parent_id is not None:
+        parent = tx.tasks.get(task.spec.parent_id)
+        if parent.spec.repo_id != task.spec.repo_id:
+            return None
+        if parent.spec.strategy is Strategy.CONTAINER:
+            return parent
+        task = parent
+    return None
 
 
 def commands_environment(context: Context, task: Task, repo: Repo, workspace: Workspace) -> dict[str, str]:

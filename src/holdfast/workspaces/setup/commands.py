@@ -166,20 +166,32 @@ class CommandSetup:
         return CopiedFiles(copied=tuple(said["copied"]), left=said["left"])
 
     async def set_up(
-        self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
+        self,
+        workspace: Workspace,
+        commands: Sequence[str],
+        env: Mapping[str, str],
+        timeout: float,
+        runner: CommandRunner | None = None,
     ) -> FailedCommand | None:
         """Run the commands in order, in the workspace, until one fails. Their log is written anew."""
-        return await self._run("setup", workspace, commands, env, timeout, all_of_them=False)
+        return await self._run("setup", workspace, commands, env, timeout, runner, all_of_them=False)
 
     async def tear_down(
-        self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
+        self,
+        workspace: Workspace,
+        commands: Sequence[str],
+        env: Mapping[str, str],
+        timeout: float,
+        runner: CommandRunner | None = None,
     ) -> FailedCommand | None:
         """Run all commands and return the first failure. Do nothing if the path is not the workspace that we made."""
         if os.path.islink(workspace.path) or not os.path.isdir(workspace.path):
             return None
         if owner_marker.read_owner(workspace.path) != workspace.id:
             return None
-        running = asyncio.create_task(self._run("teardown", workspace, commands, env, timeout, all_of_them=True))
+        running = asyncio.create_task(
+            self._run("teardown", workspace, commands, env, timeout, runner, all_of_them=True)
+        )
         self._teardowns[workspace.task_id] = running
         if workspace.task_id in self._cancelled_teardowns:
             running.cancel()
@@ -199,10 +211,17 @@ class CommandSetup:
         return running.result()
 
     async def gate(
-        self, workspace: Workspace, kind: str, command: str, env: Mapping[str, str], timeout: float
+        self,
+        workspace: Workspace,
+        kind: str,
+        command: str,
+        env: Mapping[str, str],
+        timeout: float,
+        runner: CommandRunner | None = None,
     ) -> GateResult:
         """Run one gate. `kind`: the name of the gate's log, among the logs of the workspace."""
-        return await run_gate(self._runner, setup_log(self._home, workspace, kind), workspace, command, env, timeout)
+        runner = runner or self._runner
+        return await run_gate(runner, setup_log(self._home, workspace, kind), workspace, command, env, timeout)
 
     def cut_short(self, task_id: str) -> None:
         """End the teardown of the task, now or as soon as it begins. The workspace is removed without it."""
@@ -217,6 +236,7 @@ class CommandSetup:
         commands: Sequence[str],
         env: Mapping[str, str],
         timeout: float,
+        runner: CommandRunner | None,
         *,
         all_of_them: bool,
     ) -> FailedCommand | None:
@@ -232,7 +252,7 @@ class CommandSetup:
                 began = os.fstat(output).st_size
                 faults.effect("furnish.command")
                 with LogLimit(output):
-                    code, _out, err = await self._runner(
+                    code, _out, err = await (runner or self._runner)(
                         ["/bin/sh", "-c", command],
                         cwd=workspace.path,
                         env=env,
