@@ -105,12 +105,18 @@ class WorkspaceStrategy(Protocol):
         ...
 
     async def commit_leftovers(
-        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        mode: str,
+        message: str,
+        leave: Sequence[str] = (),
+        rules: SalvageRules = DEFAULT_SALVAGE,
     ) -> str | None:
         """Commit what a successful agent left uncommitted. Return the commit, or None if there was nothing to commit.
 
         `leave`: patterns of files that we copied in, and of agent litter. Untracked files that match them are not the
-        agent's work.
+        agent's work. Nothing is committed if there is more than the rules of a salvage allow.
         """
         ...
 

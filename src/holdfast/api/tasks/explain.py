@@ -96,6 +96,9 @@ def _running(task: TaskDetails) -> list[str]:
     if run["state"] == "stopping":
         lines = [f"Run {run['id']} is being stopped ({run['stop_why']}). Its processes are being ended."]
         return [*lines, *_report_lines(run)]
+    if run["state"] == "ended" and run["ended_at"] is not None:
+        ago = duration(max(0.0, time.time() - run["ended_at"]))
+        return [f"Run {run['id']} ended {ago} ago ({run['outcome']}). Its work is being checked and saved."]
     since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
     return [
         f"Run {run['id']} (number {run['number']}{by}) is {run['state']}, pid {run['pid']}, since {since}. "

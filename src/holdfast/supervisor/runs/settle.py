@@ -195,7 +195,7 @@ async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: 
     message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
     leave = (*task.spec.workspace.copy, *litter_patterns(context, task.spec))
     commit = await context.ports.strategy_of(task.spec).commit_leftovers(
-        repo, workspace, task.spec.commit_leftovers, message, leave
+        repo, workspace, task.spec.commit_leftovers, message, leave, task.spec.salvage
     )
     if commit is not None:
         await context.writer.write(

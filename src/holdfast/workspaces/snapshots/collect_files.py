@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem, is_transient
+from holdfast.base.text import clean_text
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
@@ -44,6 +45,7 @@ class _SortedPaths:
     gone: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     size: int = 0
+    largest: tuple[int, str] = (0, "")  # bytes and path
 
 
 def is_sparse(git_dir: str | None, common_dir: str) -> bool:
@@ -121,6 +123,7 @@ def _sort_paths(tree: str, paths: Sequence[str]) -> _SortedPaths:
         if stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode):
             found.present.append(path)
             found.size += seen.st_size
+            found.largest = max(found.largest, (seen.st_size, path))
         else:
             found.gone.append(path)  # a directory or a pipe has replaced the file
     return found
@@ -134,8 +137,22 @@ def _refuse_too_much(found: _SortedPaths, rules: SalvageRules) -> None:
     if len(found.present) > rules.max_files or found.size > rules.max_size:
         raise WorkspaceProblem(
             f"it holds {len(found.present)} unsaved files with {found.size} bytes, more than a salvage may take "
-            f"(salvage.max_files = {rules.max_files}, salvage.max_size = {rules.max_size})"
+            f"(salvage.max_files = {rules.max_files}, salvage.max_size = {rules.max_size}); the largest is "
+            f"{clean_text(found.largest[1])} with {found.largest[0]} bytes"
         )
+
+
+async def refuse_giant_leftovers(
+    git: Git, tree: str, env: Mapping[str, str], but: Sequence[str], rules: SalvageRules
+) -> None:
+    """Raise WorkspaceProblem if `git add` would take more than a salvage may. A sparse file costs its whole length.
+
+    `but`: path specifications of files that are left out.
+    """
+    kinds = ("--others", "--modified", "--exclude-standard", "-z")
+    listed = await git.run("ls-files", *kinds, "--", ".", *but, cwd=tree, env=env)
+    paths = list(dict.fromkeys(name for name in listed.split("\0") if name))
+    _refuse_too_much(await run_in_thread(_sort_paths, tree, paths), rules)
 
 
 def _record_unreadable(listing: TreeDifferences, taken: CollectedTree) -> None:
@@ -284,7 +301,7 @@ def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, 
     if not own_git and os.path.isdir(os.path.join(path, ".git")):
         raise WorkspaceProblem(f"{path} is a repository of its own, whose history a commit cannot hold")
     if own_git:
-        _refuse_links(os.path.join(path, ".git"))
+        refuse_special_files(os.path.join(path, ".git"))
     files = size = 0
     waiting = [path]
     while waiting:
@@ -308,11 +325,23 @@ def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, 
 
 
 _READ_BY_GIT = (".git", ".gitignore", ".gitattributes", ".gitmodules")
+_READ_ALWAYS = ("HEAD", "config", "config.worktree", "packed-refs", "index", "shallow", "info", "objects/info", "refs")
+_LARGEST_GIT_FILE = 1 << 30  # bytes of a file in a git directory other than its objects
 
 
-def refuse_pipes(tree: str, git_dir: str | None) -> None:
-    """Raise WorkspaceProblem if git would open a pipe, in a tree or in its git directory, and wait forever."""
-    waiting = [(tree, _READ_BY_GIT), *([] if git_dir is None else [(git_dir, None)])]
+def refuse_pipes(tree: str, git_dir: str | None, common_dir: str | None = None) -> None:
+    """Raise WorkspaceProblem if git would open a pipe, in a tree or in its git directory, and wait forever.
+
+    `common_dir`: the user's repository, which agents in worktrees can write. Only what every git call opens is checked.
+    """
+    for name in _READ_ALWAYS if common_dir is not None else ():
+        with contextlib.suppress(OSError):
+            mode = os.stat(path := os.path.join(str(common_dir), name)).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise WorkspaceProblem(f"{path} is not a plain file: git would wait for it forever")
+    waiting: list[tuple[str, tuple[str, ...] | None]] = [(tree, _READ_BY_GIT)]
+    waiting += [] if git_dir is None else [(git_dir, None)]
+    waiting += [] if common_dir is None else [(os.path.join(common_dir, name), None) for name in _READ_ALWAYS[-3:]]
     while waiting:
         folder, names = waiting.pop()
         with contextlib.suppress(OSError), os.scandir(folder) as entries:  # the salvage reports unreadable folders
@@ -332,19 +361,23 @@ def may_block(entry: os.DirEntry[str]) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _refuse_links(git_dir: str) -> None:
-    """Raise WorkspaceProblem for a link in a clone's git directory.
+def refuse_special_files(git_dir: str) -> None:
+    """Raise WorkspaceProblem for a link, pipe, socket or device in a clone's git directory, or a giant file.
 
     git makes no links there. It would write through them, to files that the agent of a container cannot reach itself.
+    It would wait for a pipe forever, and read a sparse file of any length.
     """
-    waiting = [git_dir]
+    waiting, objects = [git_dir], os.path.join(git_dir, "objects")
     while waiting:
-        with os.scandir(waiting.pop()) as entries:
+        folder = waiting.pop()
+        with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
                 elif not entry.is_file(follow_symlinks=False):
                     raise WorkspaceProblem(f"{entry.path} is not a plain file, so it is not trusted")
+                elif not folder.startswith(objects) and entry.stat().st_size > _LARGEST_GIT_FILE:
+                    raise WorkspaceProblem(f"{entry.path} is larger than 1 GiB, so it is not read")
 
 
 @dataclass(kw_only=True, slots=True)

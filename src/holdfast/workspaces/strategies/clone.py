@@ -30,6 +30,7 @@ from holdfast.workspaces.git.worktree_entries import drop_branch_lock
 from holdfast.workspaces.port import SalvageResult
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_tree, move_to_trash
+from holdfast.workspaces.snapshots.collect_files import refuse_special_files
 from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_workspace
 from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
@@ -81,6 +82,7 @@ async def deliver_commits(git: Git, repo: Repo, workspace: Workspace) -> None:
         return
     if not os.path.isdir(repo.common_dir):
         raise WorkspaceProblem(names.repo_gone_message(repo.path, workspace.task_id))
+    await run_in_thread(refuse_special_files, git_dir)
     wanted = await _branches_to_deliver(git, repo, workspace, git_dir)
     if not wanted:
         return

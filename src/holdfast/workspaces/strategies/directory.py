@@ -67,7 +67,13 @@ class DirectoryStrategy:
         return {}  # no branch of ours, so no commit either
 
     async def commit_leftovers(
-        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        mode: str,
+        message: str,
+        leave: Sequence[str] = (),
+        rules: SalvageRules = DEFAULT_SALVAGE,
     ) -> str | None:
         return None  # there is no branch: a salvage saves the result with all other files
 

@@ -33,7 +33,13 @@ class NoneStrategy:
         return {}  # no branch of ours, so no commit either
 
     async def commit_leftovers(
-        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        mode: str,
+        message: str,
+        leave: Sequence[str] = (),
+        rules: SalvageRules = DEFAULT_SALVAGE,
     ) -> str | None:
         return None  # the files belong to the user, who decides what to commit
 

@@ -34,7 +34,11 @@ from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_to_trash
 from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
 from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
-from holdfast.workspaces.snapshots.collect_files import refuse_pipes, refuse_what_git_cannot_hold
+from holdfast.workspaces.snapshots.collect_files import (
+    refuse_giant_leftovers,
+    refuse_pipes,
+    refuse_what_git_cannot_hold,
+)
 from holdfast.workspaces.snapshots.nothing_to_save import has_nothing_to_save
 from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_checkpoint, salvage_workspace
 
@@ -165,21 +169,29 @@ class WorktreeStrategy:
         )
 
     async def commit_leftovers(
-        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        mode: str,
+        message: str,
+        leave: Sequence[str] = (),
+        rules: SalvageRules = DEFAULT_SALVAGE,
     ) -> str | None:
         if mode == "none" or not self._is_on_its_branch(repo, workspace):
             return None
+        but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
         try:
-            await run_in_thread(refuse_pipes, workspace.path, find_entry(repo.common_dir, workspace.path))
-            await run_in_thread(
+            await self._refuse_pipes(repo, workspace)
+            files, size = await run_in_thread(
                 refuse_what_git_cannot_hold, workspace.path, self.own_git
             )  # git would also run the commands that a nested repository names
             filters = await self._git.disable_filters(workspace.path)
             filters |= READ_ONLY_ENV if self.own_git else {}
+            if files > rules.max_files or size > rules.max_size:
+                await refuse_giant_leftovers(self._git, workspace.path, filters, but, rules)
             identity = await self._identity(workspace)
             await self._commit_staged(workspace, message, filters, identity)
             if mode == "all":  # except files that we copied in: a secret that git does not ignore would be published
-                but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
                 await self._git.run("add", "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
             if mode == "tracked" or leave:
                 await self._git.run("add", "--update", ".", cwd=workspace.path, env=filters, settings=identity)
@@ -191,6 +203,10 @@ class WorktreeStrategy:
         faults.passed("worktree.committed")
         where = os.path.join(workspace.path, ".git") if self.own_git else repo.common_dir
         return await refs.resolve_ref(self._git, where, f"refs/heads/{workspace.branch}")
+
+    async def _refuse_pipes(self, repo: Repo, workspace: Workspace) -> None:
+        entry = find_entry(repo.common_dir, workspace.path)
+        await run_in_thread(refuse_pipes, workspace.path, entry, None if self.own_git else repo.common_dir)
 
     async def _commit_staged(
         self, workspace: Workspace, message: str, filters: dict[str, str], identity: Sequence[str]
@@ -235,7 +251,7 @@ class WorktreeStrategy:
     async def identity(self, workspace: Workspace) -> Mapping[str, str]:
         try:
             known = (await self._git.surroundings(workspace.path))[1]
-            if not await self._identity(workspace, known):
+            if not await self._identity(workspace):
                 return {}
         except WorkspaceProblem:  # git gave no answer: the agent's own git may
             return {}
@@ -254,7 +270,7 @@ class WorktreeStrategy:
         *,
         over: str | None = None,
     ) -> SalvageResult | None:
-        await run_in_thread(refuse_pipes, workspace.path, find_entry(repo.common_dir, workspace.path))
+        await self._refuse_pipes(repo, workspace)
         if over is None and await has_nothing_to_save(self._git, repo, workspace, rules):
             return None
         moved = self._find_moved_tree(workspace)

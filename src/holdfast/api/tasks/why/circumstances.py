@@ -68,7 +68,9 @@ class Circumstances:
     def _running(self, row: FleetRow) -> str:
         if self.supervisor is None:
             return "no supervisor is running: its agent is not watched"
-        if not row["last_run"] or row["last_run"][0] in ("ended", "settled"):
+        if row["last_run"] and row["last_run"][0] == "ended":
+            return "its agent has ended; its work is checked and saved"
+        if not row["last_run"] or row["last_run"][0] == "settled":
             return "its workspace is made" if not row["runs"] else "between two runs"
         state, _started, stop_why, progress = row["last_run"]
         if state == "stopping":
