@@ -210,6 +210,18 @@ SETTINGS: dict[str, Setting] = {
         "UID:GID in the container. Empty: yours, so that root does not own the files.",
         user_only=DANGEROUS,
     ),
+    "container.memory_share": Setting(
+        80,
+        WholeNumber(1),
+        "Percent of the machine's memory that a container may use without `limits.memory`. 100: no limit.",
+        user_only=DANGEROUS,
+    ),
+    "container.read_only": Setting(
+        False,
+        parse_boolean,
+        "true: only the workspace and /tmp can be written in a container. false: the image's files too.",
+        user_only=DANGEROUS,
+    ),
     "disk.floor": Setting(
         1 * GIB,
         parse_size,
@@ -357,6 +369,13 @@ SETTINGS: dict[str, Setting] = {
         0,
         WholeNumber(0),
         "Processes and threads of a run's process tree. 0: no limit.",
+        untrusted=DOWN,
+        no_limit=0,
+    ),
+    "limits.processes_ceiling": Setting(
+        8192,
+        WholeNumber(0),
+        "Processes and threads of a run without `limits.processes`. Held in containers and by cgroup v2. 0: no limit.",
         untrusted=DOWN,
         no_limit=0,
     ),

@@ -93,16 +93,20 @@ class Engine:
         """
         self.remove({name: order.labels[name] for name in (WORKSPACE, COMMAND) if name in order.labels})
         with self._api(LaunchError) as (api, _errors):
-            user, userns = self._user(api, order.rules)
+            info = api.info()
+            user, userns = self._user(api, info, order.rules)
             limits = order.limits
+            memory, processes = container_limits(info, order.rules, limits)
             host = api.create_host_config(
                 init=True,
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 network_mode=order.rules.network,
-                mem_limit=limits.memory,
+                mem_limit=memory,
                 memswap_limit=limits.memory,
-                pids_limit=limits.processes,
+                pids_limit=processes,
+                read_only=order.rules.read_only,
+                tmpfs={"/tmp": ""} if order.rules.read_only else None,
                 cpu_shares=None if limits.cpu_weight is None else max(2, limits.cpu_weight * DEFAULT_SHARES // 100),
                 userns_mode=userns,
                 log_config={"type": "none", "config": {}},
@@ -124,7 +128,7 @@ class Engine:
             faults.passed("container.created")
             return str(made["Id"])
 
-    def _user(self, api: Any, rules: ContainerRules) -> tuple[str, str | None]:
+    def _user(self, api: Any, info: Mapping[str, Any], rules: ContainerRules) -> tuple[str, str | None]:
         """Return (user, user namespace), such that files of the workspace belong to the user who runs Holdfast.
 
         In a rootless engine this user is root inside the container. Podman can keep the user id instead.
@@ -132,7 +136,7 @@ class Engine:
         if rules.user:
             return rules.user, None
         ours = f"{os.getuid()}:{os.getgid()}"
-        if not any("rootless" in str(option) for option in api.info().get("SecurityOptions") or []):
+        if not any("rootless" in str(option) for option in info.get("SecurityOptions") or []):
             return ours, None
         is_podman = any("podman" in str(part.get("Name", "")).lower() for part in api.version().get("Components") or [])
         return (ours, "keep-id") if is_podman else ("0:0", None)
@@ -227,6 +231,22 @@ class Engine:
                 f"The container engine at {self.socket} does not answer ({_cause(error)}). Nothing was lost, and it is "
                 "tried again. Start the engine, or set container.engine."
             ) from error
+
+
+def container_limits(
+    info: Mapping[str, Any], rules: ContainerRules, limits: RunLimits
+) -> tuple[int | None, int | None]:
+    """Return the limits of memory (bytes) and of processes.
+
+    A default stands in where the user set no limit. It is left out if the engine cannot hold such a limit: a rootless
+    engine may refuse to start the container. `info`: what the engine reports about itself and its machine.
+    """
+    memory, processes = limits.memory, limits.processes
+    if memory is None and rules.memory_share < 100 and info.get("MemoryLimit") and info.get("MemTotal"):
+        memory = int(info["MemTotal"]) * rules.memory_share // 100
+    if processes is None and info.get("PidsLimit"):
+        processes = limits.processes_ceiling
+    return memory, processes
 
 
 def _bind(path: str) -> dict[str, object]:

@@ -31,6 +31,8 @@ class RunLimits:
 
     memory: int | None = None  # bytes
     processes: int | None = None
+    # the same for a run without that limit, where a container engine or cgroup v2 holds it without being watched
+    processes_ceiling: int | None = 8192
     cpu_weight: int | None = None  # 1 to 10000; the kernel's default is 100
     output: int | None = 2 * GIB  # bytes written to standard output and error together; a run that writes more is ended
     output_kept: int = 64 * MIB  # bytes of each log that stay on disk in addition to its beginning
@@ -66,6 +68,8 @@ class ContainerRules:
     engine: str = ""  # the path of the engine's socket; empty: DOCKER_HOST, else the usual locations
     network: str = "bridge"  # none | bridge | host | the name of a network of the engine
     user: str = ""  # uid:gid in the container; empty: the supervisor's own, so that files do not belong to root
+    memory_share: int = 80  # percent of the machine's memory, for a run without a memory limit; 100: no limit
+    read_only: bool = False  # True: only the workspace, the channel and /tmp can be written
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

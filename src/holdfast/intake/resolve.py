@@ -164,6 +164,7 @@ def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimit
     limits = {
         "memory": settings["limits.memory"] or None,
         "processes": settings["limits.processes"] or None,
+        "processes_ceiling": settings["limits.processes_ceiling"] or None,
         "cpu_weight": settings["limits.cpu_weight"] or None,
         "output": settings["limits.output"] or None,
         "output_kept": settings["limits.output_kept"],
@@ -190,7 +191,7 @@ def _salvage_rules(settings: config.Config) -> SalvageRules:
 
 
 def _container_rules(settings: config.Config) -> ContainerRules:
-    names = ("image", "engine", "network", "user")
+    names = ("image", "engine", "network", "user", "memory_share", "read_only")
     return ContainerRules(**{name: settings[f"container.{name}"] for name in names})
 
 

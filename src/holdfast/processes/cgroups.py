@@ -54,8 +54,10 @@ class HomeCgroups:
     def intent(self, run_id: str, limits: RunLimits) -> dict[str, object]:
         """Return the cgroups that the keeper of a run has to make, as intent.json lists them."""
         leaf = os.path.join(self.base, run_id)
-        groups, settings = [leaf], []
-        for controller, value in _limit_values(limits).items():
+        groups, settings, values = [leaf], [], _limit_values(limits)
+        if limits.processes_ceiling is not None and self.controllers.get("pids") == self.base:
+            values.setdefault("pids", limits.processes_ceiling)  # one more write; the leaf is made anyway
+        for controller, value in values.items():
             if controller in self.controllers:
                 group = os.path.join(self.controllers[controller], run_id)
                 groups += [group] if group not in groups else []

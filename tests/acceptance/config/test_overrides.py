@@ -51,7 +51,8 @@ def test_every_key_can_be_overridden(fleet: Fleet) -> None:
         'health = { max_runtime = "1s", grace = "2s", orphan_grace = "3s", stuck_after = "4s", tool_silence = "5s", '
         'startup_timeout = "6s", on_stuck = "notify", loop_steps = 7, claim_grace = "8s", adaptive_timeout = true, '
         'adaptive_floor = "9s", doomed_after = "10s", retry_patience = "11s" }\n'
-        'limits = { memory = "1k", processes = 2, cpu_weight = 3, output = "4k", output_kept = "5k" }\n',
+        'limits = { memory = "1k", processes = 2, processes_ceiling = 6, cpu_weight = 3, output = "4k", '
+        'output_kept = "5k" }\n',
     )
     task = fleet.show(fleet.add("x", command=("true",)))
     assert (task["timeout"], task["grace"], task["orphan_grace"]) == (1, 2, 3)
@@ -66,7 +67,14 @@ def test_every_key_can_be_overridden(fleet: Fleet) -> None:
         "doomed_after": 10,
         "retry_patience": 11,
     }
-    assert task["limits"] == {"memory": 1024, "processes": 2, "cpu_weight": 3, "output": 4096, "output_kept": 5120}
+    assert task["limits"] == {
+        "memory": 1024,
+        "processes": 2,
+        "processes_ceiling": 6,
+        "cpu_weight": 3,
+        "output": 4096,
+        "output_kept": 5120,
+    }
 
 
 def test_layers_come_before_agents_and_flags_before_all(fleet: Fleet) -> None:

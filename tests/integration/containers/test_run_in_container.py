@@ -16,11 +16,12 @@ import pytest
 from holdfast.base.errors import Unavailable
 from holdfast.containers import shell
 from holdfast.containers.container_run import Enclosure, inside
-from holdfast.containers.engine import IDLE, WORKSPACE, Engine, Engines
+from holdfast.containers.engine import IDLE, WORKSPACE, Engine, Engines, container_limits
 from holdfast.core.model import Strategy, TaskSpec, Workspace
 from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.core.states import WorkspaceState
-from holdfast.core.task_settings import ContainerRules
+from holdfast.core.task_settings import ContainerRules, RunLimits
+from holdfast.processes.cgroups import HomeCgroups
 
 
 @dataclass
@@ -121,3 +122,35 @@ def test_what_adapter_and_account_set_reaches_the_agent_inside() -> None:
     assert (seen["ANTHROPIC_API_KEY"], seen["MINE"]) == ("k", "m")
     assert "SSH_AUTH_SOCK" not in seen
     assert "ANTHROPIC_API_KEY" not in inside(env, {"pass": ["MINE"], "set": {}})
+
+
+ABLE = {"MemTotal": 1000, "MemoryLimit": True, "PidsLimit": True}
+
+
+@pytest.mark.parametrize(
+    ("info", "rules", "limits", "expected"),
+    [
+        (ABLE, ContainerRules(), RunLimits(), (800, 8192)),
+        (ABLE, ContainerRules(memory_share=50), RunLimits(processes_ceiling=7), (500, 7)),
+        (ABLE, ContainerRules(), RunLimits(memory=5, processes=3), (5, 3)),
+        (ABLE, ContainerRules(memory_share=100), RunLimits(processes_ceiling=None), (None, None)),
+        ({"MemTotal": 1000, "MemoryLimit": False}, ContainerRules(), RunLimits(), (None, None)),
+        ({}, ContainerRules(), RunLimits(memory=5, processes=3), (5, 3)),
+    ],
+)
+def test_a_default_limit_stands_in_where_the_engine_can_hold_it(
+    info: dict[str, Any], rules: ContainerRules, limits: RunLimits, expected: tuple[int | None, int | None]
+) -> None:
+    """Finding F14: no container without a limit of processes and memory. An engine that cannot hold a limit would
+    refuse the container: it gets only those that the user asked for."""
+    assert container_limits(info, rules, limits) == expected
+
+
+def test_a_host_run_has_a_ceiling_of_processes_where_its_leaf_can_hold_it() -> None:
+    """Finding F14: cgroup v2 holds the ceiling without any watching. Other systems get no further group for it."""
+    able = HomeCgroups("/cg/base", {"pids": "/cg/base"})
+    assert able.intent("r", RunLimits())["settings"] == [["/cg/base/r/pids.max", "8192"]]
+    assert able.intent("r", RunLimits(processes=3))["settings"] == [["/cg/base/r/pids.max", "3"]]
+    assert able.intent("r", RunLimits(processes_ceiling=None))["settings"] == []
+    old = HomeCgroups("/cg/base", {"pids": "/v1/base"})
+    assert old.intent("r", RunLimits())["groups"] == ["/cg/base/r"]
