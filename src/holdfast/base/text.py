@@ -7,7 +7,7 @@ import re
 # Whole escape sequences come first, then all other control characters, except tabs and line ends. Then come those that
 # reverse the direction of text, which would also turn the text next to it. The last are those without a width of their
 # own, or with one that terminals do not agree about.
-_ESCAPES = re.compile(
+ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
     r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
     r"|[\u00ad\u0600-\u0605\u06dd\u070f\u180e\u200b-\u200d\u2028\u2029\u2060-\u2064\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
@@ -20,7 +20,7 @@ _HALVES = re.compile("[\ud800-\udfff]")  # bytes that are not text
 
 def clean_text(text: object) -> str:
     """Return text without escape sequences and control characters. Nothing in it moves the text next to it."""
-    plain = _ESCAPES.sub("", str(text))
+    plain = ESCAPES.sub("", str(text))
     return plain if plain.isascii() else _HALVES.sub("�", plain)
 
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from urllib.parse import urlsplit
 
 from holdfast import config
 from holdfast.base.errors import HoldfastError
 from holdfast.config.read_file import REPO_FILE, read_settings_file
 from holdfast.config.trust import NAME as TRUST
 from holdfast.config.trust import read_trust_records
-from holdfast.secrets.redact import learn, redact_text, secrets_in
+from holdfast.secrets.redact import learn, redact_text, secrets_in, tokens_of_address
 from holdfast.secrets.references import SecretMissing, look_up_secret
-
-LIKE_A_TOKEN = 16  # letters; a part of an address of this length may itself be a secret
 
 
 def register_settings_secrets(settings: config.Config, environment: Mapping[str, str] = os.environ) -> None:
@@ -35,7 +32,7 @@ def register_settings_secrets(settings: config.Config, environment: Mapping[str,
             found |= _value_of(key, settings[key], environment)
     address = found.pop("notify.webhook", settings["notify.webhook"])
     learn(found)
-    for part in _tokens_of(address):
+    for part in tokens_of_address(address):
         learn({"notify.webhook": part})
 
 
@@ -44,15 +41,6 @@ def _value_of(key: str, value: str, environment: Mapping[str, str]) -> dict[str,
         found = look_up_secret(value, environment)
         return {key: found} if found != value else secrets_in({key: found})
     return {}
-
-
-def _tokens_of(address: str) -> Iterable[str]:
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return ()
-    words = [*parts.path.split("/"), *parts.query.replace("=", "&").split("&")]
-    return (word for word in words if len(word) >= LIKE_A_TOKEN)
 
 
 def register_repository_secrets(home: str) -> None:

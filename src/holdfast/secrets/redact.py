@@ -3,35 +3,49 @@
 A secret is known by its value or by its form. Known values are those that this process gave to agents, or has in its
 own environment. Known forms are in secrets/patterns.py.
 
-A value is found as it is, escaped for JSON or for addresses, in base64 at any offset, and in hexadecimal. It is also
-found when it is cut off at either end of a text. docs/security.md lists what is not found.
+A value is found whole, cut off at either end of a text, in capitals, escaped, in base64, base32 and hexadecimal, and
+with invisible characters inside: a reader of the cleaned text would see it. docs/security.md lists what is not found.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from holdfast.secrets.patterns import ANCHORS, BLOCKS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compile_pattern
+from holdfast.base.text import ESCAPES
+from holdfast.secrets.known_values import SHORTEST_WORD, Found, KnownValues
+from holdfast.secrets.patterns import (
+    CLOSES_BLOCK,
+    OPENS_BLOCK,
+    PRIVATE_KEY,
+    compile_pattern,
+    find_block_end,
+    find_blocks,
+    find_shapes,
+)
+from holdfast.secrets.text_view import (
+    decode_dump,
+    end_of_dump_line,
+    lower_letters,
+    without_escapes,
+    without_invisible,
+)
 
 SHORTEST = 8  # letters: a shorter value would be found in innocent words
-SHORTEST_WORD = 16  # of nothing but letters: shorter ones are words
 MOST_KNOWN = 500  # values; the oldest are dropped
 MOST_HELD = 16 << 10  # characters that a flow holds back at most
-_EDGE = 8  # letters of a value at the end of a text, or before an ellipsis, that identify it
-_ENCODED = 12  # letters that an encoded value must have
+_MOST_SEQUENCES = 64  # escape sequences with a space that are looked at, from the end of a text
 _WORTH_KEEPING = 512  # characters; shorter texts are redacted again and again, so their results are cached
 _LONGEST_HEADER = 64  # characters of the first line of a key's block
-_BORDERS = ("…", "...", "\n", "\r")
 _HINTS = (
     "KEY",
     "TOKEN",
     "SECRET",
     "PASS",
     "PWD",
-    "CREDENTIAL",
+    "CRED",
     "AUTH",
     "PRIVATE",
     "COOKIE",
@@ -39,15 +53,19 @@ _HINTS = (
     "HOOK",
     "_PAT",
     "JWT",
+    "_SK",
+    "SERVICE_ACCOUNT",
 )
 # Compiled when needed: every command imports this module, and few meet a name that has to be checked.
 _SECRET_NAME = (
-    r"(?i)(?:^|[_.-])(?:[a-z]*key|[a-z]*token|[a-z]*secret|[a-z]*passw(?:or)?d|pass|pwd|[a-z]*passphrase|credentials?|"
-    r"[a-z]*auth|private|cookie|dsn|webhook|pat|jwt)(?:[_.-]?(?:\d+|id|value|base64|b64))?$"
-    r"|secret|passw(?:or)?d|passphrase|api_?key|access_?key|private_?key|_token_|^token_"
+    r"(?i)(?:^|[_.-])(?:[a-z]*key|[a-z]*token|[a-z]*secret|[a-z]*passw(?:or)?d|[a-z]*pass|pwd|[a-z]*passphrase|"
+    r"creds?|credentials?|[a-z]*auth|private|cookie|dsn|webhook|pat|jwt|sk|service_?account)"
+    r"(?:[_.-]?(?:\d+|v\d+|id|value|base64|b64|data|json|config))*$"
+    r"|secret|passw(?:or)?d|passphrase|api_?key|access_?key|private_?key|_token_|^token_|webhook_?ur[il]"
 )
 _LOGIN = r"://[^\s/:@]*:([^\s/@]+)@"
 _NO_SECRETS = r"(?:[/~.][^\s]*|[a-z][a-z0-9+.-]*://[^@]*|[0-9.,:-]{1,15}|(?i:true|false|yes|no|none|null))\Z"
+_LIKE_A_TOKEN = 16  # letters; a part of an address of this length may itself be a secret
 
 
 def replacement_for(what: str) -> str:
@@ -69,9 +87,25 @@ def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
         login = compile_pattern(_LOGIN).search(value) if "://" in value else None
         if login is not None:
             found[f"{name} (password)"] = login.group(1)
-        if is_secret_name(name) and _is_worth_hiding(value):
+        if not is_secret_name(name):
+            continue
+        if _is_worth_hiding(value):
             found[name] = value
+        elif "HOOK" in name.upper():
+            found |= {f"{name} ({number})": part for number, part in enumerate(tokens_of_address(value), start=1)}
     return found
+
+
+def tokens_of_address(address: str) -> Iterable[str]:
+    """Return the parts of an address's path and query that may be secrets."""
+    from urllib.parse import urlsplit  # few commands need it
+
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ()
+    words = [*parts.path.split("/"), *parts.query.replace("=", "&").split("&")]
+    return (word for word in words if len(word) >= _LIKE_A_TOKEN)
 
 
 def _is_worth_hiding(value: str) -> bool:
@@ -86,8 +120,7 @@ class Redactor:
     def __init__(self) -> None:
         self._values: dict[str, str] = {}  # values to find, whole or cut off → the replacement
         self._lines: dict[str, str] = {}  # single lines of values with several lines → the replacement
-        self._needles: list[tuple[str, str]] = []  # other encodings of both → the replacement
-        self._edges: list[tuple[str, str, str, str]] = []  # beginning, end, value, replacement; the longest value first
+        self._known: KnownValues | None = None  # both; None: to be made when a text is redacted
 
     def learn(self, secrets: Mapping[str, str]) -> None:
         """Learn secrets, name → value. A value that is too short to be distinguished from other words is ignored."""
@@ -98,27 +131,58 @@ class Redactor:
         # The two are kept apart: one value of a thousand lines must not push the others out.
         self._values = _newest({**self._values, **values})
         self._lines = _newest({**self._lines, **lines})
-        longest = sorted((self._lines | self._values).items(), key=lambda known: -len(known[0]))
-        self._edges = [(value[:_EDGE], value[-_EDGE:], value, word) for value, word in longest]
-        self._needles = [(needle, word) for value, word in longest for needle in _written(value)]
+        self._known = None
 
     def redact(self, text: str) -> str:
         if len(text) < SHORTEST:
             return text
-        if BLOCKS.anchors[0] in text:  # before values: the lines around one key are the same as around every other
-            text = BLOCKS.replace_in(text, replacement_for)
-        for beginning, end, value, word in self._edges:
-            if beginning in text:
-                text = _without_beginning(text.replace(value, word), value, word)
-            if end in text:  # the same, from behind
-                text = _without_beginning(text[::-1], value[::-1], word[::-1])[::-1]
-        for needle, word in self._needles:
-            if needle in text:
-                text = text.replace(needle, word)
-        for anchor, shape in ANCHORS:
-            if anchor in text:
-                text = shape.replace_in(text, replacement_for)
-        return text
+        found = list(self._find(text))
+        shown = without_invisible(text)
+        if shown is not None and len(shown.text) >= SHORTEST:
+            found += ((*shown.span_in_text(start, end), word) for start, end, word in self._find(shown.text))
+        return _replace_spans(text, found) if found else text
+
+    def _find(self, text: str) -> Iterator[Found]:
+        """Yield the spans of secrets, and their replacements. Names of values come before those of forms."""
+        if "PRIVATE KEY" in text:
+            yield from ((*span, replacement_for(PRIVATE_KEY)) for span in find_blocks(text))
+        if self._values:
+            yield from self._find_values(text)
+        yield from ((start, end, replacement_for(what)) for start, end, what in find_shapes(text))
+
+    def _find_values(self, text: str) -> Iterator[Found]:
+        if self._known is None:
+            self._known = KnownValues(self._lines | self._values)
+        known, small = self._known, lower_letters(text)
+        yield from known.find_in(text, small)
+        yield from known.find_encoded_in(small)
+        decoded = without_escapes(text)
+        if decoded is not None:
+            small = lower_letters(decoded.text)
+            for found in (known.find_in(decoded.text, small), known.find_encoded_in(small)):
+                yield from ((*decoded.span_in_text(start, end), word) for start, end, word in found)
+        dump = decode_dump(text)
+        if dump is not None:
+            for start, end, word in known.find_in(dump.text, lower_letters(dump.text)):
+                first, last = dump.span_in_text(start, end)
+                yield first, end_of_dump_line(text, last), word
+
+
+def _replace_spans(text: str, found: list[Found]) -> str:
+    """Replace the spans. Spans that overlap become one, with the word of the span that was found first."""
+    kept: list[str] = []
+    done = 0
+    spans = sorted((start, end, number) for number, (start, end, _word) in enumerate(found))
+    at = 0
+    while at < len(spans):
+        start, end, first = spans[at]
+        at += 1
+        while at < len(spans) and spans[at][0] < end:
+            end, first = max(end, spans[at][1]), min(first, spans[at][2])
+            at += 1
+        kept += (text[done:start], found[first][2])
+        done = end
+    return "".join((*kept, text[done:]))
 
 
 def _whole(value: str) -> Iterable[str]:
@@ -138,52 +202,6 @@ def _lines(value: str) -> Iterable[str]:
 
 def _newest(known: dict[str, str]) -> dict[str, str]:
     return dict(list(known.items())[-MOST_KNOWN:])
-
-
-def _written(value: str) -> Iterable[str]:
-    """Yield the other encodings of a value."""
-    from json import dumps
-    from urllib.parse import quote, quote_plus
-
-    plain, once, as_bytes = dumps(value, ensure_ascii=False)[1:-1], dumps(value)[1:-1], value.encode(errors="replace")
-    encoded = (plain, once, dumps(once)[1:-1], quote(as_bytes, ""), quote_plus(as_bytes), as_bytes.hex())
-    yield from dict.fromkeys(way for way in (*encoded, *_in_base64(as_bytes)) if way != value)
-
-
-def _in_base64(value: bytes) -> Iterable[str]:
-    """Yield the base64 forms, without the letters that depend on the text before and after the value."""
-    from base64 import b64encode
-
-    for before in range(3):
-        letters = b64encode(b"\0" * before + value).decode().rstrip("=")
-        first = (0, 2, 3)[before]
-        last = len(letters) if (before + len(value)) % 3 == 0 else len(letters) - 1
-        if last - first >= _ENCODED:
-            yield letters[first:last]
-            yield letters[first:last].replace("+", "-").replace("/", "_")
-
-
-def _without_beginning(text: str, value: str, word: str) -> str:
-    """Replace the beginning of a value where the text ends or was cut. Agents choose how often it occurs, so this takes
-    one pass."""
-    kept: list[str] = []
-    done, at = 0, text.find(value[:_EDGE])
-    while at >= 0:
-        end = at + _EDGE
-        while end < len(text) and end - at < len(value) and text[end] == value[end - at]:
-            end += 1
-        is_cut = end == len(text) or text.startswith(_BORDERS, end)
-        if is_cut and not _is_a_word(text[at:end]):
-            kept += (text[done:at], word)
-            done = end
-        at = text.find(value[:_EDGE], end)
-    return "".join((*kept, text[done:])) if kept else text
-
-
-def _is_a_word(part: str) -> bool:
-    """True for a part like `password` of password123 or `postgres` of an address: other texts have it too, and it is
-    not secret."""
-    return len(part) < SHORTEST_WORD and part in (part.lower(), part.upper()) and not any(map(str.isdigit, part))
 
 
 # -- the redactor of this process --------------------------------------------------------------------------------------
@@ -227,7 +245,20 @@ def redact_values(value: Any) -> Any:
 def _is_open(text: str) -> bool:
     """True if a key's block begins here and its end is missing."""
     opening = compile_pattern(OPENS_BLOCK).match(text)
-    return opening is not None and compile_pattern(IN_BLOCK).fullmatch(text, opening.end()) is not None
+    return opening is not None and find_block_end(text, opening.end()) == len(text)
+
+
+def _end_of_word(text: str, end: int) -> int:
+    """Return the place behind the last space. A space inside an escape sequence does not end a word."""
+    cut = 0
+    for _sequence in range(_MOST_SEQUENCES):
+        cut = max(text.rfind(space, 0, end) for space in " \n\t") + 1
+        escape = text.rfind("\x1b", max(0, cut - MOST_HELD), cut)
+        sequence = ESCAPES.match(text, escape) if escape >= 0 else None
+        if sequence is None or sequence.end() < cut:
+            break
+        end = escape
+    return cut
 
 
 class RedactedStream:
@@ -241,7 +272,7 @@ class RedactedStream:
     def add(self, piece: str) -> str:
         """Return the text that may be shown by now. A word whose end is missing is held back."""
         text = self._held + piece
-        cut = max(text.rfind(space) for space in " \n\t") + 1
+        cut = _end_of_word(text, len(text))
         begun = text.rfind("-----BEGIN ")
         if begun >= 0 and (len(text) - begun < _LONGEST_HEADER or _is_open(text[begun:])):
             cut = min(cut, begun)
@@ -257,8 +288,8 @@ class RedactedStream:
         """Redact one whole line of a text. All lines inside a key's block are redacted."""
         if self._in_block:
             closing = compile_pattern(CLOSES_BLOCK).search(line)
-            if closing is None and compile_pattern(IN_BLOCK).fullmatch(line):
-                return replacement_for("a private key") if line.strip() else line
+            if closing is None and find_block_end(line) == len(line):
+                return replacement_for(PRIVATE_KEY) if line.strip() else line
             self._in_block = False
             if closing is not None:
                 return line[closing.start() : closing.end()] + redact_text(line[closing.end() :])

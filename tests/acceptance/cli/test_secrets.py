@@ -126,6 +126,31 @@ def test_a_secret_of_env_set_comes_from_its_file_and_must_be_there(fleet: Fleet)
     assert found_in(fleet) == []
 
 
+def test_a_coloured_secret_is_not_put_together_again(fleet: Fleet) -> None:
+    """Text was redacted first and cleaned later: without its escapes the whole key was shown (F5)."""
+    settings = fleet.root / "config.toml"
+    settings.write_text(f'env.set = {{ HELD_TOKEN = "{HELD}" }}\n')
+    fleet.env["HOLDFAST_CONFIG"] = str(settings)
+    half, other = HELD[:9], HELD[9:]
+    ways = (f"{half}\\033[01;31m\\033[K{other}\\033[m", f"{half}\\342\\200\\213{other}", f"{half}\\000{other}")
+    script = fleet.root / "script"  # not in the command, which is kept as the user wrote it
+    script.write_text("\n".join(f"printf '{way}\\n' >&2" for way in ways) + "\nexit 1\n")
+    failed = fleet.add("x", command=("sh", str(script)))
+    fleet.up()
+    fleet.wait_state(failed, "failed")
+    fleet.cli("backup")
+    for words in (("why", failed), ("show", failed), ("report", failed), ("logs", failed, "--err")):
+        said = fleet.cli(*words).stdout
+        assert HELD not in said, words
+        assert other not in said, words
+    assert "[redacted: HELD_TOKEN]" in fleet.cli("logs", failed, "--err").stdout
+    fleet.wait_clean()
+    (row,) = fleet.show(failed)["runs"]
+    assert row["error_tail"].count("[redacted: HELD_TOKEN]") == len(ways), row["error_tail"]
+    stored = [path for path in fleet.home.rglob("*") if path.is_file() and path.name not in RAW]
+    assert [path for path in stored if other.encode() in _read(path)] == []
+
+
 def test_a_secret_of_a_trusted_repository_is_not_shown_by_logs(fleet: Fleet) -> None:
     """Only the repository's file has it: neither the user's settings nor anybody's environment."""
     (fleet.repo / "holdfast.toml").write_text(f'env.set = {{ DEPLOY_TOKEN = "{HELD}" }}\n')

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from holdfast.base.text import clean_text
 from holdfast.core.agents.events import (
     AgentEvent,
     AgentFailure,
@@ -100,7 +101,7 @@ def make_printable(text: str, most: int) -> str:
     pairs."""
     if text[:most].isprintable():
         return text[:most]
-    whole = text[: 4 * most].encode(errors="replace").decode()
+    whole = clean_text(text[: 4 * most]).encode(errors="replace").decode()
     return " ".join("".join(letter if letter.isprintable() else " " for letter in whole).split())[:most]
 
 
