@@ -26,6 +26,8 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def post(order: dict[str, Any]) -> dict[str, object]:
+    if not order["url"].lower().startswith(("http://", "https://")):
+        return {"error": "the address begins neither with http:// nor with https://, so nothing was opened or sent"}
     request = urllib.request.Request(order["url"], data=order["body"].encode(), headers=order["headers"], method="POST")
     opener = urllib.request.build_opener(NoRedirects)
     try:

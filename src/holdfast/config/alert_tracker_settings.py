@@ -57,6 +57,16 @@ def plain_address(address: str) -> str:
     return address
 
 
+def is_unprotected(address: str) -> bool:
+    """True if what is sent to the address can be read on the way: http to another machine."""
+    from urllib.parse import urlsplit
+
+    if not address.lower().startswith("http://"):
+        return False
+    host = urlsplit(address).hostname or ""
+    return host not in ("localhost", "::1") and not host.startswith("127.")
+
+
 def secret_place(value: object) -> str:
     """Parse `env:NAME`, `file:PATH` or an empty text. A file of settings must not hold the secret itself."""
     place = parse_text(value)

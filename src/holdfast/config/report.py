@@ -6,9 +6,12 @@ Unlike `load`, `survey` never fails: mistakes and withheld values are part of th
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.base.errors import HoldfastError
+from holdfast.config.alert_tracker_settings import is_unprotected
 from holdfast.config.env_variables import strangers
 from holdfast.config.layers import (
     Config,
@@ -24,6 +27,7 @@ from holdfast.config.problems import SettingProblem
 from holdfast.config.read_file import Layer, read_settings_file, repo_file_path
 from holdfast.config.tables.accounts import holds_secrets
 from holdfast.config.trust_rules import NotApplied
+from holdfast.secrets.references import SecretMissing, look_up_secret
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,8 +67,18 @@ def report_settings(repo: str | None, home: str) -> SettingsReport:
         problems=tuple(problems),
         withheld=tuple(withheld),
         strangers=unknown,
-        warnings=(*map(str, not_applied), *_warnings(files, withheld, unscheduled, unknown)),
+        warnings=(
+            *map(str, not_applied),
+            *_warnings(files, withheld, unscheduled, unknown),
+            *_of_webhook(config["notify.webhook"]),
+        ),
     )
+
+
+def _of_webhook(place: str) -> Iterator[str]:
+    with suppress(SecretMissing):  # `doctor` reports that
+        if is_unprotected(look_up_secret(place)):
+            yield "notify.webhook begins with http://, so everybody on the way can read the alerts. Use https://."
 
 
 def _warnings(files: list[Layer], withheld: list[str], unscheduled: list[str], unknown: dict[str, str]) -> list[str]:

@@ -35,6 +35,25 @@ def test_a_report_is_written_into_a_pipe(fleet: Fleet) -> None:
     assert [path.name for path in fleet.root.glob("pipe*")] == ["pipe"]
 
 
+def test_a_report_is_its_owners_alone_whatever_the_umask(fleet: Fleet) -> None:
+    """It quotes agents. It was readable to everybody (F15)."""
+    task_id = fleet.add("x", command=("true",))
+    fleet.cli("up", "--idle-exit", "0s")
+    report = fleet.root / "report.md"
+    report.write_text("of an earlier version")
+    report.chmod(0o644)
+    fleet.may_be_warm = False  # the warm server has a umask of its own
+    old = os.umask(0o022)
+    try:
+        fleet.cli("report", task_id, "--output", str(report))
+        fleet.cli("backup", str(fleet.root / "saved"))
+    finally:
+        os.umask(old)
+    assert task_id in report.read_text()
+    for path in (report, fleet.root / "saved"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
 def test_neither_a_backup_nor_settings_replace_what_is_no_file(tmp_path: Path) -> None:
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)

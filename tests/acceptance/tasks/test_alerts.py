@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.fleet import Fleet, lives, wait_until
 from tests.receivers import Hook, WebReceiver, web_receiver
+
+from holdfast.alerts import http_post
 
 SECRET = "s3cret-that-nobody-may-see"
 
@@ -146,3 +151,40 @@ def test_what_cannot_be_an_address_or_a_secret_is_refused_without_quoting_it(fle
         path.write_text('[notify]\nwebhook = "env:NO_SUCH_VARIABLE"\n')
         tried = fleet.cli("alerts", "test", code=1)
     assert "names the variable NO_SUCH_VARIABLE" in tried.stdout
+
+
+def test_an_address_that_everybody_on_the_way_can_read_is_warned_of(fleet: Fleet) -> None:
+    """http to another machine, also behind `env:`. The path is not quoted, and this machine's own address is fine."""
+    path = fleet.root / "config.toml"
+    fleet.env["HOLDFAST_CONFIG"] = str(path)
+    warned = "notify.webhook begins with http://"
+    for webhook, is_warned in (
+        ("http://alerts.example.org/t0ken-of-mine", True),
+        ("env:THE_HOOK", True),
+        ("https://alerts.example.org/t0ken-of-mine", False),
+        ("http://127.0.0.1:8080/hook", False),
+        ("http://localhost/hook", False),
+        ("env:NOT_THERE", False),
+    ):
+        path.write_text(f'notify.webhook = "{webhook}"\n')
+        env = {"THE_HOOK": "http://alerts.example.org/t0ken-of-mine"}
+        said = fleet.cli("config", "check", env=env).stdout
+        assert (warned in said) is is_warned, webhook
+        assert "t0ken-of-mine" not in said
+    path.write_text('notify.webhook = "http://alerts.example.org/t0ken-of-mine"\n')
+    assert warned in fleet.cli("doctor", code=None).stdout
+
+
+@pytest.mark.parametrize("address", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "FILE:///etc/passwd", ""])
+def test_the_helper_opens_nothing_but_web_addresses(address: str) -> None:
+    """Settings refuse such addresses already; the program that opens them does not rely on that (F15)."""
+    order = {"url": address, "headers": {}, "body": "{}", "timeout": 5}
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", http_post.__file__],
+        input=json.dumps(order).encode(),
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(ran.stdout) == {
+        "error": "the address begins neither with http:// nor with https://, so nothing was opened or sent"
+    }

@@ -56,3 +56,16 @@ def test_a_repository_with_many_branches_and_tags_gets_its_work(fleet: Fleet) ->
     assert f"Its work is on branch holdfast/{task}" in fleet.cli("why", task).stdout
     assert fleet.json("alerts") == []
     assert list((fleet.home / "workspaces").glob("*/*")) == []
+
+
+def test_a_token_in_the_address_of_origin_reaches_neither_the_clone_nor_a_view(fleet: Fleet) -> None:
+    """`https://TOKEN@host` has no password, so the token was left in (F8)."""
+    token = "ghx_Tok3nAsUserName0123456789abcdef"
+    fleet.git("config", "remote.origin.url", f"https://{token}@example.org/x/y.git")
+    script = f"git config remote.origin.url; grep -r {token[:12]} .git; echo; cat {fleet.repo}/.git/config"
+    task_id = fleet.add("x", "--workspace", "clone", command=("sh", "-c", script))
+    fleet.cli("up", "--idle-exit", "0s")
+    said = fleet.cli("logs", task_id).stdout
+    assert said.startswith("https://example.org/x/y.git\n\n"), "what its clone has"
+    assert "https://[redacted: a token]@example.org/x/y.git" in said, "what the user's own file has, and it can read"
+    assert token not in said

@@ -16,7 +16,25 @@ from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE
 from holdfast.workspaces.snapshots import snapshot
-from holdfast.workspaces.strategies.clone import CloneStrategy
+from holdfast.workspaces.strategies.clone import CloneStrategy, _shareable_url
+
+LOGINS = {
+    "https://ghx_Tok3nAsUserName0123456789abcdef@example.org/x/y.git": "https://example.org/x/y.git",
+    "https://tess:secret@example.org/x/y.git": "https://example.org/x/y.git",
+    "https://tess:pass@word@example.org:8443/x/y.git": "https://example.org:8443/x/y.git",
+    "HTTP://token@example.org/a@b": "HTTP://example.org/a@b",
+    "https://example.org/x/y.git": "https://example.org/x/y.git",
+    "ssh://git@example.org:22/x/y.git": "ssh://git@example.org:22/x/y.git",
+    "ssh://git:secret@example.org/x/y.git": "ssh://git@example.org/x/y.git",
+    "git@example.org:x/y.git": "git@example.org:x/y.git",
+    "/srv/x@y.git": "/srv/x@y.git",
+}
+
+
+@pytest.mark.parametrize("address", LOGINS)
+def test_a_clone_gets_its_origin_without_a_login(address: str) -> None:
+    """A token is often the user of an address, without a password behind it (F8)."""
+    assert _shareable_url(address, "/") == LOGINS[address]
 
 
 def made(workshop: Workshop, task: str = "task1") -> tuple[CloneStrategy, Workspace, Path]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.base import faults
 from holdfast.base.errors import Refused
+from holdfast.base.files import open_private
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -110,7 +111,7 @@ def _check_member(
     if target is not None:
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     seen = hashlib.sha256()
-    with open(os.devnull if target is None else target, "wb") as out:
+    with open(os.devnull if target is None else target, "wb", opener=open_private) as out:
         while block := content.read(_BLOCK):
             seen.update(block)
             out.write(block)

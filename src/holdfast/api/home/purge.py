@@ -26,7 +26,7 @@ from holdfast.api.home.restore import refuse_running_agents
 from holdfast.api.work.git_runner import run_here
 from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError, WorkspaceProblem
-from holdfast.base.files import listed
+from holdfast.base.files import listed, open_private
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
@@ -201,7 +201,7 @@ def refuse_loss(saved: tuple[SavedWork, ...], problems: list[str]) -> None:
 
 def export_saved_work(plan: PurgePlan, folder: str) -> list[str]:
     """Write bundles of all saved work, one per repository, and a list of what is in them. Never overwrites a file."""
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
     written = []
     for things in plan.found.repos:
         works = [work for work in plan.found.saved if work.repo_id == things.repo.id]
@@ -334,7 +334,7 @@ def _delete_home(plan: PurgePlan, kept: list[str]) -> None:
 def _write_intent(home: str) -> None:
     path = os.path.join(home, INTENT)
     faults.effect("purge.intend")
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
+    with open(f"{path}.new", "w", encoding="utf-8", opener=open_private) as file:
         json.dump({"purge": "began", "at": clock.now().wall}, file)
         file.flush()
         os.fsync(file.fileno())

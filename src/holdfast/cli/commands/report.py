@@ -8,6 +8,7 @@ import sys
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
+from holdfast.base.files import open_private
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import clean_text, indent_text, one_line, paint, print_json
@@ -87,7 +88,7 @@ def _write(path: str, text: str) -> None:
     part = f"{path}.{os.getpid()}.part" if is_plain else path  # a pipe or a device is written to, never replaced
     try:
         try:
-            with open(part, "w", encoding="utf-8") as file:
+            with open(part, "w", encoding="utf-8", opener=open_private) as file:  # it has words of agents
                 file.write(text)
             if is_plain:
                 os.replace(part, path)

@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from holdfast.base import faults
 from holdfast.base.concurrency import run_in_thread
@@ -247,7 +246,7 @@ class CloneStrategy(WorktreeStrategy):
         faults.passed("clone.fetched")
 
     async def _configure(self, repo: Repo, workspace: Workspace) -> None:
-        """Copy the user's identity, the URL of `origin` (never with a password) and the private excludes.
+        """Copy the user's identity, the URL of `origin` (never with a login) and the private excludes.
 
         A user without an identity gets ours: in a container git finds no other, and would refuse the agent's commits.
         """
@@ -327,10 +326,16 @@ def _trusted_git_dir(workspace: Workspace) -> str | None:
 
 
 def _shareable_url(url: str, base: str) -> str:
-    """Return the URL of `origin` without a password, which the agent must not see. Relative paths become absolute."""
+    """Return the URL of `origin` without a login, which the agent must not see. Relative paths become absolute.
+
+    A token is often the user of an `https` address. Only ssh needs its user, and then without a password.
+    """
     if re.match(r"\.\.?/", url):
         return os.path.normpath(os.path.join(base, url))
-    parts = urlsplit(url) if "://" in url else None
-    if parts is None or parts.password is None:
+    scheme, is_address, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    login, at, host = authority.rpartition("@")
+    if not is_address or not at:
         return url
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    user = f"{login.partition(':')[0]}@" if "ssh" in scheme.lower() else ""
+    return f"{scheme}://{user}{host}{slash}{path}"
