@@ -241,6 +241,7 @@ EDITS: Mapping[str, tuple[Edit, ...]] = {
     "allow-list": (_before("agents/common/environment.py", _ENV_GIVEN, "    return dict(environment)\n"),),
     "held-secrets": (("config/env_secrets.py", "if secrets_in({name: value})]", "if False]"),),
     "redaction": (("secrets/redact.py", _REDACT, "    return text\n"),),
+    "redact-shown": (("secrets/redact.py", "        shown = without_invisible(text)\n", "        shown = None\n"),),
     "clean-text": (("base/text.py", '    plain = ESCAPES.sub("", str(text))\n', "    plain = str(text)\n"),),
     # -- not a mutant
     BY_TASK: (

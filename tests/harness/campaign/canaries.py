@@ -84,6 +84,7 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "json": json.dumps,
     "base64": lambda value: base64.b64encode(f"tess:{value}".encode()).decode(),
     "address": lambda value: f"https://127.0.0.1:9/x?key={quote(value, safe='')}&y=1",
+    "coloured": lambda value: f"key={value[:7]}\x1b[01;31m\x1b[K{value[7:]}\x1b[m\x1b[K refused",
     "long": lambda value: f"{value} " + "many words follow this, so that whoever keeps only an end cuts it " * 600,
 }
 SHAPES = ("github", "jwt", "key-block", "address")  # known by their shape: only as they are

@@ -96,6 +96,13 @@ MUTANTS: tuple[Mutant, ...] = (
         for record in RECORDS
     ),
     Mutant("redaction", "secrets are taken out of words", "canaries", "env.set/failure/sentence", "leaked: a secret"),
+    Mutant(
+        "redact-shown",
+        "secrets are searched in the text as it is shown",
+        "canaries",
+        "env.set/failure/coloured",
+        "leaked: a secret",
+    ),
     Mutant("held-secrets", "a task carries no secret of env.set", "canaries", "own/success/plain", "leaked: a secret"),
     Mutant("allow-list", "an agent gets what is allowed", "canaries", "own/success/plain", "leaked: the agent's"),
     Mutant("private", "the store is its owner's alone", "canaries", "own/success/plain", "is open to others"),
