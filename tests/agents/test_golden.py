@@ -117,7 +117,7 @@ EXPECTED: dict[str, Expected] = {
 RESETS = {
     "claude/oauth-eusage": 1794718625.0,  # 04:57:05, from its event; its text says only 4:57am
     "claude/oauth-5hour": 1794783254.0,
-    "codex/eusage": RECORDED_AT + 115 * 60,  # 4:55 AM
+    "codex/eusage": RECORDED_AT + 116 * 60,  # "4:55 AM" is the end of that minute
     "codex/miderr": RECORDED_AT + 2.5,
     "gemini/e429": RECORDED_AT + 2,
     "gemini/e429long": RECORDED_AT + 3600,

@@ -11,6 +11,7 @@ Seen with 0.166.0:
   configuration permanently. It also starts the programs (MCP servers) that the repository's `.codex` names, outside its
   sandbox. So each run sets the trust: the workspace is trusted in `full` and untrusted in `edit`, whatever the user's
   configuration has. Untrusted, Codex does not read AGENTS.md by itself, so the prompt asks for it.
+- It reports the end of a limit as a time of day without seconds. Holdfast waits for the end of that minute.
 - The usage of a turn is that of the whole thread, including earlier processes.
 
 Errors are texts in its `error` and `turn.failed` events, and the last lines on standard error.

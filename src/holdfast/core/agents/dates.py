@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 
 JUST_OVER = 600.0  # seconds
+MINUTE = 60.0  # a time of day without seconds was cut off, so it means the end of its minute
 Reading = tuple[float | None, int]  # the time (None: unknown), and the position where its text ends
 
 _MONTHS = (
@@ -85,7 +86,10 @@ def parse_leading_time(text: str, now: float, zone: str | None) -> Reading | Non
 def _nearest(fields: _Fields, clock: time, now: float, tz: tzinfo | None) -> float | None:
     """Return the first such time in the future. None if one has only just passed."""
     today = datetime.fromtimestamp(now, UTC).astimezone(tz).date()
-    moments = [moment for day in _days(fields, today) for moment in _seconds(datetime.combine(day, clock), tz)]
+    cut_off = MINUTE if fields["hour"] is not None and fields["second"] is None else 0.0
+    moments = [
+        moment + cut_off for day in _days(fields, today) for moment in _seconds(datetime.combine(day, clock), tz)
+    ]
     if any(0 < now - moment < JUST_OVER for moment in moments):
         return None
     return min((moment for moment in moments if moment >= now), default=None)

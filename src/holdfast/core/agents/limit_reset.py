@@ -4,6 +4,7 @@
 time zone is `zone` (its TZ; None: that of this machine). The rules:
 
 - A number is an epoch by its magnitude (seconds to nanoseconds). One that is too small for that is seconds from now.
+- A time of day without seconds ("12:06 PM", "2pm") was cut off: it means the end of its minute, 12:07:00.
 - A time of day that is over means the next day, and a date without a year the next year.
 - A time that is over by less than ten minutes is unknown: it was rounded down, or is late. A day's wait would be wrong.
 - A whole date that is over is unknown. So is everything beyond LONGEST, so that no task waits for months.
