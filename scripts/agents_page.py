@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ SCENARIOS = {
     "hang": "no answer, not even headers",
     "hang-stream": "the stream stalls",
     "cut-stream": "the stream is cut",
+    "cut-early": "the stream is cut before its first word",
+    "empty-stream": "the stream ends before its first word",
+    "html": "a proxy's page: 200, text/html",
     "unknown-session": "the session to continue is gone",
 }
 INTRO = """# Agents
@@ -50,7 +54,9 @@ MEASURING = """## What becomes of each failure
 Measured by `make test-agents` with the real CLI against the [stub](stub-llm.md): the outcome of the run, and the
 seconds from its start to the verdict. Two at a time, `health.stuck_after` {stuck} s (300 s unless you set it): a hang
 takes that long from the CLI's first word, no longer. Other work went on beside it. The expected table stands in
-tests/live/table.py, written by hand; a test holds the two together."""
+tests/live/table.py, written by hand; a test holds the two together. Gemini was measured with `general.maxAttempts` 2 in
+its settings, as `holdfast rehearse` writes them. With your own settings (10 attempts unless you set it) it retries
+until `health.retry_patience` (90 s) is over, so its rows 429, 500, 529, refused and reset take that long."""
 
 
 def page() -> str:
@@ -98,10 +104,19 @@ def _measured(names: list[str]) -> str:
     stuck = min(one["stuck_after"] for one in found.values())
     longer = [f"{name} {one['stuck_after']:g} s" for name, one in found.items() if one["stuck_after"] > stuck]
     note = f" Longer for CLIs that retry on their own and cannot be told not to: {', '.join(longer)}." if longer else ""
-    where = "; ".join(f"{name} {one['version']}, {one['date']}, {one['machine']}" for name, one in found.items())
+    where = "; ".join(
+        f"{name} {one['version']}, {one['date']}{_later(one['rows'].values())}, {one['machine']}"
+        for name, one in found.items()
+    )
     return "\n\n".join(
         [MEASURING.format(stuck=f"{stuck:g}") + note, _table(("scenario", *found), rows), f"Measured: {where}."]
     )
+
+
+def _later(rows: Collection[dict[str, Any]]) -> str:
+    """Return the day on which some rows were measured after the others."""
+    days = sorted({row["date"] for row in rows if "date" in row})
+    return "".join(f" ({sum(row.get('date') == day for row in rows)} rows {day})" for day in days)
 
 
 def _cell(cell: dict[str, Any] | None) -> str:

@@ -57,6 +57,17 @@ ROWS: list[tuple[str, dict[str, object], AgentTrouble]] = [
     ("dns error: failed to lookup address information", {}, T.NETWORK),
     ("unable to get local issuer certificate", {}, T.NETWORK),
     ("terminated", {}, T.NETWORK),
+    (
+        "API Error: API returned an empty or malformed response (HTTP 200) — check for a proxy or gateway",
+        {"code": "unknown"},
+        T.NETWORK,
+    ),
+    ("Incomplete JSON segment at the end", {}, T.NETWORK),
+    ("Unexpected token '<', \"<!DOCTYPE \"... is not valid JSON", {}, T.NETWORK),
+    ("<html><body>Login required: unauthorized, limit 429</body></html>", {"status": 200}, T.NETWORK),  # a portal's
+    ("<html><title>502 Bad Gateway</title></html>", {}, T.OVERLOADED),
+    ("<html>Forbidden</html>", {"status": 403}, T.AUTH),
+    ("<html></html>", {"status": 503}, T.OVERLOADED),
     ("EACCES: permission denied, mkdir '/x'", {}, T.OTHER),  # of a file, no login
     ("Permission denied (os error 13)", {}, T.OTHER),
     ("the file has 500 lines, and another one 429 more", {}, T.OTHER),

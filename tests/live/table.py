@@ -41,6 +41,9 @@ ROWS = (
     "hang",
     "hang-stream",
     "cut-stream",
+    "cut-early",
+    "empty-stream",
+    "html",
     LOST,
 )
 
@@ -62,18 +65,22 @@ AS_IT_IS: dict[str, Cell] = {
     "hang": O.STUCK,
     "hang-stream": O.STUCK,
     "cut-stream": O.NETWORK,
+    "cut-early": O.NETWORK,
+    "empty-stream": O.NETWORK,
+    "html": O.NETWORK,
     LOST: O.SESSION_LOST,
 }
+BROKEN_STREAMS: dict[str, Cell] = dict.fromkeys(("cut-stream", "cut-early", "empty-stream"), O.COMPLETED)
 # Written by hand, from what each scenario is; never from what was measured. What differs is a CLI's own way:
 EXPECTED: dict[str, dict[str, Cell]] = {
-    "claude": {**AS_IT_IS, "cut-stream": O.COMPLETED},  # it asks again, without a stream, and is answered
+    "claude": {**AS_IT_IS, **BROKEN_STREAMS},  # it asks again, without a stream, and is answered
     "codex": AS_IT_IS,
     "gemini": AS_IT_IS,
     "opencode": AS_IT_IS,
     "qwen": {**AS_IT_IS, "429-long": O.STUCK},  # it sleeps the hour out without a word
     "copilot": AS_IT_IS,
     # it has no sessions, and asks without a stream
-    "aider": {**{row: cell for row, cell in AS_IT_IS.items() if row != LOST}, "cut-stream": O.COMPLETED},
+    "aider": {**{row: cell for row, cell in AS_IT_IS.items() if row != LOST}, **BROKEN_STREAMS},
 }
 
 

@@ -114,7 +114,9 @@ _BY_CLASS = {
     "Timeout": AgentTrouble.NETWORK,
 }
 _SPENT = re.compile(r"\busage limit has\b", re.IGNORECASE)  # "… been reached", perhaps on the next line
-_UNREACHED = re.compile(r"\bconnection\b|\btimed out\b", re.IGNORECASE)  # litellm reports these as errors of the server
+_UNREACHED = re.compile(
+    r"\bconnection\b|\btimed out\b|\bempty or invalid response\b", re.IGNORECASE
+)  # litellm reports these as errors of the server
 # Lines that aider itself prints for a failure, complete or by their beginning.
 _FAILED: tuple[tuple[AgentTrouble, re.Pattern[str]], ...] = (
     (AgentTrouble.CONTEXT, re.compile(r"^Model \S+ has hit a token limit!")),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from tests.acceptance.config.test_config import user_file
 from tests.agents.recordings import GOLDEN
-from tests.fleet import Fleet
+from tests.fleet import Fleet, wait_until
 
 PLAYER = """#!/bin/sh
 # A CLI that does what it did when it was recorded. The prompt names the scenario.
@@ -64,3 +65,39 @@ def test_recordings_through_the_whole_product(fleet: Fleet) -> None:
     assert before < until < before + timedelta(days=1, minutes=10)
     assert (shown[refused]["state"], shown[refused]["pause_reason"]) == ("paused", "auth")
     assert shown[quoted]["state"] == "completed"
+
+
+ENDLESS = """#!/bin/sh
+# opencode behind a proxy that ends every stream before its first word: it asks again, at once and for ever.
+case $1 in --version) echo 1.18.33; exit;; esac
+start=$(sed -n '/"step_start"/{p;q}' "$GOLDEN/opencode/empty/stdout.jsonl")
+finish=$(sed -n '/"step_finish"/{p;q}' "$GOLDEN/opencode/empty/stdout.jsonl")
+for request in $(seq 2000); do
+    echo "$request" >> "$REQUESTS"
+    printf '%s\\n%s\\n' "$start" "$finish"
+    sleep 0.03
+done
+"""
+
+
+def test_empty_answers_hold_the_provider_after_a_few_requests(fleet: Fleet) -> None:
+    """A proxy that swallows every answer: each run ends within seconds as `network`, the provider is held, and no task
+    fails."""
+    player(fleet, "opencode", GOLDEN)
+    requests = fleet.root / "requests"
+    program = fleet.root / "bin" / "opencode"
+    program.write_text(ENDLESS.replace("$GOLDEN", str(GOLDEN)).replace("$REQUESTS", str(requests)))
+    tasks = [fleet.add(f"say hello {number}", "--agent", "opencode") for number in range(3)]
+    supervisor = fleet.up("--agents", 1, env={"HOLDFAST_BREAKER_FAILURES": "2", "HOLDFAST_RETRY_BASE": "100ms"})
+
+    def held() -> list[dict[str, Any]]:
+        return [row for row in fleet.json("dispatch") if row["hold"].startswith("provider:") and row["failures"] >= 2]
+
+    wait_until(held, "its provider is held")
+    fleet.cli("down")
+    supervisor.wait()
+    ended = [run for task in tasks for run in fleet.show(task)["runs"]]
+    assert {run["outcome"] for run in ended if run["outcome"] != "stopped"} == {"network"}
+    assert "answers in a row without a word" in ended[0]["reason"]
+    assert not [task for task in tasks if fleet.show(task)["state"] == "failed"]
+    assert len(requests.read_text().splitlines()) < 200 * len(ended)

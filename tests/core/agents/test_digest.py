@@ -14,6 +14,8 @@ from holdfast.core.agents.events import (
     AgentTrouble,
     Retry,
     SessionStarted,
+    ToolFinished,
+    Usage,
 )
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd
 
@@ -28,6 +30,11 @@ EVENTS: dict[str, AgentEvent] = {
     "refused": AgentFailure(trouble=AgentTrouble.RATE_LIMIT, message="429"),
     "session": SessionStarted(id="s-1"),
     "another": SessionStarted(id="s-2"),
+    "empty": Usage(),
+    "blank": AgentText(text=" "),
+    "tokens": Usage(input=10, output=2),
+    "total of none": Usage(is_total=True),
+    "tool": ToolFinished(id="t", ok=True),
 }
 
 
@@ -94,3 +101,25 @@ def test_a_failure_that_we_ended_is_none() -> None:
     end = ProcessEnd(cause=Cause.STOPPED, signal=15)
     assert AGENT.judge(EndedRun(end=end, output=["ok", "not ok"], error_tail="", at=0.0)).outcome is Outcome.FAILED
     assert AGENT.judge(EndedRun(end=end, output=["text"], error_tail="", at=0.0)).outcome is Outcome.CRASHED
+
+
+@pytest.mark.parametrize(
+    ("output", "outcome"),
+    [
+        (["empty"] * 5, Outcome.NETWORK),
+        (["text", "tokens", *["empty"] * 5], Outcome.NETWORK),
+        (["blank", "empty"] * 5, Outcome.NETWORK),
+        (["empty"] * 4, Outcome.CRASHED),
+        (["empty", "empty", "text", "empty", "empty", "empty"], Outcome.CRASHED),
+        (["empty", "empty", "tool", "empty", "empty", "empty"], Outcome.CRASHED),
+        (["empty"] * 5 + ["fatal"], Outcome.AUTH),  # an error says more
+        (["empty"] * 5 + ["text", "ok"], Outcome.COMPLETED),
+        (["total of none"] * 5, Outcome.CRASHED),
+    ],
+)
+def test_answers_without_a_word_are_a_provider_that_is_not_there(output: list[str], outcome: Outcome) -> None:
+    """A gateway that ends every stream before its first word, or answers with a page: the CLI asks again for ever."""
+    for end in (ProcessEnd(cause=Cause.EXITED, code=0), ProcessEnd(cause=Cause.STOPPED, signal=15)):
+        verdict = AGENT.judge(EndedRun(end=end, output=output, error_tail="", at=1e9))
+        assert verdict.outcome is outcome
+    assert outcome is not Outcome.NETWORK or "5 answers in a row without a word" in verdict.reason

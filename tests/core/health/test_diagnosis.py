@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.agents.events import AgentEvent, AgentFailure, AgentResult, AgentText, AgentTrouble, Retry
+from holdfast.core.agents.events import AgentEvent, AgentFailure, AgentResult, AgentText, AgentTrouble, Retry, Usage
 from holdfast.core.health.diagnosis import (
     LOOK_TWICE,
     STOP_WHY,
@@ -397,6 +397,46 @@ def test_what_stands_in_its_way(said: tuple[AgentEvent, ...], expected: tuple[St
     for known in (talk, AgentActivity.load(json.loads(json.dumps(talk.dump())))):
         assert known.stall == talk.stall
         assert (None if known.stall is None else (known.stall.kind, known.stall.since)) == expected
+
+
+EMPTY = Usage()  # an answer without a word
+
+
+@pytest.mark.parametrize(
+    ("event", "times", "expected"),
+    [
+        (EMPTY, [1.0, 1.3, 1.6, 1.9], None),
+        (EMPTY, [1.0, 1.3, 1.6, 1.9, 2.2], HOPELESS),
+        (EMPTY, [1.0, 21.0, 41.0, 61.0, 81.0, 101.0], None),  # not so fast that it hurts: silence and loops see it
+        (EMPTY, [float(at * 30) for at in range(8)] + [211.0, 212.0, 213.0, 214.0], HOPELESS),
+        (NETWORK, [at / 10 for at in range(19)], RETRYING),
+        (NETWORK, [at / 10 for at in range(20)], HOPELESS),
+        (NETWORK, [float(at * 4) for at in range(30)], RETRYING),
+    ],
+)
+def test_a_burst_of_requests_that_lead_nowhere(
+    event: AgentEvent, times: list[float], expected: StallKind | None
+) -> None:
+    """No agent makes hundreds of requests a minute unseen: a burst without a word ends the run at once."""
+    talk = AgentActivity()
+    for at in times:
+        for sign in signs_from_events([event]):
+            talk.hear(sign, at, at)
+    assert (None if talk.stall is None else talk.stall.kind) == expected
+    if expected is HOPELESS:
+        found = diagnose(events(now=times[-1], started_at=0.0, watched_since=0.0, stall=talk.stall), RULES)
+        assert found.condition is DOOMED
+    talk.hear(Sign(kind=SignKind.PROGRESS, content="words"), times[-1])
+    talk.hear(signs_from_events([event])[0], times[-1], times[-1])
+    assert (None if talk.stall is None else talk.stall.kind) != HOPELESS, "words end a burst"
+
+
+def test_lines_that_were_read_late_are_no_burst() -> None:
+    """A supervisor that was away for ten minutes reads at once what was written in all of them."""
+    talk = AgentActivity()
+    for _line in range(8):
+        talk.hear(signs_from_events([EMPTY])[0], 600.0, 0.0)
+    assert talk.stall is None
 
 
 @pytest.mark.parametrize("word", ["\ud800", "a\nb\x1b[2J\0", "x" * 10_000, "\ud800" * 10_000])

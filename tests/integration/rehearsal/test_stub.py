@@ -203,6 +203,13 @@ def test_broken_connections(stub: StubServer, protocol: str) -> None:
         ask(stub.url("refused"), protocol)
     with pytest.raises(http.client.IncompleteRead):
         ask(stub.url("cut-stream"), protocol, stream=True)
+    with pytest.raises(http.client.IncompleteRead):
+        ask(stub.url("cut-early"), protocol, stream=True)
+    wordless = ask(stub.url("empty-stream"), protocol, stream=True)
+    assert (wordless.status, "Hello" in wordless.text, "[DONE]" in wordless.text) == (200, False, False)
+    assert "Hello" in ask(stub.url("empty-stream"), protocol).text  # who asks without a stream is answered
+    page = ask(stub.url("html"), protocol)
+    assert (page.status, page.headers["content-type"], page.text[:9]) == (200, "text/html; charset=utf-8", "<!DOCTYPE")
     broken = ask(stub.url("error-stream"), protocol, stream=True).text
     assert "error" in broken
     assert "[DONE]" not in broken

@@ -127,12 +127,14 @@ _BY_TEXT: tuple[tuple[AgentTrouble, re.Pattern[str]], ...] = tuple(
             r"|without a finish reason|premature(?:ly)? close"
             r"|timed? ?out|error sending request|(?:^|: )terminated\b|connection aborted|server disconnected"
             r"|error (?:decoding|reading) (?:a |the )?(?:response )?body|unexpected EOF"
-            r"|dns error|lookup address|certificate",
+            r"|dns error|lookup address|certificate"
+            r"|(?:empty|malformed) response|incomplete json|invalid json response|unexpected token '?<",
         ),
     )
 )
 
 
+_PAGE = re.compile(r"<!doctype html|<html\b", re.IGNORECASE)
 _ADDRESS = re.compile(r"\b(?:https?|wss?)://\S+")  # numbers and words in an address are not part of the error
 
 
@@ -140,6 +142,8 @@ def classify_error(*, status: int | None = None, code: str = "", text: str = "")
     """Return the trouble that an error means, from the most specific of its code, text and status."""
     said = _ADDRESS.sub("", text[:MOST_TEXT]).replace("’", "'")
     by_text = next((trouble for trouble, pattern in _BY_TEXT if pattern.search(said)), None)
+    if (status is None or status < 300) and by_text is not AgentTrouble.OVERLOADED and _PAGE.search(said):
+        return AgentTrouble.NETWORK  # the page of a proxy or a captive portal, whatever is written on it
     by_code = _by_code(code.strip().lower().replace("-", "_").replace(" ", "_"))
     # Providers use the same status and code for a full minute and a spent plan. Only the text distinguishes them.
     specific = {AgentTrouble.USAGE_LIMIT, AgentTrouble.BILLING, AgentTrouble.CONTEXT}

@@ -26,7 +26,7 @@ from holdfast.core.agents.events import (
 )
 from holdfast.core.agents.limit_reset import parse_reset_time
 from holdfast.core.agents.usage import UsageCounter
-from holdfast.core.health.signs import make_printable
+from holdfast.core.health.signs import EMPTY_ANSWERS, make_printable
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, RunUsage, Verdict
 
 MAX_ERROR_LENGTH = 300  # characters of an agent's error message in our reason
@@ -69,15 +69,17 @@ class RunDigest:
     tool_failure: AgentFailure | None = None  # why none of its tools could start so far
     has_worked: bool = False  # at least one of its tools did
     has_events: bool = False  # at least one event that we understood
+    empty_answers: int = 0  # in a row, without text or a tool call between them
     spending: UsageCounter = field(default_factory=UsageCounter)
 
     def add(self, event: AgentEvent) -> None:
         if isinstance(event, RawLine):
             return
         self.has_events = True
-        if isinstance(event, AgentText | ToolStarted | ToolFinished):
-            self.retry = None  # the retry succeeded
-        if isinstance(event, AgentText):
+        has_words = isinstance(event, AgentText) and bool(event.text.strip())
+        if has_words or isinstance(event, ToolStarted | ToolFinished):
+            self.retry, self.empty_answers = None, 0  # the retry succeeded
+        if has_words:
             self.is_rejected = False
         self._note_tools(event)
         match event:
@@ -88,6 +90,7 @@ class RunDigest:
                 self.result = None
             case Usage():
                 self.spending.add(event)
+                self.empty_answers += event.is_empty_answer
             case Retry():
                 self.retry = event
             case LimitNotice(rejected=True):
@@ -184,6 +187,9 @@ class RunDigest:
             outcome, words = next((o, w) for trouble, o, w in RULES if trouble is self.retry.trouble)
             delay = None if self.retry.delay is None else f"try again in {self.retry.delay:.0f} seconds"
             return outcome, _quoted(words, self.retry.message), delay if self.retry.reset is None else self.retry.reset
+        if self.result is None and self.empty_answers >= EMPTY_ANSWERS:
+            said = f"{self.empty_answers} answers in a row without a word; is a proxy or a gateway in the way?"
+            return Outcome.NETWORK, f"the provider could not be reached: {said}", None
         if self.result is not None:
             return Outcome.FAILED, _quoted("the agent reported failure", self.result.text), None
         return Outcome.CRASHED, f"it ended without reporting a result ({_exit_words(end)})", None

@@ -85,6 +85,11 @@ class Usage:
     context_used: int | None = None
     context_size: int | None = None
 
+    @property
+    def is_empty_answer(self) -> bool:
+        """True if this is the report on one answer of the model, and that answer had no output."""
+        return not (self.output or self.is_total or self.settles)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 
 REMEMBERED = 16  # different contents seen lately: a cycle of so many events is still detected
+EMPTY_ANSWERS = 5  # answers in a row without a word or a tool call: the provider does not really answer
+MOST_RETRIES = 20  # retries in a row; the CLIs make 3 to 10 in a minute
+BURST = 60.0  # seconds: so many empty answers or retries within this time end the run at once
 MOST_TOOLS = 256
 MOST_ID = 128  # characters of a tool call's id
 MOST_WORDS = 200
@@ -50,10 +54,12 @@ class SignKind(StrEnum):
     TOOL_OPENED = "tool_opened"
     TOOL_CLOSED = "tool_closed"
     RETRY = "retry"  # the agent retries by itself
+    EMPTY = "empty"  # an answer of the model without a word
     USAGE = "usage"  # tokens or money: no evidence about health
     DOOMED = "doomed"  # a fatal error: the run cannot succeed by itself any more, even if it continues
 
 
+_NEVER_PROGRESS = frozenset({SignKind.STEP, SignKind.RETRY, SignKind.EMPTY})
 _ANSWERS = frozenset({SignKind.PROGRESS, SignKind.TOOL_OPENED})
 
 
@@ -117,6 +123,8 @@ class AgentActivity:
         self.progress_at: float | None = None  # the earliest time at which the newest progress can have been made
         self.has_answer = False  # its model wrote or did something: the provider answered
         self.near_limit: NearLimit | None = None  # the newest warning
+        self._empty_answers: deque[float] = deque(maxlen=EMPTY_ANSWERS)  # times of the newest, since the last progress
+        self._retries: deque[float] = deque(maxlen=MOST_RETRIES)
         self._lately: dict[int, None] = {}  # in order, the newest last; checksums, so that it stays small
 
     def hear(self, sign: Sign, at: float, not_before: float | None = None) -> None:
@@ -135,8 +143,11 @@ class AgentActivity:
             self._record_trouble(sign, StallKind.FATAL, at)
             return
         elif sign.kind is SignKind.RETRY:
-            self._record_trouble(sign, StallKind.HOPELESS if sign.is_hopeless else StallKind.RETRYING, at)
-        is_new = sign.kind not in (SignKind.STEP, SignKind.RETRY) and self._is_new(sign)
+            is_burst = _is_burst(self._retries, at, not_before)
+            self._record_trouble(sign, StallKind.HOPELESS if sign.is_hopeless or is_burst else StallKind.RETRYING, at)
+        elif sign.kind is SignKind.EMPTY and not self.tools and _is_burst(self._empty_answers, at, not_before):
+            self._record_trouble(sign, StallKind.HOPELESS, at)
+        is_new = sign.kind not in _NEVER_PROGRESS and self._is_new(sign)
         if is_new:
             self.record_progress(at if not_before is None else not_before)
         elif sign.kind not in (SignKind.TOOL_CLOSED, SignKind.NEWS):  # the opening of the tool was counted
@@ -148,6 +159,8 @@ class AgentActivity:
         self.steps = 0
         self.progress_at = at
         self.stall = None
+        self._empty_answers.clear()
+        self._retries.clear()
 
     def _open(self, sign: Sign, at: float) -> None:
         deadline = sign.deadline
@@ -213,6 +226,15 @@ class AgentActivity:
         return talk
 
 
+def _is_burst(times: deque[float], at: float, not_before: float | None) -> bool:
+    """Add a time. True if the queue is full and all of it is newer than BURST.
+
+    A line that was read late may be older than its reading, so the earliest possible time counts.
+    """
+    times.append(at if not_before is None else not_before)
+    return len(times) == times.maxlen and at - times[0] <= BURST
+
+
 MOST_CONTENT = 4096  # characters that are compared with earlier content
 _HOPELESS = frozenset({AgentTrouble.AUTH, AgentTrouble.BILLING, AgentTrouble.USAGE_LIMIT, AgentTrouble.SESSION_LOST})
 """Troubles in which no further try of the same process helps."""
@@ -225,6 +247,13 @@ _PLAIN: dict[type, Sign] = {
 
 def signs_from_events(events: Iterable[AgentEvent]) -> list[Sign]:
     return [sign for event in events if (sign := _sign(event)) is not None]
+
+
+def _usage_sign(usage: Usage) -> Sign:
+    if usage.output:
+        return Sign(kind=SignKind.USAGE, usage=usage)
+    kind = SignKind.EMPTY if usage.is_empty_answer else SignKind.STEP
+    return Sign(kind=kind, content="answers without a word", usage=usage)
 
 
 def _sign(event: AgentEvent) -> Sign | None:
@@ -262,9 +291,8 @@ def _sign(event: AgentEvent) -> Sign | None:
         case LimitNotice():
             warning = NearLimit(used=event.utilization, scope=event.scope, reset=event.reset)
             return Sign(kind=SignKind.STEP, content="limit", near_limit=None if event.rejected else warning)
-        case Usage(output=output):
-            kind, words = (SignKind.USAGE, "") if output else (SignKind.STEP, "a step without words")
-            return Sign(kind=kind, content=words, usage=event)
+        case Usage():
+            return _usage_sign(event)
         case SessionStarted(id=session):
             return Sign(kind=SignKind.NEWS, content=f"session {session}")
         case AgentResult(ok=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import select
 import socket
@@ -27,6 +28,9 @@ from holdfast.rehearsal.stub.scenarios import why_unknown
 
 _LONGEST_HANG = 3600.0
 _LONGEST_BODY = 256 * 1024 * 1024
+_PAGE = b"<!DOCTYPE html><html><head><title>Sign in</title></head><body>Please sign in to this network.</body></html>\n"
+_WORDLESS = (Manner.CUT_EARLY, Manner.EMPTY)
+_FIRST_WORD = scenarios.DONE.split()[0].encode()
 _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER on, with 0 seconds: the close resets the connection
 
 
@@ -116,12 +120,15 @@ class Handler(BaseHTTPRequestHandler):
             self._reset()
         elif answer.manner is Manner.SILENT:
             self._hang()
+        elif answer.manner is Manner.HTML:
+            self._send_page()
         elif conversation.stream:
             frames = at.dialect.frames(reply, conversation)
             if answer.manner in (Manner.WHOLE, Manner.SLOW):
                 self._stream(frames, headers, answer.seconds / len(frames))
             else:
-                self._break_stream(frames, at.dialect.error_frame(), headers, answer.manner)
+                begin = _frames_before_a_word if answer.manner in _WORDLESS else _first_half
+                self._break_stream(begin(frames), at.dialect.error_frame(), headers, answer.manner)
         elif answer.manner is Manner.STALLED:
             self._begin(200, {"Content-Type": "application/json", "Content-Length": "1000"})
             self._hang()
@@ -130,14 +137,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def _break_stream(self, frames: list[bytes], error: bytes, headers: Mapping[str, str], manner: Manner) -> None:
         self._begin_stream(headers)
-        for frame in frames[: max(1, len(frames) // 2)]:
+        for frame in frames:
             self._chunk(frame)
         if manner is Manner.STALLED:
             self._hang()
         elif manner is Manner.ERROR_EVENT:
             self._chunk(error)
+        if manner in (Manner.ERROR_EVENT, Manner.EMPTY):
             self._chunk(b"")
-        self.close_connection = True  # Manner.CUT ends without the last chunk
+        self.close_connection = True  # the other manners end without the last chunk
 
     def _stream(self, frames: Iterable[bytes], headers: Mapping[str, str], pause: float = 0.0) -> None:
         self._begin_stream(headers)
@@ -160,6 +168,10 @@ class Handler(BaseHTTPRequestHandler):
         self._begin(status, kind | dict(headers or {}))
         if self.command != "HEAD":
             self.wfile.write(data)
+
+    def _send_page(self) -> None:
+        self._begin(200, {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(_PAGE))})
+        self.wfile.write(_PAGE)
 
     def _begin(self, status: int, headers: Mapping[str, str]) -> None:
         self.send_response(status, None if status in self.responses else "Overloaded")
@@ -212,6 +224,15 @@ class Handler(BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
         return b"".join(parts)
+
+
+def _first_half(frames: list[bytes]) -> list[bytes]:
+    return frames[: max(1, len(frames) // 2)]
+
+
+def _frames_before_a_word(frames: list[bytes]) -> list[bytes]:
+    """Return the frames that announce an answer. Gemini announces nothing, so its stream has not one frame."""
+    return list(itertools.takewhile(lambda frame: _FIRST_WORD not in frame, frames))
 
 
 def _answer_name(answer: StubAnswer) -> str:

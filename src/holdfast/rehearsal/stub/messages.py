@@ -61,6 +61,9 @@ class Manner(Enum):
     SILENT = "silent"  # not even headers
     STALLED = "stalled"  # headers and the beginning, then nothing
     CUT = "cut"  # closed midway
+    CUT_EARLY = "cut early"  # closed before the first word
+    EMPTY = "empty"  # ended before the first word, without an error
+    HTML = "html"  # a page, in the place of an answer
     ERROR_EVENT = "error event"  # an error inside the stream
     SLOW = "slow"  # complete, but spread over some time
 

@@ -38,6 +38,9 @@ SCENARIOS = {
     "hang-stream": "headers and the first words, then nothing",
     "slow": "answers honestly, but takes SECONDS (slow/SECONDS, else 30) from the first word to the last",
     "cut-stream": "the stream is cut midway",
+    "cut-early": "the connection is closed before the first word of the stream",
+    "empty-stream": "the stream ends before its first word, as behind a gateway that lost its provider",
+    "html": "status 200 with an HTML page, as from a proxy or a captive portal",
     "error-stream": "an error event in the middle of the stream",
     "flaky": "the first N requests fail as 529 does (flaky/N/KEY), then as `tool`",
     "first": "the first N requests fail as FAILURE does (first/FAILURE/N/KEY[/SECONDS]), then as `tool`",
@@ -73,6 +76,9 @@ _MANNERS = {
     "hang": Manner.SILENT,
     "hang-stream": Manner.STALLED,
     "cut-stream": Manner.CUT,
+    "cut-early": Manner.CUT_EARLY,
+    "empty-stream": Manner.EMPTY,
+    "html": Manner.HTML,
     "error-stream": Manner.ERROR_EVENT,
 }
 
