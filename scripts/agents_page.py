@@ -40,7 +40,9 @@ INTRO = """# Agents
 
 `holdfast run --agent NAME` drives these CLIs. Each must be in PATH (or `NAME.binary` says where it is) and logged in;
 `holdfast doctor` looks. Success is always three things together: the CLI's own positive word, exit code 0, and no error
-behind that word. The model's text is never evidence, and neither is the exit code alone.
+behind that word. The model's text is never evidence, and neither is the exit code alone. A success without an answer of
+a model (no words, tokens, turns or tool calls) is a failure: some CLIs read a prompt that begins with `/` as a command
+of their own.
 
 Permissions are yours to choose (`permissions.mode`, `--permission`): `read` looks and changes nothing, `edit` changes
 files of the workspace and is refused what the CLI would ask for, `full` may do whatever you may do. Unattended there is

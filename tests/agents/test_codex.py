@@ -205,4 +205,5 @@ def test_a_process_that_could_not_begin() -> None:
     assert judged('Error finding codex home: CODEX_HOME points to "/x"\n').outcome is Outcome.LAUNCH_ERROR
     assert judged("WARNING: proceeding\n").outcome is Outcome.CRASHED
     # What stands on standard error is no word against a turn that completed.
-    assert judged(lost, '{"type":"turn.completed"}', code=0).outcome is Outcome.COMPLETED
+    done = '{"type":"turn.completed","usage":{"input_tokens":9,"output_tokens":1}}'
+    assert judged(lost, done, code=0).outcome is Outcome.COMPLETED

@@ -194,7 +194,7 @@ def test_a_spent_plan_is_known_at_the_first_try_and_with_its_end() -> None:
     for output in ([call], [call, last, result(1)]):
         verdict = judged(output)
         assert (verdict.outcome, verdict.resets_at) == (Outcome.USAGE_LIMITED, AT + 7200)
-    assert judged([call, result()], 0).outcome is Outcome.COMPLETED
+    assert judged([call, event("assistant.message", content="done"), result()], 0).outcome is Outcome.COMPLETED
 
 
 def test_what_it_waited_for_is_known_though_it_was_aborted() -> None:

@@ -54,6 +54,8 @@ EXPECTED: dict[str, Expected] = {
         "miderr": O.COMPLETED,
         "sigint": O.EXTERNAL_KILL,  # exit code 0, and "aborted_tools"
         "warn": O.COMPLETED,
+        # the prompt began with a command of the CLI: "success", exit code 0, and no model was asked
+        **dict.fromkeys(("command-compact", "command-help"), O.FAILED),
     },
     "codex": {
         **DONE,
@@ -101,6 +103,7 @@ EXPECTED: dict[str, Expected] = {
         "midcut": O.NETWORK,
         "miderr": O.OVERLOADED,
         # 0.15.10: "success" and exit code 0, whatever happened
+        "command-stats": O.FAILED,  # no model was asked
         "old-e401": O.AUTH,
         "old-ectx": O.CONTEXT_LIMIT,
         "old-midcut": O.NETWORK,

@@ -137,7 +137,7 @@ def test_only_a_whole_success_is_one() -> None:
     assert (verdict.usage.input, verdict.usage.cached, verdict.usage.turns) == (200, 60, 2)
     for broken in ({"is_error": None}, {"subtype": "error_max_turns"}, {"error": {"message": "x"}}, {"is_error": 1}):
         assert judged(INIT, {**DONE, **broken}).outcome is Outcome.FAILED
-    assert "no model was asked" in judged(INIT, {**DONE, "num_turns": 0}).reason
+    assert "no model answered" in judged(INIT, {**DONE, "num_turns": 0}).reason
     assert judged(INIT, {**DONE, "num_turns": 0}).outcome is Outcome.FAILED
     assert judged(INIT, DONE, code=1).outcome is Outcome.CRASHED
     assert judged(INIT, said({"type": "text", "text": "done"})).outcome is Outcome.CRASHED

@@ -17,6 +17,8 @@ Seen with 2.1.325:
   at 0. A run that was cut off has reported its tokens but no cost.
 - While its model thinks or writes, it prints nothing, however long that takes, unless partial messages are switched on.
   Holdfast switches them on: they distinguish work from a hang, and are not shown.
+- A prompt that begins with one of its commands ("/compact …", "/help …") runs that command: a success with no turns,
+  which counts as a failure. Other words after a slash ("/src/app.py …") reach the model.
 - After a cut stream, it requests the answer again in one piece, so the run goes on.
 
 Errors are read only from fields that the CLI itself fills, never from the model's text.
@@ -37,6 +39,7 @@ from holdfast.agents.common.cli_agent import (
     as_number,
     as_object,
     as_objects,
+    as_turns,
     format_one_line,
     format_option,
     order_permission,
@@ -265,7 +268,7 @@ def _result(said: dict[str, Any]) -> Iterator[AgentEvent]:
     if denied := sorted({words(denial.get("tool_name")) for denial in as_objects(said.get("permission_denials"))}):
         message = f"tools that were not permitted: {', '.join(denied)[:400]}"
         yield AgentFailure(trouble=AgentTrouble.OTHER, message=message, is_fatal=False)
-    yield AgentResult(ok=ok, text=text, turns=as_count(said.get("num_turns")) or None)
+    yield AgentResult(ok=ok, text=text, turns=as_turns(said.get("num_turns")))
 
 
 def _failure(said: dict[str, Any], text: str, *, is_fatal: bool = True, reset: float | None = None) -> AgentFailure:

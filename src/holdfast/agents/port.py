@@ -109,6 +109,7 @@ class EndedRun:
     error_tail: str  # end of standard error, for people
     at: float  # wall time of the end
     zone: str | None = None  # the agent's time zone, if its environment has one
+    prompt: str = ""  # of the task
     session_id: str | None = None  # the session that the run continued
     new_session: str = ""  # or the id for a new session
     errors: Iterable[str] = ()  # lines of standard error, of any number

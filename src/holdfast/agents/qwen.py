@@ -12,7 +12,8 @@ Seen with 0.24.4:
   over which the user's own settings win. The inner layer cannot be set: seven tries, about 80 s, in silence. It waits
   for a Retry-After of any length. The health service decides about it (core/health/diagnosis.py).
 - `result.usage` is that of the whole session, including earlier processes and its own requests (its memory).
-- A prompt that begins with the name of one of its commands ("/stats …") runs that command: a success with no turns.
+- A prompt that begins with the name of one of its commands ("/stats …") runs that command: a success with no turns,
+  which counts as a failure.
 - At the limit of turns there is no result, only a line on standard error.
 - Its write_file accepts absolute paths only.
 """
@@ -34,6 +35,7 @@ from holdfast.agents.common.cli_agent import (
     as_http_status,
     as_object,
     as_objects,
+    as_turns,
     format_option,
     format_tool_input,
     order_permission,
@@ -171,9 +173,7 @@ def _retry(data: Mapping[str, Any]) -> Retry:
 
 def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
     message = words(as_object(event.get("error")).get("message"))
-    turns = as_count(event.get("num_turns"))
-    if event.get("num_turns") == 0 and not message:
-        message = "the CLI read the first word of the prompt as one of its own commands, so no model was asked"
+    turns = as_turns(event.get("num_turns"))
     if event.get("is_error") is False and event.get("subtype") == "success" and not message:
         text = words(event.get("result"))
         if (failure := _failure_without_tokens(text, event.get("usage"))) is not None:

@@ -67,6 +67,21 @@ def test_recordings_through_the_whole_product(fleet: Fleet) -> None:
     assert shown[quoted]["state"] == "completed"
 
 
+def test_a_prompt_that_is_a_command_of_the_cli_is_no_success(fleet: Fleet) -> None:
+    """D5: `/compact …` asks no model. The CLI reports success and exits with 0 all the same."""
+    player(fleet, "claude", GOLDEN / "claude")
+    program = fleet.root / "bin" / "claude"
+    program.write_text(
+        program.read_text().replace("IFS= read -r scenario", "cat > /dev/null; scenario=command-compact")
+    )
+    task = fleet.add("/compact and then say hello", "--agent", "claude")
+    fleet.up()
+    shown = fleet.wait_state(task, "failed", "completed")
+    assert shown["state"] == "failed"
+    assert [run["outcome"] for run in shown["runs"]] == ["failed"]
+    assert shown["runs"][0]["reason"] == "no model was asked: the prompt `/compact …` is a command of claude"
+
+
 ENDLESS = """#!/bin/sh
 # opencode behind a proxy that ends every stream before its first word: it asks again, at once and for ever.
 case $1 in --version) echo 1.18.33; exit;; esac

@@ -33,6 +33,8 @@ EVENTS: dict[str, AgentEvent] = {
     "empty": Usage(),
     "blank": AgentText(text=" "),
     "tokens": Usage(input=10, output=2),
+    "no turns": AgentResult(ok=True, text="cleared", turns=0),
+    "one turn": AgentResult(ok=True, turns=1),
     "total of none": Usage(is_total=True),
     "tool": ToolFinished(id="t", ok=True),
 }
@@ -123,3 +125,31 @@ def test_answers_without_a_word_are_a_provider_that_is_not_there(output: list[st
         verdict = AGENT.judge(EndedRun(end=end, output=output, error_tail="", at=1e9))
         assert verdict.outcome is outcome
     assert outcome is not Outcome.NETWORK or "5 answers in a row without a word" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("output", "outcome"),
+    [
+        (["ok"], Outcome.FAILED),
+        (["session", "total of none", "ok"], Outcome.FAILED),
+        (["blank", "empty", "ok"], Outcome.FAILED),
+        (["text", "no turns"], Outcome.FAILED),  # the words are those of the CLI
+        (["tokens", "no turns"], Outcome.FAILED),  # the tokens are those of the session's earlier runs
+        (["text", "ok"], Outcome.COMPLETED),  # a provider that counts no tokens
+        (["tokens", "ok"], Outcome.COMPLETED),
+        (["tool", "ok"], Outcome.COMPLETED),
+        (["tool", "no turns"], Outcome.COMPLETED),
+        (["one turn"], Outcome.COMPLETED),
+    ],
+)
+@pytest.mark.parametrize("cause", [Cause.EXITED, Cause.STOPPED])
+def test_no_success_without_an_answer_of_a_model(output: list[str], outcome: Outcome, cause: Cause) -> None:
+    """One rule for every CLI: some report success after a command of their own, and some after nothing at all."""
+    end = ProcessEnd(cause=cause, code=0)
+    for prompt, words in (
+        ("/clear the cache\nand more", "no model was asked: the prompt `/clear …` is a command of any"),
+        ("say hello", "no model answered: the CLI reported success without words, tokens, turns or tool calls"),
+    ):
+        verdict = AGENT.judge(EndedRun(end=end, output=output, error_tail="", at=1e9, prompt=prompt))
+        assert verdict.outcome is outcome
+        assert outcome is not Outcome.FAILED or verdict.reason == words

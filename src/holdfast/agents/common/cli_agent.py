@@ -109,7 +109,7 @@ class CliAgent:
         return [_soften_fatal_sign(sign) for sign in found] if self.plain_text else found
 
     def judge(self, ended: EndedRun) -> Verdict:
-        digest = RunDigest()
+        digest = RunDigest(agent=self.name, prompt=ended.prompt)
         for line in self.join_lines(ended.output):
             for event in self.parse(line, Stream.OUT):
                 digest.add(event)
@@ -201,6 +201,11 @@ def words(value: object) -> str:
 def as_count(value: object) -> int:
     """Return a field that should be a count, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+
+
+def as_turns(value: object) -> int | None:
+    """Return a field that should be a number of turns. None: the CLI did not report it, which is not the same as 0."""
+    return as_count(value) if isinstance(value, int) else None
 
 
 def as_number(value: object) -> float | None:

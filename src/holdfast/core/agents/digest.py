@@ -2,6 +2,7 @@
 
 The rules are ordered, and the first that applies decides. Success needs three things together: the CLI's own report of
 success, exit code 0, and no fatal error after that report. The model's text or the exit code alone is never enough.
+A success without any answer of a model is a failure: the prompt was a command of the CLI itself.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ _LIMIT_OUTCOMES = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
 class RunDigest:
     """The digest of one run. It gets every event, in order. It stays small, however much the agent writes."""
 
+    agent: str = ""  # name of the agent, and the prompt of the task: for the words of a verdict
+    prompt: str = ""
     session_id: str | None = None
     model: str = ""
     result: AgentResult | None = None
@@ -68,6 +71,8 @@ class RunDigest:
     warning: LimitNotice | None = None
     tool_failure: AgentFailure | None = None  # why none of its tools could start so far
     has_worked: bool = False  # at least one of its tools did
+    has_words: bool = False  # there was a text; without a turn it is the CLI's own
+    has_tools: bool = False  # there was a tool call
     has_events: bool = False  # at least one event that we understood
     empty_answers: int = 0  # in a row, without text or a tool call between them
     spending: UsageCounter = field(default_factory=UsageCounter)
@@ -81,6 +86,8 @@ class RunDigest:
             self.retry, self.empty_answers = None, 0  # the retry succeeded
         if has_words:
             self.is_rejected = False
+        self.has_words = self.has_words or has_words
+        self.has_tools = self.has_tools or isinstance(event, ToolStarted | ToolFinished)
         self._note_tools(event)
         match event:
             case SessionStarted():
@@ -170,6 +177,8 @@ class RunDigest:
             return Outcome.LAUNCH_ERROR, _quoted("none of its tools could start", self.tool_failure.message), None
         # an exit code caused by our own signal proves nothing
         if is_success and (end.code == 0 or end.cause is Cause.STOPPED):
+            if not self._has_answer():
+                return Outcome.FAILED, self._words_without_answer(), None
             return Outcome.COMPLETED, "the agent reported success", None
         if not is_success and self.limit is not None and self.is_rejected:
             notice = AgentFailure(trouble=AgentTrouble.USAGE_LIMIT, message=self._limit_words(), reset=self.limit.reset)
@@ -193,6 +202,21 @@ class RunDigest:
         if self.result is not None:
             return Outcome.FAILED, _quoted("the agent reported failure", self.result.text), None
         return Outcome.CRASHED, f"it ended without reporting a result ({_exit_words(end)})", None
+
+    def _has_answer(self) -> bool:
+        """True if a model answered in this run. Where the CLI reports its turns, words and tokens prove nothing: the
+        words may be its own, and the tokens those of earlier runs of the session."""
+        turns = self.result.turns if self.result is not None else None
+        if self.has_tools or turns is not None:
+            return self.has_tools or bool(turns)
+        text = self.result.text if self.result is not None else ""
+        return self.has_words or bool(text.strip()) or self.spending.total.output > 0
+
+    def _words_without_answer(self) -> str:
+        command = self.prompt.split(maxsplit=1)[0] if self.prompt.strip() else ""
+        if command[:1] in ("/", "!"):
+            return f"no model was asked: the prompt `{make_printable(command, 40)} …` is a command of {self.agent}"
+        return "no model answered: the CLI reported success without words, tokens, turns or tool calls"
 
     def _limit_words(self) -> str:
         return f"the {self.limit.scope} window" if self.limit is not None and self.limit.scope else ""

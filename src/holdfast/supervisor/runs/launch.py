@@ -145,6 +145,7 @@ def verdict_from_output(context: Context, task: Task, run: Run, live: LiveRun, e
             error_tail=live.error_tail(),
             at=context.clock().wall if end.at is None else end.at,
             zone=_find_time_zone(context, task, run),
+            prompt=task.spec.prompt,
             session_id=task.session_id,
             new_session=new_session_id(run.id),
             errors=live.output(Stream.ERR),
