@@ -57,14 +57,27 @@ def rehearse(scenario: str, *, timeout: float | None) -> tuple[TaskDetails, list
     try:
         repo, home = os.path.join(root, "repo"), os.path.join(root, "home")
         make_repository(repo)
-        commands = Commands(home)
-        task = commands.add(
-            NewTask(prompt=f"Rehearse {os.path.basename(scenario)}", directory=repo, scenario=steps, timeout=timeout)
-        )
-        run_here(home, agents=1, idle_exit=0.0)
-        return Queries(home).task(task.id), find_leftovers(home)
+        prompt = f"Rehearse {os.path.basename(scenario)}"
+        with _as_home(home):
+            task = Commands(home).add(NewTask(prompt=prompt, directory=repo, scenario=steps, timeout=timeout))
+            run_here(home, agents=1, idle_exit=0.0)
+            return Queries(home).task(task.id), find_leftovers(home)
     finally:
         delete_tree(root)
+
+
+@contextlib.contextmanager
+def _as_home(home: str) -> Iterator[None]:
+    """Make it the home of this process until the block ends: nothing of a rehearsal reaches the user's home."""
+    before = os.environ.get("HOLDFAST_HOME")
+    os.environ["HOLDFAST_HOME"] = home
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HOLDFAST_HOME"]
+        else:
+            os.environ["HOLDFAST_HOME"] = before
 
 
 def find_leftovers(home: str) -> list[str]:
@@ -126,7 +139,7 @@ def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> Rehea
             repo, home = os.path.join(root, "repo"), os.path.join(root, "home")
             make_repository(repo)
             login = _fresh_login(root, agent, adapter, stub.url(name, *arguments), scenario)
-            with _settings(root, agent, program, login):
+            with _as_home(home), _settings(root, agent, program, login):
                 return _one_run(home, repo, agent, timeout, stub)
     finally:
         delete_tree(root)

@@ -9,6 +9,7 @@ import pytest
 from tests.integration.conftest import Workshop
 
 from holdfast.api.home import backup
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state

@@ -250,7 +250,6 @@ class WorktreeStrategy:
 
     async def identity(self, workspace: Workspace) -> Mapping[str, str]:
         try:
-            known = (await self._git.surroundings(workspace.path))[1]
             if not await self._identity(workspace):
                 return {}
         except WorkspaceProblem:  # git gave no answer: the agent's own git may
