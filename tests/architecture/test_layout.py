@@ -60,6 +60,7 @@ ADAPTERS = ("agents", "trackers", "alerts", "store", "processes", "workspaces", 
 ALLOWED = {
     "holdfast.agents.common.cli_agent": "lines of any agent's output, split as adapters read them",
     "holdfast.agents.registry": "the table of adapters, loaded one by one",
+    "holdfast.processes.caller": "who calls a command, by /proc; every command asks",
     "holdfast.store.doorbell": "a transport, not a store",
     "holdfast.store.open": "the one place that opens a store for commands",
     "holdfast.workspaces.git.fingerprint": "reads files of a git directory, no git",

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, UsageError
+from holdfast.base.home import home_directory
 from holdfast.core.dispatch.spending_caps import SpendingCap, format_labels
 from holdfast.core.model import PauseReason, Repo, RequestKind, Strategy, Task
 from holdfast.core.runs.retry_budgets import ResumeDecision
@@ -23,6 +24,7 @@ from holdfast.intake.new_task import NewTask as NewTask
 from holdfast.intake.resolve import BIGGEST_PROMPT as BIGGEST_PROMPT
 from holdfast.intake.resolve import check_prompt as check_prompt
 from holdfast.intake.resolve import resolve_task
+from holdfast.processes.caller import find_caller
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
 from holdfast.store.port.transaction import Store, Transaction
@@ -116,9 +118,20 @@ def _refuse_spent_shared(tx: Transaction, task: Task) -> None:
 
 
 def operator_name() -> str:
-    """Return the name of the operator who runs this command."""
-    name = os.environ.get("USER", "").encode(errors="replace").decode()
-    return name or f"uid {os.getuid()}"
+    """Return the name of the user who runs this command, and the task if the command comes from inside a run.
+
+    The name is that of the uid: an agent can set $USER.
+    """
+    import pwd
+
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"uid {os.getuid()}"
+    caller = find_caller(home_directory())
+    if caller is None:
+        return name
+    return f"{name} (inside {f'run {caller.run} of ' if caller.run else ''}task {caller.task})"
 
 
 class Commands:
@@ -143,7 +156,8 @@ class Commands:
         """Add a task. It is on disk when this returns."""
         resolved = resolve_task(self.home, new, self.place_of(new.directory))
         self.notes = list(resolved.notes)
-        return self.write(resolved.add)
+        by = operator_name()
+        return self.write(lambda tx: resolved.add(tx, by=by))
 
     def write(self, operation: Callable[[Transaction], T]) -> T:
         """Carry out `operation` in one transaction, then wake the supervisor."""

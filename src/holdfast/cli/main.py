@@ -113,6 +113,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "help": ("help.pages", "explain a command"),
 }
 
+# Commands that a process inside a run may use, with the actions that it may ask for (none named: all of them). Every
+# other command is a person's. Processes inside a run may also control their own subtasks (api/tasks/subtasks.py).
+AGENT_COMMANDS: dict[str, tuple[str | None, ...]] = {
+    **dict.fromkeys(("agent", "add", "run", "ps", "show", "report", "why", "events", "logs", "crashes", "stats"), ()),
+    **dict.fromkeys(("diff", "workflows", "config", "rehearse", "completion", "help"), ()),
+    **dict.fromkeys(("accounts", "tracker", "dispatch", "worker"), ("list",)),
+    **dict.fromkeys(("branches", "workspaces"), ("list", None)),
+    "alerts": (None,),
+    "schedule": ("list", "show"),
+    "salvage": ("list", "show"),
+}
+
 _EPILOG = """\
 examples:
   holdfast run "fix the flaky test" -- my-agent --headless
@@ -184,11 +196,32 @@ def _run(argv: list[str]) -> int:
         arguments.command = extra
         if name in LINUX_ONLY:
             refuse_unsupported(f"`holdfast {name}`")
+        refuse_agents(name, arguments)
         module = import_module(f"holdfast.cli.{COMMANDS[name][0]}")
         code: int = getattr(module, f"run_{name}")(arguments)
     except SystemExit as done:  # --help, --version
         return int(done.code or 0)
     return code
+
+
+def refuse_agents(name: str, arguments: argparse.Namespace) -> None:
+    """Raise Refused if the command is a person's, and this process is inside a run of this home.
+
+    This is the only place that decides it. Facts about the process count, not the variables that an agent can set.
+    """
+    may = AGENT_COMMANDS.get(name)
+    if may == () or (may is not None and getattr(arguments, "action", None) in may):
+        return
+    if (name == "top" and arguments.once) or (name == "doctor" and not arguments.fix):
+        return
+    from holdfast.base.home import home_directory
+    from holdfast.processes.caller import find_caller
+
+    caller = find_caller(home_directory())
+    if caller is not None:
+        from holdfast.api.tasks.subtasks import refuse_agent
+
+        refuse_agent(home_directory(), caller, name, vars(arguments))
 
 
 def _print_error(why: object, code: int) -> int:

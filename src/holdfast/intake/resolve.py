@@ -27,6 +27,7 @@ from holdfast.core.task_settings import (
 )
 from holdfast.intake.new_task import NewTask, resolve_provider
 from holdfast.intake.workflow import resolve_agents, resolve_range, resolve_rules
+from holdfast.processes.caller import find_caller
 
 BIGGEST_PROMPT = 1024 * 1024
 
@@ -40,11 +41,11 @@ class ResolvedTask:
     spec: TaskSpec  # `repo_id` is empty until `add`
     notes: Sequence[str]  # for the person who adds the task
 
-    def add(self, tx: Any, needs: Sequence[str] | None = None) -> Task:
-        """Record the task in the transaction `tx`. `needs` replaces the tasks that it waits for."""
+    def add(self, tx: Any, needs: Sequence[str] | None = None, *, by: str = "") -> Task:
+        """Record the task in the transaction `tx`. `needs` replaces the tasks that it waits for. `by` queues it."""
         repo = tx.workspaces.register_repo(self.checkout, self.git_directory, clock.now())
         spec = replace(self.spec, repo_id=repo.id, needs=self.spec.needs if needs is None else tuple(needs))
-        task: Task = tx.tasks.add(spec, clock.now())
+        task: Task = tx.tasks.add(spec, clock.now(), by)
         return task
 
 
@@ -91,7 +92,7 @@ def resolve_task(
     spec = TaskSpec(
         id=task_id,
         repo_id="",  # set by `ResolvedTask.add`
-        prompt=redact_agent_text(crew.prompt, home) if "HOLDFAST_RUN_ID" in os.environ else crew.prompt,
+        prompt=redact_agent_text(crew.prompt, home) if is_of_agent(home) else crew.prompt,
         agent=crew.agent,
         agent_options=crew.options,
         workflow=crew.workflow,
@@ -131,6 +132,11 @@ def resolve_task(
     )
     notes = [*map(str, settings.not_applied), *notes]
     return ResolvedTask(checkout=top, git_directory=common, spec=spec, notes=notes)
+
+
+def is_of_agent(home: str) -> bool:
+    """True if this process is inside a run, of this home or of another one."""
+    return "HOLDFAST_RUN_ID" in os.environ or find_caller(home) is not None
 
 
 def check_prompt(prompt: str) -> None:

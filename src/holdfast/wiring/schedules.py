@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.base.errors import Refused
@@ -39,7 +40,7 @@ class RepoScheduleFiles:
         """Return the operation that adds the task of an occurrence. HoldfastError holds the reason if there is none."""
         commits = await self._resolve_commits(schedule) if os.path.isdir(schedule.repo) else {}
         resolved = resolve_scheduled_task(self._home, schedule, fire_time, before=self._before, commits=commits)
-        return resolved.add
+        return partial(resolved.add, by=f"the schedule {schedule.name}")
 
     async def _resolve_commits(self, schedule: Schedule) -> dict[str, str]:
         """Return the commits that the schedule's `base` and `ref` name at this moment."""

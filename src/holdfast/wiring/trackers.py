@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from holdfast import config
@@ -52,7 +53,8 @@ class RepoTrackers:
         new = NewTask(
             prompt=issue_prompt(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
         )
-        return resolve_task(self._home, new, (repo.path, repo.common_dir), repository.head_of(repo)).add
+        resolved = resolve_task(self._home, new, (repo.path, repo.common_dir), repository.head_of(repo))
+        return partial(resolved.add, by=f"the tracker, for issue {issue.id}")
 
     def _watched_files(self, repo: Repo) -> tuple[str, ...]:
         return os.path.join(self._home, "trust.json"), os.path.join(repo.path, FOLDER)

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import pwd
 import re
 import signal
 import struct
@@ -403,7 +404,7 @@ def test_the_reason_of_a_cancel_is_kept(fleet: Fleet) -> None:
     wait_in(fleet, "a")
     fleet.cli("cancel", task_id, "--why", "changed my mind", env={"USER": "tess"})
     reason = fleet.shown(task_id)["reason"]
-    assert "tess" in reason
+    assert f"cancelled by {pwd.getpwuid(os.getuid()).pw_name}: " in reason, "the uid's name, whatever $USER says"
     assert "changed my mind" in reason
     assert any("changed my mind" in f"{event['reason']} {event['message']}" for event in fleet.events(task_id))
 

@@ -99,7 +99,7 @@ def fire_schedule(home: str, row: Mapping[str, Any]) -> ActionOutcome:
 
     def add(tx: Transaction) -> Task:
         _record_if_new(tx, row, schedule)
-        task = resolved.add(tx)
+        task = resolved.add(tx, by=operator_name())
         tx.schedules.fire_by_hand(schedule.key, task.spec.id, operator_name(), clock.now())
         return task
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.api.queries import Queries
-from holdfast.base.errors import Conflict, NotFound, Unavailable
+from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable
+from holdfast.processes.caller import Caller, find_caller
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
@@ -20,10 +21,17 @@ MOST_NAMED = 5
 
 
 def resolve_parent(home: str, given: str | None) -> str | None:
-    """Return the named parent. If none is named and an agent adds the task, the parent is the agent's own task."""
+    """Return the named parent. If none is named and an agent adds the task, the parent is the agent's own task.
+
+    A task that is added from inside a run is always below the run's own task: limits, budget and cancel of the family
+    would not reach it otherwise.
+    """
+    caller = find_caller(home)
+    if caller is not None:
+        return _parent_inside(home, caller, given)
     if given is not None:
         return None if given == NO_PARENT else Queries(home).resolve(given)
-    own = os.environ.get("HOLDFAST_TASK_ID", "")
+    own = os.environ.get("HOLDFAST_TASK_ID", "")  # of a hook: it works for a task, but is not inside a run
     if not own:
         return None
     try:
@@ -32,9 +40,54 @@ def resolve_parent(home: str, given: str | None) -> str | None:
         return None  # an agent of another home: its task is not in this store
 
 
+def _parent_inside(home: str, caller: Caller, given: str | None) -> str:
+    queries = Queries(home)
+    parent = caller.task if given is None else given if given == NO_PARENT else queries.resolve(given)
+    if parent == NO_PARENT or not _is_family(queries, caller, parent):
+        raise Refused(
+            f"This process belongs to task {caller.task}, so a task that it adds is a subtask of {caller.task} or of a "
+            "task below it. Nothing was queued. Leave --parent out."
+        )
+    return parent
+
+
+def _is_family(queries: Queries, caller: Caller, task_id: str | None) -> bool:
+    """True if the task is the caller's own or below it."""
+    while task_id is not None and caller.task:
+        if task_id == caller.task:
+            return True
+        task_id = queries.state(task_id)["parent_id"]
+    return False
+
+
+# Options with which a person vouches for something, or gives more than the family has.
+_OF_PEOPLE = ("force", "assume_dead", "budget_usd", "budget_tokens")
+_OF_SUBTASKS = ("cancel", "retry", "pause", "resume")
+
+
+def refuse_agent(home: str, caller: Caller, command: str, arguments: Mapping[str, object]) -> None:
+    """Raise Refused for a command of people, unless it only controls a subtask of the caller's own task."""
+    who = f"this process belongs to {f'run {caller.run} of ' if caller.run else ''}task {caller.task}"
+    if command in _OF_SUBTASKS:
+        queries = Queries(home)
+        task_id = queries.resolve(str(arguments["id"]))
+        if task_id == caller.task or not _is_family(queries, caller, task_id):
+            raise Refused(
+                f"Task {task_id} is not a subtask of the caller's own task: {who}. Nothing was changed. Only a person "
+                f"can {command} it."
+            )
+        given = [name for name in _OF_PEOPLE if arguments.get(name)]
+        if not given:
+            return
+        command += f" --{given[0].replace('_', '-')}"
+    raise Refused(f"`holdfast {command}` is for people, and {who}. Nothing was changed. Ask a person to run it.")
+
+
 def refuse_endless_wait(home: str, parent: str | None) -> None:
     """Raise Conflict if an agent would wait for its own subtask with only one slot: the wait would never end."""
-    if parent is None or parent != os.environ.get("HOLDFAST_TASK_ID"):
+    caller = find_caller(home)
+    own = os.environ.get("HOLDFAST_TASK_ID") if caller is None else caller.task
+    if parent is None or parent != own:
         return
     running = Queries(home).supervisor()
     if running is not None and running["agents"] == 1:

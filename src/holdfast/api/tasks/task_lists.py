@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.api.commands import Commands, NewTask
+from holdfast.api.commands import Commands, NewTask, operator_name
 from holdfast.api.format import parse_duration_option
 from holdfast.api.queries import Queries
 from holdfast.base import clock
@@ -202,7 +202,7 @@ class ListIntake:
         repo = tx.workspaces.register_repo(*self._place, clock.now()).id
         known = tx.task_lists.known(repo, wanted)
         ids = {key: each.task_id for key, each in known.items() if each.state is not None}
-        queued, before = [], []
+        queued, before, by = [], [], operator_name()
         for item in items:
             if item.key in known:
                 before.append((item, known[item.key]))
@@ -210,7 +210,7 @@ class ListIntake:
             if item.key not in resolved:
                 raise Conflict("The repository was forgotten meanwhile. Nothing was queued; try again.")
             needs = [*self._template.after, *(ids[key] for key in item.after if key in ids)]
-            task = resolved[item.key].add(tx, needs)
+            task = resolved[item.key].add(tx, needs, by=by)
             ids[item.key] = task.id
             tx.task_lists.take(repo, item.key, task.id, clock.now())
             queued.append((item, task.id))

@@ -80,7 +80,9 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--priority", type=number(), default=0, metavar="N", help="higher first (0)")
     parser.add_argument("--label", action="append", default=[], metavar="K=V", help="a label; may be repeated")
     parser.add_argument(
-        "--parent", metavar="ID", help="the task that this one is a subtask of; `none`: of no one (an agent's own task)"
+        "--parent",
+        metavar="ID",
+        help="the task that this one is a subtask of; `none`: of no one (not from inside a run)",
     )
     parser.add_argument("--after", action="append", default=[], metavar="ID", help="start after that task completed")
     parser.add_argument(

@@ -73,7 +73,10 @@ T = TypeVar("T")
 class Tasks(PausedTasks, Protocol):
     """Tasks: adding, claiming, settling, cancelling and retrying them."""
 
-    def add(self, spec: TaskSpec, now: Instant) -> Task: ...
+    def add(self, spec: TaskSpec, now: Instant, by: str = "") -> Task:
+        """Record a new task. `by` is the user, schedule or tracker that queued it."""
+        ...
+
     def get(self, task_id: str) -> Task: ...
     def claim(self, host_id: str, now: Instant, terms: ClaimTerms = ANY_TERMS) -> Task | None:
         """Claim the next task that may start on these terms, or return None."""

@@ -180,7 +180,7 @@ class SqliteTasks:
 
     # -- operators -----------------------------------------------------------------------------------------------
 
-    def add(self, spec: TaskSpec, now: Instant) -> Task:
+    def add(self, spec: TaskSpec, now: Instant, by: str = "") -> Task:
         if spec.parent_id is not None:
             self._families.refuse_too_many(spec.parent_id)
         self._refuse_unreachable_needs(spec.needs)
@@ -207,7 +207,8 @@ class SqliteTasks:
         for needed in spec.needs:
             self._sql.change("add_need", task_id=spec.id, needs_id=needed)
         faults.tx("task.add")
-        self._emit("task.queued", spec.id, f"Task {spec.id} queued.", now, data={"priority": spec.priority})
+        data = {"priority": spec.priority, **({"by": by} if by else {})}
+        self._emit("task.queued", spec.id, f"Task {spec.id} queued{f' by {by}' if by else ''}.", now, data=data)
         if spec.parent_id is not None:
             self._families.emit_added(spec.id, spec.parent_id, now)
         return self.get(spec.id) if spec.needs else rows.new_task(spec)

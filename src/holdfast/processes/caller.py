@@ -1,0 +1,123 @@
+"""The caller of a command: a person, or a process inside a run of this home.
+
+An agent can set any variable, so its own environment does not decide alone. The facts are, for the process itself and
+for each of its ancestors: the run's marks in the environment that a process was started with, the run's cgroup, and the
+keeper, which adopts every process of its run that loses its parent. A run of another home does not count.
+
+Not proof against an agent that ends its keeper and has no cgroup: docs/security.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MOST_ANCESTORS = 64
+_RUN_DIR = b"HOLDFAST_RUN_DIR="
+_TASK = b"HOLDFAST_TASK_ID="
+_WORKSPACE = b"HOLDFAST_WORKSPACE_PATH="
+_KEEPERS = (b"keeper.py", b"keeper_fork_server.py")
+_GROUP = "/holdfast-"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The task that a process works for. `run` is empty for a set-up, teardown or gate command."""
+
+    task: str
+    run: str = ""
+
+
+def find_caller(home: str) -> Caller | None:
+    """Return the task of this home that this process works for, or None for a person."""
+    home = os.path.realpath(home)
+    own = [os.fsencode(f"{name}={value}") for name, value in os.environ.items() if name.startswith("HOLDFAST_")]
+    found = _by_marks(own, home) or _by_cgroup(home)
+    for pid in _ancestors():
+        found = found or _by_marks(_environment(pid), home) or _by_keeper(pid, home)
+        if found is not None:
+            return found
+    return found
+
+
+def _ancestors() -> Iterator[int]:
+    pid = os.getppid()
+    for _step in range(MOST_ANCESTORS):
+        if pid <= 1:
+            return
+        yield pid
+        stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        pid = int(stat[1]) if len(stat) > 1 else 0
+
+
+def _environment(pid: int) -> list[bytes]:
+    """Return the environment that a process was started with. Empty: it belongs to another user."""
+    content = _read(f"/proc/{pid}/environ")
+    return content.split(b"\0") if b"HOLDFAST_" in content else []
+
+
+def _by_marks(variables: list[bytes], home: str) -> Caller | None:
+    """Return the task that the marks name, if it is of this home.
+
+    Agents have the path of their run's directory, commands of a workspace that of the workspace.
+    """
+    run_dir, task, workspace = (_value(variables, name) for name in (_RUN_DIR, _TASK, _WORKSPACE))
+    if run_dir and os.path.realpath(os.path.dirname(os.path.dirname(run_dir))) == home:
+        run = os.path.basename(run_dir)
+        return Caller(_task_of(home, run) or task, run)
+    if task and workspace and os.path.realpath(workspace).startswith(f"{home}/workspaces/"):
+        return Caller(task)
+    return None
+
+
+def _value(variables: list[bytes], name: bytes) -> str:
+    return next((os.fsdecode(word[len(name) :]) for word in variables if word.startswith(name)), "")
+
+
+def _by_cgroup(home: str) -> Caller | None:
+    content = os.fsdecode(_read("/proc/self/cgroup"))
+    if _GROUP not in content:
+        return None
+    from holdfast.processes.cgroups import base_name  # imported only here: every command asks who calls it
+
+    base = f"/{base_name(home)}/"
+    for line in content.splitlines():
+        if base in line:
+            run = line.partition(base)[2].split("/")[0]
+            return Caller(_task_of(home, run), run)
+    return None
+
+
+def _by_keeper(pid: int, home: str) -> Caller | None:
+    """Return the task of a keeper: its working directory is the run's, and it runs our program."""
+    try:
+        folder = os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return None
+    runs = f"{home}/runs/"
+    if not folder.startswith(runs):
+        return None
+    words = _read(f"/proc/{pid}/cmdline").split(b"\0")
+    if not any(os.path.basename(word) in _KEEPERS for word in words):
+        return None  # a person's shell in that directory
+    run = folder.removeprefix(runs).split("/")[0]
+    return Caller(_task_of(home, run), run)
+
+
+def _task_of(home: str, run: str) -> str:
+    """Return the task of a run as its directory records it, or an empty text."""
+    import json
+
+    try:
+        return str(json.loads(_read(f"{home}/runs/{run}/intent.json"))["metadata"]["task"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
