@@ -115,8 +115,9 @@ def listed(folder: str) -> list[str]:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file of the home for its owner alone, whatever the umask. This is an `opener` for `open`."""
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    """Open a file of the home for its owner alone, whatever the umask. A symbolic link is not followed. This is an
+    `opener` for `open`."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 class NotRegularFile(OSError):

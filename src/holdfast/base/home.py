@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.base import faults
-from holdfast.base.errors import Unavailable, UsageError
+from holdfast.base.errors import Refused, Unavailable, UsageError
 from holdfast.base.text import is_text
 
 
@@ -45,8 +45,26 @@ def _users_own(*names: str) -> str:
     return os.path.join(directory, *names)
 
 
+def refuse_foreign_home(home: str) -> None:
+    """Raise Refused if the home belongs to another user. Nothing may be written there.
+
+    That user could replace its files, also by links, while a process of ours writes to them. Root may still read it.
+    """
+    try:
+        owner = os.stat(home).st_uid
+    except OSError:
+        return  # it is not there yet, or cannot be used: other checks say so
+    if owner != os.geteuid():
+        raise Refused(
+            f"The home {home} belongs to another user (uid {owner}; you are uid {os.geteuid()}), so nothing is written "
+            f"there. Run the command as that user (`sudo -u '#{owner}' holdfast …`), or set HOLDFAST_HOME to a "
+            "directory of your own."
+        )
+
+
 def ensure_home(home: str) -> None:
     """Make the home, private to its user. Raise a clear error if that is not possible."""
+    refuse_foreign_home(home)
     try:
         faults.effect("home.make")
         os.makedirs(home, mode=0o700, exist_ok=True)
@@ -63,6 +81,7 @@ def ensure_home(home: str) -> None:
 def ensure_directories(home: str, *names: str) -> None:
     """Make directories in the home. A file in the way is named here, before a supervisor fails because of it again and
     again."""
+    refuse_foreign_home(home)
     for name in names:
         path = os.path.join(home, name)
         try:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.base import faults
-from holdfast.base.files import listed
+from holdfast.base.files import listed, open_private
 from holdfast.core.task_settings import RunLimits
 from holdfast.processes.identity import read_process
 
@@ -336,7 +336,7 @@ class CgroupRecord:
     def note(self, base: str) -> None:
         if base not in self.all():
             faults.effect("cgroup.note")
-            with open(self._file, "a", encoding="utf-8", errors="surrogateescape") as file:
+            with open(self._file, "a", encoding="utf-8", errors="surrogateescape", opener=open_private) as file:
                 file.write(base + "\n")
 
     def all(self) -> list[str]:

@@ -39,7 +39,7 @@ class HelperLock:
 
     def __init__(self, home: str) -> None:
         self._path = os.path.join(home, NAME)
-        self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def take(self) -> None:
         """End every helper of an earlier supervisor. The exclusive lock proves it. Then hold the lock shared."""

@@ -18,10 +18,13 @@ def open_reader(home: str) -> SqliteReader:
     return SqliteReader(home)
 
 
-def open_store(home: str, *, create: bool) -> SqliteStore:
-    from holdfast.base.home import ensure_home
+def open_store(home: str, *, create: bool, for_reading: bool = False) -> SqliteStore:
+    """Open the store. `for_reading`: also in the home of another user, for root."""
+    from holdfast.base.home import ensure_home, refuse_foreign_home
     from holdfast.store.sqlite.engine.store import SqliteStore
 
     if create:
         ensure_home(home)
+    elif not for_reading:
+        refuse_foreign_home(home)
     return SqliteStore(home, create=create)

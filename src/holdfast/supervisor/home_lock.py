@@ -7,6 +7,7 @@ import os
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
+from holdfast.base.home import refuse_foreign_home
 
 NAME = "supervisor.lock"
 
@@ -17,7 +18,8 @@ class HomeLock:
         self._fd: int | None = None
 
     def take(self) -> None:
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        refuse_foreign_home(os.path.dirname(self._path))
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

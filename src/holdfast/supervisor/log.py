@@ -85,7 +85,7 @@ def _rename_logs(path: str, written_to: list[int]) -> None:
     faults.effect("log.rename")
     os.rename(path, f"{path}.1")
     faults.passed("log.renamed")
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         for ours in written_to:
             os.dup2(fd, ours)

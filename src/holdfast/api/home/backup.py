@@ -39,7 +39,8 @@ class BackupResult:
 def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool) -> BackupResult:
     """Write the backup to `wanted`, or to a file of the home's backups that is named after the time. The file is
     verified before it gets its name."""
-    open_store(home, create=False).close()  # raises the refusals for a missing, damaged or newer store
+    # raises the refusals for a missing, damaged or newer store
+    open_store(home, create=False, for_reading=True).close()
     folder = os.path.join(home, "backups")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     target = os.path.abspath(wanted) if wanted else _free_name(folder, ".db" if store_only else ".tar")

@@ -82,6 +82,11 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
 
 def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[bytes]:
     faults.effect("daemon.spawn")
+    if os.path.islink(log_path):
+        raise Unavailable(
+            f"{log_path} is a symbolic link, which is not followed. Nothing was started. Remove it, then try again. To "
+            "have the log elsewhere: `holdfast up 2> FILE`."
+        )
     with open(log_path, "ab", opener=open_private) as log:
         os.fchmod(log.fileno(), 0o600)  # an earlier version made the log readable to others
         return subprocess.Popen(

@@ -212,7 +212,7 @@ def _store(home: str) -> Iterator[DoctorFinding]:
     mode = os.stat(home).st_mode & 0o777
     if mode & 0o077:
         yield DoctorFinding("problem", "home", f"{home} is open to others (mode {mode:o}); chmod 700 it")
-    problems = open_store(home, create=False).integrity_problems()
+    problems = open_store(home, create=False, for_reading=True).integrity_problems()
     if problems:
         yield DoctorFinding("problem", "store", f"integrity check: {problems[0]}")
     else:
