@@ -133,6 +133,17 @@ def test_fixed_times_are_once_a_day_and_the_others_go_by_real_time() -> None:
     )
 
 
+def test_a_night_in_which_half_past_one_comes_twice_has_one_occurrence() -> None:
+    """America/St_Johns goes from -2:30 to -3:30 at 04:30 UTC: whoever looks when, it is the one at 04:00 UTC."""
+    zone, cron = "America/St_Johns", "30 1 * * *"
+    first = at("2027-11-07T04:00")
+    for minute in range(0, 60 * 24, 7):
+        moment = first + 60 * minute
+        assert last_occurrence(cron, zone, moment) == first, minute
+        assert first_occurrence(cron, zone, moment + 1) == at("2027-11-08T05:00"), minute
+        assert first_occurrence(cron, zone, first - 60 * minute) == first if minute else True
+
+
 def test_what_is_rare_is_found_and_what_never_comes_is_none() -> None:
     """R-CRON-01."""
     now = at("2026-11-16T00:00")
