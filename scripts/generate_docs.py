@@ -135,7 +135,7 @@ def states_page() -> str:
             f"Delays double from {duration(_decided(Outcome.TIMEOUT).delay)} (while a provider is down from"
             f" {duration(_decided(Outcome.OVERLOADED).delay)}), with jitter,"
             f" up to {duration(RetryLimits().backoff_cap)}."
-            f" A limit without a known reset time is held for {duration(RetryLimits().default_hold)}.",
+            f" A limit without a known reset time is held for at least {duration(RetryLimits().default_hold)}.",
         ]
     )
 
@@ -230,6 +230,8 @@ def _budget_table() -> str:
         Budget.SESSION: number(limits.session),
         Budget.RESUME: str(resumes),
         Budget.WAIT: duration(limits.max_wait),
+        Budget.WAITED: "–",
+        Budget.MOVE: number(limits.moves),
         Budget.STAGE: "–",
     }
     meaning = {
@@ -239,8 +241,11 @@ def _budget_table() -> str:
         Budget.LOST: "times that its host or keeper died with it, since a run last came to an end",
         Budget.OUTAGE: "from the first failure of an unbroken row of provider failures",
         Budget.SESSION: "times that a lost session is replaced by a new one with a hand-over",
-        Budget.RESUME: "resumes, by hand or by the clock; one more fails the task; 0 forbids them",
+        Budget.RESUME: "resumes, by hand or by the clock; one more fails the task; 0 forbids them. The resume after an "
+        "operator's own pause is free, and a run that meets a limit before any answer returns its resume",
         Budget.WAIT: "time in pauses for limits, all together and the next one; beyond it an operator decides (alert)",
+        Budget.WAITED: "pauses for limits that ended without a counted resume: no budget, but the end of a wait",
+        Budget.MOVE: "changes to another account, because the account met a limit or was stopped",
         Budget.STAGE: "stages of a workflow that are done: no budget, but progress in the sense of `lost`",
     }
     rows = [(code([budget]), default[budget], meaning[budget]) for budget in Budget]

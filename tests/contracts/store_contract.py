@@ -46,7 +46,7 @@ from holdfast.core.runs.intervals import AdaptiveTimeout
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.runs.preserve import Disposition
-from holdfast.core.runs.retry_budgets import Budget, ResumeDecision
+from holdfast.core.runs.retry_budgets import RESUMES_SPENT, Budget, ResumeDecision, decide_resume
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
 from holdfast.core.task_settings import (
     BudgetRules,
@@ -1620,7 +1620,60 @@ class TestResume:
         assert workspace.disposition == "preserve"
         assert scene.write(lambda tx: tx.tasks.tasks_due_to_resume(scene.tick(1_000))) == []
 
-    @pytest.mark.parametrize("pause", [PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL])
+    def test_a_resume_that_would_be_refused_fails_the_task_at_its_pause(self, scene: Scene) -> None:
+        """R-RES-04: the same events, numbers and fields, without a wait that only ends in a failure."""
+        host = scene.open_host()
+        ownership = scene.running(host, max_resumes=0)
+        run, after = scene.ended_run(ownership, ended_with(Outcome.RATE_LIMITED)), scene.last_seq()
+        refused = decide_resume(0, 0, ownership.task_id)
+        decision = replace(
+            PAUSE, action=PolicyAction.FAIL, reason=refused.message, failure=RESUMES_SPENT, refused=refused
+        )
+        scene.settle(ownership, decision, run)
+        row = scene.row(ownership.task_id)
+        assert (row["state"], row["failure_reason"], row["resume_attempts"]) == ("failed", RESUMES_SPENT, 1)
+        assert (row["pause_reason"], row["resume_after"]) == ("rate_limit", PAUSE.resume_after)
+        told = [event for event in scene.events(ownership.task_id, after) if event["kind"].startswith("task.")]
+        assert [event["kind"] for event in told] == ["task.resume-refused", "task.failed"]
+        numbers = {(event["data"]["resume_attempts"], event["data"]["max_resume_attempts"]) for event in told}
+        assert numbers == {(1, 0)}
+        assert {event["data"]["failure_reason"] for event in told} == {RESUMES_SPENT}
+
+    def test_a_run_without_an_answer_returns_its_resume(self, scene: Scene) -> None:
+        """R-RES-08: one limit costs one resume at most, however many probes meet it."""
+        host = scene.open_host()
+        ownership = scene.running(host, max_resumes=1)
+        for _ in range(3):
+            scene.settle(ownership, replace(PAUSE, returns_resume=True), scene.ended_run(ownership))
+            assert scene.get(ownership.task_id).resume_attempts == 0
+            assert scene.resume(ownership.task_id).attempt == 1
+            ownership = scene.take(host)
+
+    @pytest.mark.parametrize("end", ["refused", "cancelled", "paused by an operator and resumed"])
+    def test_a_wait_ends_with_its_pause(self, scene: Scene, end: str) -> None:
+        """The time of a task that no longer waits for a limit stops growing, and is not counted twice."""
+        task_id = scene.paused(replace(PAUSE, spends=(Budget.RUNS, Budget.WAIT)), max_resumes=0)
+        scene.tick(100)
+        if end == "refused":
+            assert not scene.resume(task_id).allowed
+        elif end == "cancelled":
+            scene.cancel(task_id)
+        else:
+            scene.write(lambda tx: tx.tasks.pause_waiting(task_id, "ann", "", None, scene.now))
+            assert scene.resume(task_id).allowed
+        assert scene.spends(task_id) == ["runs", "wait", "waited"]
+
+    def test_a_run_remembers_that_no_model_answered(self, scene: Scene) -> None:
+        """A supervisor that was killed before the settle decides the same."""
+        ownership = scene.running(scene.open_host())
+        run = scene.ended_run(ownership, replace(ended_with(Outcome.RATE_LIMITED), has_answer=False))
+        assert scene.write(lambda tx: tx.runs.verdict(run)).has_answer is False
+        other = scene.ended_run(scene.running(scene.open_host()))
+        assert scene.write(lambda tx: tx.runs.verdict(other)).has_answer
+
+    @pytest.mark.parametrize(
+        "pause", [PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL, PauseReason.OPERATOR]
+    )
     def test_what_a_person_put_right_spends_no_resume(self, scene: Scene, pause: PauseReason) -> None:
         """DESIGN, States: approving or fixing an account spends no resume, not even with a limit of 0."""
         task_id = scene.paused(replace(PAUSE, pause=pause, resume_after=None), max_resumes=0)

@@ -208,6 +208,7 @@ def _limited(limit: Mapping[str, object], session: str | None, error_tail: str) 
         resets_at=float(until) if isinstance(until, int | float) else None,
         session_id=session,
         error_tail=error_tail,
+        has_answer=limit.get("answered") is not False,
     )
 
 

@@ -279,6 +279,8 @@ def _budgets_are_kept(evidence: Evidence, limits: CheckedLimits) -> Iterator[Vio
         and event["data"]["resume_attempts"] > event["data"]["max_resume_attempts"]
     )  # an operator forced each of these
     given_back = Counter(event["task_id"] for event in evidence.events if event["data"].get("gives_resumes_back"))
+    # runs that met a limit before any answer: the resumes before them do not count
+    returned = Counter(event["task_id"] for event in evidence.events if event["data"].get("returns_resume"))
     for task_id, task in evidence.tasks.items():
         spent = Counter(
             row["budget"]
@@ -286,6 +288,7 @@ def _budgets_are_kept(evidence: Evidence, limits: CheckedLimits) -> Iterator[Vio
             if row["task_id"] == task_id and row["generation"] == task["generation"]
         )
         resumes = int(json.loads(task["settings"])["max_resumes"]) * (1 + given_back[task_id]) + forced[task_id]
+        resumes += returned[task_id]
         losses = max(limits.lost, limits.runs) + 1
         most = {RUNS: limits.runs, CRASH: limits.crash, RETRY: limits.retry + 1, LOST: losses, RESUME: resumes}
         for budget, limit in most.items():

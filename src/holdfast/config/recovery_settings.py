@@ -61,7 +61,23 @@ RECOVERY: dict[str, Setting] = {
     "resume.default_hold": Setting(
         300.0,
         parse_duration,
-        "How long a limit without a known reset time pauses a task.",
+        "How long a limit without a known reset time pauses a task. Each later hold for the same limit is twice as "
+        "long, up to `resume.max_hold`.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "resume.max_hold": Setting(
+        3600.0,
+        parse_duration,
+        "The longest hold for a limit that probes meet again and again, before the next probe.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "resume.change_account": Setting(
+        False,
+        parse_boolean,
+        "true: a task whose account met a limit goes on at once under another open account, in a new session with a "
+        "hand-over. false: it waits for its account. A task without an answer so far changes its account in any case.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),

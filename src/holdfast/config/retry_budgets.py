@@ -44,6 +44,8 @@ def retry_limits_from_settings(settings: Config) -> RetryLimits:
         outage=settings["outage.max"],
         outage_base=settings["breaker.hold"],
         default_hold=settings["resume.default_hold"],
+        max_hold=settings["resume.max_hold"],
+        change_account=settings["resume.change_account"],
         caps=caps_from_settings(settings),
         auto_resume=settings["resume.auto"],
         resume_enabled=settings["resume.enabled"],

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.base.instant import Instant
+from holdfast.core.dispatch.accounts import PARKING
 from holdfast.core.dispatch.holds import Hold, is_outage
 from holdfast.core.dispatch.mass_death import Death
 from holdfast.core.dispatch.spending import pause_if_spent
@@ -19,8 +20,8 @@ from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord, decide_a
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.runs.crashes import CRASHES
 from holdfast.core.runs.outcome import Verdict
-from holdfast.core.runs.policy import Decision, PolicyAction, decide, rebase_times
-from holdfast.core.runs.retry_budgets import RetryLimits, Spend
+from holdfast.core.runs.policy import AUTO_RESUMED_PAUSES, Decision, PolicyAction, decide, rebase_times
+from holdfast.core.runs.retry_budgets import RESUMES_SPENT, Budget, RetryLimits, Spend, decide_resume, spent
 from holdfast.core.workflows.advance import StageOutcome, advance
 from holdfast.core.workflows.next_stage import NextStep
 
@@ -61,6 +62,8 @@ class SettleFacts:
     spent: str = ""  # the spending cap of the task that is used up, in words
     crossed: Sequence[str] = ()  # names of the shared caps that this run used up
     death: Death | None = None
+    repeats: int = 0  # how often runs of the account met its limit before
+    other_account: bool = False  # an account that the task may use is open
     loses_session: bool = False  # each run has a container of its own, and its session goes with it
     provider: ProviderHold | None = None
     worker: WorkerFacts | None = None
@@ -97,7 +100,9 @@ def _through(steps: Sequence[Step], facts: SettleFacts) -> Settlement:
 
 def outcome_policy(facts: SettleFacts) -> Settlement:
     """Ask the policy table: outcome → action, paid from retry budgets."""
-    return Settlement(decision=decide(facts.verdict, facts.ledger, facts.limits, facts.decided, facts.jitter))
+    return Settlement(
+        decision=decide(facts.verdict, facts.ledger, facts.limits, facts.decided, facts.jitter, facts.repeats)
+    )
 
 
 def spare_mass_death(settlement: Settlement, facts: SettleFacts) -> Settlement:
@@ -127,6 +132,55 @@ def next_stage(settlement: Settlement, facts: SettleFacts) -> Settlement:
         facts.task, settlement.decision, facts.stage, facts.verdict, facts.ledger, facts.limits
     )
     return replace(settlement, decision=decision, following=following)
+
+
+def change_account(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Let a task go on under another account at once if its own one met a limit or was stopped.
+
+    A task whose session has no answer yet loses nothing. Another one leaves its session only if the settings say so
+    (`resume.change_account`): its next agent begins with a hand-over.
+    """
+    decision, limits = settlement.decision, facts.limits
+    is_fresh = facts.task.session_id is None and not facts.verdict.has_answer
+    may_leave = is_fresh or (limits.change_account and facts.verdict.outcome in PARKING)
+    if (
+        not (facts.other_account and may_leave)
+        or decision.parking is None
+        or decision.action is not PolicyAction.PAUSE
+        or spent(facts.ledger, Budget.MOVE) >= limits.moves
+    ):
+        return settlement
+    changed = replace(
+        decision,
+        action=PolicyAction.REQUEUE,
+        reason=f"{decision.reason}; it goes on under another account",
+        pause=None,
+        resume_after=None,
+        alert=False,
+        keeps_session=False,
+        spends=(*(budget for budget in decision.spends if budget is not Budget.WAIT), Budget.MOVE),
+    )
+    return replace(settlement, decision=changed)
+
+
+def refuse_resume(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Fail a task now if the automatic resume that it would wait for is going to be refused (R-RES-03)."""
+    decision, task = settlement.decision, facts.task
+    if not facts.limits.auto_resume or decision.pause not in AUTO_RESUMED_PAUSES or decision.resume_after is None:
+        return settlement
+    earlier = task.resume_attempts - decision.returns_resume
+    answer = decide_resume(earlier, task.spec.max_resumes, task.id, decision.pause)
+    if answer.allowed:
+        return settlement
+    failed = replace(
+        decision,
+        action=PolicyAction.FAIL,
+        reason=answer.message,
+        failure=RESUMES_SPENT,
+        refused=answer,
+        spends=tuple(budget for budget in decision.spends if budget is not Budget.WAIT),
+    )
+    return replace(settlement, decision=failed)
 
 
 def enforce_spending(settlement: Settlement, facts: SettleFacts) -> Settlement:
@@ -204,7 +258,9 @@ def keep_worker(settlement: Settlement, facts: SettleFacts) -> Settlement:
 STEPS: tuple[Step, ...] = (
     spare_mass_death,
     next_stage,
+    change_account,
     enforce_spending,
+    refuse_resume,
     end_container_session,
     rebase_delay,
     wait_behind_probe,

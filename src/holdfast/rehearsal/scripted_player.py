@@ -14,6 +14,11 @@ import sys
 import time
 
 FOR_EVER = 10.0**8
+# Steps that an agent also takes before its model answers. After any other step a limit comes in the middle of the work.
+BEFORE_ANSWER = frozenset(
+    {"sleep", "wait_for", "touch", "ignore_term", "provider", "near_limit", "heartbeat", "mute", "limit", "burn"}
+)
+has_answered = False
 
 
 def print_event(event: str, /, **fields: object) -> None:
@@ -97,7 +102,8 @@ def do_limit(what: dict[str, object]) -> None:
     if "while" in what and not os.path.exists(str(what["while"])):
         return
     wait = what.get("for")
-    print_event("limit", kind=what["kind"], until=time.time() + float(str(wait)) if wait is not None else None)
+    until = time.time() + float(str(wait)) if wait is not None else None
+    print_event("limit", kind=what["kind"], until=until, answered=has_answered)
     do_exit(1)
 
 
@@ -243,11 +249,13 @@ def print_session(script: dict[str, object]) -> None:
 
 
 def main() -> None:
+    global has_answered
     script = json.load(sys.stdin)
     if not (script["steps"] and script["steps"][0]["do"] == "mute"):
         print_session(script)
     for step in script["steps"]:
         if step["run"] in (None, script["run"]):
+            has_answered = has_answered or step["do"] not in BEFORE_ANSWER
             globals()[f"do_{step['do']}"](step["with"])
     print_event("result", status="success")
 

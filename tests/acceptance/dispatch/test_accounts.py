@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ echo "$*" >> "$here/calls"
 cat > "$here/prompt"
 echo "$ANTHROPIC_API_KEY ${{ANTHROPIC_AUTH_TOKEN-none}}" > "$here/key"
 read -r scenario resets < "$here/says"
+if [ "$scenario" = limited-later ]; then  # it worked, and met the limit then
+  grep -v '"type":"result"' "{GOLDEN}/ok/stdout.jsonl"
+  scenario=oauth-eusage
+fi
 sed "s/\\"resetsAt\\":[0-9]*/\\"resetsAt\\":$resets/" "{GOLDEN}/$scenario/stdout.jsonl"
 [ "$scenario" = ok ]
 """
@@ -54,8 +59,9 @@ class Accounts:
     def calls(self, name: str) -> list[str]:
         return (self.place(name) / "calls").read_text().splitlines()
 
-    def up(self, fault: str = "", agents: int = 1) -> Any:
+    def up(self, fault: str = "", agents: int = 1, hold: str = "") -> Any:
         env = {"CLAUDE_CONFIG_DIR": str(self.place("default")), "WORK_KEY": SECRET}
+        env |= {"HOLDFAST_RESUME_DEFAULT_HOLD": hold} if hold else {}
         env |= {"ANTHROPIC_API_KEY": OWN, "ANTHROPIC_AUTH_TOKEN": "own"}
         return self.fleet.up("--agents", agents, env=env | ({"HOLDFAST_FAULT": fault} if fault else {}))
 
@@ -77,7 +83,7 @@ def accounts(fleet: Fleet) -> Accounts:
 
 def test_a_limited_account_is_parked_and_the_others_work_on(fleet: Fleet, accounts: Accounts) -> None:
     reset = int(time.time()) + 3600
-    accounts.says("default", "oauth-eusage", reset)
+    accounts.says("default", "limited-later", reset)
     supervisor = accounts.up()
     limited = fleet.wait_state(first := accounts.add(), "paused")
     assert limited["account"] == "default"
@@ -235,3 +241,69 @@ def test_tasks_of_an_account_that_vanished_while_it_was_shut(fleet: Fleet, accou
     fleet.cli("accounts", "resume", "claude/default")
     for task in (bound, roaming["id"]):
         assert fleet.wait_state(task, "completed")["runs"][-1]["account"] == "default"
+
+
+def test_a_limit_without_a_known_end_costs_nothing_but_time(fleet: Fleet, accounts: Accounts) -> None:
+    """R-RES-08: with an API key the CLI does not report the end of a limit. One probe per account at a time, growing
+    holds, one alert, which ends with the limit; no task pays a resume or a run, and no other task is used up."""
+    accounts.configure(work=False, more='resume.max_hold = "1s"\n')
+    user = fleet.root / "claude-default"
+    accounts.says("default", "e429long")
+    accounts.up(agents=4, hold="200ms")
+    tasks = [accounts.add("--max-resumes", "1") for _ in range(3)]
+
+    def probes() -> int:
+        return (user / "calls").read_text().count("\n") if (user / "calls").exists() else 0
+
+    wait_until(lambda: probes() >= 9, "probes meet the limit, more often than all tasks have resumes")
+    states = {fleet.show(task)["state"] for task in tasks}
+    assert states <= {"paused", "queued", "running"}
+    [alert] = fleet.json("alerts")
+    assert alert["key"] == "limit:claude/default"
+    assert "has a limit without a known end" in alert["message"]
+    assert "Holdfast tries again with one task at" in alert["message"]
+    assert "`holdfast accounts resume claude/default` tries at once" in alert["remedy"]
+    runs = sorted((run["started_at"], run["ended_at"]) for task in tasks for run in fleet.show(task)["runs"][1:])
+    later = [run for run in runs if None not in run]
+    assert all(one[1] <= other[0] for one, other in pairwise(later)), "one probe at a time"
+    accounts.says("default", "ok")
+    for task in tasks:
+        done = fleet.wait_state(task, "completed")
+        assert fleet.shown(task)["budgets"]["runs"]["spent"] == 1, done["runs"]
+    wait_until(lambda: fleet.json("alerts") == [], "the alert ends with the limit")
+    fleet.cli("doctor", "--invariants")
+
+
+@pytest.mark.parametrize("scenario", ["oauth-eusage", "e401"])
+def test_a_task_without_an_answer_goes_on_under_another_account(
+    fleet: Fleet, accounts: Accounts, scenario: str
+) -> None:
+    """Its very first request was refused, so its session holds nothing: the idle login takes it at once."""
+    accounts.says("default", scenario, time.time() + 3600)
+    accounts.up()
+    moved = fleet.wait_state(accounts.add("--max-resumes", "0"), "completed")
+    assert [run["account"] for run in moved["runs"]] == ["default", "work"]
+    assert moved["resume_attempts"] == 0
+    assert (accounts.place("work") / "prompt").read_text().strip() == "do it", "nothing was done, so nothing is told"
+    assert "--resume" not in accounts.calls("work")[-1]
+    assert fleet.kinds(moved["id"]).count("task.requeued") == 1
+    bound = fleet.wait_state(accounts.add("--account", "work"), "completed")
+    assert [run["account"] for run in bound["runs"]] == ["work"]
+
+
+def test_a_started_session_changes_its_account_only_by_setting(fleet: Fleet, accounts: Accounts) -> None:
+    """`resume.change_account`: a limit in the middle of the work leads to a hand-over under another account."""
+    accounts.says("default", "limited-later", time.time() + 3600)
+    supervisor = accounts.up()
+    stays = fleet.wait_state(accounts.add(), "paused")
+    assert stays["account"] == "default"
+    fleet.cli("cancel", stays["id"])
+    fleet.cli("accounts", "resume", "claude/default")
+    fleet.cli("down")
+    supervisor.wait(timeout=60)
+    accounts.configure(more="resume.change_account = true\n")
+    accounts.up()
+    moved = fleet.wait_state(accounts.add(), "completed")
+    assert [run["account"] for run in moved["runs"]] == ["default", "work"]
+    assert "An earlier agent already worked on the task below" in (accounts.place("work") / "prompt").read_text()
+    assert moved["resume_attempts"] == 0

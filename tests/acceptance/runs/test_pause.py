@@ -60,7 +60,7 @@ def test_an_operator_pauses_what_waits_and_what_runs(fleet: Fleet) -> None:
     wait_until(lambda: "task.resumed" in fleet.kinds(timed), "its time has come, although the supervisor is another")
     assert (fleet.show(timed)["state"], fleet.show(timed)["not_before"] is None) == ("queued", False)
     assert [fleet.show(task)["state"] for task in (running, waiting)] == ["paused", "paused"]
-    assert f"{running}: resume 1 of 3." in fleet.cli("resume", running).stdout
+    assert f"{running}: resumed after a pause (operator) that spends no resume." in fleet.cli("resume", running).stdout
     after = fleet.wait_state(running, "completed")
     assert [run["outcome"] for run in after["runs"]] == ["paused", "completed"]
     assert len({run["session_id"] for run in after["runs"]}) == 1
@@ -84,7 +84,7 @@ def test_a_resume_goes_back_to_a_checkpoint(fleet: Fleet) -> None:
     at_work(fleet, "two")
     fleet.cli("pause", task, "--checkpoint")
     assert "has no checkpoint 99" in fleet.cli("resume", task, "--checkpoint", 99, code=3).stderr
-    assert (fleet.show(task)["state"], fleet.show(task)["resume_attempts"]) == ("paused", 1)
+    assert (fleet.show(task)["state"], fleet.show(task)["resume_attempts"]) == ("paused", 0)
     fleet.cli("resume", task, "--checkpoint", 1)
     done = fleet.wait_state(task, "completed")
     assert fleet.file_on_branch(done["branch"], "a.txt") == "one"
@@ -169,12 +169,18 @@ def test_a_limit_outlives_the_supervisor_and_two_resumes_are_one(fleet: Fleet) -
 
 def test_no_resumes_allowed_and_one_by_force(fleet: Fleet) -> None:
     """R-RES-03, R-RES-04: 0 allows none ("1/0"); the events come in order, the pause fields stay; --force goes beyond
-    the limit, is counted and recorded."""
-    fleet.up()
+    the limit, is counted and recorded. `why`, `ps` and `run` do not promise a resume that would be refused."""
+    env = {"HOLDFAST_RESUME_AUTO": "false"}  # else the task fails at once: test_a_task_without_resumes_fails_at_once
+    fleet.up(env=env)
     limited = {"limit": {"kind": "rate", "for": "1h"}}
     task = fleet.add_scenario(limited, options=("--max-resumes", 0))
     forced = fleet.add_scenario({"run": 1, **limited}, options=("--max-resumes", 0))
     due = fleet.wait_state(task, "paused")["resume_after"]
+    why = fleet.cli("why", task, env=env).stdout
+    assert "No resume is left (0 of 0), so its next resume is refused, and fails it." in why
+    assert f"`holdfast resume {task} --force` goes beyond" in why
+    assert f"Resume it now with `holdfast resume {task}`" not in why
+    assert "no resume is left" in fleet.cli("ps", env=env).stdout
     refused = fleet.cli("resume", task, code=4).stderr
     assert "Maximum resume attempts exceeded (1/0)" in refused
     failed = fleet.show(task)
@@ -191,6 +197,48 @@ def test_no_resumes_allowed_and_one_by_force(fleet: Fleet) -> None:
     assert told[0]["forced"] is True
     assert told[0]["by"]
     assert done["resume_attempts"] == 0
+
+
+def test_a_task_without_resumes_fails_at_once(fleet: Fleet) -> None:
+    """R-RES-03, R-RES-04: it does not wait an hour only to fail. What it did is kept for a retry."""
+    fleet.up()
+    work = {"write": {"path": "a.txt", "text": "done\n"}}
+    task = fleet.add_scenario(work, {"limit": {"kind": "rate", "for": "1h"}}, options=("--max-resumes", 0))
+    failed = fleet.wait_state(task, "failed")
+    assert (failed["failure_reason"], failed["resume_attempts"]) == ("max_resume_attempts_exceeded", 1)
+    assert "Maximum resume attempts exceeded (1/0)" in failed["reason"]
+    assert fleet.shown(task)["budgets"]["wait"]["spent"] == 0
+    kinds = [kind for kind in fleet.kinds(task) if kind.startswith("task.")]
+    assert kinds[-2:] == ["task.resume-refused", "task.failed"]
+    assert "task.paused" not in kinds
+
+
+def test_pausing_and_resuming_a_healthy_task_spends_nothing(fleet: Fleet) -> None:
+    """Five lunches, and not one of its resumes."""
+    task = fleet.add("x", "--max-resumes", "0", "--delay", "1h", command=("true",))
+    for _ in range(5):
+        said = fleet.cli("pause", task).stdout
+        assert f"`holdfast resume {task}` lets it go on" in said
+        fleet.cli("resume", task)
+    shown = fleet.show(task)
+    assert (shown["state"], shown["resume_attempts"]) == ("queued", 0)
+
+
+def test_a_limit_without_a_known_end_is_waited_out(fleet: Fleet) -> None:
+    """R-RES-08: probes that meet the same limit spend no resume and no run; when it ends, one resume was spent."""
+    gate = fleet.root / "limited"
+    gate.touch()
+    fleet.up(env={"HOLDFAST_RESUME_DEFAULT_HOLD": "50ms", "HOLDFAST_RESUME_MAX_HOLD": "100ms"})
+    task = fleet.add_scenario({"limit": {"kind": "usage", "while": str(gate)}}, {"say": "at last"})
+    wait_until(lambda: len(fleet.show(task)["runs"]) > 6, "more probes than it has resumes")
+    gate.unlink()
+    fleet.wait_state(task, "completed")
+    budgets = fleet.shown(task)["budgets"]
+    assert (budgets["runs"]["spent"], budgets["wait"]["spent"] > 0) == (1, True)
+    told = [event for event in fleet.events(task) if event["kind"] == "task.resumed"]
+    assert {event["message"] for event in told} == {f"Task {task}: resume 1 of 3."}
+    fleet.doctor()
+    fleet.cli("doctor", "--invariants")
 
 
 def test_the_settings_of_resumes(fleet: Fleet) -> None:

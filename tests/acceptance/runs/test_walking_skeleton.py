@@ -201,7 +201,7 @@ def test_a_limit_pauses_and_resumes_by_itself(fleet: Fleet) -> None:
 def test_the_fourth_limit_in_a_row_fails_the_task(fleet: Fleet) -> None:
     """R-RES-03, R-RES-04, R-RES-12: an agent that always pauses ends as "(4/3)" with three remedies."""
     fleet.up(env={"HOLDFAST_RESUME_DEFAULT_HOLD": "1s"})  # a limit that comes again holds for a part of it
-    task_id = fleet.add_scenario({"limit": {"kind": "rate", "for": "1ms"}})
+    task_id = fleet.add_scenario({"say": "I begin"}, {"limit": {"kind": "rate", "for": "1ms"}})
     task = fleet.wait_state(task_id, "failed")
     assert len(task["runs"]) == 4
     assert "Maximum resume attempts exceeded (4/3)" in task["reason"]

@@ -147,7 +147,7 @@ def test_nothing_is_further_away_than_a_month() -> None:
 @pytest.mark.parametrize("second", [0, 1, 37, 59])
 @pytest.mark.parametrize("ahead", [0, 60, 3600, 5 * 86400])
 def test_a_time_without_seconds_never_ends_before_the_true_reset(second: int, ahead: int) -> None:
-    """R-RES-08: Codex cuts the seconds off. 12:06:37 is told as "12:06 PM", and 12:06:00 is too early."""
+    """R-RES-08: Codex cuts the seconds off. 12:06:37 is told as "12:06 PM": 12:06:00 would be too early."""
     true = datetime(2026, 11, 16, 12, 6, second, tzinfo=UTC)
     for form in ("try again at %b %d, %Y %I:%M %p", "resets %Y-%m-%d %H:%M", "try again at %I:%M %p"):
         if ahead < 86400 or "%d" in form:

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.api.tasks.why.circumstances import FREE_RESUMES
 from holdfast.base.instant import Instant
 from holdfast.core.model import PauseReason
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import POLICY, Decision, PolicyAction, decide, rebase_times
 from holdfast.core.runs.retry_budgets import (
+    FREE_RESUME_PAUSES,
     Budget,
     RetryLimits,
     Spend,
@@ -824,11 +826,12 @@ def test_what_is_spent_stays_spent(
     assert decided(outcome, ledger, now).action is A.FAIL
 
 
-@pytest.mark.parametrize("pause", [PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL])
+@pytest.mark.parametrize("pause", [PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL, PauseReason.OPERATOR])
 def test_fixing_an_account_or_approving_spends_no_resume(pause: PauseReason) -> None:
     """DESIGN: only limits spend resumes; even a task whose resumes are spent may go on after a person acted."""
     decision = decide_resume(3, 3, "t1", pause)
     assert (decision.allowed, decision.attempt) == (True, 3)
+    assert {str(one) for one in FREE_RESUME_PAUSES} == FREE_RESUMES, "`why` knows the same ones"
 
 
 @pytest.mark.parametrize("nonsense", [float("nan"), float("inf"), float("-inf"), BASE.wall + 33 * 86400, 1e300])

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from holdfast.base.instant import Instant
 from holdfast.core.model import PauseReason, Request, RequestKind, StopWhy, outranks_stop
 from holdfast.core.runs.outcome import Outcome, Verdict
-from holdfast.core.runs.policy import PolicyAction, decide
+from holdfast.core.runs.policy import Decision, PolicyAction, decide
 from holdfast.core.runs.retry_budgets import (
     Budget,
     RetryLimits,
     Spend,
     decide_resume,
     end_of_pause,
+    max_waits,
     seconds_waited_for_limits,
 )
 
@@ -125,3 +126,129 @@ def test_whose_wish_stands_when_several_come_at_once() -> None:
         assert outranks_stop(high, low)
         assert not outranks_stop(low, high)
     assert all(outranks_stop(why, None) for why in StopWhy)
+
+
+# -- a limit without a known end --------------------------------------------------------------------------------------
+
+
+def refused(resets_in: float | None = None, outcome: Outcome = Outcome.RATE_LIMITED) -> Verdict:
+    """A run whose first request met the limit: no model answered."""
+    at = None if resets_in is None else NOW.wall + resets_in
+    return Verdict(outcome=outcome, reason="429", resets_at=at, has_answer=False)
+
+
+def wait_out(verdict: Verdict, limits: RetryLimits, most: int = 10_000) -> tuple[list[float], list[Spend], Decision]:
+    """Let probes meet the same limit until an operator has to decide. Return the holds, the ledger, and the end."""
+    ledger: list[Spend] = []
+    holds: list[float] = []
+    passed = 0.0
+    for _ in range(most):
+        now = at(passed)
+        decision = decide(replace(verdict, resets_at=None), ledger, limits, now)
+        assert decision.action is PolicyAction.PAUSE, decision.reason
+        ledger += [Spend(budget=budget, at=now) for budget in decision.spends]
+        if decision.resume_after is None:
+            return holds, ledger, decision
+        holds.append(decision.resume_after - now.wall)
+        passed += holds[-1]
+        ledger.append(Spend(budget=Budget.RESUME, at=at(passed)))
+        passed += 1.0
+    pytest.fail("it waits for ever")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.RATE_LIMITED, Outcome.USAGE_LIMITED])
+def test_a_limit_without_a_known_end_is_waited_out_with_growing_holds(outcome: Outcome) -> None:
+    """R-RES-08: it never fails the task. Only `wait` is spent, and an operator decides after `resume.max_wait`."""
+    holds, ledger, last = wait_out(refused(outcome=outcome), RetryLimits())
+    assert holds[:6] == [300, 600, 1200, 2400, 3600, 3600]
+    assert set(holds[4:]) == {3600}
+    assert 7 * DAY - 3600 <= sum(holds) <= 7 * DAY
+    assert {entry.budget for entry in ledger} == {Budget.WAIT, Budget.RESUME}
+    assert last.alert
+    assert "resume.max_wait" in last.reason
+    assert "its account still has something left" in last.reason
+    assert "smaller tasks" not in last.reason
+
+
+def test_a_run_that_met_the_same_limit_returns_its_resume() -> None:
+    """R-RES-08: one limit costs one resume at most, told or not; a run with an answer pays for its own."""
+    met = [Spend(budget=Budget.RUNS, at=at(-900)), Spend(budget=Budget.WAIT, at=at(-900))]
+    resumed = [*met, Spend(budget=Budget.RESUME, at=at(-10))]
+    for verdict in (refused(), refused(30.0)):
+        assert decide(verdict, resumed, RetryLimits(), NOW).returns_resume
+        assert not decide(verdict, met, RetryLimits(), NOW).returns_resume, "no resume was counted"
+        assert not decide(replace(verdict, has_answer=True), resumed, RetryLimits(), NOW).returns_resume
+        crashed = [*resumed, Spend(budget=Budget.CRASH, at=NOW), Spend(budget=Budget.RUNS, at=NOW)]
+        assert not decide(verdict, crashed, RetryLimits(), NOW).returns_resume, "the run after it was another one"
+    paid = decide(replace(refused(), has_answer=True), resumed, RetryLimits(), NOW)
+    assert set(paid.spends) == {Budget.RUNS, Budget.WAIT}
+
+
+def test_a_told_limit_that_is_met_again_holds_longer_each_time() -> None:
+    """A provider that says "in a second" for ever does not cause a run per second."""
+    ledger: list[Spend] = []
+    holds = []
+    for _ in range(12):
+        decision = decide(refused(1.0), ledger, RetryLimits(), NOW)
+        holds.append((decision.resume_after or 0.0) - NOW.wall)
+        ledger += [Spend(budget=Budget.WAIT, at=NOW), Spend(budget=Budget.RESUME, at=NOW)]
+    assert holds == [1, 30, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600, 3600]
+
+
+def test_the_holds_of_an_account_grow_whichever_task_is_its_probe() -> None:
+    """A task that was never started continues where the probes of others came to."""
+    holds = [decide(refused(), [], RetryLimits(), NOW, repeats=n) for n in range(6)]
+    assert [(one.resume_after or 0.0) - NOW.wall for one in holds] == [300, 600, 1200, 2400, 3600, 3600]
+    assert [one.parking and (one.parking.is_guess, one.parking.is_repeated) for one in holds[:2]] == [
+        (True, False),
+        (True, True),
+    ]
+
+
+def test_waiting_ends_although_no_clock_ever_moves() -> None:
+    """Promise 4: rebooted after every try, with the wall clock set back each time, no time passes: tries count."""
+    limits = RetryLimits()
+    ledger: list[Spend] = []
+    for number in range(10_000):
+        now = Instant(wall=NOW.wall - 1e5 * number, boottime=1.0, boot_id=f"boot-{number}")
+        decision = decide(refused(), ledger, limits, now)
+        if decision.resume_after is None:
+            break
+        ledger += [Spend(budget=budget, at=now) for budget in (*decision.spends, Budget.RESUME)]
+    assert decision.waits_for_operator
+    assert number == max_waits(limits)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    answers=st.lists(st.booleans(), min_size=1, max_size=6),
+    told=st.none() | st.floats(-10, 7 * DAY),
+    hold=st.sampled_from([1.0, 300.0, DAY]),
+    wait=st.sampled_from([0.0, 3600.0, 7 * DAY]),
+    resumes=st.integers(0, 4),
+)
+def test_any_mixture_of_limits_comes_to_rest(
+    answers: list[bool], told: float | None, hold: float, wait: float, resumes: int
+) -> None:
+    """R-RES-12: with or without answers, told or not, the task ends or waits for an operator."""
+    limits, spent_resumes, passed = RetryLimits(default_hold=hold, max_wait=wait), 0, 0.0
+    ledger: list[Spend] = []
+    for number in range(5_000):
+        now = at(passed)
+        verdict = Verdict(
+            outcome=Outcome.USAGE_LIMITED,
+            reason="x",
+            resets_at=None if told is None else now.wall + told,
+            has_answer=answers[number % len(answers)],
+        )
+        decision = decide(verdict, ledger, limits, now)
+        ledger += [Spend(budget=budget, at=now) for budget in decision.spends]
+        spent_resumes -= decision.returns_resume
+        if decision.action is PolicyAction.FAIL or decision.resume_after is None:
+            return
+        passed += decision.resume_after - now.wall
+        spent_resumes += 1
+        if spent_resumes > resumes:
+            return
+        ledger.append(Spend(budget=Budget.RESUME, at=at(passed)))
+    pytest.fail("it goes on for ever")

@@ -29,8 +29,13 @@ def limit(world: World) -> None:
 
 
 def again(world: World) -> None:
-    """Every run meets the limit: the resume beyond the last that it may have fails it."""
-    steps: list[dict[str, Any]] = [{"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": None}]
+    """Every run meets the limit: the resume beyond the last that it may have fails it. The last run has no answer, so
+    the resume before it is returned."""
+    steps: list[dict[str, Any]] = [
+        {"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": 2},
+        {"do": "say", "with": "I begin", "run": None},
+        {"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": None},
+    ]
 
     def work() -> None:
         new = NewTask(prompt="meet it again", directory=str(world.repo), scenario=steps, max_resumes=1)

@@ -59,6 +59,7 @@ class Ending:
     resets_in: float | None = None
     judged: StopWhy | None = None
     answer: str = ""  # its last words
+    has_answer: bool = True  # False: its first request was refused
 
 
 class PlayedRun:
@@ -78,7 +79,11 @@ class PlayedRun:
     def end(self, ending: Ending, now: float) -> None:
         resets_at = None if ending.resets_in is None else now + ending.resets_in
         self.words = Verdict(
-            outcome=ending.said, reason=f"it ended as {ending.name}", resets_at=resets_at, session_id="its-session"
+            outcome=ending.said,
+            reason=f"it ended as {ending.name}",
+            resets_at=resets_at,
+            session_id="its-session",
+            has_answer=ending.has_answer,
         )
         self._over.set_result(ProcessEnd(cause=ending.cause, code=1, signal=ending.signal))
 
@@ -97,7 +102,7 @@ class PlayedRun:
 
     def output(self, stream: Stream = Stream.OUT) -> Iterator[str]:
         if stream is Stream.OUT:
-            yield json.dumps([str(self.words.outcome), self.words.resets_at])
+            yield json.dumps([str(self.words.outcome), self.words.resets_at, self.words.has_answer])
 
     def error_tail(self) -> str:
         return "played"
@@ -196,9 +201,13 @@ class PlayedAgent:
         return ()
 
     def judge(self, ended: EndedRun) -> Verdict:
-        outcome, resets_at = json.loads(next(iter(ended.output)))
+        outcome, resets_at, has_answer = json.loads(next(iter(ended.output)))
         return Verdict(
-            outcome=Outcome(outcome), reason=f"it said {outcome}", resets_at=resets_at, session_id="its-session"
+            outcome=Outcome(outcome),
+            reason=f"it said {outcome}",
+            resets_at=resets_at,
+            session_id="its-session",
+            has_answer=has_answer,
         )
 
 

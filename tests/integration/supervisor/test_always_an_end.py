@@ -24,12 +24,14 @@ from holdfast.base.errors import HoldfastError
 from holdfast.core.dispatch.holds import MAX_MASS_DEATHS, Scope
 from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.runs.outcome import Cause, Outcome
-from holdfast.core.runs.retry_budgets import RetryLimits
+from holdfast.core.runs.retry_budgets import RetryLimits, max_waits
 from holdfast.core.workflows.workflow import Member, OnFailure, Stage, Stages
 from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 
 YEAR = 365.25 * 86400
-LIMITS = RetryLimits(runs=6, crash=3, retry=2, lost=2, outage=1800.0, session=1)
+LIMITS = RetryLimits(
+    runs=6, crash=3, retry=2, lost=2, outage=1800.0, session=1, max_wait=8 * 3600.0, max_hold=3600.0, moves=4
+)
 MOST_RESUMES = 2
 MOST_SET_CLOCKS = 15  # a clock that is set back by a second every second for ever does not go at all
 TERMINAL = {"completed", "failed", "cancelled"}
@@ -53,6 +55,9 @@ ENDINGS: Sequence[Ending] = (
     Ending(name="limit for a second", said=Outcome.RATE_LIMITED, resets_in=1.0),
     Ending(name="limit for five hours", said=Outcome.USAGE_LIMITED, resets_in=5 * 3600.0),
     Ending(name="limit until long ago", said=Outcome.USAGE_LIMITED, resets_in=-YEAR),
+    Ending(name="refused by a limit", said=Outcome.RATE_LIMITED, has_answer=False),
+    Ending(name="refused for a second", said=Outcome.USAGE_LIMITED, resets_in=1.0, has_answer=False),
+    Ending(name="login refused", said=Outcome.AUTH, has_answer=False),
     Ending(name="killed", signal=9),
     Ending(name="segfault", signal=11),
     Ending(name="oom", cause=Cause.OUT_OF_MEMORY),
@@ -78,6 +83,8 @@ GOES_ON = [  # those after which a task may go on by itself
     "limit for a second",
     "limit for five hours",
     "limit until long ago",
+    "refused by a limit",
+    "refused for a second",
     "killed",
     "segfault",
     "oom",
@@ -121,7 +128,8 @@ class Told:
         assert row["fence"] >= self.fence
         assert row["generation"] >= self.generation
         if row["generation"] == self.generation and row["state"] != "completed":
-            assert row["resume_attempts"] >= self.resumes, (self.seen[-5:], row)
+            returned = row["outcome"] in ("rate_limited", "usage_limited")  # a probe that met the same limit
+            assert row["resume_attempts"] >= self.resumes - returned, (self.seen[-5:], row)
         assert row["resume_attempts"] <= MOST_RESUMES + 1 + self.forced, row
         assert spends >= self.spends or row["generation"] > self.generation or given_back
         assert runs >= self.runs
@@ -270,7 +278,8 @@ async def played(
 
 
 # Per task: `runs` bounds all but the lost ones and those of an outage; each of these is bounded between two of them.
-MOST = LIMITS.runs * (LIMITS.lost + 2) + 40
+# Probes that meet a limit are bounded by `max_wait`, and changes of the account by `moves`.
+MOST = LIMITS.runs * (LIMITS.lost + 2) + 40 + max_waits(LIMITS) + LIMITS.moves
 EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_ENDS", "16"))
 config = settings(
     max_examples=EXAMPLES,

@@ -35,6 +35,7 @@ class FleetRow(TypedDict):
     pause_reason: str | None
     resume_after: float | None
     resume_attempts: int
+    max_resumes: int | None  # None: it is not paused
     not_before: float | None
     priority: int
     strategy: str

@@ -77,6 +77,11 @@ class RunDigest:
     empty_answers: int = 0  # in a row, without text or a tool call between them
     spending: UsageCounter = field(default_factory=UsageCounter)
 
+    @property
+    def has_answer(self) -> bool:
+        """Return whether its model wrote or did something."""
+        return self.has_words or self.has_tools
+
     def add(self, event: AgentEvent) -> None:
         if isinstance(event, RawLine):
             return
@@ -169,6 +174,7 @@ class RunDigest:
             session_id=self.session_id,
             error_tail=error_tail,
             usage=self.usage,
+            has_answer=self.has_answer,
         )
 
     def _judge(self, end: ProcessEnd) -> tuple[Outcome, str, str | float | None]:

@@ -24,6 +24,8 @@ class AccountPause:
     until: float | None  # None: until an operator opens the account
     outcome: Outcome
     reason: str
+    is_guess: bool = False  # the provider did not report when the limit ends: `until` is the next try
+    is_repeated: bool = False  # the limit was met before, and no model answered since
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

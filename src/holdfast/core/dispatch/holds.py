@@ -215,17 +215,36 @@ def is_outage(hold: Hold) -> bool:
 # -- an account --------------------------------------------------------------------------------------------------------
 
 
-def new_account_hold(account: str, now: Instant) -> Hold:
-    """Return the hold of an account whose time has come: one task starts as the probe."""
+def new_account_hold(account: str, now: Instant, before: Hold | None = None) -> Hold:
+    """Return the hold of an account whose time has come: one task starts as the probe.
+
+    `before`: the row that counts how often probes of the account met the same limit.
+    """
     reason = "its limit should be over; one task goes first"
-    return Hold(scope=Scope.ACCOUNT, name=account, since=now, until=now.wall, decided=now.wall, reason=reason)
+    hold = Hold(scope=Scope.ACCOUNT, name=account, since=now, until=now.wall, decided=now.wall, reason=reason)
+    return hold if before is None else replace(hold, since=before.since, rounds=before.rounds)
+
+
+def count_repeats(hold: Hold) -> int:
+    """Return how often runs of the account met the same limit, the run that ends now included.
+
+    A run that is not a probe repeats nothing: it began before, or an operator opened the account.
+    """
+    return hold.rounds + hold.is_held
 
 
 def update_account_hold(hold: Hold, task_id: str, verdict: Verdict) -> Hold | None:
-    """Return the hold after a run of the account ended. None: the account is open, or the run itself parked or stopped
-    it again (core/dispatch/accounts.py)."""
+    """Return the hold after a run of the account ended. None: the account is open, or the run parked or stopped it for
+    another reason (core/dispatch/accounts.py).
+
+    A probe that met the same limit is only counted: nothing is held, because the account is parked.
+    """
+    if verdict.outcome in PARKING and not verdict.has_answer:
+        return replace(hold, until=None, rounds=count_repeats(hold), probe=None)
     if verdict.outcome in PARKING or verdict.outcome in STOPPING:
         return None
+    if not hold.is_held:
+        return None if verdict.outcome is Outcome.COMPLETED else hold
     if not hold.is_probe(task_id):
         return hold
     return None if has_provider_answered(verdict) else replace(hold, probe=None)

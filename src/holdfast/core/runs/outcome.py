@@ -116,6 +116,7 @@ class Verdict:
     session_id: str | None = None
     error_tail: str = ""
     usage: RunUsage | None = None  # None: the agent did not report it
+    has_answer: bool = True  # False: its model neither wrote nor did anything in this run
 
 
 SIGKILL, SIGTERM, SIGINT, SIGHUP = 9, 15, 2, 1

@@ -19,13 +19,17 @@ from holdfast.core.runs.crashes import CRASHES, RecentCrashes
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.retry_budgets import (
     Budget,
+    ResumeDecision,
     RetryLimits,
     Spend,
     backoff,
+    count_limits_in_a_row,
     count_losses_in_a_row,
     count_recent_crashes,
     is_lost_too_often,
     is_outage_too_long,
+    max_waits,
+    may_return_resume,
     seconds_waited_for_limits,
     spent,
 )
@@ -96,7 +100,7 @@ POLICY: Mapping[Outcome, Rule] = {
 CLOCK_WAS_SET = 60.0  # seconds; less is the ordinary drift between two clocks
 _LEAST_HOLD = 0.1  # share of `default_hold`: the shortest wait after the first resume
 _MOST_SPREAD = 0.1  # share of a wait: a limit of seconds is not spread over minutes
-_AUTO_RESUMED_PAUSES = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
+AUTO_RESUMED_PAUSES = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,6 +116,8 @@ class Decision:
     failure: str | None = None  # stable word for a failure that we, not the agent, declared
     alert: bool = False
     keeps_session: bool = True
+    returns_resume: bool = False  # the run met a limit before any answer, so the resume before it costs nothing
+    refused: ResumeDecision | None = None  # the task fails now, because its next resume would be refused
     parking: AccountPause | None = None  # the effect on the run's account, if it had one
     # the task waits for the worker that it had (core/dispatch/workers.py); False: any may take it
     keeps_worker: bool = False
@@ -124,14 +130,24 @@ class Decision:
 
 
 def decide(
-    verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float = 0.0
+    verdict: Verdict,
+    ledger: Sequence[Spend],
+    limits: RetryLimits,
+    now: Instant,
+    jitter: float = 0.0,
+    repeats: int = 0,
 ) -> Decision:
-    """Return the next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
-    decision = _enforce_max_wait(_decide(verdict, ledger, limits, now, jitter), ledger, limits, now)
+    """Return the next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1).
+
+    `repeats`: how often probes of the run's account met its limit before this run.
+    """
+    repeats = max(repeats, count_limits_in_a_row(ledger)) if _is_refused_by_limit(verdict) else 0
+    end = _end_of_limit(verdict, ledger, limits, now, jitter, repeats)
+    decision = _enforce_max_wait(_decide(verdict, ledger, limits, now, jitter, end), ledger, limits, now)
     if verdict.outcome in CRASHES:
         count = count_recent_crashes(ledger, limits, now) + 1
         decision = replace(decision, crashes=RecentCrashes(count=count, limit=limits.crash, window=limits.crash_window))
-    parking = _decide_parking(verdict, ledger, limits, now, jitter)
+    parking = _decide_parking(verdict, end, now, repeats)
     return decision if parking is None else replace(decision, parking=parking)
 
 
@@ -151,25 +167,41 @@ def rebase_times(decision: Decision, decided: Instant, now: Instant) -> Decision
     return decision
 
 
-def _decide_parking(
-    verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float
-) -> AccountPause | None:
+def _is_refused_by_limit(verdict: Verdict) -> bool:
+    """True if the run met a limit before its model answered. Such a run is only a probe: it costs a task nothing but
+    the time of its wait."""
+    return verdict.outcome in PARKING and not verdict.has_answer
+
+
+def _rule_for(verdict: Verdict) -> Rule:
+    rule = POLICY[verdict.outcome]
+    return replace(rule, spends=(Budget.WAIT,)) if _is_refused_by_limit(verdict) else rule
+
+
+def _decide_parking(verdict: Verdict, end: float, now: Instant, repeats: int) -> AccountPause | None:
     """Return the effect on the run's account. It does not depend on the task: other runs of the account would meet the
     same limit."""
     if verdict.outcome in STOPPING:
         return AccountPause(until=None, outcome=verdict.outcome, reason=verdict.reason)
     if verdict.outcome in PARKING:
-        until = _end_of_limit(verdict, ledger, limits, now, jitter)
-        return AccountPause(until=until, outcome=verdict.outcome, reason=verdict.reason)
+        return AccountPause(
+            until=end,
+            outcome=verdict.outcome,
+            reason=verdict.reason,
+            is_guess=not _is_end_known(verdict, now),
+            is_repeated=repeats > 0,
+        )
     return None
 
 
-def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float) -> Decision:
-    rule = POLICY[verdict.outcome]
+def _decide(
+    verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float, end: float
+) -> Decision:
+    rule = _rule_for(verdict)
     spent_out = _exhausted_budget(rule, ledger, limits, now)
     if spent_out is not None:
         return _decide_exhausted(spent_out, verdict, rule)
-    if rule.pause in _AUTO_RESUMED_PAUSES and not limits.resume_enabled:
+    if rule.pause in AUTO_RESUMED_PAUSES and not limits.resume_enabled:
         return Decision(
             action=PolicyAction.FAIL,
             reason=f"resume_disabled: {verdict.reason}; with `resume.enabled = false` a limit ends its task",
@@ -190,11 +222,12 @@ def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now:
         action=rule.action,
         reason=verdict.reason,
         pause=rule.pause,
-        resume_after=_resume_after(rule, verdict, ledger, limits, now, jitter),
+        resume_after=_resume_after(rule, verdict, now, end),
         spends=rule.spends,
         failure=str(verdict.outcome) if rule.action is PolicyAction.FAIL else None,
         alert=rule.alert,
         keeps_session=rule.keeps_session,
+        returns_resume=_is_refused_by_limit(verdict) and may_return_resume(ledger),
     )
 
 
@@ -203,11 +236,12 @@ def _enforce_max_wait(decision: Decision, ledger: Sequence[Spend], limits: Retry
     if Budget.WAIT not in decision.spends or decision.action is not PolicyAction.PAUSE or decision.resume_after is None:
         return decision
     before, ahead = seconds_waited_for_limits(ledger, now), decision.resume_after - now.wall
-    if before + ahead <= limits.max_wait:
+    if before + ahead <= limits.max_wait and spent(ledger, Budget.WAIT) < max_waits(limits):
         return decision
     words = (
         f"{decision.reason}; it would wait for {_hours(ahead)}, after {_hours(before)} for earlier limits: "
-        f"more than `resume.max_wait` ({_hours(limits.max_wait)}) allows without being asked"
+        f"more than `resume.max_wait` ({_hours(limits.max_wait)}) allows without being asked. Look whether the plan or "
+        "the key of its account still has something left; resume the task when it does, or raise `resume.max_wait`"
     )
     return replace(decision, resume_after=None, reason=words, alert=True)
 
@@ -224,9 +258,8 @@ def _exhausted_budget(rule: Rule, ledger: Sequence[Spend], limits: RetryLimits, 
         Budget.LOST: lambda: is_lost_too_often(ledger, limits),
         Budget.OUTAGE: lambda: is_outage_too_long(ledger, limits, now),
         Budget.SESSION: lambda: spent(ledger, Budget.SESSION) >= limits.session,
-        # counted in seconds, by `_within_max_wait`, once the length of the next wait is known
+        # counted in seconds, by `_enforce_max_wait`, once the length of the next wait is known
         Budget.WAIT: lambda: False,
-        Budget.STAGE: lambda: False,
         Budget.RUNS: lambda: _continues_automatically(rule) and spent(ledger, Budget.RUNS) + 1 >= limits.runs,
     }
     return next((b for b in rule.spends if checks[b]()), None)
@@ -234,7 +267,7 @@ def _exhausted_budget(rule: Rule, ledger: Sequence[Spend], limits: RetryLimits, 
 
 def _continues_automatically(rule: Rule) -> bool:
     return rule.action is PolicyAction.REQUEUE or (
-        rule.action is PolicyAction.PAUSE and rule.pause in _AUTO_RESUMED_PAUSES
+        rule.action is PolicyAction.PAUSE and rule.pause in AUTO_RESUMED_PAUSES
     )
 
 
@@ -279,32 +312,35 @@ def _delay(rule: Rule, ledger: Sequence[Spend], limits: RetryLimits, now: Instan
     return 0.0
 
 
-def _resume_after(
-    rule: Rule, verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float
-) -> float | None:
+def _resume_after(rule: Rule, verdict: Verdict, now: Instant, end: float) -> float | None:
     if rule.pause is PauseReason.CONTEXT_LIMIT:
         return now.wall
     if rule.pause is PauseReason.OPERATOR:
         return None if verdict.resets_at is None else max(now.wall, verdict.resets_at)  # `pause --for`
-    if rule.pause not in _AUTO_RESUMED_PAUSES:
-        return None
-    return _end_of_limit(verdict, ledger, limits, now, jitter)
+    return end if rule.pause in AUTO_RESUMED_PAUSES else None
 
 
-def _end_of_limit(verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float) -> float:
-    """Return the wall time at which the limit ends.
+def _is_end_known(verdict: Verdict, now: Instant) -> bool:
+    """True if the provider reported the end of the limit, and it can be believed."""
+    at = verdict.resets_at
+    return at is not None and math.isfinite(at) and at <= now.wall + LONGEST_WAIT_FOR_LIMIT
 
-    The reported reset time is believed. A task that met a limit after a resume already waits longer each time.
-    Otherwise a provider that always answers "try again in a second" would use up every resume within seconds.
+
+def _end_of_limit(
+    verdict: Verdict, ledger: Sequence[Spend], limits: RetryLimits, now: Instant, jitter: float, repeats: int
+) -> float:
+    """Return the wall time at which the limit ends, or at which the next probe tries.
+
+    The reported reset time is believed. Without one, each hold is twice as long as the one before. A task that met a
+    limit after a resume already waits longer each time. Otherwise a provider that always answers "try again in a
+    second" would use up every resume within seconds.
     """
-    if (
-        verdict.resets_at is None
-        or not math.isfinite(verdict.resets_at)
-        or verdict.resets_at > now.wall + LONGEST_WAIT_FOR_LIMIT
-    ):
-        return now.wall + limits.default_hold * (1.0 + 0.1 * jitter)
-    resumed = spent(ledger, Budget.RESUME)
-    least = backoff(resumed - 1, limits.default_hold, jitter, _LEAST_HOLD * limits.default_hold) if resumed else 0.0
+    longest = max(limits.max_hold, limits.default_hold)
+    if verdict.resets_at is None or not _is_end_known(verdict, now):
+        hold = min(longest, limits.default_hold * 2.0 ** min(repeats, 32))
+        return now.wall + hold * (1.0 + 0.1 * jitter)
+    earlier, cap = max(repeats, spent(ledger, Budget.RESUME)), longest if repeats else limits.default_hold
+    least = backoff(earlier - 1, cap, jitter, _LEAST_HOLD * limits.default_hold) if earlier else 0.0
     wait = max(0.0, verdict.resets_at - now.wall)
     spread = jitter * min(limits.resume_jitter, _MOST_SPREAD * wait)
     return max(verdict.resets_at + spread, now.wall + max(least, jitter))

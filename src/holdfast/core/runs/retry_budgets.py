@@ -23,6 +23,8 @@ class Budget(StrEnum):
     SESSION = "session"
     RESUME = "resume"
     WAIT = "wait"  # a pause for a limit began; the next resume ends it
+    WAITED = "waited"  # a pause for a limit ended without a counted resume: costs nothing
+    MOVE = "move"  # the task goes on under another account
     STAGE = "stage"  # a stage is done: costs nothing, and counts as progress
 
 
@@ -44,12 +46,15 @@ class RetryLimits:
     session: int = 1
     backoff_cap: float = 300.0
     default_hold: float = 300.0  # a limit without a known reset time
+    max_hold: float = 3600.0  # the longest hold of a limit that is met again and again
+    moves: int = 8  # to another account
     caps: SharedCaps = NO_CAPS  # money and tokens that tasks share
     auto_resume: bool = True  # False: a task that a limit paused continues only when an operator resumes it
     resume_enabled: bool = True  # False: a limit fails its task
     resume_jitter: float = 1.0  # seconds over which the end of a limit is spread
     max_wait: float = 7 * 86400.0  # seconds in pauses for limits, all of them together
     reset_on_progress: bool = False  # a completed stage gives back the resumes before it
+    change_account: bool = False  # a task leaves its session when its account is limited and another one is open
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,10 +160,36 @@ def seconds_waited_for_limits(ledger: Sequence[Spend], now: Instant) -> float:
     for entry in ledger:
         if entry.budget is Budget.WAIT:
             began = began or entry.at
-        elif entry.budget is Budget.RESUME and began is not None:
+        elif entry.budget in (Budget.RESUME, Budget.WAITED) and began is not None:
             total += entry.at.since(began)
             began = None
     return total if began is None else total + now.since(began)
+
+
+def count_limits_in_a_row(ledger: Sequence[Spend]) -> int:
+    """Count the pauses for limits since the last run that was paid: no model answered in any later run."""
+    count = 0
+    for entry in reversed(ledger):
+        if entry.budget in (Budget.RUNS, Budget.STAGE):
+            # that run itself may have ended with a limit, after an answer: its wait follows it in the ledger
+            break
+        count += entry.budget is Budget.WAIT
+    return count
+
+
+def max_waits(limits: RetryLimits) -> int:
+    """Return twice the number of longest holds that fit into `resume.max_wait`, and a few more for the short ones.
+
+    The number is the safeguard against wrong clocks, as in `max_outages`.
+    """
+    return 16 + 2 * int(limits.max_wait / max(1.0, limits.max_hold))
+
+
+def may_return_resume(ledger: Sequence[Spend]) -> bool:
+    """True if the newest run follows a counted resume, so that a run without an answer gives that resume back."""
+    kinds = (Budget.RUNS, Budget.STAGE, Budget.WAIT, Budget.RESUME)
+    newest = next((entry.budget for entry in reversed(ledger) if entry.budget in kinds), None)
+    return newest is Budget.RESUME
 
 
 def backoff(n: int, cap: float, jitter: float, first: float = 1.0) -> float:
@@ -185,8 +216,9 @@ def end_of_pause(request: Request, now: Instant) -> float | None:
     return min(until, now.wall + seconds)
 
 
-FREE_RESUME_PAUSES = frozenset({PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL})
-"""Pauses whose resume is free. Fixing an account or approving is the act of a person and not another try."""
+FREE_RESUME_PAUSES = frozenset({PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL, PauseReason.OPERATOR})
+"""Pauses whose resume is free. Fixing an account, approving or pausing is the act of a person and not another try."""
+RESUMES_SPENT = "max_resume_attempts_exceeded"  # the failure of a task whose next resume is refused
 
 
 def decide_resume(
@@ -195,7 +227,9 @@ def decide_resume(
     """Decide on the resume after `attempts` earlier ones, when `maximum` are allowed (R-RES-03/04). `force`: an
     operator allows more than that. The resume is counted all the same."""
     if pause in FREE_RESUME_PAUSES:
-        return ResumeDecision(allowed=True, attempt=attempts, message=f"resumed after {pause}, which spends nothing")
+        return ResumeDecision(
+            allowed=True, attempt=attempts, message=f"resumed after a pause ({pause}) that spends no resume"
+        )
     attempt = attempts + 1
     if attempt <= maximum:
         return ResumeDecision(allowed=True, attempt=attempt, message=f"resume {attempt} of {maximum}")

@@ -182,6 +182,12 @@ def account_alert(full_name: str) -> str:
     return f"account:{full_name}"
 
 
+def limit_alert(full_name: str) -> str:
+    """Return the key of the alert that an account waits for a limit without a known end. It is closed when a model
+    answers under the account, or when the end is known."""
+    return f"limit:{full_name}"
+
+
 class AccountStates(Protocol):
     """Accounts that are parked or stopped. `tasks.settle` parks or stops them."""
 

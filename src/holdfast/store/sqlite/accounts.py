@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from holdfast.core.dispatch.accounts import AccountPause, ClosedAccount, full_na
 from holdfast.core.model import Event, Level, PauseReason, Task
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.retry_budgets import FREE_RESUME_PAUSES
-from holdfast.store.port.dispatch import account_alert
+from holdfast.store.port.dispatch import account_alert, limit_alert
 from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
 
@@ -58,7 +59,8 @@ class SqliteAccounts:
                 at=now.wall,
                 task_id=task_id,
             )
-            self._park_or_stop(news, now)
+            if self._park_or_stop(news, now) is news:
+                self._update_limit_alert(news, parking, now)
         elif outcome is Outcome.COMPLETED:
             self._open_after_success(under, now)
 
@@ -95,7 +97,8 @@ class SqliteAccounts:
         row = self._sql.row("get", agent=agent, account=name)
         return _account(row) if row else None
 
-    def _park_or_stop(self, news: ClosedAccount, now: Instant) -> None:
+    def _park_or_stop(self, news: ClosedAccount, now: Instant) -> ClosedAccount:
+        """Park or stop the account. Return the record that stands: the news, or a longer pause from before."""
         before = self._get(news.agent, news.name)
         if before is not None and not before.holds(now):
             before = None
@@ -128,6 +131,26 @@ class SqliteAccounts:
                 ),
                 now,
             )
+        return stands
+
+    def _update_limit_alert(self, account: ClosedAccount, parking: AccountPause, now: Instant) -> None:
+        """Raise one alert for a limit without a known end, or close it when the end is known.
+
+        A rate limit mostly ends within the first hold, so it is reported when a probe has met it again.
+        """
+        key, name = limit_alert(account.full_name), account.full_name
+        if not parking.is_guess or account.until is None:
+            self._events.close_alert(key, "the end of its limit is known", now)
+        elif parking.is_repeated or parking.outcome is Outcome.USAGE_LIMITED:
+            at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(account.until))
+            self._events.raise_alert(
+                key,
+                f"The account {name} has a limit without a known end: {account.reason}. Its tasks wait, and spend only "
+                f"time. Holdfast tries again with one task at {at} UTC.",
+                f"Look whether its plan or key has something left. `holdfast accounts resume {name}` tries at once.",
+                now,
+                level=Level.WARNING,
+            )
 
     def _alert(self, account: ClosedAccount, now: Instant) -> None:
         what = "its bill" if account.outcome is Outcome.BILLING else "its login"
@@ -146,7 +169,8 @@ class SqliteAccounts:
             return
         if account is not None:
             self._open(account, "a run under it completed", now)
-        self._events.close_alert(account_alert(full_name(under.agent, under.account)), "a completed run", now)
+        for key in (account_alert, limit_alert):
+            self._events.close_alert(key(full_name(under.agent, under.account)), "a completed run", now)
 
     def _open(self, account: ClosedAccount, why: str, now: Instant) -> None:
         self._sql.change("open", agent=account.agent, account=account.name)

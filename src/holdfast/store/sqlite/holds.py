@@ -13,7 +13,7 @@ from holdfast.core.dispatch.holds import Hold, Probe, Scope
 from holdfast.core.dispatch.mass_death import Death, release_fleet_hold
 from holdfast.core.model import Event, Level
 from holdfast.core.states import TaskState
-from holdfast.store.port.dispatch import MASS_DEATH_ALERT, provider_alert
+from holdfast.store.port.dispatch import MASS_DEATH_ALERT, limit_alert, provider_alert
 from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import decode, encode
@@ -70,6 +70,8 @@ class SqliteHolds:
         faults.tx("hold.release")
         if scope is Scope.PROVIDER:
             self._events.close_alert(provider_alert(name), why, now)
+        elif scope is Scope.ACCOUNT and tell:
+            self._events.close_alert(limit_alert(name), why, now)
         elif scope is Scope.FLEET:
             self._events.close_alert(MASS_DEATH_ALERT, why, now)
         if hold.is_held and tell:

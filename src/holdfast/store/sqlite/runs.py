@@ -264,6 +264,7 @@ class SqliteRuns:
         self._events.close_alerts_of_run(run_id, now)
         unexpected = verdict.outcome not in EXPECTED
         data = {"outcome": str(verdict.outcome), "unexpected": unexpected, "fence": ownership.fence}
+        data |= {} if verdict.has_answer else {"answered": False}
         self._events.emit(
             Event(
                 kind="run.ended",
@@ -314,6 +315,7 @@ class SqliteRuns:
             session_id=row["session_id"],
             error_tail=row["error_tail"] or "",
             usage=rows.usage(row["usage"], row["cost_usd"]),
+            has_answer=self._sql.value("is_unanswered", id=run_id) is None,
         )
 
     def settle(self, ownership: Ownership, run_id: str, now: Instant) -> RunAccount | None:

@@ -15,7 +15,7 @@ from holdfast.core.runs.crashes import CRASHES
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.runs.preserve import Disposition, resolve_disposition
-from holdfast.core.runs.retry_budgets import Budget
+from holdfast.core.runs.retry_budgets import RESUMES_SPENT, Budget, ResumeDecision
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Ownership
@@ -80,6 +80,9 @@ class TaskSettlement:
             raise Conflict(
                 f"Task {ownership.task_id} cannot be settled: '{decision.action}' means that nothing proves its end."
             )
+        refused = decision.refused
+        if refused is not None:
+            self._emit_refused(ownership, run_id, refused, now)
         changed = self._sql.change(
             "settle",
             id=ownership.task_id,
@@ -90,8 +93,10 @@ class TaskSettlement:
             reason=decision.reason,
             outcome=str(verdict.outcome),
             failure=decision.failure,
-            pause_reason=str(decision.pause) if state is TaskState.PAUSED else None,
+            pause_reason=str(decision.pause) if state is TaskState.PAUSED or refused is not None else None,
             resume_after=decision.resume_after,
+            attempt=None if refused is None else refused.attempt,
+            returned=int(decision.returns_resume),
             not_before=now.wall + decision.delay if decision.delay > 0 else None,
             keeps_session=decision.keeps_session,
             keeps_worker=decision.keeps_worker and state is TaskState.QUEUED,
@@ -157,6 +162,7 @@ class TaskSettlement:
             for waiting, reason in concerned:
                 if self._sql.change("cancel_waiting", id=waiting, reason=reason, now=now.wall):
                     faults.tx("task.cancel_dependent")
+                    self.end_wait(waiting, now)
                     self._events.close_alerts_of_task(waiting, "the task's end: cancelled", now)
                     message = f"Task {waiting} cancelled: {reason}."
                     event = Event(kind="task.cancelled", task_id=waiting, message=message, reason=reason)
@@ -190,6 +196,12 @@ class TaskSettlement:
             )
             faults.tx("task.spend")
 
+    def end_wait(self, task_id: str, now: Instant) -> None:
+        """Record that the task no longer waits for a limit, although no resume was counted."""
+        moment = {"wall": now.wall, "boottime": now.boottime, "boot_id": now.boot_id}
+        if self._sql.change("end_wait", task_id=task_id, **moment):
+            faults.tx("task.end_wait")
+
     def _emit_settled(
         self,
         ownership: Ownership,
@@ -200,6 +212,7 @@ class TaskSettlement:
         now: Instant,
     ) -> None:
         kind, level = _EVENT_OF[state]
+        refused = decision.refused
         if decision.stage is not None and state is TaskState.QUEUED:
             kind = "task.stage"
         self._events.emit(
@@ -218,11 +231,36 @@ class TaskSettlement:
                     "pause_reason": decision.pause,
                     "failure_reason": decision.failure,
                     "spends": [str(budget) for budget in decision.spends],
+                    **({"returns_resume": True} if decision.returns_resume else {}),
+                    **({} if refused is None else self._data_of_refusal(ownership.task_id, refused)),
                     **(decision.stage or {}),
                 },
             ),
             now,
         )
+
+    def _emit_refused(self, ownership: Ownership, run_id: str | None, refused: ResumeDecision, now: Instant) -> None:
+        """Emit that the next resume is refused. `task.failed` follows (R-RES-04)."""
+        self._events.emit(
+            Event(
+                kind="task.resume-refused",
+                level=Level.WARNING,
+                task_id=ownership.task_id,
+                run_id=run_id,
+                message=refused.message,
+                reason=refused.message,
+                data=self._data_of_refusal(ownership.task_id, refused),
+            ),
+            now,
+        )
+
+    def _data_of_refusal(self, task_id: str, refused: ResumeDecision) -> dict[str, object]:
+        return {
+            "resume_attempts": refused.attempt,
+            "max_resume_attempts": self._get(task_id).spec.max_resumes,
+            "failure_reason": RESUMES_SPENT,
+            "by": "the supervisor",
+        }
 
     def _alert(
         self,

@@ -17,7 +17,7 @@ from holdfast.core.model import Event, Level, PauseReason, Task, TaskSpec
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Decision
 from holdfast.core.runs.preserve import Disposition
-from holdfast.core.runs.retry_budgets import Budget, ResumeDecision, Spend, decide_resume
+from holdfast.core.runs.retry_budgets import RESUMES_SPENT, Budget, ResumeDecision, Spend, decide_resume
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Ownership
@@ -114,6 +114,8 @@ class Pauses:
         faults.tx("task.resume")
         if decision.attempt > task.resume_attempts:
             self._endings.spend(task.id, (Budget.RESUME,), None, now)
+        else:
+            self._endings.end_wait(task.id, now)
         self._events.close_alerts_of_task(task.id, by, now)
         message = f"Task {task.id}: {decision.message}."
         self._events.emit(Event(kind="task.resumed", task_id=task.id, message=message, reason=by, data=data), now)
@@ -121,10 +123,11 @@ class Pauses:
     def _fail_resume(self, task: Task, decision: ResumeDecision, data: dict[str, object], now: Instant) -> None:
         """Fail the task because its resumes are used up (R-RES-04). The refusal's event comes first, then the state,
         then `task.failed`. The pause fields stay as they were."""
-        data["failure_reason"] = "max_resume_attempts_exceeded"
+        data["failure_reason"] = RESUMES_SPENT
         self._tell("task.resume-refused", task.id, decision, data, now)
         _require_moved(self._sql.change("resume_refused", **_resume_columns(task, decision, now)), task)
         faults.tx("task.resume_refused")
+        self._endings.end_wait(task.id, now)
         self._tell("task.failed", task.id, decision, data, now)
         self._workspaces.dispose_waiting_task(task.spec, TaskState.FAILED, now)
         self._endings.settle_dependents(task.id, TaskState.FAILED, now)
@@ -229,6 +232,7 @@ class SqliteTasks:
         if self._sql.change("cancel_waiting", id=task_id, reason=reason, now=now.wall) == 0:
             raise Conflict(f"Task {task_id} is {task.state}, not waiting; nothing was changed.")
         faults.tx("task.cancel_waiting")
+        self._endings.end_wait(task_id, now)
         self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.cancelled", task_id, f"Task {task_id} cancelled by {by}.", now, reason=reason)
         self._workspaces.dispose_waiting_task(task.spec, TaskState.CANCELLED, now)

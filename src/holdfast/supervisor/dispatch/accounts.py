@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from holdfast.agents.port import DEFAULT_ACCOUNT
 from holdfast.base.errors import LaunchError
 from holdfast.core.dispatch.accounts import (
+    PARKING,
+    STOPPING,
     AccountChoice,
     BlockedTasks,
     ClosedAccount,
@@ -15,6 +17,7 @@ from holdfast.core.dispatch.accounts import (
 )
 from holdfast.core.dispatch.holds import Hold, Scope, held_accounts
 from holdfast.core.model import Task
+from holdfast.core.runs.outcome import Verdict
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 
@@ -51,6 +54,18 @@ def _account_of_worker(context: Context, task: Task, names: Sequence[str]) -> st
     if worker is None or worker.lane.agent != task.spec.agent or worker.lane.account not in names:
         return None
     return worker.lane.account
+
+
+def has_other_account(context: Context, tx: Transaction, task: Task, run_id: str | None, verdict: Verdict) -> bool:
+    """True if the run parks or stops its account, and the task may use another one that is open now."""
+    own = None if run_id is None or verdict.outcome not in PARKING | STOPPING else tx.runs.account_of_run(run_id)
+    if own is None or task.spec.agent_options.get("account") is not None:
+        return False
+    agent, name = own
+    if _account_of_worker(context, task, context.ports.accounts.names(agent)) is not None:
+        return False
+    shut = {account.name for account in unavailable_accounts(context, tx) if account.agent == agent}
+    return any(other != name and other not in shut for other in context.ports.accounts.choosable(agent))
 
 
 def unavailable_accounts(

@@ -49,6 +49,7 @@ class HoldFacts:
     provider: str = ""
     provider_hold: ProviderHold | None = None
     ran_no_agent: bool = False
+    repeats: int = 0  # how often runs of the account met its limit before
 
 
 def read_holds(context: Context, tx: Transaction, task: Task, run_id: str | None, verdict: Verdict) -> HoldFacts:
@@ -60,13 +61,15 @@ def read_holds(context: Context, tx: Transaction, task: Task, run_id: str | None
     if run_id is None and _has_members(task):
         freed = [hold for hold in standing if hold.scope is not Scope.FLEET and hold.is_probe(task.id)]
         return HoldFacts(holds=[hold for hold in standing if hold.scope is Scope.FLEET], freed=freed)
+    repeats = max((rules_of.count_repeats(hold) for hold in standing if _is_of_run(tx, task, run_id, hold)), default=0)
     provider = task.spec.provider
     before = next((hold for hold in standing if hold.full_name == f"{Scope.PROVIDER}:{provider}"), None)
     if not provider or (before is None and verdict.outcome not in OUTAGE):
-        return HoldFacts(holds=standing, provider=provider)
+        return HoldFacts(holds=standing, provider=provider, repeats=repeats)
     rules, now = context.settings.holds, context.clock()
     after = rules_of.update_provider_hold(before, provider, task.id, verdict, rules, now, context.jitter())
-    return HoldFacts(holds=standing, provider=provider, provider_hold=ProviderHold(before=before, after=after))
+    held = ProviderHold(before=before, after=after)
+    return HoldFacts(holds=standing, provider=provider, provider_hold=held, repeats=repeats)
 
 
 def record_holds(
@@ -89,7 +92,7 @@ def record_holds(
         held = facts.provider_hold
         _apply_hold_change(tx, held.before, held.after, f"it answered task {task.id}", context)
     for hold in facts.holds:
-        if hold.scope is Scope.ACCOUNT and _uses_account(tx, task, run_id, hold):
+        if _is_of_run(tx, task, run_id, hold):
             after = rules_of.update_account_hold(hold, task.id, verdict)
             if after is None and decision.parking is not None:
                 tx.holds.release(hold.scope, hold.name, "it is parked or stopped again", now, tell=False)
@@ -118,7 +121,10 @@ def alert_outage(tx: Transaction, provider: str, reason: str, now: Instant) -> N
     )
 
 
-def _uses_account(tx: Transaction, task: Task, run_id: str | None, hold: Hold) -> bool:
+def _is_of_run(tx: Transaction, task: Task, run_id: str | None, hold: Hold) -> bool:
+    """True if the hold is that of the account of the task's run."""
+    if hold.scope is not Scope.ACCOUNT:
+        return False
     if run_id is not None and _has_members(task):  # other members of its task may use another account
         under = tx.runs.account_of_run(run_id)
         return under is not None and hold.name == full_name(*under)

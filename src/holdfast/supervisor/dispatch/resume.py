@@ -37,8 +37,9 @@ class Resumes(Service):
         """Return the tasks to resume. Accounts come first: one task is the probe of each, the others stay paused and
         spend no resume."""
         now = self._context.clock()
+        counted = {hold.name: hold for hold in tx.holds.all() if hold.scope is Scope.ACCOUNT}
         for account in tx.accounts.open_due(now):
-            tx.holds.keep(new_account_hold(account, now), now)
+            tx.holds.keep(new_account_hold(account, now, counted.get(account)), now)
         self._holding.look(tx)
         due = tx.tasks.tasks_due_to_resume(now, auto=self._context.limits.auto_resume)
         if not due:

@@ -165,6 +165,7 @@ class MemberRun(RunDriver):
                 jitter=jitter,
                 death=None if death is None else death[0],
                 provider=holds.provider_hold,
+                repeats=holds.repeats,
             )
             decision = settle_member(facts).decision
             record_holds(self._context, tx, self.task, run.id, verdict, decision, holds)

@@ -20,6 +20,7 @@ from holdfast.core.workflows.workflow import stage_of
 from holdfast.store.port.transaction import Ownership, Transaction
 from holdfast.store.port.values import unsaved_alert
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.dispatch.accounts import has_other_account
 from holdfast.supervisor.dispatch.probes import read_holds, record_holds
 from holdfast.supervisor.dispatch.spending import cap_names, describe_spent_cap
 from holdfast.supervisor.dispatch.workers import read_worker_facts, record_worker_crash
@@ -85,6 +86,7 @@ def _read_facts(
         spent=describe_spent_cap(tx, task),
         crossed=cap_names(context, tx.spending.crossed(run_id or "")),
         death=_read_death(tx, run_id),
+        other_account=has_other_account(context, tx, task, run_id, verdict),
         loses_session=task.spec.strategy is Strategy.CONTAINER and bool(context.ports.accounts.names(task.spec.agent)),
     )
 
@@ -114,6 +116,7 @@ def _record(
         recorded=context.clock(),
         death=_read_death(tx, run_id),
         provider=holds.provider_hold,
+        repeats=holds.repeats,
         worker=read_worker_facts(context, tx, task),
     )
     settlement = decide_settlement(facts)

@@ -31,6 +31,7 @@ _PAUSES = {
     "budget": WaitKind.BUDGET_PAUSE,
     "outage": WaitKind.OUTAGE_PAUSE,
 }
+FREE_RESUMES = frozenset({"auth", "billing", "approval", "operator"})  # core/runs/retry_budgets.py; a test compares
 _PLAIN = frozenset({"waiting for a free agent", "claimed"})  # recorded reasons that add nothing to the state
 
 
@@ -103,7 +104,12 @@ class Circumstances:
             command = f"holdfast approve {row['id']}"
             return replace(found, kind=WaitKind.APPROVAL, until=None, command=command, needs_person=True)
         is_automatic = at is not None and (self.resumes or reason == "operator")
-        return replace(found, command=f"holdfast resume {row['id']}", needs_person=not is_automatic)
+        found = replace(found, command=f"holdfast resume {row['id']}", needs_person=not is_automatic)
+        most = row["max_resumes"]
+        if reason in FREE_RESUMES or most is None or row["resume_attempts"] < most:
+            return found
+        # an automatic resume that would be refused has failed its task already (core/settle.py)
+        return replace(found, command=f"holdfast resume {row['id']} --force", count=row["resume_attempts"], limit=most)
 
     def _queued(self, row: FleetRow, now: float) -> Iterator[WaitReason]:
         if row["needs"]:

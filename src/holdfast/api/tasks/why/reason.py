@@ -55,8 +55,8 @@ class WaitReason:
     text: str = ""  # the recorded reason
     causes: tuple[WaitCause, ...] = ()
     tasks: tuple[str, ...] = ()  # the tasks in the way
-    count: int | None = None  # tasks ahead, or agents at work
-    limit: int | None = None  # agents at once
+    count: int | None = None  # tasks ahead, agents at work, or resumes of a paused task that has none left
+    limit: int | None = None  # agents at once, or resumes in all
     until: float | None = None
     command: str | None = None  # ends the wait
     needs_person: bool = False  # True: time alone does not end it

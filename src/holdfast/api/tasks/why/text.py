@@ -81,6 +81,8 @@ def _pause_clause(reason: WaitReason, now: float) -> str:
         return f"approval, until you approve it: {reason.text}"
     is_automatic = reason.until is not None and not reason.needs_person
     until = f"until {at_time(reason.until, now)}" if is_automatic and reason.until else "until you resume it"
+    if reason.limit is not None:
+        until = "no resume is left (see `why`)"
     return f"{reason.name}, {until}: {reason.text}"
 
 
@@ -209,17 +211,24 @@ def _pause_sentences(reason: WaitReason, task_id: str) -> list[str]:
             "Or raise it: `budget.*` of the settings."
         )
     cancel = f"ancel it with `holdfast cancel {task_id}`."
+    if reason.limit is not None:
+        lines.append(
+            f"No resume is left ({reason.count} of {reason.limit}), so its next resume is refused, and fails it. "
+            f"`holdfast resume {task_id} --force` goes beyond."
+        )
     if reason.kind is WaitKind.BUDGET_PAUSE and reason.command != f"holdfast resume {task_id}":
         return [*lines, f"Give it more, in all: `{reason.command}`.", f"C{cancel}"]
     if reason.kind in (WaitKind.LIMIT_PAUSE, WaitKind.LOGIN_PAUSE) and reason.causes:
         [account] = reason.causes
         opens = f"`{reason.command}` opens it, and its tasks go on."
         return [*lines, f"Its account {account.name} is {_account_state(account)}; {opens}", f"C{cancel}"]
+    if reason.limit is not None:
+        return [*lines, f"C{cancel}"]
     return [*lines, f"Resume it now with `{reason.command}`, or c{cancel}"]
 
 
 def _resume_sentence(reason: WaitReason) -> str:
-    if reason.until is None:
+    if reason.until is None or reason.limit is not None:
         return "It does not resume by itself."
     at = f"at {moment(reason.until)} (in {duration(max(0.0, reason.until - time.time()))})"
     if not reason.needs_person:

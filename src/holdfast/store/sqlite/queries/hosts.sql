@@ -41,7 +41,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: raise_alert
 INSERT INTO alerts (key, at, level, task_id, message, remedy, details)
 VALUES (:key, :now, :level, :task_id, :message, :remedy, :details)
-ON CONFLICT (key) WHERE acked_at IS NULL DO UPDATE SET count = count + 1
+ON CONFLICT (key) WHERE acked_at IS NULL DO UPDATE SET count = count + 1, message = :message, remedy = :remedy
 RETURNING *
 
 -- name: ack_alert

@@ -53,6 +53,11 @@ SET state = 'ended', outcome = :outcome, reason = :reason, resets_at = :resets_a
     ended_at = min(:now, max(coalesce(started_at, :at), :at))
 WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stopping')
 
+-- name: is_unanswered
+-- No row if the model wrote or did something in the run. The event is written in the transaction of its end.
+SELECT 1 FROM events e WHERE e.task_id = (SELECT task_id FROM runs WHERE id = :id) AND e.run_id = :id
+  AND e.kind = 'run.ended' AND json_extract(e.data, '$.answered') = 0
+
 -- name: settled
 UPDATE runs SET state = 'settled', settled_at = :now WHERE id = :id AND task_id = :task_id AND state = 'ended'
 RETURNING agent, account, started_at

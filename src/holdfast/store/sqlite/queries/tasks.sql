@@ -125,7 +125,8 @@ SET state = :state, reason = :reason, outcome = :outcome, failure_reason = :fail
                    WHEN :session_id != '' AND :run_id IS NOT NULL
                    THEN coalesce((SELECT account FROM runs WHERE runs.id = :run_id), account)
                    ELSE account END,
-    resume_attempts = CASE WHEN :state = 'completed' THEN 0 ELSE resume_attempts END,
+    resume_attempts = CASE WHEN :state = 'completed' THEN 0
+                           ELSE coalesce(:attempt, max(0, resume_attempts - :returned)) END,
     forced = CASE WHEN :run_id IS NULL AND :state = 'queued' THEN forced ELSE 0 END,
     progress = json_remove(progress, '$.began'),
     updated_at = :now, ended_at = CASE WHEN :state IN ('completed', 'failed', 'cancelled') THEN :now END
@@ -266,6 +267,14 @@ SELECT count(*) FROM stuck JOIN tasks t ON t.id = stuck.id WHERE t.state = 'queu
 -- name: spend
 INSERT INTO spends (task_id, generation, budget, run_id, wall, boottime, boot_id)
 VALUES (:task_id, (SELECT generation FROM tasks WHERE id = :task_id), :budget, :run_id, :wall, :boottime, :boot_id)
+
+-- name: end_wait
+-- Ends a wait for a limit that no counted resume has ended. Otherwise it would go on for ever.
+INSERT INTO spends (task_id, generation, budget, wall, boottime, boot_id)
+SELECT id, generation, 'waited', :wall, :boottime, :boot_id FROM tasks
+WHERE id = :task_id AND 'wait' = (
+    SELECT budget FROM spends s WHERE s.task_id = tasks.id AND s.generation = tasks.generation
+      AND budget IN ('wait', 'waited', 'resume') ORDER BY s.id DESC LIMIT 1)
 
 -- name: ledger
 SELECT budget, wall, boottime, boot_id FROM spends WHERE task_id = :id AND generation = :generation ORDER BY id

@@ -24,6 +24,7 @@ SELECT t.id, t.seq, t.state, t.agent, substr(t.prompt, 1, 300) AS prompt, t.bran
        t.created_at, t.updated_at, t.ended_at, t.worker, t.account, t.progress, t.repo_id,
        t.settings ->> '$.labels' AS labels, t.settings ->> '$.provider' AS provider, t.settings ->> '$.workflow' AS workflow,
        t.settings -> '$.stages' AS stages,
+       CASE WHEN t.state = 'paused' THEN t.settings ->> '$.max_resumes' END AS max_resumes,
        (SELECT path FROM repos WHERE repos.id = t.repo_id) AS repo,
        (SELECT count(*) FROM runs WHERE runs.task_id = t.id) AS runs,
        (SELECT json_array(sum(input + output), sum(cost_usd)) FROM usage WHERE usage.task_id = t.id) AS took,
@@ -84,12 +85,15 @@ SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, 
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: earlier_runs
--- Runs in which an agent worked, since the last fresh start, in order.
+-- Runs in which an agent worked, since the last fresh start, in order. Without those whose first request was refused.
 SELECT * FROM (
     SELECT r.id, r.number, r.outcome, r.reason, r.claim ->> '$.message' AS claimed,
            r.reports ->> '$.progress.message' AS progress
     FROM runs r JOIN tasks t ON t.id = r.task_id
     WHERE r.task_id = :id AND r.number < :before AND r.number > max(t.fresh_after, :after) AND r.started_at IS NOT NULL
+      AND NOT (r.outcome IN ('rate_limited', 'usage_limited', 'auth', 'billing') AND EXISTS (
+          SELECT 1 FROM events e WHERE e.task_id = r.task_id AND e.run_id = r.id AND e.kind = 'run.ended'
+            AND json_extract(e.data, '$.answered') = 0))
     ORDER BY r.number DESC LIMIT :limit) ORDER BY number
 
 -- name: workspace
