@@ -50,6 +50,16 @@ def test_a_restricted_agent_has_its_sandbox_and_asks_nobody(
     assert "do it" not in " ".join(argv)
 
 
+@pytest.mark.parametrize(("mode", "is_private"), [("read", False), ("edit", True), ("full", False)])
+def test_an_agent_that_edits_may_write_its_own_temporary_files_only(mode: str, is_private: bool) -> None:
+    """Left to itself its sandbox opens all of /tmp, where other tasks may have their workspaces."""
+    command = CODEX.build(replace(order(permission=mode), files_directory="/run/files"))
+    assert command.env.get("TMPDIR") == ("/run/files/tmp" if is_private else None)
+    assert list(command.files) == (["tmp/.keep"] if is_private else [])
+    chosen = settings(list(command.argv)).get("sandbox_workspace_write")
+    assert chosen == ({"exclude_slash_tmp": True} if is_private else None)
+
+
 @pytest.mark.parametrize("directory", ['/home/ü/a \U0001f389"\\b', "/home/a.b"])
 @pytest.mark.parametrize("session", [None, SESSION])
 @pytest.mark.parametrize(("mode", "trust"), [("read", None), ("edit", "untrusted"), ("full", "trusted")])

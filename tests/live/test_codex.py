@@ -8,26 +8,32 @@ from pathlib import Path
 
 import pytest
 from tests.agents_cache import wanted
-from tests.live.stage import PATIENCE, Stage
+from tests.live.stage import ADDRESSES, PATIENCE, Stage
 
 from holdfast.rehearsal.stub.scenarios import OUT_FILE, OUT_TEXT
 
 pytestmark = pytest.mark.agents
 
 
-def test_codex_is_kept_to_its_permission(stage: Callable[[str], Stage]) -> None:
-    """`edit` writes its workspace, which Holdfast commits, but nothing else; `read` writes nothing."""
-    if len(wanted()) <= 2:
-        pytest.skip("only `make test-agents` does this one")
+def test_codex_is_kept_to_its_permission(stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`edit` writes its workspace, which Holdfast commits, and its own TMPDIR, but nothing else, not even in /tmp;
+    `read` writes nothing."""
     on = stage("codex")
-    outside = Path(f"/var/tmp/holdfast-{os.getpid()}")  # its sandbox lets it write /tmp
-    escape = f"shell/touch {outside}"
-    on.settle("tool", escape)
+    outside = [
+        Path(f"/var/tmp/holdfast-{os.getpid()}"),
+        Path(f"/tmp/holdfast-{os.getpid()}"),
+        on.fleet.root / "escaped",
+    ]
+    command = f"touch {' '.join(map(str, outside))}; touch $TMPDIR/own && echo $TMPDIR > place.txt"
+    monkeypatch.setitem(ADDRESSES, "escape", ("shell", command))
+    on.settle("tool", "escape")
+    config = on.fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+    config.write_text(config.read_text().replace(f', TMPDIR = "{on.scratch}"', ""))
     on.fleet.up("--agents", 3)
     edits, reads, escapes = (
         on.add("tool", "--permission", "edit"),
         on.add("tool", "--permission", "read"),
-        on.add(escape, "--permission", "edit"),
+        on.add("escape", "--permission", "edit"),
     )
     shown = on.fleet.wait_state(edits, "completed", "failed", patience=PATIENCE)
     if "bwrap" in str(shown["reason"]):
@@ -37,8 +43,10 @@ def test_codex_is_kept_to_its_permission(stage: Callable[[str], Stage]) -> None:
         [run] = on.wait_completed(task)["runs"]
         assert run["outcome"] == "completed"
     assert on.fleet.git("log", "--format=%s", f"main..{on.fleet.show(reads)['branch']}", check=False) == ""
-    assert on.stub.requests(*escape.split("/"))[-1].results == 1, "it tried"
-    assert not outside.exists()
+    assert on.stub.requests("shell", command)[-1].results == 1, "it tried"
+    assert not [path for path in outside if path.exists()]
+    place = on.fleet.file_on_branch(on.fleet.show(escapes)["branch"], "place.txt").strip()
+    assert place.startswith(f"{on.fleet.home}/runs/{on.fleet.show(escapes)['runs'][0]['id']}/")
 
 
 def test_codex_is_not_made_to_trust_a_repository(stage: Callable[[str], Stage]) -> None:

@@ -4,6 +4,8 @@ Seen with 0.166.0:
 - `exec resume` has no option --sandbox. The mode is passed by `-c`, which both commands accept.
 - Its sandbox never lets a command write to a git directory, even if that directory is configured as writable. So in
   the modes `read` and `edit` the agent cannot commit. Holdfast commits the changes that it leaves.
+- Its sandbox for `edit` allows writing in all of /tmp and in TMPDIR. Holdfast excludes /tmp and gives each run in
+  `edit` a TMPDIR of its own, in the run's directory. An account's own TMPDIR replaces it.
 - Without user namespaces its sandbox cannot start: every command fails, and the turn still completes.
 - The retries of its built-in provider cannot be set ("Built-in providers cannot be overridden"), only those of an
   account with a `base_url`. For the built-in provider the health service decides (core/health/diagnosis.py).
@@ -20,6 +22,7 @@ Errors are texts in its `error` and `turn.failed` events, and the last lines on 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -171,6 +174,7 @@ PROVIDER = "holdfast"  # name of the provider of an account with a `base_url`, i
 RETRIES = 1  # per request and per stream, so at most four requests: enough for a short failure; we handle longer ones
 IDLE_MS = 240_000  # the longest time without an event in a stream
 KEYS = ("CODEX_API_KEY", "OPENAI_API_KEY")
+TEMPORARY = "tmp"  # directory for temporary files, in the run's own directory
 NO_COMMITS = (
     "\n\n(Your sandbox does not let you write the git directory, so do not try to commit: "
     "whatever you leave in this directory is committed for you.)"
@@ -190,6 +194,8 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
     mode = order_permission(order)
     if mode is not Permission.FULL:
         settings += [f"sandbox_mode={_quoted(_SANDBOX[mode])}", 'approval_policy="never"']
+    if mode is Permission.EDIT:
+        settings.append("sandbox_workspace_write.exclude_slash_tmp=true")
     if order.directory.isprintable() and order.directory and mode in _TRUST:
         settings.append(f"projects={{{_quoted(order.directory)}={{trust_level={_quoted(_TRUST[mode])}}}}}")
     if order.account.base_url:
@@ -227,7 +233,16 @@ def _quoted(text: str) -> str:
 
 
 def _environment(order: WorkOrder) -> Mapping[str, str]:
-    return {"CODEX_HOME": order.account.config_dir} if order.account.config_dir else {}
+    place = {"CODEX_HOME": order.account.config_dir} if order.account.config_dir else {}
+    return place | ({"TMPDIR": os.path.join(order.files_directory, TEMPORARY)} if _has_own_tmpdir(order) else {})
+
+
+def _files(order: WorkOrder) -> Mapping[str, str]:
+    return {f"{TEMPORARY}/.keep": ""} if _has_own_tmpdir(order) else {}
+
+
+def _has_own_tmpdir(order: WorkOrder) -> bool:
+    return order_permission(order) is Permission.EDIT and bool(order.files_directory)
 
 
 def _standard_input(order: WorkOrder) -> str:
@@ -351,6 +366,7 @@ CODEX = CliAgent(
     arguments=_arguments,
     parse_line=_parse,
     environment=_environment,
+    files=_files,
     standard_input=_standard_input,
     refusal=_refusal,
     login_variables=("CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE", "OPENAI_API_KEY"),
