@@ -148,6 +148,7 @@ ELSEWHERE = {
     "trust.rename": "tests/acceptance/config/test_config.py: `trust`, killed and on a full disk",
     "tx.alert.acknowledge": "tests/acceptance/cli/test_cli_contract.py: `alerts ack`",
     "tx.workspace.keep": "tests/acceptance/workspaces/test_preserved.py: a preserved workspace is kept for longer",
+    "tx.workspace.save_later": "tests/acceptance/workspaces/test_bad_repositories.py: its repository's disk is full",
     "tx.workspace.stays": "tests/acceptance/cli/test_red_team.py: dropped, but its work cannot be saved",
     "shell.start": "tests/acceptance/workspaces/test_in_use.py: `holdfast shell`",
     "tx.workspace.freed": "likewise",

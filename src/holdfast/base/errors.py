@@ -76,6 +76,7 @@ class NoPermission(WorkspaceProblem):
 _PASSING_WORDS = (
     "No space left on device",
     "Disk quota exceeded",
+    "Read-only file system",
     "Too many open files",
     "Cannot allocate memory",
     "Input/output error",

@@ -36,6 +36,7 @@ EVENTS: Mapping[str, str] = {
     "workspace.furnished": "files of `workspace.copy` and the set-up are in place; with the list of copied files",
     "workspace.teardown-failed": "a teardown command failed; the workspace is removed all the same",
     "workspace.kept": "work that a successful agent left uncommitted was committed to its branch",
+    "workspace.not-committed": "work that a successful agent left uncommitted could not be committed; with the reason",
     "workspace.salvaged": "work that no branch holds was saved before the workspace goes",
     "salvage.dropped": "salvaged work is deleted: it is older than `salvage.keep`, or an operator asked for it",
     "workspace.vanished": "a workspace was gone when its agent ended; with what is left of its work",

@@ -77,9 +77,9 @@ def setup_logs(home: str) -> str:
     return os.path.join(home, SETUP_LOGS)
 
 
-def repo_gone_message(repo_path: str, task_id: str) -> str:
-    """Return the message for a repository that is no longer at its path, with the commands that fix it."""
+def repo_gone_message(repo_path: str, then: str) -> str:
+    """Return the message for a repository that is no longer at its path. `then`: the command that follows the fix."""
     return (
         f"The repository {repo_path} is gone. Put it back; or, if it was moved, go to its new directory and type "
-        f"`holdfast init --moved-from {shlex.quote(repo_path)}`. Then `holdfast retry {task_id}`."
+        f"`holdfast init --moved-from {shlex.quote(repo_path)}`. Then `{then}`"
     )

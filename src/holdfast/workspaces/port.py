@@ -115,6 +115,8 @@ class WorkspaceStrategy(Protocol):
     ) -> str | None:
         """Commit what a successful agent left uncommitted. Return the commit, or None if there was nothing to commit.
 
+        Raises WorkspaceProblem if git cannot commit it. Then the salvage saves it.
+
         `leave`: patterns of files that we copied in, and of agent litter. Untracked files that match them are not the
         agent's work. Nothing is committed if there is more than the rules of a salvage allow.
         """

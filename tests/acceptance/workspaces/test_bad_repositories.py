@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.fleet import Fleet
+from tests.fleet import Fleet, wait_filled, wait_until
 from tests.refusals import nothing_changes, refused
 from tests.sampling import sampled
 
@@ -216,3 +216,95 @@ def test_a_diff_is_exact_whatever_the_bytes(fleet: Fleet) -> None:
     fleet.cli("diff", task_id, prefix=["sh", "-c", f'exec "$@" > {patch}', "sh"])
     fleet.git("apply", str(patch))
     assert (fleet.repo / "latin.txt").read_bytes() == b"caf\xe9\n"
+
+
+def break_git(fleet: Fleet, *commands: str) -> tuple[dict[str, str], Path]:
+    """Return an environment whose git fails for these commands while the returned file exists, as on a full disk."""
+    broken = fleet.root / "disk-is-full"
+    fail = f'for word in "$@"; do case "$word" in {"|".join(commands)}) cat {broken} >&2; exit 128;; esac; done'
+    return shim(fleet, "git", f'if test -s {broken}; then {fail}; fi\nexec {shutil.which("git")} "$@"'), broken
+
+
+WORK = "echo 1 > one.txt; git add .; git commit -qm one; echo 2 > two.txt"
+
+
+@pytest.mark.parametrize(("strategy", "command"), [("clone", "fetch"), ("worktree", "commit")])
+@pytest.mark.parametrize("reason", ["No space left on device", "Read-only file system"])
+def test_work_is_delivered_when_the_disk_has_recovered(fleet: Fleet, strategy: str, command: str, reason: str) -> None:
+    """The repository's disk is full or read-only when a task ends. Its workspace stays, an alert says why, `why` names
+    no branch that is not there, and the work comes by itself when the disk has recovered."""
+    env, broken = break_git(fleet, command)
+    go = fleet.root / "go"
+    fleet.up(env=env)
+    real = shutil.which("git")
+    work = WORK.replace("git ", f"{real} ")
+    task = fleet.add(
+        "x", "--workspace", strategy, command=("sh", "-c", f"{work}; while ! test -e {go}; do sleep 0.1; done")
+    )
+    tree = Path(wait_until(lambda: fleet.show(task)["workspace"]["path"], "it has a workspace"))
+    wait_filled(tree / "two.txt", "the agent works")
+    broken.write_text(f"fatal: cannot write: {reason}\n")
+    go.touch()
+    fleet.wait_state(task, "completed")
+    [alert] = wait_until(lambda: fleet.json("alerts"), "an alert tells")
+    assert reason in alert["message"]
+    assert "tried again by itself" in alert["remedy"]
+    wait_until(lambda: fleet.show(task)["workspace"]["state"] == "preserved", "the workspace stays")
+    if strategy == "clone":
+        assert "Its work is on branch" not in fleet.cli("why", task).stdout
+        assert "Its work is in its preserved workspace" in fleet.cli("why", task).stdout
+    broken.unlink()
+    wait_until(lambda: fleet.show(task)["workspace"]["state"] == "gone", "the work is delivered by itself")
+    assert fleet.file_on_branch(f"holdfast/{task}", "one.txt") == "1"
+    assert fleet.file_on_branch(f"holdfast/{task}", "two.txt") == "2"
+    assert fleet.json("alerts") == []
+    fleet.wait_clean()
+
+
+def test_a_task_waits_while_its_repository_is_read_only(fleet: Fleet) -> None:
+    """That is a trouble of the machine. The task is not failed for it."""
+    env, broken = break_git(fleet, "branch")
+    broken.write_text("fatal: cannot lock ref: Read-only file system\n")
+    fleet.up(env=env)
+    task = fleet.add("x", command=("sh", "-c", WORK))
+    wait_until(lambda: "Read-only file system" in fleet.log(), "its start failed")
+    assert fleet.show(task)["state"] == "running"
+    broken.unlink()
+    assert fleet.wait_state(task, "completed", "failed")["state"] == "completed"
+
+
+def test_a_repository_moved_while_an_agent_works_gets_its_work(fleet: Fleet) -> None:
+    """The alert names commands that work, `why` names no branch, and after the remedy the branch comes."""
+    old, new, go = fleet.make_repo(fleet.root / "old"), fleet.root / "new", fleet.root / "go"
+    fleet.up()
+    wait = f"while ! test -e {go}; do sleep 0.1; done"
+    task = fleet.add("x", "--workspace", "clone", command=("sh", "-c", f"{WORK}; {wait}"), cwd=old)
+    tree = Path(wait_until(lambda: fleet.show(task)["workspace"]["path"], "it has a workspace"))
+    wait_filled(tree / "two.txt", "the agent works")
+    old.rename(new)
+    go.touch()
+    fleet.wait_state(task, "completed")
+    [alert] = wait_until(lambda: fleet.json("alerts"), "an alert tells")
+    assert f"holdfast init --moved-from {old}" in alert["message"]
+    assert "holdfast retry" not in alert["message"] + alert["remedy"]
+    assert ".." not in alert["message"] + alert["remedy"]
+    wait_until(lambda: fleet.show(task)["workspace"]["state"] == "preserved", "the workspace stays")
+    assert "Its work is on branch" not in fleet.cli("why", task).stdout
+    fleet.cli("init", "--moved-from", old, cwd=new)
+    fleet.cli("workspaces", "clean", task)
+    wait_until(lambda: fleet.show(task)["workspace"]["state"] == "gone", "the remedy works")
+    assert fleet.git("show", f"holdfast/{task}:two.txt", cwd=new) == "2"
+    assert "Its work is on branch" in fleet.cli("why", task).stdout
+
+
+def test_leftovers_outside_of_a_sparse_checkout_are_committed(fleet: Fleet) -> None:
+    fleet.git("sparse-checkout", "set", "--cone", "src")
+    fleet.up()
+    task = fleet.add("x", command=("sh", "-c", "mkdir -p other; echo 1 > other/one.txt; echo 2 > src/two.txt"))
+    nested = fleet.add("y", command=("sh", "-c", "git init -q inner; echo 1 > inner/one.txt"))
+    assert fleet.wait_state(task, "completed", "failed")["salvages"] == []
+    assert fleet.file_on_branch(f"holdfast/{task}", "other/one.txt") == "1"
+    assert fleet.file_on_branch(f"holdfast/{task}", "src/two.txt") == "2"
+    fleet.wait_state(nested, "completed")
+    [event] = [event for event in fleet.events(nested) if event["kind"] == "workspace.not-committed"]
+    assert "inner" in event["message"]

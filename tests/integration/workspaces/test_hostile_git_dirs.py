@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import Workshop
 
 from holdfast.api.work import diff
-from holdfast.base.errors import Refused
+from holdfast.base.errors import Refused, WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
 from holdfast.workspaces.git import git, refs
 from holdfast.workspaces.git.worktree_entries import find_entry, is_checked_out
@@ -46,7 +46,8 @@ def test_a_pipe_is_not_waited_for(workshop: Workshop, name: str) -> None:
             strategy, workspace, path = made(workshop)
             pipe(path / name)
             (path / "new").write_text("x")
-            workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m"))
+            with pytest.raises(WorkspaceProblem, match="not trusted"):
+                workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m"))
             return
         workspace, path = workshop.made()
         entry = find_entry(workshop.repo.common_dir, workspace.path)
@@ -96,7 +97,8 @@ def test_leftovers_are_not_committed_through_a_link(workshop: Workshop, name: st
     (path / ".git" / name).unlink(missing_ok=True)
     (path / ".git" / name).symlink_to(target)
     (path / "new").write_text("x")
-    assert workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m")) is None
+    with pytest.raises(WorkspaceProblem, match="not trusted"):
+        workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m"))
     if target is canary:
         assert canary.read_text() == "precious"
     else:

@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from holdfast.core.model import TaskSpec
 from holdfast.core.states import TASK_TERMINAL, TaskState
 
+RETRY_TIER = "retry"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disposition:
     """The fate of a workspace, and the setting that decided it."""
 
     preserve: bool
-    tier: str  # task | workspace.STRATEGY | workspace | default | safety (its work could not be saved)
+    tier: (
+        str  # task | workspace.STRATEGY | workspace | default | safety (its work could not be saved) | retry (not yet)
+    )
     reason: str
 
     def __str__(self) -> str:

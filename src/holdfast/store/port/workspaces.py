@@ -132,6 +132,10 @@ class PreservedWorkspaces(Protocol):
         """Keep a workspace that was to be removed until a person looks at it, because its work cannot be saved."""
         ...
 
+    def save_later(self, workspace: Workspace, why: str, retry_at: float, now: Instant) -> None:
+        """Keep a workspace whose work cannot be saved now, and try again at `retry_at`. Then it is removed."""
+        ...
+
     def keep(self, task_id: str, ttl: float, by: str, now: Instant) -> Workspace | None:
         """Pin a workspace for an operator. `ttl` starts now for a preserved workspace, and at its task's end for one
         in use."""

@@ -13,7 +13,7 @@ from holdfast.base.errors import Conflict
 from holdfast.base.instant import Instant
 from holdfast.base.units import show_duration
 from holdfast.core.model import Event, Task, Workspace
-from holdfast.core.runs.preserve import Disposition
+from holdfast.core.runs.preserve import RETRY_TIER, Disposition
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState, is_legal_move
 from holdfast.store.port.workspaces import workspace_from_row
 from holdfast.store.sqlite import rows
@@ -45,7 +45,7 @@ class SqlitePreservedWorkspaces:
     ) -> Workspace:
         if not is_legal_move(workspace.state, WorkspaceState.PRESERVED):
             raise Conflict(f"A workspace cannot go from {workspace.state} to {WorkspaceState.PRESERVED}.")
-        expires_at = None if decided.tier == "safety" or ttl == math.inf else now.wall + ttl
+        expires_at = None if decided.tier in ("safety", RETRY_TIER) or ttl == math.inf else now.wall + ttl
         changed = self._sql.change(
             "preserve",
             id=workspace.id,
@@ -73,6 +73,10 @@ class SqlitePreservedWorkspaces:
     def stays(self, workspace: Workspace, why: str, now: Instant) -> None:
         self._sql.change("stays", id=workspace.id, reason=f"{why} (safety)", now=now.wall)
         faults.tx("workspace.stays")
+
+    def save_later(self, workspace: Workspace, why: str, retry_at: float, now: Instant) -> None:
+        self._sql.change("save_later", id=workspace.id, reason=f"{why} ({RETRY_TIER})", retry_at=retry_at, now=now.wall)
+        faults.tx("workspace.save_later")
 
     def keep(self, task_id: str, ttl: float, by: str, now: Instant) -> Workspace | None:
         task = self._get(task_id)

@@ -32,10 +32,10 @@ from holdfast.supervisor.dispatch.probes import read_holds, record_holds
 from holdfast.supervisor.log import log_error
 from holdfast.supervisor.runs.result import collect_result
 from holdfast.supervisor.runs.run import RunDriver
-from holdfast.supervisor.runs.settle import commit_leftovers
 from holdfast.supervisor.runs.stages import task_with_stage_prompt
 from holdfast.supervisor.runs.stop_request import StopRequest
 from holdfast.supervisor.workspaces.prepare import ensure_member_workspace
+from holdfast.supervisor.workspaces.save import commit_leftovers
 
 _ACCOUNT_HELD = Verdict(outcome=Outcome.OVERLOADED, reason="its account is held back at the moment")
 

@@ -26,7 +26,14 @@ from holdfast.supervisor.dispatch.spending import cap_names, describe_spent_cap
 from holdfast.supervisor.dispatch.workers import read_worker_facts, record_worker_crash
 from holdfast.supervisor.runs.result import collect_final_result
 from holdfast.supervisor.runs.stages import record_stage_move
-from holdfast.supervisor.workspaces.save import deliver_work, is_gone, litter_patterns, report_vanished, save_work
+from holdfast.supervisor.workspaces.save import (
+    SaveProblem,
+    commit_leftovers,
+    deliver_work,
+    is_gone,
+    report_vanished,
+    save_work,
+)
 
 _TERMINAL = {
     PolicyAction.COMPLETE: TaskState.COMPLETED,
@@ -177,9 +184,10 @@ async def _save_one(
     """Save one workspace: the task's own, or that of a member of a parallel stage. If the work in one cannot be saved,
     all of them are preserved."""
     await context.ports.strategy_of(task.spec).drop_stale_locks(repo, workspace)
+    problem = None
     if ending is TaskState.COMPLETED and not workspace.member:  # a member's are committed when it completes
-        await commit_leftovers(context, task, repo, workspace)
-    problem = await deliver_work(context, task.spec, repo, workspace)
+        problem = await commit_leftovers(context, task, repo, workspace)
+    problem = problem or await deliver_work(context, task.spec, repo, workspace)
     has_vanished = is_gone(workspace)
     if problem is None and disposition.preserve and not has_vanished:
         return disposition
@@ -190,37 +198,18 @@ async def _save_one(
     if problem is None:
         return disposition
     await _alert_unsaved(context, task, workspace, problem)
-    return Disposition(preserve=True, tier="safety", reason=problem)
+    return problem.disposition
 
 
-async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
-    title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
-    message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
-    leave = (*task.spec.workspace.copy, *litter_patterns(context, task.spec))
-    commit = await context.ports.strategy_of(task.spec).commit_leftovers(
-        repo, workspace, task.spec.commit_leftovers, message, leave, task.spec.salvage
-    )
-    if commit is not None:
-        await context.writer.write(
-            lambda tx: tx.events.emit(
-                Event(
-                    kind="workspace.kept",
-                    component="workspaces",
-                    task_id=task.id,
-                    message=f"What task {task.id} left uncommitted is now commit {commit[:12]} on {workspace.branch}.",
-                    data={"commit": commit, "branch": workspace.branch},
-                ),
-                context.clock(),
-            )
-        )
-
-
-async def _alert_unsaved(context: Context, task: Task, workspace: Workspace, problem: str) -> None:
+async def _alert_unsaved(context: Context, task: Task, workspace: Workspace, problem: SaveProblem) -> None:
+    remedy = f"Look into it; drop it with `holdfast workspaces clean {task.id}` when you have what you need."
+    if problem.is_passing:
+        remedy = f"It is tried again by itself until that is over; at once: `holdfast workspaces clean {task.id}`."
     await context.writer.write(
         lambda tx: tx.events.raise_alert(
             unsaved_alert(workspace.id),
             f"The workspace {workspace.path} of task {task.id} is preserved because {problem}.",
-            f"Look into it; drop it with `holdfast workspaces clean {task.id}` when you have what you need.",
+            remedy,
             context.clock(),
             task_id=task.id,
         )

@@ -13,14 +13,15 @@ from collections.abc import AsyncIterator
 
 from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import HoldfastError
+from holdfast.base.instant import Instant
 from holdfast.core.model import Repo, Strategy, Task, Workspace
-from holdfast.core.runs.preserve import Disposition, parse_disposition
+from holdfast.core.runs.preserve import RETRY_TIER, Disposition, parse_disposition, resolve_disposition
 from holdfast.core.runs.retry_budgets import backoff
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.port.values import unsaved_alert
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.workspaces.save import save_work
+from holdfast.supervisor.workspaces.save import commit_leftovers, save_work
 from holdfast.supervisor.workspaces.setup import tear_down_workspace
 from holdfast.workspaces.removal.in_use import lock_exclusive
 
@@ -99,10 +100,25 @@ async def _save_or_preserve(
     """Return False if the work could not be saved: then the workspace is preserved instead."""
     if workspace.disposition != "salvage" and just_saved:
         return True
-    problem = await save_work(context, task.spec, repo, workspace, f"task {task.state}")
+    is_retry = parse_disposition(task.spec, task.state, workspace.reason, preserve=False).tier == RETRY_TIER
+    problem = None
+    if is_retry and task.state is TaskState.COMPLETED and not workspace.member:
+        problem = await commit_leftovers(context, task, repo, workspace)
+    problem = problem or await save_work(context, task.spec, repo, workspace, f"task {task.state}")
     if problem is not None:
-        await _preserve(context, task, workspace, Disposition(preserve=True, tier="safety", reason=problem))
-    return problem is None
+        await _preserve(context, task, workspace, problem.disposition)
+        return False
+    wanted = resolve_disposition(task.spec, task.state)
+    if is_retry and wanted.preserve:
+        await context.writer.write(lambda tx: _record_saved(tx, workspace, wanted, context.clock()))
+        return False
+    return True
+
+
+def _record_saved(tx: Transaction, workspace: Workspace, wanted: Disposition, now: Instant) -> None:
+    """Record that work was saved at last. The workspace stays, as its task's settings require."""
+    tx.workspaces.dispose(workspace, "preserve", str(wanted), now)
+    tx.events.close_alert(unsaved_alert(workspace.id), "its workspace: its work is saved now", now)
 
 
 async def remove_workspace(
@@ -153,7 +169,16 @@ def _cancellation_reason(context: Context, task: Task) -> str | None:
 async def _preserve(context: Context, task: Task, workspace: Workspace, how: Disposition) -> None:
     if workspace.state is not WorkspaceState.PRESERVED:
         ttl = task.spec.workspace.preserve_ttl
-        await context.writer.write(lambda tx: tx.preserved.preserve(workspace, how, task.state, ttl, context.clock()))
+
+        def preserve(tx: Transaction) -> None:
+            tx.preserved.preserve(workspace, how, task.state, ttl, context.clock())
+            if how.tier == RETRY_TIER:
+                _save_later(context, tx, workspace, how)
+
+        await context.writer.write(preserve)
+        return
+    if how.tier == RETRY_TIER:
+        await context.writer.write(lambda tx: _save_later(context, tx, workspace, how))
         return
 
     def refuse(tx: Transaction) -> None:
@@ -170,6 +195,13 @@ async def _preserve(context: Context, task: Task, workspace: Workspace, how: Dis
         )
 
     await context.writer.write(refuse)
+
+
+def _save_later(context: Context, tx: Transaction, workspace: Workspace, how: Disposition) -> None:
+    """Try again later to save the work. The delays grow up to RETRY_CAP, and the alert stays open meanwhile."""
+    now = context.clock()
+    retry_at = now.wall + backoff(workspace.failures, RETRY_CAP, context.jitter())
+    tx.preserved.save_later(workspace, how.reason, retry_at, now)
 
 
 async def record_cleanup_failure(context: Context, workspace: Workspace, error: Exception) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import HoldfastError, WorkspaceProblem, is_transient
 from holdfast.base.files import listed
 from holdfast.base.ids import new_id
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, TaskSpec, Workspace
 from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.preserve import RETRY_TIER, Disposition
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port.transaction import Salvaged, Transaction
 from holdfast.store.port.values import vanished_alert
@@ -28,18 +29,67 @@ def litter_patterns(context: Context, spec: TaskSpec) -> tuple[str, ...]:
     return tuple(pattern for agent in known if agent is not None for pattern in agent.litter)
 
 
-async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace) -> str | None:
+@dataclass(frozen=True, slots=True)
+class SaveProblem:
+    """The reason why work could not be saved."""
+
+    text: str
+    is_passing: bool = False  # a full or read-only disk, or a repository that is gone: tried again later
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def disposition(self) -> Disposition:
+        """The workspace stays, because it alone has the work."""
+        return Disposition(preserve=True, tier=RETRY_TIER if self.is_passing else "safety", reason=self.text)
+
+
+async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: Workspace) -> SaveProblem | None:
+    """Commit what a successful agent left uncommitted. Return a problem only if it passes by itself.
+
+    Any other failure is a warning: the salvage saves what git cannot commit.
+    """
+    title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
+    message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
+    leave = (*task.spec.workspace.copy, *litter_patterns(context, task.spec))
+    level = Level.INFO
+    try:
+        commit = await context.ports.strategy_of(task.spec).commit_leftovers(
+            repo, workspace, task.spec.commit_leftovers, message, leave, task.spec.salvage
+        )
+        if commit is None:
+            return None
+        text = f"What task {task.id} left uncommitted is now commit {commit[:12]} on {workspace.branch}."
+    except WorkspaceProblem as error:
+        if is_transient(error):
+            return SaveProblem(f"what it left uncommitted could not be committed: {error}", is_passing=True)
+        commit, level = None, Level.WARNING
+        text = f"What task {task.id} left uncommitted could not be committed, so it is saved as a salvage: {error}"
+    event = Event(
+        kind="workspace.kept" if commit else "workspace.not-committed",
+        level=level,
+        component="workspaces",
+        task_id=task.id,
+        message=text,
+        data={"commit": commit, "branch": workspace.branch},
+    )
+    await context.writer.write(lambda tx: tx.events.emit(event, context.clock()))
+    return None
+
+
+async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace) -> SaveProblem | None:
     """Bring the task's commits into the user's repository. Return None if they are there, otherwise the reason."""
     try:
         await context.ports.strategy_of(spec).deliver(repo, workspace)
     except Exception as error:  # noqa: BLE001 - whatever failed, the consequence is the same: do not remove it
-        return f"its commits could not be brought into the repository: {error}"
+        return SaveProblem(f"its commits could not be brought into the repository: {error}", is_transient(error))
     return None
 
 
 async def save_work(
     context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str, *, over: str | None = None
-) -> str | None:
+) -> SaveProblem | None:
     """Salvage what no branch holds. Return None if the workspace may be removed, otherwise why it must be preserved.
 
     `over`: a checkpoint that will replace the content. Then the branch is saved too.
@@ -50,11 +100,11 @@ async def save_work(
         rules = replace(spec.salvage, litter=litter_patterns(context, spec))
         saved = await context.ports.strategy_of(spec).salvage(repo, workspace, reason, rules, over=over)
     except Exception as error:  # noqa: BLE001 - whatever failed, the consequence is the same: do not remove it
-        return f"its work could not be saved: {error}"
+        return SaveProblem(f"its work could not be saved: {error}", is_transient(error))
     if saved is not None:
         await _record_salvage(context, workspace, saved, reason)
         if saved.partial:
-            return f"its work could only be saved in part: {saved.describe_missing}"
+            return SaveProblem(f"its work could only be saved in part: {saved.describe_missing}")
     return None
 
 

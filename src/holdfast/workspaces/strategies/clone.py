@@ -80,7 +80,9 @@ async def deliver_commits(git: Git, repo: Repo, workspace: Workspace) -> None:
     if git_dir is None:
         return
     if not os.path.isdir(repo.common_dir):
-        raise WorkspaceProblem(names.repo_gone_message(repo.path, workspace.task_id))
+        gone = WorkspaceProblem(names.repo_gone_message(repo.path, f"holdfast workspaces clean {workspace.task_id}"))
+        gone.passing = True
+        raise gone
     await run_in_thread(refuse_special_files, git_dir)
     wanted = await _branches_to_deliver(git, repo, workspace, git_dir)
     if not wanted:
@@ -174,7 +176,9 @@ async def _deliver_one(git: Git, repo: Repo, git_dir: str, branch: str, commit: 
         await fetch_refs(git, repo.common_dir, git_dir, refs=(f"{commit}:{ref}",))
     except GitFailed as error:
         if "non-fast-forward" not in error.err:
-            raise WorkspaceProblem(f"its branch could not be brought into {repo.path}: {error}") from error
+            problem = WorkspaceProblem(f"its branch could not be brought into {repo.path}: {error}")
+            problem.passing = error.passing
+            raise problem from error
         # The branch was rewritten since its last delivery. Its old commit keeps a name.
         old = (await git.run("rev-parse", "--verify", ref, cwd=repo.common_dir)).strip()
         faults.effect("clone.keep_before")

@@ -34,7 +34,7 @@ class DirectoryStrategy:
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> WorkspacePlan:
         if self._copy and not os.path.isdir(repo.path):
-            raise LaunchError(names.repo_gone_message(repo.path, task_id))
+            raise LaunchError(names.repo_gone_message(repo.path, f"holdfast retry {task_id}") + ".")
         return WorkspacePlan(path=names.workspace_path(self._home, repo.id, task_id), branch=None, base_commit=None)
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:

@@ -17,7 +17,7 @@ class NoneStrategy:
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> WorkspacePlan:
         if not os.path.isdir(repo.path):
-            raise LaunchError(repo_gone_message(repo.path, task_id))
+            raise LaunchError(repo_gone_message(repo.path, f"holdfast retry {task_id}") + ".")
         return WorkspacePlan(path=repo.path, branch=None, base_commit=None)
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +15,7 @@ from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
 from holdfast.workspaces.git import refs
 from holdfast.workspaces.git.delete_branch import delete_branch, drop_deletion_locks
-from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.git import Git, GitFailed, version
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
 from holdfast.workspaces.git.hardening import CHECKOUT_PROTOCOLS
 from holdfast.workspaces.git.repo_lock import UserGcWaiter, hold_repo_lock
@@ -35,6 +36,7 @@ from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_
 from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
 from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.collect_files import (
+    is_sparse,
     refuse_giant_leftovers,
     refuse_pipes,
     refuse_what_git_cannot_hold,
@@ -43,6 +45,7 @@ from holdfast.workspaces.snapshots.nothing_to_save import has_nothing_to_save
 from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_checkpoint, salvage_workspace
 
 _IDENTITY = (f"user.name={names.OUR_NAME}", f"user.email={names.OUR_EMAIL}")
+_SPARSE_ADD = (2, 34)  # the first git that refuses to add files outside of a sparse checkout without `--sparse`
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 TRIES = 5
 
@@ -67,7 +70,7 @@ class WorktreeStrategy:
 
     async def _refuse_damaged(self, repo: Repo, task_id: str) -> None:
         if not os.path.isdir(repo.common_dir):
-            raise LaunchError(names.repo_gone_message(repo.path, task_id))
+            raise LaunchError(names.repo_gone_message(repo.path, f"holdfast retry {task_id}") + ".")
         if await refs.resolve_ref(self._git, repo.common_dir, "refs/heads/holdfast") is not None:
             raise LaunchError(
                 f"The repository {repo.path} has a branch named 'holdfast', which blocks our branches "
@@ -180,26 +183,29 @@ class WorktreeStrategy:
         if mode == "none" or not self._is_on_its_branch(repo, workspace):
             return None
         but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
+        await self._refuse_pipes(repo, workspace)
+        files, size = await run_in_thread(
+            refuse_what_git_cannot_hold, workspace.path, self.own_git
+        )  # git would also run the commands that a nested repository names
+        filters = await self._git.disable_filters(workspace.path)
+        filters |= READ_ONLY_ENV if self.own_git else {}
+        if files > rules.max_files or size > rules.max_size:
+            await refuse_giant_leftovers(self._git, workspace.path, filters, but, rules)
+        identity = await self._identity(workspace)
+        await self._commit_staged(workspace, message, filters, identity)
+        add = ("add", *self._sparse_option(repo, workspace))
+        if mode == "all":  # except files that we copied in: a secret that git does not ignore would be published
+            await self._git.run(*add, "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
+        if mode == "tracked" or leave:
+            await self._git.run(*add, "--update", ".", cwd=workspace.path, env=filters, settings=identity)
+        faults.effect("worktree.commit")
+        commit = ["commit", "--quiet", "--no-verify", "-m", message]
         try:
-            await self._refuse_pipes(repo, workspace)
-            files, size = await run_in_thread(
-                refuse_what_git_cannot_hold, workspace.path, self.own_git
-            )  # git would also run the commands that a nested repository names
-            filters = await self._git.disable_filters(workspace.path)
-            filters |= READ_ONLY_ENV if self.own_git else {}
-            if files > rules.max_files or size > rules.max_size:
-                await refuse_giant_leftovers(self._git, workspace.path, filters, but, rules)
-            identity = await self._identity(workspace)
-            await self._commit_staged(workspace, message, filters, identity)
-            if mode == "all":  # except files that we copied in: a secret that git does not ignore would be published
-                await self._git.run("add", "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
-            if mode == "tracked" or leave:
-                await self._git.run("add", "--update", ".", cwd=workspace.path, env=filters, settings=identity)
-            faults.effect("worktree.commit")
-            commit = ["commit", "--quiet", "--no-verify", "-m", message]
             await self._run_with_retries(*commit, cwd=workspace.path, env=filters, settings=identity)
-        except WorkspaceProblem:
-            return None  # nothing to commit, or a nested repository, an unreadable directory, …: the salvage handles it
+        except GitFailed as error:
+            if error.code == 1 and not error.err.strip():
+                return None  # there is nothing to commit
+            raise
         faults.passed("worktree.committed")
         where = os.path.join(workspace.path, ".git") if self.own_git else repo.common_dir
         return await refs.resolve_ref(self._git, where, f"refs/heads/{workspace.branch}")
@@ -207,6 +213,11 @@ class WorktreeStrategy:
     async def _refuse_pipes(self, repo: Repo, workspace: Workspace) -> None:
         entry = find_entry(repo.common_dir, workspace.path)
         await run_in_thread(refuse_pipes, workspace.path, entry, None if self.own_git else repo.common_dir)
+
+    def _sparse_option(self, repo: Repo, workspace: Workspace) -> tuple[str, ...]:
+        """Return the option without which git refuses new files outside of a sparse checkout's patterns."""
+        entry = find_entry(repo.common_dir, workspace.path)
+        return ("--sparse",) if entry and is_sparse(entry, repo.common_dir) and _knows_sparse_add() else ()
 
     async def _commit_staged(
         self, workspace: Workspace, message: str, filters: dict[str, str], identity: Sequence[str]
@@ -361,3 +372,8 @@ class WorktreeStrategy:
 
     async def delete_trash(self, workspace: Workspace) -> None:
         await delete_remains(self._home, workspace)
+
+
+@functools.cache
+def _knows_sparse_add() -> bool:
+    return version() >= _SPARSE_ADD

@@ -62,6 +62,12 @@ WHERE id = :id AND state = :expected
 UPDATE workspaces SET disposition = 'preserve', reason = :reason, expires_at = NULL, updated_at = :now
 WHERE id = :id AND state = 'preserved'
 
+-- name: save_later
+-- Its work could not be saved because of a passing trouble, for example a full disk. The clean-up service tries again.
+UPDATE workspaces SET disposition = 'salvage', reason = :reason, failures = failures + 1, retry_at = :retry_at,
+    expires_at = NULL, updated_at = :now
+WHERE id = :id AND state = 'preserved'
+
 -- name: keep
 UPDATE workspaces SET expires_at = :expires_at, reason = :reason, updated_at = :now
 WHERE id = :id AND state = 'preserved' AND disposition != 'salvage'
