@@ -259,3 +259,28 @@ def test_a_settlement_that_fails_for_good_does_not_keep_us(fleet: Fleet) -> None
     assert fleet.up("--idle-exit", "0s").wait(timeout=60) == 0
     assert fleet.show(task)["state"] == "completed"
     assert fleet.file_on_branch(f"holdfast/{task}", "work") == "work"
+
+
+def test_run_does_not_restart_a_dying_supervisor_for_ever(fleet: Fleet) -> None:
+    """A supervisor that dies at each start is started a few times. Then `run` tells why and ends, the task is kept."""
+    env = {"HOLDFAST_FAULT": "tx.workspace.retry_at_once:1:kill"}
+    told = fleet.cli("run", "work", "--", "true", env=env, code=69, timeout=90).stderr
+    assert "The supervisor ended" in told
+    assert "`holdfast up` in a terminal shows why" in told
+    assert [task["state"] for task in fleet.json("ps")] == ["queued"]
+    fleet.cli("up", "--idle-exit", "0s")
+    assert [task["state"] for task in fleet.json("ps", "--all")] == ["completed"]
+
+
+def test_detached_starts_tell_the_truth(fleet: Fleet) -> None:
+    """Of several starts at once one wins, the others say whose it is (exit 4, as in the foreground). A supervisor that
+    is killed at its start is told so, not by whatever line an earlier one left in the log."""
+    starts = [fleet.start("up", "--detach", "--idle-exit", "60s") for _ in range(4)]
+    said = [start.communicate(timeout=PATIENCE) for start in starts]
+    codes = sorted(start.returncode for start in starts)
+    assert codes == [0, 4, 4, 4], said
+    pid = fleet.supervisor_pid()
+    assert sum(f"(pid {pid})".encode() in err for _out, err in said) == 3
+    fleet.cli("down")
+    told = fleet.cli("up", "--detach", env={"HOLDFAST_FAULT": "tx.operation.forget:1:kill"}, code=69).stderr
+    assert "The supervisor ended at once: it was killed by SIGKILL" in told

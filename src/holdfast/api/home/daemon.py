@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -64,23 +65,28 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
     if idle_exit is not None:
         arguments += ["--idle-exit", idle_exit]
     deadline = time.monotonic() + START_PATIENCE
-    process = _spawn(home, arguments, log_path)
+    process, log_end = _spawn(home, arguments, log_path)
     while time.monotonic() < deadline:
+        code = process.poll()  # asked once per turn, and before the store: the answer may change at any moment
         running = queries.supervisor()
-        if running is not None:
+        if running is not None and running["pid"] == process.pid:
             # A caller that lives on (`top`) must reap the supervisor when it ends.
             threading.Thread(target=process.wait, daemon=True).start()
-            return int(running["pid"])
-        if process.poll() == Conflict.exit_code:
+            return process.pid
+        if code == Conflict.exit_code and running is not None:
+            raise Conflict(f"A supervisor is already running on {home} (pid {running['pid']}).")
+        if code == Conflict.exit_code:
             time.sleep(0.1)  # another supervisor is ending or starting: try again until one is registered
-            process = _spawn(home, arguments, log_path)
-        elif process.poll() is not None:
-            raise Unavailable(f"The supervisor ended at once: {_last_line(log_path)} (its log: {log_path})")
+            process, log_end = _spawn(home, arguments, log_path)
+        elif code is not None:
+            why = describe_supervisor_end(log_path, log_end, code)
+            raise Unavailable(f"The supervisor ended at once: {why} (its log: {log_path})")
         time.sleep(0.01)
     raise Unavailable(f"The supervisor did not come up within {START_PATIENCE:.0f} s; its log: {log_path}")
 
 
-def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[bytes]:
+def _spawn(home: str, arguments: list[str], log_path: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a supervisor. Return its process, and the size of the log before it."""
     faults.effect("daemon.spawn")
     if os.path.islink(log_path):
         raise Unavailable(
@@ -89,7 +95,8 @@ def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[b
         )
     with open(log_path, "ab", opener=open_private) as log:
         os.fchmod(log.fileno(), 0o600)  # an earlier version made the log readable to others
-        return subprocess.Popen(
+        log_end = os.fstat(log.fileno()).st_size
+        process = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -98,6 +105,7 @@ def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[b
             env={**os.environ, "HOLDFAST_HOME": home, **_settings_place()},
             start_new_session=True,
         )
+    return process, log_end
 
 
 def _settings_place() -> dict[str, str]:
@@ -112,7 +120,11 @@ def log_file(home: str) -> str:
     return os.path.join(home, "supervisor.log")
 
 
-def _last_line(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
+def describe_supervisor_end(log_path: str, log_end: int = 0, code: int | None = None) -> str:
+    """Return the reason why a supervisor ended: the signal, or the last line of its log after `log_end`."""
+    if code is not None and code < 0:
+        return f"it was killed by {signal.Signals(-code).name}"
+    with open(log_path, encoding="utf-8", errors="replace") as file:
+        file.seek(log_end)
         lines = file.read().strip().splitlines()
-    return lines[-1] if lines else "no message"
+    return lines[-1] if lines else f"exit code {code}, without a message" if code else "no message"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
 from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries, follow_events
-from holdfast.base.errors import Conflict, UsageError
+from holdfast.base.errors import Conflict, Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
 from holdfast.cli.commands import task_lists
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
 CLEANUP_PATIENCE = 5.0
+MOST_STARTS = 3  # supervisors in a row that `run` starts without any event of its task
 
 
 def _task_options(parser: argparse.ArgumentParser) -> None:
@@ -290,6 +291,18 @@ def _ensure_supervisor(queries: Queries) -> None:
         print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
 
 
+def _refuse_another_start(home: str, task_id: str, starts: int) -> None:
+    """Raise if supervisors keep ending before they have done anything for the task."""
+    from holdfast.api.home.daemon import describe_supervisor_end, log_file
+
+    if starts > MOST_STARTS:
+        why = describe_supervisor_end(log_file(home)).removesuffix(".")
+        raise Unavailable(
+            f"The supervisor ended {starts} times right after its start: {why}. "
+            f"Task {task_id} is kept as it is. `holdfast up` in a terminal shows why; its log: {log_file(home)}"
+        )
+
+
 def _watch_task(
     commands: Commands, queries: Queries, task_id: str, bottom: StatusLine, words: LiveEvents
 ) -> TaskDetails:
@@ -298,7 +311,7 @@ def _watch_task(
     from holdfast.api.fleet.accounts import resumes_within_seconds
     from holdfast.api.tasks.why.read import build_person_test
 
-    interrupts = seen = 0
+    interrupts = seen = starts = 0
     waits_for_person = build_person_test(queries)
     watching = follow_events(queries, after=0, task_id=task_id)
     while True:
@@ -307,7 +320,7 @@ def _watch_task(
                 words.go_on()  # the agent's output first: the event of its end must follow its last line
                 for event in events:
                     _print_event(event)
-                    seen = event["seq"]
+                    seen, starts = event["seq"], 0
                 state = queries.state(task_id)
                 bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events and not resumes_within_seconds(queries, state):
@@ -315,6 +328,8 @@ def _watch_task(
                 if not events and state["state"] == "queued" and waits_for_person(task_id):
                     return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
+                    starts += 1
+                    _refuse_another_start(queries.home, task_id, starts)
                     _ensure_supervisor(queries)
         except KeyboardInterrupt:
             interrupts += 1
