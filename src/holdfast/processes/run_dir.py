@@ -29,6 +29,7 @@ GIVEN_UP = "never started"  # the proof recorded for a run that was not started 
 BOOT_SLACK = 1.0  # seconds by which wall time and boot time may disagree
 CHANNEL = "channel"  # a directory for what the agent writes to us; a container sees only this part of the run directory
 MAX_LEFT_FILE = 1 << 20  # bytes of a file that the agent left for us
+STDIN = "stdin"  # what the agent reads, usually the prompt
 PROMPT = "prompt"  # the prompt that the agent got, if that is not its task's own prompt
 FILES = f"{CHANNEL}/files"  # a directory with the agent's private settings for this run; a container sees it too
 MOST_INTENT = 16 * 1024 * 1024  # bytes; a command line may have a few million
@@ -57,7 +58,7 @@ class RunDirectory:
         faults.passed("rundir.made")
         for name in _ENDLESS:
             os.close(os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-        self._write("stdin", stdin.encode())
+        self._write(STDIN, stdin.encode())
         if told:
             self._write(PROMPT, told.encode())
         for name, text in (files or {}).items():
@@ -141,12 +142,16 @@ class RunDirectory:
 
         Empty when the record is missing or damaged: then no report is accepted.
         """
+        token = self.registration().get("token")
+        return token if isinstance(token, str) else ""
+
+    def registration(self) -> dict[str, object]:
+        """Return what was recorded before the agent was started (R-TERM-02). Empty when it is missing or damaged."""
         try:
             record = json.loads(read_regular_file(self.file("intent.json"), MOST_INTENT))
         except (NotRegularChannelFile, FileNotFoundError, ValueError, RecursionError):
-            return ""
-        token = record.get("token") if isinstance(record, dict) else None
-        return token if isinstance(token, str) else ""
+            return {}
+        return record if isinstance(record, dict) else {}
 
     def is_empty(self) -> bool:
         """True if empty.json exists: the proof that no process of this run is left."""
@@ -288,5 +293,5 @@ def intent_of(spec: LaunchSpec, cgroups: HomeCgroups | None) -> dict[str, object
         "cgroup": cgroups.intent(spec.run_id, spec.limits) if cgroups else {},
         "ender": list(spec.ender),
         "token": spec.token,
-        "metadata": dict(spec.metadata),
+        "metadata": {**spec.metadata, "prompt_file": PROMPT if spec.told else STDIN if spec.stdin else None},
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,21 @@ def test_empty_answers_hold_the_provider_after_a_few_requests(fleet: Fleet) -> N
     assert "answers in a row without a word" in ended[0]["reason"]
     assert not [task for task in tasks if fleet.show(task)["state"] == "failed"]
     assert len(requests.read_text().splitlines()) < 200 * len(ended)
+
+
+def test_what_was_registered_before_an_agent_started_is_shown(fleet: Fleet) -> None:
+    """R-TERM-02: command, cwd, host, stage, model and prompt file of a run are on disk before its agent, and shown."""
+    player(fleet, "claude", GOLDEN / "claude")
+    task_id = fleet.add("ok", "--agent", "claude", "--model", "opus")
+    fleet.cli("up", "--idle-exit", "0s")
+    [run] = json.loads(fleet.cli("show", task_id, "--json").stdout)["runs"]
+    launch = run["launch"]
+    assert os.path.basename(launch["command"][0]) == "claude"
+    assert launch["command"][launch["command"].index("--model") + 1] == "opus"
+    assert launch["cwd"] == fleet.show(task_id)["workspace"]["path"]
+    assert (launch["model"], launch["stage"], launch["role"]) == ("opus", "work", None)
+    assert launch["host"]
+    assert launch["prompt_file"] is None  # deleted when the run had ended
+    registered = json.loads((fleet.home / "runs" / run["id"] / "intent.json").read_text())["metadata"]
+    assert (registered["task"], registered["agent"], registered["model"]) == (task_id, "claude", "opus")
+    assert registered["prompt_file"] == "stdin"

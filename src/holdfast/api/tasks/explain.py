@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -14,17 +15,44 @@ from holdfast.api.format import duration, moment, took
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
-    from holdfast.api.tasks.models import RunRow, TaskDetails
+    from holdfast.api.tasks.models import LaunchRow, RunRow, TaskDetails
     from holdfast.api.tasks.why.reason import WaitReason
 
 
 def complete(queries: Queries, task: TaskDetails) -> None:
-    """Add to a task of `queries.task`: its budgets, the usage of its runs, and how to continue by hand."""
+    """Add to a task of `queries.task`: its budgets, how its runs were launched, their usage, and how to continue by
+    hand."""
     from holdfast.api.tasks.spending import read_budgets, read_total_usage
     from holdfast.api.tasks.usage import complete
 
     task["budgets"], task["spent_in_all"] = read_budgets(queries, task), read_total_usage(queries, task)
+    for run in task["runs"]:
+        run["launch"] = _read_launch(queries.run_directory(run["id"]))
     complete(queries, task)
+
+
+def _read_launch(path: str) -> LaunchRow | None:
+    """Return the registration of a run. An agent may have changed the file, so only texts are taken."""
+    from holdfast.processes.run_dir import PROMPT, STDIN, RunDirectory
+    from holdfast.secrets.redact import redact_text
+
+    found = RunDirectory(path).registration()
+    if not found:
+        return None
+    about = found.get("metadata")
+    known = {**about, "cwd": found.get("cwd")} if isinstance(about, dict) else {"cwd": found.get("cwd")}
+    texts = {name: redact_text(value) for name, value in known.items() if isinstance(value, str)}
+    words, prompt = found.get("argv"), texts.get("prompt_file")
+    file = os.path.join(path, prompt or "")
+    return {
+        "command": [redact_text(str(word)) for word in words] if isinstance(words, list) else [],
+        "cwd": texts.get("cwd"),
+        "host": texts.get("host"),
+        "role": texts.get("role"),
+        "stage": texts.get("stage"),
+        "model": texts.get("model"),
+        "prompt_file": file if prompt in (PROMPT, STDIN) and os.path.exists(file) else None,
+    }
 
 
 def list_wait_reasons(queries: Queries, task: TaskDetails) -> list[WaitReason]:

@@ -144,6 +144,19 @@ class RunRow(TypedDict):
     stage: str | None
     member: str | None
     agent: str | None
+    launch: NotRequired[LaunchRow | None]  # None: the run directory is not kept any more
+
+
+class LaunchRow(TypedDict):
+    """What was registered before an agent was started (R-TERM-02), as text without secrets."""
+
+    command: list[str]
+    cwd: str | None
+    host: str | None
+    role: str | None  # the member of a parallel stage, or the named worker
+    stage: str | None
+    model: str | None
+    prompt_file: str | None  # None: the prompt is in the command, or the file was deleted after the run
 
 
 class OpenRun(TypedDict):

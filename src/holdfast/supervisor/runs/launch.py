@@ -102,7 +102,9 @@ def build_launch_spec(
         metadata={
             "task": task.id,
             "agent": spec.agent,
-            "stage": name_of(spec.stages, task.progress),
+            "role": run.member or task.worker,
+            "stage": run.stage or name_of(spec.stages, task.progress),
+            "model": str(spec.agent_options.get("model") or "") or None,
             "host": context.host_id,
             "fence": ownership.fence,
             "workspace": workspace.path,
