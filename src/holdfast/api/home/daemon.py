@@ -91,7 +91,7 @@ def _spawn(home: str, arguments: list[str], log_path: str) -> tuple[subprocess.P
     if os.path.islink(log_path):
         raise Unavailable(
             f"{log_path} is a symbolic link, which is not followed. Nothing was started. Remove it, then try again. To "
-            "have the log elsewhere: `holdfast up 2> FILE`."
+            "have the log elsewhere, run `holdfast up` in the foreground and redirect its output."
         )
     with open(log_path, "ab", opener=open_private) as log:
         os.fchmod(log.fileno(), 0o600)  # an earlier version made the log readable to others
