@@ -130,9 +130,12 @@ class World:
             (self.home / lock).unlink(missing_ok=True)
         usurper = "usurper"
         self._running[usurper] = self._fork(usurper, lambda: self._supervise(2), plan=self.case.plan_for(role))
-        self._until_stopped(self._running[usurper], _usurpation())
+        # What a mutant shows needs both facts: the usurper is there, and the first one acts before the usurper goes on.
+        # Neither waits for the other at the points of mutants, so that takes as long as the machine needs.
+        patience = self.patience if self.is_maimed else _usurpation()
+        self._until_stopped(self._running[usurper], patience)
         os.kill(self._running[role], signal.SIGCONT)
-        self._until_ended(role, _usurpation())  # if it waits for a lock of the usurper, that one has to go on first
+        self._until_ended(role, patience)  # if it waits for a lock of the usurper, that one has to go on first
         while self.is_running(usurper) and self._until_stopped(self._running[usurper]):
             os.kill(self._running[usurper], signal.SIGCONT)  # it may come to its point only now
         self.wait(role)
