@@ -39,7 +39,7 @@ def test_a_running_task_is_held_let_go_and_ended(fleet: Fleet) -> None:
         await hands.row_is(state="paused")
         await hands.refused("p", f"Task {task} is paused already", f"holdfast why {task}")
         await pilot.press("u")
-        await hands.told("resume 1 of 3")
+        await hands.told("that spends no resume")
         await until(pilot, lambda: len(fleet.show(task)["runs"]) == 2, "it has a second run")
         await hands.row_is(state="running")
         await hands.asked("c", f"Cancel task {task}?", "Its agent is ended; its work is saved.", answer="n")

@@ -236,9 +236,11 @@ def test_without_a_store_there_is_nothing_to_check(fleet: Fleet) -> None:
 
 def test_resumes_by_force_are_no_loop(fleet: Fleet) -> None:
     """R-RES-03: an operator's word beyond the limit is recorded and allowed: nothing that went on by itself."""
-    task = fleet.queue("true", max_resumes=0)
+    fleet.up(env={"HOLDFAST_RESUME_AUTO": "false"})
+    limit = {"limit": {"kind": "rate", "for": "1ms"}}
+    task = fleet.add_scenario({"say": "I begin"}, limit, options=("--max-resumes", 0))
     for _ in range(3):
-        fleet.cli("pause", task)
+        fleet.wait_state(task, "paused")
         fleet.cli("resume", task, "--force")
     assert fleet.show(task)["resume_attempts"] == 3
     assert promises(fleet, code=0) == []

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.harness.matrix.steps import add, commands_of, events_tell, insist, state, task_id, up_to_the_end, write
 from tests.harness.matrix.world import World
 
-from holdfast.api.commands import pause
+from holdfast.api.commands import NewTask, pause
 
 HELD, WAITING, REFUSED = "be held at work", "be held while it waits", "be held once too often"
 
 
 def paused(world: World) -> None:
-    """One task is paused at work and two while they wait; each is resumed, one of them beyond its limit."""
+    """One task is paused at work, one while it waits, one by a limit; each is resumed, the last beyond its limit."""
     work = "[ -e $WORLD/go-on ] || { touch $WORLD/working; exec sleep 1000; }\n"
     add(world, WAITING, write("waited.txt", "waited"), role="add1")
-    add(world, REFUSED, "true", role="add2", max_resumes=0)
-    for number, prompt in enumerate((WAITING, REFUSED)):
-        _pause(world, f"pause{number}", prompt)
+    _add_refused(world)
+    _pause(world, "pause0", WAITING)
     add(world, HELD, write("early.txt", "early") + work + write("late.txt", "late"), role="add3")
     world.start("up")
     world.wait_until((world.root / "working").exists, "the agent works", while_running="up")
@@ -28,6 +29,17 @@ def paused(world: World) -> None:
     for number, prompt in enumerate((HELD, WAITING, REFUSED)):
         _resume(world, f"resume{number}", prompt)
     up_to_the_end(world, "up2")
+
+
+def _add_refused(world: World) -> None:
+    """Add a task that waits for an operator after a limit of ten days, and has no resumes."""
+    steps: list[dict[str, Any]] = [
+        {"do": "say", "with": "I begin", "run": None},
+        {"do": "limit", "with": {"kind": "usage", "for": 864000.0}, "run": None},
+    ]
+    new = NewTask(prompt=REFUSED, directory=str(world.repo), scenario=steps, max_resumes=0)
+    work = lambda: world.acknowledge(commands_of(world).add(new).id)  # noqa: E731 - one step
+    insist(world, "add2", work, lambda: state(world, REFUSED) != "missing")
 
 
 def _pause(world: World, role: str, prompt: str) -> None:

@@ -128,6 +128,7 @@ class Pauses:
         _require_moved(self._sql.change("resume_refused", **_resume_columns(task, decision, now)), task)
         faults.tx("task.resume_refused")
         self._endings.end_wait(task.id, now)
+        self._events.close_alerts_of_task(task.id, "a refused resume", now)
         self._tell("task.failed", task.id, decision, data, now)
         self._workspaces.dispose_waiting_task(task.spec, TaskState.FAILED, now)
         self._endings.settle_dependents(task.id, TaskState.FAILED, now)
