@@ -153,6 +153,29 @@ def test_a_crashed_agents_issue_is_free_at_once_and_another_home_takes_it(fleet:
         other.close()
 
 
+def test_a_crash_record_names_the_issue_and_its_claim_only_when_it_is_free(fleet: Fleet) -> None:
+    """R-CRASH-02: the tracker has not answered yet, so the claim is not released; later the same record says so."""
+    tracker = StandIn(fleet.repo)
+    free = fleet.root / "free"
+    beads(fleet, f"exec sleep 1000 # {free}")
+    tracker.add("bd-1")
+    supervisor = fleet.up()
+    task = task_of(fleet, "bd-1")
+    pid = fleet.wait_started(task)["runs"][-1]["pid"]
+    tracker.behave(gates={"update --assignee": str(free), "update --claim": str(fleet.root / "never")})
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: fleet.json("crashes"), "the crash is recorded")
+    [crash] = fleet.json("crashes")
+    assert (crash["issue"], crash["claim_released"]) == ("bd-1", False)
+    assert "issue bd-1, claim not released" in fleet.cli("crashes", task).stdout
+    [event] = [event for event in fleet.events(task) if event["kind"] == "crash.recorded"]
+    assert (event["data"]["issue"], event["data"]["claim_released"]) == ("bd-1", False)
+    free.touch()
+    wait_until(lambda: fleet.json("crashes")[0]["claim_released"], "the issue is free, and the record says so")
+    assert tracker.stands("bd-1") == ("open", None)
+    fleet.kill_supervisor(supervisor)
+
+
 def test_a_persons_change_is_never_touched_and_a_restart_reads_what_is(fleet: Fleet) -> None:
     """R-CRASH-08: reassigned, closed or deleted while we work: the task goes on, the issue stays as they made it."""
     tracker = StandIn(fleet.repo)

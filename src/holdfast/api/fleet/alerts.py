@@ -90,6 +90,7 @@ def crash_line(crash: CrashRow) -> str:
     """Return one crash on one line."""
     worker = f" (worker {crash['worker']})" if crash["worker"] else ""
     claim = "claim released" if crash["claim_released"] else "claim not released"
+    claim = f"issue {crash['issue']}, {claim}" if crash["issue"] else claim
     return (
         f"crash {crash['id']}  {moment(crash['at'])}{worker}  {crash['outcome']}: {crash['reason']}; {claim}; "
         f"{crash['decision']}"

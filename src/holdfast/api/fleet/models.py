@@ -177,6 +177,7 @@ class CrashRow(TypedDict):
     restarted: bool
     decision: str
     recent: int
+    issue: str | None  # of the outside tracker; None: the task has none
 
 
 class DeliveryTest(TypedDict):

@@ -113,7 +113,8 @@ class SqliteCrashes:
                     "outcome": str(verdict.outcome),
                     "worker": row["worker"],
                     "workspace": row["workspace"],
-                    "claim_released": bool(row["claim_released"]),
+                    "claim_released": bool(row["claim_released"]) and row["issue"] is None,
+                    "issue": row["issue"],  # freed in the tracker later: `issue.released`
                     "restarted": answer is CrashReaction.RESTART,
                     "recent": decision.crashes.count if decision.crashes else 1,
                 },

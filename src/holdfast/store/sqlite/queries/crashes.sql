@@ -8,7 +8,8 @@ SELECT coalesce(r.ended_at, :now), :now, r.worker, r.task_id, r.id, coalesce(r.a
        t.branch, t.owner IS NULL AND t.worker IS NULL, :restarted, :decision, :recent
 FROM runs r JOIN tasks t ON t.id = r.task_id WHERE r.id = :run_id
 ON CONFLICT (run_id) DO NOTHING
-RETURNING id, worker, workspace, branch, claim_released
+RETURNING id, worker, workspace, branch, claim_released,
+          (SELECT l.issue FROM links l WHERE l.task_id = crashes.task_id AND l.state IN ('claimed', 'releasing')) AS issue
 
 -- name: last_salvage
 SELECT commit_id FROM salvages WHERE task_id = :task_id AND json_extract(details, '$.dropped') IS NULL

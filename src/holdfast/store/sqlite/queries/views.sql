@@ -195,8 +195,13 @@ SELECT level, count(*) AS n FROM alerts WHERE acked_at IS NULL GROUP BY level
 SELECT task_id AS task, count(*) AS n FROM alerts WHERE acked_at IS NULL AND task_id IS NOT NULL GROUP BY task_id
 
 -- name: crashes
+-- A claim is released when the issue of its task is free too: the tracker may not have answered yet.
 SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outcome, reason, error_text, workspace, branch,
-       claim_released, restarted, decision, recent
+       claim_released AND NOT EXISTS (
+           SELECT 1 FROM links l JOIN tasks t ON t.id = l.task_id
+           WHERE l.task_id = crashes.task_id AND l.state IN ('claimed', 'releasing') AND t.state <> 'running'
+             AND crashes.id = (SELECT max(c.id) FROM crashes c WHERE c.task_id = l.task_id)) AS claim_released,
+       restarted, decision, recent, (SELECT l.issue FROM links l WHERE l.task_id = crashes.task_id) AS issue
 FROM crashes WHERE (:task IS NULL OR task_id = :task) AND at >= :since ORDER BY id
 
 -- name: host
@@ -218,7 +223,11 @@ WHERE c.worker = :worker AND c.generation = w.generation ORDER BY c.id
 
 -- name: newest_crashes
 SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outcome, reason, error_text, workspace, branch,
-       claim_released, restarted, decision, recent
+       claim_released AND NOT EXISTS (
+           SELECT 1 FROM links l JOIN tasks t ON t.id = l.task_id
+           WHERE l.task_id = crashes.task_id AND l.state IN ('claimed', 'releasing') AND t.state <> 'running'
+             AND crashes.id = (SELECT max(c.id) FROM crashes c WHERE c.task_id = l.task_id)) AS claim_released,
+       restarted, decision, recent, (SELECT l.issue FROM links l WHERE l.task_id = crashes.task_id) AS issue
 FROM crashes ORDER BY id DESC LIMIT :limit
 
 -- name: recovered_crashes
@@ -233,7 +242,11 @@ WHERE c.generation = w.generation ORDER BY c.id
 -- name: crashes_of_worker
 -- Newest first.
 SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outcome, reason, error_text, workspace, branch,
-       claim_released, restarted, decision, recent
+       claim_released AND NOT EXISTS (
+           SELECT 1 FROM links l JOIN tasks t ON t.id = l.task_id
+           WHERE l.task_id = crashes.task_id AND l.state IN ('claimed', 'releasing') AND t.state <> 'running'
+             AND crashes.id = (SELECT max(c.id) FROM crashes c WHERE c.task_id = l.task_id)) AS claim_released,
+       restarted, decision, recent, (SELECT l.issue FROM links l WHERE l.task_id = crashes.task_id) AS issue
 FROM crashes WHERE worker = :worker ORDER BY id DESC LIMIT :limit
 
 -- name: request
