@@ -8,6 +8,7 @@ import fcntl
 import functools
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -56,6 +57,14 @@ STRICT = "HOLDFAST_TEST_STRICT" in os.environ  # `make test-strict`, on a quiet 
 def in_company(seconds: float) -> float:
     """How long what takes so long on a machine of its own may take here, where others keep every core busy."""
     return seconds if STRICT else seconds * max(4.0, 2 * os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def user_name() -> str:
+    """The name of this process's uid, as events have it. A uid may have no name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
 
 
 def waits_for_lock(pid: int) -> bool:

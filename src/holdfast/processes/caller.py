@@ -17,6 +17,7 @@ MOST_ANCESTORS = 64
 _RUN_DIR = b"HOLDFAST_RUN_DIR="
 _TASK = b"HOLDFAST_TASK_ID="
 _WORKSPACE = b"HOLDFAST_WORKSPACE_PATH="
+_HOME = b"HOLDFAST_HOME="
 _KEEPERS = (b"keeper.py", b"keeper_fork_server.py")
 _GROUP = "/holdfast-"
 
@@ -60,13 +61,13 @@ def _environment(pid: int) -> list[bytes]:
 def _by_marks(variables: list[bytes], home: str) -> Caller | None:
     """Return the task that the marks name, if it is of this home.
 
-    Agents have the path of their run's directory, commands of a workspace that of the workspace.
+    Agents have the path of their run's directory. Set-up, teardown and gate commands have that of the workspace.
     """
-    run_dir, task, workspace = (_value(variables, name) for name in (_RUN_DIR, _TASK, _WORKSPACE))
+    run_dir, task, workspace, marked = (_value(variables, name) for name in (_RUN_DIR, _TASK, _WORKSPACE, _HOME))
     if run_dir and os.path.realpath(os.path.dirname(os.path.dirname(run_dir))) == home:
         run = os.path.basename(run_dir)
         return Caller(_task_of(home, run) or task, run)
-    if task and workspace and os.path.realpath(workspace).startswith(f"{home}/workspaces/"):
+    if task and workspace and marked and os.path.realpath(marked) == home:
         return Caller(task)
     return None
 

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import pty
-import pwd
 import re
 import signal
 import struct
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fleet import PATIENCE, Fleet, lives, state_of, stopped_between_writes, wait_until
+from tests.fleet import PATIENCE, Fleet, lives, state_of, stopped_between_writes, user_name, wait_until
 
 ESCAPE = "\x1b"
 NASTY = "tidy \x1b[31mred\x1b[0m \x1b]0;owned\x07 \x9b2J \x1bc the docs"
@@ -404,7 +403,7 @@ def test_the_reason_of_a_cancel_is_kept(fleet: Fleet) -> None:
     wait_in(fleet, "a")
     fleet.cli("cancel", task_id, "--why", "changed my mind", env={"USER": "tess"})
     reason = fleet.shown(task_id)["reason"]
-    assert f"cancelled by {pwd.getpwuid(os.getuid()).pw_name}: " in reason, "the uid's name, whatever $USER says"
+    assert f"cancelled by {user_name()}: " in reason, "the uid's name, whatever $USER says"
     assert "changed my mind" in reason
     assert any("changed my mind" in f"{event['reason']} {event['message']}" for event in fleet.events(task_id))
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import sys
 from pathlib import Path
 
 import pytest
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, user_name, wait_until
 
 from holdfast.cli.main import AGENT_COMMANDS, COMMANDS
 
-USER = pwd.getpwuid(os.getuid()).pw_name
+USER = user_name()
 HOLDFAST = f"{sys.executable} -m holdfast"
 
 
@@ -57,6 +56,23 @@ def test_an_agent_is_never_the_person(fleet: Fleet) -> None:
     told = json.dumps(fleet.events(waiting))
     assert f"approved by {USER}" in told
     assert "alice" not in told, "the name is the uid's"
+
+
+@pytest.mark.parametrize("strategy", ["worktree", "none"])
+def test_a_gate_is_not_the_person_either(fleet: Fleet, strategy: str) -> None:
+    """A gate runs what an agent wrote, such as a Makefile. It has no keeper above it, but marks."""
+    waiting, out = fleet.queue("true", delay=3600), fleet.root / "out"
+    bare = f"env -i HOLDFAST_HOME={fleet.home} HOME={fleet.root} PATH={os.environ['PATH']}"
+    user = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+    user.parent.mkdir(parents=True, exist_ok=True)
+    user.write_text(
+        f'[[workflow.w.stage]]\nname = "one"\ngate = "{bare} {HOLDFAST} cancel {waiting} > {out} 2>&1; exit 0"\n'
+    )
+    task = fleet.add("x", "--workflow", "w", "--workspace", strategy, command=("true",))
+    fleet.up()
+    fleet.wait_state(task, "completed")
+    assert f"is not a subtask of the caller's own task: this process belongs to task {task}" in out.read_text()
+    assert fleet.show(waiting)["state"] == "queued"
 
 
 PEOPLES = (

@@ -137,6 +137,7 @@ def _find_container_ancestor(tx: Transaction, task: Task) -> Task | None:
 def commands_environment(context: Context, task: Task, repo: Repo, workspace: Workspace) -> dict[str, str]:
     """Return the environment of the task's agents, with the paths of the workspace and the checkout."""
     return context.ports.environment(task.spec.environment) | {
+        "HOLDFAST_HOME": context.home,  # with the task's id it marks the command: it is not a person's
         "HOLDFAST_TASK_ID": task.id,
         "HOLDFAST_WORKSPACE_PATH": workspace.path,
         "HOLDFAST_CHECKOUT": os.path.realpath(repo.path),
