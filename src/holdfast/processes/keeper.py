@@ -762,6 +762,7 @@ class Keeper:
         """Remove the cgroups and write the last records. Until they are written the keeper holds its lock, so no
         supervisor takes it for dead."""
         fault_point("keeper.finish")
+        self.output.look(time.monotonic())  # an agent may write a lot and end between two looks
         self.cgroups.remove()
         proof_of = "ECHILD and populated 0" if self.cgroups.leaf else "ECHILD"
         proof_of += " and the engine says that its container does not run" if self.ender else ""

@@ -117,3 +117,15 @@ def _may_protect_itself() -> bool:
 def test_limits_that_make_no_sense_are_refused(fleet: Fleet, options: tuple[str, ...], says: str) -> None:
     refused = fleet.cli("add", "x", *options, "--", "true", code=2)
     assert says in refused.stderr
+
+
+def test_quick_output_is_cut_at_the_end_of_its_run(fleet: Fleet) -> None:
+    """`limits.output_kept`: an agent that ends before the keeper's next look leaves no more than a slow one."""
+    fleet.up()
+    text = "yes $(printf %099d 0) | head -c 30000000"
+    task = fleet.add("x", command=("sh", "-c", text), env={"HOLDFAST_LIMITS_OUTPUT_KEPT": "4MiB"})
+    [run] = fleet.wait_state(task, "completed")["runs"]
+    log = os.stat(fleet.home / "runs" / run["id"] / "out.log")
+    assert log.st_size == 30_000_000
+    assert log.st_blocks * 512 < 10 << 20, "the first MiB, the last four, and what is too little to be freed"
+    assert len(fleet.cli("logs", task).stdout) < 10 << 20
