@@ -133,6 +133,7 @@ ELSEWHERE = {
     "salvage.write": "likewise",
     "tx.salvage.drop": "tests/acceptance/workspaces/test_salvage.py: expired work, killed at each step",
     "tx.salvage.forget": "likewise",
+    "worktree.put_back": "tests/acceptance/agents/test_played_recordings.py: a CLI that edits its own configuration",
     "worktree.commit_staged": "tests/integration/workspaces/test_tree_states.py: leftovers, staged and then changed",
     "shadow.own": "tests/integration/workspaces/test_repository_kinds.py: a repository that borrows objects",
     "service.write": "tests/acceptance/home/test_service.py",

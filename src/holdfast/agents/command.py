@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.agents.port import AgentCommand, Capabilities, EndedRun, HostFacts, Stream, WorkOrder
+from holdfast.agents.port import NO_EDITS, AgentCommand, Capabilities, EndedRun, HostFacts, Stream, WorkOrder
 from holdfast.core.runs.outcome import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class CommandAgent:
     login_variables: Sequence[str] = ()
     longest_quiet_answer = 0.0
     litter: Sequence[str] = ()
+    own_edits: Mapping[str, str] = NO_EDITS
 
     def provider(self, _options: Mapping[str, object]) -> str:
         return ""  # the provider is not known

@@ -10,6 +10,8 @@ Seen with 1.18.33:
   own profile.
 - A permission that would need a question is refused, and that ends the whole turn. So no permission may be "ask".
 - The MCP servers that a repository's `opencode.json` names are started in every mode, also in `read`.
+- It inserts a `$schema` into a repository's `opencode.json` that has none, also in `read`. Holdfast removes that text
+  again.
 - The number of retries cannot be set. The health service decides (core/health/diagnosis.py).
 - Its login and all its sessions are in `$XDG_DATA_HOME/opencode`, so each account has its own.
 """
@@ -62,6 +64,9 @@ _LASTING = frozenset(
 )  # it would retry for hours, in vain
 CONTENT = "OPENCODE_CONFIG_CONTENT"  # a configuration in the environment: the user's, with ours merged over it
 PROFILE = "holdfast"
+_SCHEMA = (
+    '\n  "$schema": "https://opencode.ai/config.json",'  # inserted after the first brace of a configuration without it
+)
 # An allow-list: a tool server, or a subagent with its own rules, could otherwise do anything.
 _LOOKING: dict[str, object] = {
     "*": "deny",
@@ -325,6 +330,7 @@ OPENCODE = CliAgent(
         command="opencode auth login",
     ),
     by_hand=("--session", "{session}"),
+    own_edits=dict.fromkeys(("opencode.json", "opencode.jsonc"), _SCHEMA),
     transcript=lambda _session, config, _workspace: f"{config}/opencode/opencode.db",
     reads_errors=True,
 )

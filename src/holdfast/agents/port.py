@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.agents.stream import Stream as Stream
@@ -40,6 +41,7 @@ class Account:
 
 
 OWN_LOGIN = Account()
+NO_EDITS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +150,11 @@ class AgentAdapter(Protocol):
     @property
     def litter(self) -> Sequence[str]:
         """Patterns of files that the agent leaves in its workspace and that must not be committed."""
+        ...
+
+    @property
+    def own_edits(self) -> Mapping[str, str]:
+        """File of the workspace → text that the CLI itself inserts there. Such a change is not the agent's work."""
         ...
 
     @property

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.agents.port import AgentCommand, Capabilities, EndedRun, HostFacts, Stream, WorkOrder
+from holdfast.agents.port import NO_EDITS, AgentCommand, Capabilities, EndedRun, HostFacts, Stream, WorkOrder
 from holdfast.core.agents.events import (
     AgentEvent,
     AgentFailure,
@@ -60,6 +60,7 @@ class ScriptedAgent:
     login_variables: Sequence[str] = ()
     longest_quiet_answer = 0.0
     litter: Sequence[str] = ()
+    own_edits: Mapping[str, str] = NO_EDITS
 
     def provider(self, options: Mapping[str, object]) -> str:
         """Return the provider that the scenario names, or an empty text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from holdfast.base.errors import WorkspaceProblem
@@ -13,6 +14,7 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.core.workflows.result import GateResult
 
+NO_EDITS: Mapping[str, str] = MappingProxyType({})
 NO_CHECKPOINTS = "its agent works in your own checkout, which is yours to keep (workspace strategy `none`)"
 
 
@@ -112,13 +114,16 @@ class WorkspaceStrategy(Protocol):
         message: str,
         leave: Sequence[str] = (),
         rules: SalvageRules = DEFAULT_SALVAGE,
+        own_edits: Mapping[str, str] = NO_EDITS,
     ) -> str | None:
         """Commit what a successful agent left uncommitted. Return the commit, or None if there was nothing to commit.
 
         Raises WorkspaceProblem if git cannot commit it. Then the salvage saves it.
 
         `leave`: patterns of files that we copied in, and of agent litter. Untracked files that match them are not the
-        agent's work. Nothing is committed if there is more than the rules of a salvage allow.
+        agent's work. Nothing is committed if there is more than the rules of a salvage allow. `own_edits`: file → text
+        that the agent's CLI inserts by itself. A file in which nothing else changed since the last commit gets its
+        content back first, in every mode.
         """
         ...
 

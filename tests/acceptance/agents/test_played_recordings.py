@@ -83,6 +83,42 @@ def test_a_prompt_that_is_a_command_of_the_cli_is_no_success(fleet: Fleet) -> No
     assert shown["runs"][0]["reason"] == "no model was asked: the prompt `/compact …` is a command of claude"
 
 
+EDITS_ITS_CONFIG = """#!/bin/sh
+# opencode adds a `$schema` to a configuration that has none, whatever it may do.
+case $1 in --version) echo 1.18.33; exit;; esac
+IFS= read -r words
+[ "$words" = "and more" ] && echo '// by the model' >> opencode.json
+sed -i '1s#^{#{\\n  "$schema": "https://opencode.ai/config.json",#' opencode.json
+cat "$GOLDEN/opencode/ok/stdout.jsonl"
+"""
+
+
+def test_what_a_cli_adds_to_its_own_configuration_is_not_committed(fleet: Fleet) -> None:
+    """D8: opencode rewrites the repository's `opencode.json` in every mode. In `read` nothing is committed at all."""
+    player(fleet, "opencode", GOLDEN)
+    (fleet.root / "bin" / "opencode").write_text(EDITS_ITS_CONFIG.replace("$GOLDEN", str(GOLDEN)))
+    config = '{ "share": "manual",\n  "theme": "x"\n}\n'
+    (fleet.repo / "opencode.json").write_text(config)
+    fleet.git("add", "-A")
+    fleet.git("commit", "-qm", "its configuration")
+    fleet.up()
+    tasks = {
+        (prompt, mode): fleet.add(prompt, "--agent", "opencode", "--permission", mode)
+        for prompt in ("answer", "and more")
+        for mode in ("edit", "read")
+    }
+    shown = {key: fleet.wait_state(task, "completed", "failed") for key, task in tasks.items()}
+    assert {one["state"] for one in shown.values()} == {"completed"}
+    commits = {
+        key: fleet.git("log", "--format=%s", f"main..{one['branch']}", check=False) for key, one in shown.items()
+    }
+    assert commits.pop(("and more", "edit")).strip() == "and more (leftovers)"
+    assert set(commits.values()) == {""}
+    assert "by the model" in fleet.file_on_branch(str(shown["and more", "edit"]["branch"]), "opencode.json")
+    salvages = fleet.json("salvage", "list")
+    assert [one["task"] for one in salvages] == [tasks["and more", "read"]], "what `read` changed is kept, and told"
+
+
 ENDLESS = """#!/bin/sh
 # opencode behind a proxy that ends every stream before its first word: it asks again, at once and for ever.
 case $1 in --version) echo 1.18.33; exit;; esac

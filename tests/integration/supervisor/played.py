@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.agents.port import Account, AgentCommand, Capabilities, EndedRun, HostFacts, WorkOrder
+from holdfast.agents.port import NO_EDITS, Account, AgentCommand, Capabilities, EndedRun, HostFacts, WorkOrder
 from holdfast.base.ids import new_id
 from holdfast.base.instant import Instant
 from holdfast.core.agents.events import AgentEvent
@@ -182,6 +182,7 @@ class PlayedAgent:
     result_files: Sequence[str] = ()
     login_variables: Sequence[str] = ()
     litter: Sequence[str] = ()
+    own_edits: Mapping[str, str] = NO_EDITS
     longest_quiet_answer = 0.0
     capabilities = Capabilities(tokens=False)
 

@@ -57,6 +57,7 @@ class CliAgent:
     login: Login = field(default_factory=Login)
     by_hand: Sequence[str] = ()  # arguments with which a person continues `{session}`; empty: impossible
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
+    own_edits: Mapping[str, str] = field(default_factory=dict)  # file → text that the CLI itself inserts into it
     litter: Sequence[str] = ()  # patterns of files that the CLI leaves in the workspace and that must not be committed
     join_lines: Callable[[Iterable[str]], Iterable[str]] = lambda lines: lines  # joins lines that the CLI wrapped
     is_banner: Callable[[str], bool] = lambda _line: (

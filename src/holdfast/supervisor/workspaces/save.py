@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+from holdfast.agents.port import AgentAdapter, Permission
 from holdfast.base.errors import HoldfastError, WorkspaceProblem, is_transient
 from holdfast.base.files import listed
 from holdfast.base.ids import new_id
@@ -22,11 +23,20 @@ from holdfast.workspaces.port import CheckpointResult, SalvageResult
 def litter_patterns(context: Context, spec: TaskSpec) -> tuple[str, ...]:
     """Return the patterns of unwanted files that the agents of all stages leave. One agent does not remove the files of
     another."""
+    return tuple(pattern for agent in _agents_of(context, spec) for pattern in agent.litter)
+
+
+def own_edits(context: Context, spec: TaskSpec) -> dict[str, str]:
+    """Return the texts that the CLIs of all stages insert into files of the workspace by themselves."""
+    return {file: text for agent in _agents_of(context, spec) for file, text in agent.own_edits.items()}
+
+
+def _agents_of(context: Context, spec: TaskSpec) -> list[AgentAdapter]:
     names = [spec.agent]
     for stage in spec.stages:
         names += [stage.agent, *(member.agent for member in stage.members)]
     known = (context.ports.agents.get(name) for name in dict.fromkeys(names))
-    return tuple(pattern for agent in known if agent is not None for pattern in agent.litter)
+    return [agent for agent in known if agent is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +63,12 @@ async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: 
     title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
     message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
     leave = (*task.spec.workspace.copy, *litter_patterns(context, task.spec))
+    may_write = bool(task.spec.stages) or task.spec.agent_options.get("permission") != Permission.READ
+    mode = task.spec.commit_leftovers if may_write else "none"  # a salvage keeps what there is all the same
     level = Level.INFO
     try:
         commit = await context.ports.strategy_of(task.spec).commit_leftovers(
-            repo, workspace, task.spec.commit_leftovers, message, leave, task.spec.salvage
+            repo, workspace, mode, message, leave, task.spec.salvage, own_edits(context, task.spec)
         )
         if commit is None:
             return None

@@ -14,7 +14,7 @@ from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.git.hardening import environment
-from holdfast.workspaces.port import CheckpointResult, CommandRunner, SalvageResult, WorkspacePlan
+from holdfast.workspaces.port import NO_EDITS, CheckpointResult, CommandRunner, SalvageResult, WorkspacePlan
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_to_trash
 from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
@@ -74,6 +74,7 @@ class DirectoryStrategy:
         message: str,
         leave: Sequence[str] = (),
         rules: SalvageRules = DEFAULT_SALVAGE,
+        own_edits: Mapping[str, str] = NO_EDITS,
     ) -> str | None:
         return None  # there is no branch: a salvage saves the result with all other files
 

@@ -9,7 +9,7 @@ from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces.names import repo_gone_message
-from holdfast.workspaces.port import NO_CHECKPOINTS, CheckpointResult, SalvageResult, WorkspacePlan
+from holdfast.workspaces.port import NO_CHECKPOINTS, NO_EDITS, CheckpointResult, SalvageResult, WorkspacePlan
 
 
 class NoneStrategy:
@@ -40,6 +40,7 @@ class NoneStrategy:
         message: str,
         leave: Sequence[str] = (),
         rules: SalvageRules = DEFAULT_SALVAGE,
+        own_edits: Mapping[str, str] = NO_EDITS,
     ) -> str | None:
         return None  # the files belong to the user, who decides what to commit
 

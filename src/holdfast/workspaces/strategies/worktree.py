@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
+import stat
 from collections.abc import Mapping, Sequence
 
 from holdfast.base import faults
@@ -30,7 +32,7 @@ from holdfast.workspaces.git.worktree_entries import (
     make_entry,
     prepare_for_git,
 )
-from holdfast.workspaces.port import CheckpointResult, SalvageResult, WorkspacePlan
+from holdfast.workspaces.port import NO_EDITS, CheckpointResult, SalvageResult, WorkspacePlan
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_to_trash
 from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
@@ -48,6 +50,7 @@ _IDENTITY = (f"user.name={names.OUR_NAME}", f"user.email={names.OUR_EMAIL}")
 _SPARSE_ADD = (2, 34)  # the first git that refuses to add files outside of a sparse checkout without `--sparse`
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 TRIES = 5
+MAX_OWN_FILE = 1 << 20  # bytes of a file into which a CLI inserts a text of its own
 
 
 class WorktreeStrategy:
@@ -179,8 +182,13 @@ class WorktreeStrategy:
         message: str,
         leave: Sequence[str] = (),
         rules: SalvageRules = DEFAULT_SALVAGE,
+        own_edits: Mapping[str, str] = NO_EDITS,
     ) -> str | None:
-        if mode == "none" or not self._is_on_its_branch(repo, workspace):
+        if not self._is_on_its_branch(repo, workspace):
+            return None
+        for file, text in own_edits.items():
+            await self._put_back(workspace, file, text)
+        if mode == "none":
             return None
         but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
         await self._refuse_pipes(repo, workspace)
@@ -218,6 +226,18 @@ class WorktreeStrategy:
         """Return the option without which git refuses new files outside of a sparse checkout's patterns."""
         entry = find_entry(repo.common_dir, workspace.path)
         return ("--sparse",) if entry and is_sparse(entry, repo.common_dir) and _knows_sparse_add() else ()
+
+    async def _put_back(self, workspace: Workspace, file: str, inserted: str) -> None:
+        """Give a file the content of the last commit back, if `inserted` is the only difference."""
+        path = os.path.join(workspace.path, file)
+        with contextlib.suppress(OSError, WorkspaceProblem):  # not there, a link, not in the last commit, …
+            content = await run_in_thread(_read_plain_file, path)
+            before = content.replace(inserted.encode(), b"", 1)
+            if before == content or content.count(inserted.encode()) > 1:
+                return
+            env = READ_ONLY_ENV if self.own_git else {}
+            if await self._git.run("cat-file", "blob", f"HEAD:{file}", cwd=workspace.path, env=env) == before.decode():
+                await run_in_thread(_write_plain_file, path, before)
 
     async def _commit_staged(
         self, workspace: Workspace, message: str, filters: dict[str, str], identity: Sequence[str]
@@ -377,3 +397,20 @@ class WorktreeStrategy:
 @functools.cache
 def _knows_sparse_add() -> bool:
     return version() >= _SPARSE_ADD
+
+
+def _read_plain_file(path: str) -> bytes:
+    """Return the content of a small regular file. Raise OSError for a link, a pipe or a large file."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_OWN_FILE:
+            raise OSError(f"{path} is not a small regular file")
+        return file.read()
+
+
+def _write_plain_file(path: str, content: bytes) -> None:
+    faults.effect("worktree.put_back")
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "wb") as file:
+        file.write(content)
