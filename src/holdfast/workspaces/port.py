@@ -148,6 +148,10 @@ class WorkspaceStrategy(Protocol):
         """
         ...
 
+    async def list_missing(self, repo: Repo, commits: Sequence[str]) -> list[str]:
+        """Return the commits that the user's repository does not have, or not any more."""
+        ...
+
     async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
         """True if the task's branch is in the user's repository, with at least one commit beyond its base."""
         ...

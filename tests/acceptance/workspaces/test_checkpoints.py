@@ -126,3 +126,27 @@ def test_what_was_set_aside_stays_aside(fleet: Fleet) -> None:
     branch = fleet.wait_state(task, "completed")["branch"]
     assert fleet.file_on_branch(branch, "c.txt") == "new"
     assert "later.txt" not in fleet.git("ls-tree", "-r", "--name-only", branch)
+
+
+def test_a_stash_survives_garbage_collection_by_the_user(fleet: Fleet) -> None:
+    """All worktrees share the user's list of stashes. What an agent stashed is in its checkpoint, and becomes a salvage
+    when the user's `reflog expire` and `gc` have destroyed it."""
+    go = fleet.root / "go"
+    stash = "echo one > README.md; git stash -q; echo two > README.md; git stash -q; echo three > new.txt"
+    wait = f"holdfast agent checkpoint; while ! test -e {go}; do sleep 0.1; done"
+    fleet.up()
+    task = fleet.add("stash", command=("sh", "-c", f"{stash}; {wait}"))
+    wait_until(lambda: checkpoints(fleet, task), "it has a checkpoint")
+    fleet.git("stash", "clear")
+    fleet.git("reflog", "expire", "--expire=now", "--all")
+    fleet.git("gc", "--quiet", "--prune=now")
+    go.touch()
+    assert fleet.wait_state(task, "completed", "failed")["state"] == "completed"
+    [saved] = fleet.show(task)["salvages"]
+    [shadow] = (fleet.home / "shadows").glob("*.git")
+    texts = fleet.git("log", "-p", "--all", "--diff-merges=first-parent", "--format=", "--", "README.md", cwd=shadow)
+    assert "+one" in texts
+    assert "+two" in texts
+    assert saved["ref"].startswith("refs/salvage/")
+    fleet.wait_clean()
+    assert fleet.file_on_branch(f"holdfast/{task}", "new.txt") == "three"

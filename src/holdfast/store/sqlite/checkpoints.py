@@ -12,7 +12,7 @@ from holdfast.base import faults
 from holdfast.base.errors import NotFound
 from holdfast.base.instant import Instant
 from holdfast.base.stored_json import stored_data_errors
-from holdfast.core.model import Event, Level
+from holdfast.core.model import Event, Level, Workspace
 from holdfast.store.port.transaction import Ownership
 from holdfast.store.port.workspaces import Checkpoint, CheckpointChoice
 from holdfast.store.sqlite import rows
@@ -35,6 +35,10 @@ class SqliteCheckpoints:
     def last(self, task_id: str) -> Checkpoint | None:
         row = self._sql.row("last", task_id=task_id)
         return None if row is None else _checkpoint(row)
+
+    def of_workspace(self, workspace: Workspace) -> Sequence[Checkpoint]:
+        rows = self._sql.rows("of_workspace", task_id=workspace.task_id, workspace_id=workspace.id)
+        return [_checkpoint(row) for row in rows]
 
     def get(self, task_id: str, number: int) -> Checkpoint:
         row = self._sql.row("get", task_id=task_id, number=number)

@@ -32,6 +32,7 @@ from holdfast.supervisor.workspaces.save import (
     deliver_work,
     is_gone,
     report_vanished,
+    save_lost_stashes,
     save_work,
 )
 
@@ -189,6 +190,8 @@ async def _save_one(
         problem = await commit_leftovers(context, task, repo, workspace)
     problem = problem or await deliver_work(context, task.spec, repo, workspace)
     has_vanished = is_gone(workspace)
+    if problem is None and not has_vanished and not workspace.member:
+        problem = await save_lost_stashes(context, task, repo, workspace)
     if problem is None and disposition.preserve and not has_vanished:
         return disposition
     if problem is None:

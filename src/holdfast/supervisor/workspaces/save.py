@@ -215,14 +215,42 @@ async def _save_last_checkpoint(
     """Make a salvage of the checkpoint. Return the number of saved files, None without a salvage, and a sentence."""
     reason = f"checkpoint {last.number} of a workspace that is gone"
     strategy = context.ports.strategy_of(task.spec)
-    kept = CheckpointResult(
-        ref=last.ref, commit=last.commit, base=last.base, files=last.files, key=last.key, details=last.details
-    )
     try:
-        saved = await strategy.salvage_checkpoint(repo, workspace, kept, reason)
+        saved = await strategy.salvage_checkpoint(repo, workspace, _as_result(last), reason)
     except (HoldfastError, OSError) as error:
         return None, f"Its last checkpoint {last.number} could not be saved: {error}."
     if saved is None:
         return None, f"Its last checkpoint {last.number} holds nothing else."
     await _record_salvage(context, workspace, saved, reason)
     return saved.files, f"Its last checkpoint {last.number}, with {saved.files} changed file(s), is saved as a salvage."
+
+
+def _as_result(last: Checkpoint) -> CheckpointResult:
+    return CheckpointResult(
+        ref=last.ref, commit=last.commit, base=last.base, files=last.files, key=last.key, details=last.details
+    )
+
+
+async def save_lost_stashes(context: Context, task: Task, repo: Repo, workspace: Workspace) -> SaveProblem | None:
+    """Make a salvage of each checkpoint with a stash that the user's repository does not have any more.
+
+    All worktrees share the user's list of stashes. Garbage collection by the user can destroy an agent's stash there.
+    """
+    strategy = context.ports.strategy_of(task.spec)
+    lost: set[str] = set()
+    for kept in await context.writer.write(lambda tx: tx.checkpoints.of_workspace(workspace)):
+        stashes = kept.details.get("stashes")
+        names = [str(name) for name in stashes if str(name) not in lost] if isinstance(stashes, list) else []
+        try:
+            missing = await strategy.list_missing(repo, names) if names else []
+            if not missing:
+                continue
+            reason = f"checkpoint {kept.number} has {len(missing)} stash(es) that are not in the repository any more"
+            saved = await strategy.salvage_checkpoint(repo, workspace, _as_result(kept), reason)
+        except (HoldfastError, OSError) as error:
+            return SaveProblem(f"a stash of its agent could not be saved: {error}", is_transient(error))
+        lost.update(missing)
+        if saved is not None:  # set aside: no later workspace starts with these files, which may be old
+            saved = replace(saved, details={**saved.details, "set_aside": True})
+            await _record_salvage(context, workspace, saved, reason)
+    return None

@@ -36,6 +36,7 @@ from holdfast.workspaces.snapshots.snapshot import (
     commit,
     commit_index,
     has_anything_to_take,
+    list_branch_stashes,
     make_source,
     resolve_commit,
     take_snapshot,
@@ -79,6 +80,7 @@ async def take_checkpoint(
             raise WorkspaceProblem(f"{workspace.path} is gone")
         before = await _read_head(source)
         await add_clone_branches(source, own_git)
+        source.stashes = list_branch_stashes(source.common_dir, workspace.branch) if own_git is None else []
         async with shadow.held(), open_private_index(shadow, home, source.tree) as table:
             seen = await take_snapshot(shadow, table, source, rules)
             state = await _collect_state(table, source, seen)
@@ -232,6 +234,7 @@ async def _keep(
         "unmerged": len({entry.path for entry in state.stages if entry.stage}),
         "operation": seen.operation,
         "commits": len(source.loose),
+        "stashes": [commit for commit in source.stashes if commit in source.loose],
         "not_saved": lost[:20],
     }
     return CheckpointResult(

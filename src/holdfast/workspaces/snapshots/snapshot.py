@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.files import NotRegularFile, open_regular_file
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state, refs
@@ -52,6 +53,7 @@ class SnapshotSource:
     held: frozenset[str] | None = None  # together with `branches`: the commits that the user's repository has
     loose: list[str] = field(default_factory=list)  # commits that no ref reaches
     lost: list[str] = field(default_factory=list)  # what could not be read
+    stashes: list[str] = field(default_factory=list)  # of a worktree's agent, in the user's own list of stashes
 
     @property
     def branch_list(self) -> bytes:
@@ -109,6 +111,22 @@ async def add_clone_branches(source: SnapshotSource, own_git: str | None, *, eve
     source.held = frozenset(line.split(" ", 1)[0] for line in same)
 
 
+def list_branch_stashes(common_dir: str, branch: str | None) -> list[str]:
+    """Return the stashes that were made on a branch, newest first.
+
+    All worktrees share one list of stashes. `git reflog expire` and `git gc` of the user can destroy them.
+    """
+    path = os.path.join(common_dir, "logs", "refs", "stash")
+    try:
+        with open(path, encoding="utf-8", errors="replace", opener=open_regular_file) as file:
+            lines = file.read(git_state.LARGEST).splitlines()
+    except (OSError, NotRegularFile):
+        return []
+    made_on = (f"WIP on {branch}:", f"On {branch}:")
+    parts = [line.partition("\t") for line in reversed(lines)]
+    return [head.split()[1] for head, _tab, message in parts if message.startswith(made_on) and len(head.split()) > 1]
+
+
 async def bring_commits(shadow: ShadowRepo, source: SnapshotSource) -> None:
     """Bring the commit of HEAD into the shadow, and the commits that only the git directory mentions."""
     workspace = source.workspace
@@ -120,6 +138,7 @@ async def bring_commits(shadow: ShadowRepo, source: SnapshotSource) -> None:
     known = {oid for oid in (source.head, workspace.base_commit) if oid and await shadow.has(oid)}
     candidates = git_state.list_mentioned_objects(source.git_dir) | set(source.branches.values())
     found = await git_state.find_unreferenced_commits(source.git, source.common_dir, candidates, known, source.held)
+    found += [commit for commit in source.stashes if commit not in found]
     if found and await _fetch_or_refuse(shadow, source.git_dir, *found):
         source.loose += found
         return

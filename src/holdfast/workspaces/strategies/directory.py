@@ -92,6 +92,9 @@ class DirectoryStrategy:
     ) -> SalvageResult | None:
         return await salvage_workspace(self._git, self._home, repo, workspace, reason, rules, over=over)
 
+    async def list_missing(self, repo: Repo, commits: Sequence[str]) -> list[str]:
+        return []  # there are no commits of ours
+
     async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
         return False  # there is no branch
 

@@ -58,6 +58,9 @@ class NoneStrategy:
     ) -> SalvageResult | None:
         return None  # nothing is removed, so nothing can be lost
 
+    async def list_missing(self, repo: Repo, commits: Sequence[str]) -> list[str]:
+        return []  # there are no commits of ours
+
     async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
         return False  # there is no branch
 

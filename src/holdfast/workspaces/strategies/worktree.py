@@ -309,6 +309,11 @@ class WorktreeStrategy:
     def _own_git(self, workspace: Workspace) -> str | None:
         return None
 
+    async def list_missing(self, repo: Repo, commits: Sequence[str]) -> list[str]:
+        text = "".join(f"{commit}\n" for commit in commits).encode()
+        listed = await self._git.run("cat-file", "--batch-check=%(objectname)", cwd=repo.common_dir, stdin=text)
+        return [line.split()[0] for line in listed.splitlines() if line.endswith(" missing")]
+
     async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
         tip = await refs.resolve_ref(self._git, repo.common_dir, f"refs/heads/{workspace.branch}")
         if tip is None or tip == workspace.base_commit:

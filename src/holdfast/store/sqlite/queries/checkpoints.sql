@@ -10,6 +10,10 @@ SELECT coalesce(max(number), 0) + 1 FROM checkpoints WHERE task_id = :task_id
 SELECT {columns} FROM checkpoints c LEFT JOIN runs r ON r.id = c.run_id
 WHERE c.task_id = :task_id AND c.dropped IS NULL ORDER BY c.number DESC LIMIT 1
 
+-- name: of_workspace
+SELECT {columns} FROM checkpoints c LEFT JOIN runs r ON r.id = c.run_id
+WHERE c.task_id = :task_id AND c.workspace_id = :workspace_id AND c.dropped IS NULL ORDER BY c.number
+
 -- name: get
 SELECT {columns} FROM checkpoints c LEFT JOIN runs r ON r.id = c.run_id
 WHERE c.task_id = :task_id AND c.number = :number AND c.dropped IS NULL
