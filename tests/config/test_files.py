@@ -49,6 +49,7 @@ MISTAKES: dict[str, tuple[str | bytes, int | None, str]] = {
     "a number without unit": ("health.grace = 5\n", 1, "health.grace: '5' is not a duration"),
     "a float for a count": ("[resume]\nmax_attempts = 1.0\n", 2, "resume.max_attempts: '1.0' is not a whole number"),
     "a flag for a count": ("[resume]\nmax_attempts = true\n", 2, "resume.max_attempts: 'True' is not a whole number"),
+    "text for a count": ("[resume]\nmax_attempts = '3'\n", 2, "'3' is not a whole number but text"),
     "too large a count": ("[resume]\nmax_attempts = 9999999999999999999999\n", 2, "is larger than"),
     "a number for text": ("agent = 3\n", 1, "agent: '3' is not text; write it in quotes"),
     "text for a flag": ("workspace.preserve_on_failure = 'maybe'\n", 1, "'maybe' is neither true nor false"),

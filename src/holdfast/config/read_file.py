@@ -26,7 +26,7 @@ from holdfast.config.tables.schedules import read_schedules
 from holdfast.config.tables.workers import SECTION as WORKERS
 from holdfast.config.tables.workers import Workers, read_workers
 from holdfast.config.tables.workers import refuse_workers_in_repository as refuse_workers
-from holdfast.config.values import describe_parser, quote_wrong_value
+from holdfast.config.values import WholeNumber, describe_parser, quote_wrong_value
 
 if TYPE_CHECKING:  # every command imports this module and would pay for these imports
     from holdfast.core.schedules.schedule import Schedule
@@ -122,6 +122,14 @@ class Layer:
         except ValueError as error:
             self.add_problem(key, f"{key}: {error}")
 
+    def take_written(self, key: str, value: object) -> None:
+        """Parse and store a value of a file, where a number in quotes is a mistake. A variable has only text."""
+        if isinstance(value, str) and isinstance(SETTINGS[key].parse, WholeNumber):
+            text = quote_wrong_value(value)
+            self.add_problem(key, f"{key}: '{text}' is not a whole number but text; write the number without quotes")
+        else:
+            self.take(key, value)
+
     def parse_overrides(self, tables: object) -> None:
         """Parse and store the values of the per-agent tables, or record why a value is wrong."""
         for found in read_overrides(tables, self.add_problem):
@@ -192,7 +200,7 @@ def read_settings_file(path: str, *, of_repository: bool, schedules: bool = True
                 key, f"'{key}' is a table here, but {describe_parser(setting.parse).replace('`', '')} is expected"
             )
         else:
-            layer.take(key, value)
+            layer.take_written(key, value)
     return layer
 
 
