@@ -148,7 +148,7 @@ class RunRow(TypedDict):
 
 
 class LaunchRow(TypedDict):
-    """What was registered before an agent was started (R-TERM-02), as text without secrets."""
+    """The registration of a run, written before its agent was started (R-TERM-02), as text without secrets."""
 
     command: list[str]
     cwd: str | None
