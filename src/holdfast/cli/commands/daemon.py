@@ -68,7 +68,11 @@ def _print_holds(home: str) -> None:
 
 def configure_down(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--now", action="store_true", help="end agents at once (within 2 s)")
+    how.add_argument(
+        "--now",
+        action="store_true",
+        help="end agents at once (each within 2 s; hundreds of them are recorded within seconds)",
+    )
     how.add_argument("--keep-agents", action="store_true", help="leave agents running; the next `up` takes them back")
 
 

@@ -98,7 +98,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         "Stops the supervisor. Agents get their grace, and their tasks stay queued. The next `up` continues them.",
         (
             ("in good order", "holdfast down"),
-            ("within two seconds", "holdfast down --now"),
+            ("end agents at once, each within two seconds", "holdfast down --now"),
             ("leave the agents running, for example to upgrade Holdfast", "holdfast down --keep-agents"),
         ),
         (0, 2, 69),
