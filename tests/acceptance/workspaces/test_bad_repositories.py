@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from pathlib import Path
 
@@ -111,7 +112,9 @@ def test_no_git_identity(fleet: Fleet, code: int) -> None:
     else:
         fleet.cli("salvage", "restore", task_id, "--branch", "saved")
         assert fleet.file_on_branch("saved", "one.txt") == "1"
-    fleet.doctor()
+    seen = fleet.doctor()
+    assert "no identity is configured, so commits are made as Holdfast" in seen
+    assert f"{platform.python_version()}; proven with 3.11, " in seen
 
 
 @pytest.mark.parametrize("strategy", ["worktree", "clone"])

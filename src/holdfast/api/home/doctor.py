@@ -11,8 +11,10 @@ runs the independent checker. It turns the checker's errors into one clear line,
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import apsw
@@ -35,8 +37,10 @@ from holdfast.processes.strays import marked_processes
 from holdfast.secrets.references import SecretMissing, look_up_secret
 from holdfast.store.open import open_store
 from holdfast.workspaces.git import git
+from holdfast.workspaces.names import OUR_EMAIL, OUR_NAME
 
 SHOWN = 5
+PROVEN_PYTHONS = ((3, 11), (3, 12), (3, 13))  # `make test-pythons` runs all of the tests with each of them
 
 
 def alert_findings(queries: Queries) -> Iterator[DoctorFinding]:
@@ -138,9 +142,10 @@ def _machine(home: str) -> Iterator[DoctorFinding]:
         yield DoctorFinding("ok", "sqlite", f"{shown}, free of the WAL-reset bug")
     else:
         yield DoctorFinding("problem", "sqlite", f"{shown} can corrupt the store; install a newer apsw")
+    yield _python(sys.version_info[:2])
     try:
         git.refuse_old_git()
-        yield _check_git_version(git.version())
+        yield _check_git_version(git.version(), _describe_identity(home))
     except HoldfastError as error:
         yield DoctorFinding("problem", "git", str(error))
     lack = missing()
@@ -153,15 +158,28 @@ def _machine(home: str) -> Iterator[DoctorFinding]:
         yield _cgroup_tier(home)
 
 
-def _check_git_version(found: tuple[int, ...]) -> DoctorFinding:
+def _check_git_version(found: tuple[int, ...], identity: str) -> DoctorFinding:
     shown = ".".join(str(part) for part in found)
     oldest, newest = (".".join(str(part) for part in version) for version in git.PROVEN_GIT)
     if git.PROVEN_GIT[0] <= found[:2] <= git.PROVEN_GIT[1]:
-        return DoctorFinding("ok", "git", f"{shown}; Holdfast is proven with {oldest} to {newest}")
+        return DoctorFinding("ok", "git", f"{shown}; proven with {oldest} to {newest}{identity}")
     side = "older" if found[:2] < git.PROVEN_GIT[0] else "newer"
-    return DoctorFinding(
-        "note", "git", f"{shown} is {side} than any that Holdfast is proven with ({oldest} to {newest})"
-    )
+    words = f"{shown} is {side} than any that Holdfast is proven with ({oldest} to {newest}){identity}"
+    return DoctorFinding("note", "git", words)
+
+
+def _python(version: tuple[int, int]) -> DoctorFinding:
+    proven = ", ".join(f"{major}.{minor}" for major, minor in PROVEN_PYTHONS)
+    if version in PROVEN_PYTHONS:
+        return DoctorFinding("ok", "python", f"{platform.python_version()}; proven with {proven}")
+    return DoctorFinding("note", "python", f"{platform.python_version()} is not among those proven: {proven}")
+
+
+def _describe_identity(home: str) -> str:
+    """Return what happens to commits where the user has no git identity, or nothing."""
+    if not os.path.isdir(home) or git.view_of_sync("/").value("user.email"):
+        return ""
+    return f"; no identity is configured, so commits are made as {OUR_NAME} <{OUR_EMAIL}>"
 
 
 def _cgroup_tier(home: str) -> DoctorFinding:
