@@ -1,5 +1,6 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
-.PHONY: demo test test-all test-strict lint types contracts unit test-agents faults faults-long storm docs screens bench lock clean
+.PHONY: demo test test-all test-strict lint types contracts unit plain-user test-pythons test-agents faults \
+    faults-long storm docs screens bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)
 	@$(BIN)/python demo/demo.py
 
-test: $(STAMP) lint types contracts unit
+test: $(STAMP) lint types contracts unit plain-user
 
 # Also the cases that `make test` leaves out for want of time.
 test-all: $(STAMP) lint types contracts
@@ -53,6 +54,14 @@ unit: $(STAMP)
 	@./scripts/setup_agents.sh claude codex
 	@$(BIN)/python -m compileall -q src tests # where PYTHONDONTWRITEBYTECODE is set each process would do it anew
 	$(BIN)/pytest -n $$(( $$(nproc) * 2 )) --dist=worksteal $(PYTEST_ARGS)
+
+# A part of the tests (tests/plain_user.txt: some of every room) once more, as a plain user with Debian's own Python.
+plain-user: $(STAMP)
+	@./scripts/test_plain_user.sh $(VENV)
+
+# All of the tests with every Python of this machine from 3.11 on, as this user and, where this is root, as a plain user.
+test-pythons: $(STAMP)
+	@./scripts/test_pythons.sh $(VENV)
 
 # Every real agent CLI against the stub of its provider (docs/stub-llm.md); `unit` drives claude and codex only.
 test-agents: $(STAMP)
@@ -117,4 +126,4 @@ $(STAMP): scripts/setup.sh requirements.lock pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

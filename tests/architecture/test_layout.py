@@ -207,3 +207,28 @@ def test_the_supervisor_is_woken_in_one_place_of_api() -> None:
     """A command writes by `change_store` or `Commands.write` (api/commands.py), and cannot forget the doorbell."""
     users = [str(path.relative_to(SOURCE)) for path in MODULES if "doorbell.ring(" in path.read_text(encoding="utf-8")]
     assert users == ["api/commands.py"]
+
+
+def test_a_plain_user_proves_some_of_every_room() -> None:
+    """`make test` runs the files of tests/plain_user.txt once more as a plain user: some of every folder."""
+    listed = (ROOT / "tests" / "plain_user.txt").read_text().split()
+    for entry in listed:
+        path, *names = entry.split("::")
+        assert (ROOT / path).exists(), entry
+        text = (ROOT / path).read_text() if names else ""
+        assert all(re.search(rf"(def|class) {name}\b", text) for name in names), entry
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    divided = ("tests/acceptance/", "tests/integration/")
+    rooms = {folder if folder.startswith(divided) else "/".join(folder.split("/")[:2]) for folder in folders}
+    left_out = {"tests/architecture", "tests/fuzz", "tests/live"}  # they depend on no user, or need real logins
+    assert {room for room in rooms if not any(entry.startswith(room) for entry in listed)} == left_out
+
+
+def test_what_is_proven_is_said_everywhere() -> None:
+    """The classifiers, the doctor and `make test-pythons` name the same Pythons."""
+    from holdfast.api.home.doctor import PROVEN_PYTHONS
+
+    found = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', (ROOT / "pyproject.toml").read_text())
+    assert tuple((3, int(minor)) for minor in found) == PROVEN_PYTHONS
+    script = (ROOT / "scripts" / "test_pythons.sh").read_text()
+    assert all(f"python3.{minor}" in script for minor in found)
