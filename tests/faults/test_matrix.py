@@ -84,6 +84,7 @@ ELSEWHERE = {
     "tx.worker.pardon": "tests/contracts/workers_contract.py: crashes that were part of a mass death",
     "rundir.give_up": "only after another fault: a supervisor that died before it started a run",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
+    "store.index": "tests/acceptance/home/test_bad_store.py: a database that was read-only for a while",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
     "domain.fork": "tests/hostile/test_forgeries.py: a child that was there before us",
     "cgroup.sweep": "tests/acceptance/runs/test_cgroups.py: a group that nobody removed",

@@ -84,6 +84,7 @@ def _make_index_writable(path: str) -> None:
     index once for all connections."""
     with contextlib.suppress(FileNotFoundError, PermissionError):
         if os.stat(path).st_mode & 0o200 and not os.stat(f"{path}-shm").st_mode & 0o200:
+            faults.effect("store.index")
             os.chmod(f"{path}-shm", 0o600)
 
 
