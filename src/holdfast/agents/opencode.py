@@ -5,6 +5,9 @@ Seen with 1.18.33:
 - With a spent plan, and while it waits for a Retry-After, it writes nothing to standard output. A tool is reported only
   when it has finished. `--print-logs` adds more on standard error: why it retries, and which tool it permits (which is
   when a tool begins). Lines about the small model, which writes the title of a session, are ignored.
+- While it retries, it reports the end of a limit nowhere: neither `resets_at` nor Retry-After are in its output, in its
+  logs (DEBUG included) or in its data directory. They are known only when it gives up with an `error` event. Otherwise
+  Holdfast tries again with growing holds (`resume.default_hold`).
 - OPENCODE_CONFIG_CONTENT is merged over the user's own configuration, key by key. If two permissions match, the later
   key decides, and that may be the user's. The rules of an agent profile come after all of those, so Holdfast has its
   own profile.
