@@ -119,6 +119,29 @@ def test_what_a_cli_adds_to_its_own_configuration_is_not_committed(fleet: Fleet)
     assert [one["task"] for one in salvages] == [tasks["and more", "read"]], "what `read` changed is kept, and told"
 
 
+KILLED_ONCE = """#!/bin/sh
+# codex that is killed in its first turn: it reports the tokens of a turn only at the turn's end.
+case $1 in --version) echo 0.166.0; exit;; esac
+cat > /dev/null
+head -1 "$GOLDEN/codex/ok/stdout.jsonl"
+mkdir "$MARK" 2> /dev/null && kill -9 $$
+cat "$GOLDEN/codex/ok/stdout.jsonl"
+"""
+
+
+def test_tokens_of_a_run_that_was_killed_are_marked_as_missing(fleet: Fleet) -> None:
+    """D10: the sum of a task is a part of the truth if a run ended before it reported its tokens, and it says so."""
+    player(fleet, "codex", GOLDEN)
+    script = KILLED_ONCE.replace("$GOLDEN", str(GOLDEN)).replace("$MARK", str(fleet.root / "mark"))
+    (fleet.root / "bin" / "codex").write_text(script)
+    fleet.up(env={"HOLDFAST_RETRY_BASE": "100ms"})
+    task = fleet.add("say hello", "--agent", "codex", "--permission", "full", "--budget-tokens", "100000")
+    shown = fleet.wait_state(task, "completed", "failed")
+    assert [run["outcome"] for run in shown["runs"]] == ["external_kill", "completed"]
+    assert fleet.json("show", task)[0]["spent_in_all"]["uncounted_runs"] == 1
+    assert "1 run(s) ended before they reported tokens" in fleet.cli("why", task).stdout
+
+
 ENDLESS = """#!/bin/sh
 # opencode behind a proxy that ends every stream before its first word: it asks again, at once and for ever.
 case $1 in --version) echo 1.18.33; exit;; esac

@@ -247,6 +247,7 @@ class SpentInAll(TypedDict):
     cost_usd: float | None
     tokens: int | None
     unpriced_runs: int
+    uncounted_runs: int  # ended before they reported their tokens, while other runs of the task did report them
 
 
 class ByHand(TypedDict):

@@ -40,6 +40,7 @@ def read_total_usage(queries: Queries, task: TaskDetails) -> SpentInAll:
         "cost_usd": sum(row["usd"] for row in rows) if rows else None,
         "tokens": sum(row["tokens"] for row in rows) if rows else None,
         "unpriced_runs": sum(row["unpriced"] for row in rows),
+        "uncounted_runs": sum(run["tokens"] is None and bool(run["ended_at"]) for run in task["runs"]) if rows else 0,
     }
 
 
@@ -205,6 +206,8 @@ def _asides(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
     unpriced = max((one.get("unpriced_runs", 0) for one in found.values()), default=0)
     if unpriced:
         lines.append(f"{unpriced} run(s) did not report their cost: the true sum is higher.")
+    if in_all["uncounted_runs"]:
+        lines.append(f"{in_all['uncounted_runs']} run(s) ended before they reported tokens: the true sum is higher.")
     if in_all["generations"] > 1:
         cost = "" if in_all["cost_usd"] is None else f", {money(in_all['cost_usd'])}, {in_all['tokens']} tokens"
         retries = in_all["generations"] - 1
