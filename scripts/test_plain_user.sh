@@ -28,8 +28,12 @@ command -v useradd >/dev/null && command -v runuser >/dev/null || skip "there is
     skip "it is older than 3.11 or has no venv module (Debian: python3-venv)"
 
 remove_user() { # name: ends what is left of that user, then removes it
-    runuser -u "$1" -- sh -c 'kill -9 -1' 2>/dev/null || true
-    userdel "$1" 2>/dev/null || echo "plain user: $1 could not be removed: userdel $1" >&2
+    for _ in 1 2 3 4 5 6 7 8 9 10; do # a process that was killed is there for a moment
+        runuser -u "$1" -- sh -c 'kill -9 -1' >/dev/null 2>&1 || true
+        userdel "$1" 2>/dev/null && return
+        sleep 0.5
+    done
+    echo "plain user: $1 could not be removed: userdel $1" >&2
 }
 
 for old in $(sed -n 's/^\(hf-test-[0-9]*\):.*/\1/p' /etc/passwd); do # of a run that was killed
