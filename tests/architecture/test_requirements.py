@@ -26,6 +26,8 @@ in_tests = cast("Callable[[], dict[str, set[str]]]", SCRIPT["requirements_in_tes
 
 # Switches that prove nothing more: they choose or replay a case, or name a place.
 AIDS = {
+    "HOLDFAST_GIT_CACHE": "where the newest git is built",
+    "HOLDFAST_HOME": "the home of a test's own process",
     "HOLDFAST_WALK": "replays one await of a walk",
     "HOLDFAST_WALK_MOST": "limits a walk",
     "HOLDFAST_WALK_SEED": "chooses the awaits of a walk",

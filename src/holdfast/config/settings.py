@@ -14,6 +14,7 @@ from holdfast.config.values import DANGEROUS as DANGEROUS
 from holdfast.config.values import (
     DOWN,
     NEVER,
+    UP,
     OneOf,
     WholeNumber,
     parse_age,
@@ -214,13 +215,13 @@ SETTINGS: dict[str, Setting] = {
         80,
         WholeNumber(1),
         "Percent of the machine's memory that a container may use without `limits.memory`. 100: no limit.",
-        user_only=DANGEROUS,
+        untrusted=DOWN,
     ),
     "container.read_only": Setting(
         False,
         parse_boolean,
         "true: only the workspace and /tmp can be written in a container. false: the image's files too.",
-        user_only=DANGEROUS,
+        untrusted=UP,
     ),
     "disk.floor": Setting(
         1 * GIB,

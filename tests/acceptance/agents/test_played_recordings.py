@@ -62,7 +62,7 @@ def test_recordings_through_the_whole_product(fleet: Fleet) -> None:
     supervisor.wait()
     assert (shown[limited]["state"], shown[limited]["pause_reason"]) == ("paused", "usage_limit")
     until = datetime.fromtimestamp(shown[limited]["resume_after"], ZoneInfo(zone))
-    assert (until.hour, until.minute) == (4, 55)
+    assert (until.hour, until.minute) == (4, 56), "the end of the minute that it names"
     assert before < until < before + timedelta(days=1, minutes=10)
     assert (shown[refused]["state"], shown[refused]["pause_reason"]) == ("paused", "auth")
     assert shown[quoted]["state"] == "completed"
