@@ -157,6 +157,41 @@ def test_who_looks_at_the_checkout_for_a_request_runs_no_filter_of_its_config(fl
     assert sprung(fleet.root / "sprung") == []
 
 
+def test_a_remote_on_this_machine_runs_nothing_when_objects_are_missing(fleet: Fleet) -> None:
+    """Red team R1-1: a partial clone in an archive, whose remote is a repository inside it. That one is partial too,
+    and its own config names the command by which it would ask for objects."""
+    trap = make_trap(fleet.root / "traps", fleet.root / "sprung")
+    evil = fleet.repo / ".git" / "evil.git"
+    fleet.git("clone", "--quiet", "--bare", str(fleet.repo), str(evil))
+    blob = fleet.git("hash-object", "-w", "README.md")
+    for place in (fleet.repo / ".git", evil):
+        (place / "objects" / blob[:2] / blob[2:]).unlink(missing_ok=True)
+        for pack in (place / "objects" / "pack").glob("*"):
+            pack.unlink()
+    lines = ["extensions.partialClone origin", "core.repositoryFormatVersion 1", "remote.origin.promisor true"]
+    for place, url in ((fleet.repo / ".git", f"file://{evil}"), (evil, "ssh://127.0.0.1:9/x.git")):
+        for line in (*lines, f"remote.origin.url {url}"):
+            fleet.git("config", "--file", str(place / "config"), *line.split())
+    for key, value in (("core.sshCommand", f"{trap} ssh"), ("remote.origin.uploadpack", f"{trap} upload")):
+        fleet.git("config", "--file", str(evil / "config"), key, value)
+    task = fleet.queue("true")
+    fleet.up()
+    fleet.wait_state(task, "failed", "completed", "queued")
+    fleet.cli("cancel", task, code=None)
+    fleet.wait_state(task, "failed", "completed", "cancelled")
+    assert sprung(fleet.root / "sprung") == []
+
+
+def test_what_a_person_reads_is_what_is_pushed(fleet: Fleet) -> None:
+    """Red team R1-7: `git replace` shows other content in the place of a commit's own."""
+    script = (
+        "echo good > f; git add f; git commit -qm good; good=$(git rev-parse HEAD:f); "
+        "echo evil > f; git commit -qam evil; git replace $(git rev-parse HEAD:f) $good"
+    )
+    task = done(fleet, script)
+    assert "evil" in fleet.cli("diff", task).stdout
+
+
 def test_programs_are_not_looked_for_where_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", ".:/usr/bin::bin:/bin")
     assert search_path() == "/usr/bin:/bin"

@@ -138,3 +138,40 @@ def open_regular_file(path: str, flags: int) -> int:
         return fd
     os.close(fd)
     raise NotRegularFile(errno.EINVAL, "It is not a plain file", path)
+
+
+def open_folder_beneath(root: str, path: str) -> int:
+    """Open a directory below `root`. A link on the way is refused, not followed: a living agent can make one at any
+    instant."""
+    fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in filter(None, path.split("/")):
+        try:
+            below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = below
+    return fd
+
+
+def open_beneath(root: str, path: str) -> int:
+    """Open a regular file below `root` for reading. No link is followed, and nothing is waited for."""
+    folder, _, name = path.rpartition("/")
+    place = open_folder_beneath(root, folder)
+    try:
+        return open_plain(name, place)
+    finally:
+        os.close(place)
+
+
+def open_plain(name: str, folder: int) -> int:
+    """Open a regular file of an open directory for reading. Everything else is refused."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise
+        raise NotRegularFile(error.errno, "It is not a plain file", name) from error
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise NotRegularFile(errno.EINVAL, "It is not a plain file", name)

@@ -10,10 +10,13 @@ Not proof against an agent that ends its keeper and has no cgroup: docs/security
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-MOST_ANCESTORS = 64
+from holdfast.base.errors import Refused
+
+MOST_ANCESTORS = 1024
 _RUN_DIR = b"HOLDFAST_RUN_DIR="
 _TASK = b"HOLDFAST_TASK_ID="
 _WORKSPACE = b"HOLDFAST_WORKSPACE_PATH="
@@ -35,6 +38,8 @@ def find_caller(home: str) -> Caller | None:
     home = os.path.realpath(home)
     own = [os.fsencode(f"{name}={value}") for name, value in os.environ.items() if name.startswith("HOLDFAST_")]
     found = _by_marks(own, home) or _by_cgroup(home)
+    if found is None and sys.platform == "linux" and not os.path.exists("/proc/self/stat"):
+        raise Refused("/proc does not show this process, so it is not known who runs it. Nothing was changed.")
     for pid in _ancestors():
         found = found or _by_marks(_environment(pid), home) or _by_keeper(pid, home)
         if found is not None:
@@ -43,6 +48,7 @@ def find_caller(home: str) -> Caller | None:
 
 
 def _ancestors() -> Iterator[int]:
+    """Yield the pids of all ancestors. Raise Refused if there are too many: somebody hides behind them."""
     pid = os.getppid()
     for _step in range(MOST_ANCESTORS):
         if pid <= 1:
@@ -50,6 +56,7 @@ def _ancestors() -> Iterator[int]:
         yield pid
         stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         pid = int(stat[1]) if len(stat) > 1 else 0
+    raise Refused(f"This process has more than {MOST_ANCESTORS} ancestors. Nothing was changed. Use another shell.")
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -64,12 +71,20 @@ def _by_marks(variables: list[bytes], home: str) -> Caller | None:
     Agents have the path of their run's directory. Set-up, teardown and gate commands have that of the workspace.
     """
     run_dir, task, workspace, marked = (_value(variables, name) for name in (_RUN_DIR, _TASK, _WORKSPACE, _HOME))
-    if run_dir and os.path.realpath(os.path.dirname(os.path.dirname(run_dir))) == home:
+    if run_dir and _is_same(os.path.dirname(os.path.dirname(run_dir)), home):
         run = os.path.basename(run_dir)
         return Caller(_task_of(home, run) or task, run)
-    if task and workspace and marked and os.path.realpath(marked) == home:
+    if task and workspace and marked and _is_same(marked, home):
         return Caller(task)
     return None
+
+
+def _is_same(path: str, home: str) -> bool:
+    """True if both are one directory: by its number too, because a bind mount has another path."""
+    try:
+        return os.path.realpath(path) == home or os.path.samefile(path, home)
+    except OSError:
+        return False
 
 
 def _value(variables: list[bytes], name: bytes) -> str:
@@ -84,8 +99,8 @@ def _by_cgroup(home: str) -> Caller | None:
 
     base = f"/{base_name(home)}/"
     for line in content.splitlines():
-        if base in line:
-            run = line.partition(base)[2].split("/")[0]
+        run = line.partition(_GROUP)[2].partition("/")[2].split("/")[0]
+        if base in line or (run and os.path.isdir(f"{home}/runs/{run}")):  # a bind mount of the home has another name
             return Caller(_task_of(home, run), run)
     return None
 
@@ -96,13 +111,13 @@ def _by_keeper(pid: int, home: str) -> Caller | None:
         folder = os.readlink(f"/proc/{pid}/cwd")
     except OSError:
         return None
-    runs = f"{home}/runs/"
-    if not folder.startswith(runs):
+    root, _, run = folder.partition("/runs/")
+    if not run or not _is_same(root, home):
         return None
     words = _read(f"/proc/{pid}/cmdline").split(b"\0")
     if not any(os.path.basename(word) in _KEEPERS for word in words):
         return None  # a person's shell in that directory
-    run = folder.removeprefix(runs).split("/")[0]
+    run = run.split("/")[0]
     return Caller(_task_of(home, run), run)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import Refused
 from holdfast.processes import caller
 from holdfast.processes.caller import Caller, find_caller
 from holdfast.processes.cgroups import base_name
@@ -27,9 +28,9 @@ def home(tmp_path: Path) -> Path:
 
 def test_the_cgroup_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = caller._read
-    groups = b"9:name=systemd:/\n0::/user.slice/%s/r1\n"
-    for owner, found in ((home, Caller("t1", "r1")), (home / "other", None)):
-        content = groups % base_name(str(owner)).encode()
+    cases = ((home, "r1", Caller("t1", "r1")), (home / "other", "r2", None), (home / "bound", "r1", Caller("t1", "r1")))
+    for owner, run, found in cases:
+        content = f"9:name=systemd:/\n0::/user.slice/{base_name(str(owner))}/{run}\n".encode()
         monkeypatch.setattr(caller, "_read", lambda path, c=content: c if path == "/proc/self/cgroup" else read(path))
         assert find_caller(str(home)) == found
 
@@ -64,3 +65,10 @@ def test_an_ancestors_marks_alone(home: Path, owner: str, found: Caller | None) 
         text=True,
     )
     assert done.stdout.strip() == str(found)
+
+
+def test_more_ancestors_than_anybody_has_hide_nobody(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Red team R2-2: beyond the limit it is not known who calls, so nothing is done."""
+    monkeypatch.setattr(caller, "MOST_ANCESTORS", 0)
+    with pytest.raises(Refused, match="ancestors"):
+        find_caller(str(home))

@@ -14,6 +14,7 @@ from tests.integration.conftest import Workshop
 
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.workspaces.names import salvage_ref, trash_path
+from holdfast.workspaces.snapshots import private_index
 
 Mess = Callable[[Fleet, Path], None]
 
@@ -272,3 +273,19 @@ def test_a_file_in_the_place_of_the_workspace_is_preserved(workshop: Workshop) -
     path.write_text("precious")
     with pytest.raises(WorkspaceProblem, match="is a file"):
         workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "test"))
+
+
+def test_a_directory_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Red team R2-1: git looks for links on the way to a file once. A living agent in a container puts one there
+    later, and the file of the machine behind it would come back to the agent with its checkpoint."""
+    tree, outside, copies = tmp_path / "tree", tmp_path / "outside", tmp_path / "copies"
+    for folder in (tree / "d", outside):
+        folder.mkdir(parents=True)
+        (folder / "id").write_text(folder.name)
+    assert private_index._copy_files(str(tree), str(copies), ["d/id"]) == (["d/id"], [])
+    (tree / "d").rename(tree / "was")
+    (tree / "d").symlink_to(outside)
+    (tree / "l").symlink_to(outside / "id")
+    assert private_index._copy_files(str(tree), str(copies / "2"), ["d/id", "l"]) == (["l"], [])
+    assert os.readlink(copies / "2" / "l") == str(outside / "id")
+    assert not (copies / "2" / "d" / "id").exists()

@@ -16,7 +16,7 @@ Setting = tuple[str, str]
 _FROM_REPOSITORY = (
     r"core\.(repositoryformatversion|bare|filemode|symlinks|ignorecase|precomposeunicode|protecthfs|protectntfs|"
     r"autocrlf|eol|safecrlf|checkroundtripencoding|trustctime|checkstat|sharedrepository|sparsecheckout|"
-    r"sparsecheckoutcone|logallrefupdates|excludesfile|attributesfile|abbrev)|index\.sparse|i18n\.commitencoding|"
+    r"sparsecheckoutcone|logallrefupdates|abbrev)|index\.sparse|i18n\.commitencoding|"
     r"extensions\.(objectformat|compatobjectformat|refstorage|partialclone|preciousobjects|noop|relativeworktrees)|"
     r"(user|author|committer)\.(name|email)|user\.useconfigonly|"
     r"remote\..+\.(url|pushurl|fetch|promisor|partialclonefilter|gh-resolved)|"
@@ -26,7 +26,7 @@ _FROM_REPOSITORY = (
 )
 FROM_REPOSITORY = re.compile(_FROM_REPOSITORY, re.DOTALL)
 # What the user's own configuration may say in every call.
-FROM_USER = re.compile(_FROM_REPOSITORY + r"|safe\.directory", re.DOTALL)
+FROM_USER = re.compile(_FROM_REPOSITORY + r"|safe\.directory|core\.(excludesfile|attributesfile)", re.DOTALL)
 # What it may say where a checkout, a commit or a merge needs it: commands that the user chose, and addresses.
 COMMANDS_FROM_USER = re.compile(
     r"filter\..+\.(clean|smudge|process|required)|merge\..+\.(driver|name|recursive)|core\.sshcommand|ssh\.variant|gpg\..+|"

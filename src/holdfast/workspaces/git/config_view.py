@@ -43,6 +43,7 @@ NO_CONFIG = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
 
 # Everything in a common directory that git may use, except `config` and `hooks`. A link may lead nowhere.
 _LINKS = ("info", "lfs", "logs", "objects", "packed-refs", "refs", "reftable", "shallow", "worktrees")
+_NO_FETCH = "GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none"  # a repository that is read asks no other one
 _LARGEST = 1 << 20  # bytes of a configuration file
 _ONBRANCH_AGE = 5.0  # seconds for which settings that depend on the branch are kept
 
@@ -281,7 +282,7 @@ class ConfigView:
     @property
     def upload_pack(self) -> str:
         """Return the command with which another git reads this repository. It too has our configuration."""
-        return f"GIT_COMMON_DIR={shlex.quote(self.common_dir)} git-upload-pack"
+        return f"{_NO_FETCH} GIT_COMMON_DIR={shlex.quote(self.common_dir)} git-upload-pack"
 
 
 def _config_files(location: RepoLocation) -> list[str]:

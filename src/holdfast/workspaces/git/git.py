@@ -22,12 +22,15 @@ from holdfast.workspaces.git.config_view import (
     NO_CONFIG,
     ConfigView,
     ConfigViews,
+    RepoLocation,
     locate,
     parse_user_settings,
 )
 from holdfast.workspaces.git.hardening import (
+    CHECKOUT_PROTOCOLS,
     FOR_USERS,
     TRANSPORTS,
+    by_environment,
     environment,
     find_subcommand,
     hardened_command,
@@ -96,8 +99,7 @@ def _with_upload_pack(arguments: Sequence[str]) -> list[str]:
     source = next((word for word in words[at + 1 :] if os.path.isabs(word) and os.path.isdir(word)), None)
     if source is None:
         return words
-    found = locate(source) if os.path.lexists(os.path.join(source, ".git")) else locate("/", source)
-    return [*words[: at + 1], f"--upload-pack={_VIEWS.of(found).upload_pack}", *words[at + 1 :]]
+    return [*words[: at + 1], f"--upload-pack={_VIEWS.of(_locate_url('/', source)).upload_pack}", *words[at + 1 :]]
 
 
 def _question(view: ConfigView) -> tuple[list[str], dict[str, str]]:
@@ -197,6 +199,20 @@ class Git:
         """
         view = await self._view_of(worktree)
         return {"GIT_WORK_TREE": worktree, **view.user_environment(commands=not all_of_them)}
+
+    async def checkout_environment(self, worktree: str) -> dict[str, str]:
+        """Return an environment for a checkout, which may fetch the objects that a partial clone lacks.
+
+        A remote on this machine is read with our configuration too: its own could name a command.
+        """
+        view = await self._view_of(worktree)
+        local = [
+            (key.removesuffix(".url") + ".uploadpack", _VIEWS.of(_locate_url(worktree, url)).upload_pack)
+            for key, url in view.local
+            if key.startswith("remote.") and key.endswith(".url") and _is_local(url)
+        ]
+        env = {"GIT_WORK_TREE": worktree, **view.user_environment(commands=True), **by_environment(local)}
+        return {**env, "GIT_NO_LAZY_FETCH": "0", "GIT_ALLOW_PROTOCOL": CHECKOUT_PROTOCOLS}
 
     async def setting(self, key: str, cwd: str) -> str | None:
         """Return the value of a setting that our allow-list has: that of the repository, else that of the user."""
@@ -346,7 +362,7 @@ def push(remote: str, branch: str, *, cwd: str) -> int:
     view = view_of_sync(cwd)
     refspec = f"refs/heads/{branch}:refs/heads/{branch}"
     local = next((url for url in list_push_urls(remote, cwd=cwd) if _is_local(url)), None)
-    options = [] if local is None else ["--receive-pack", receiver(_view_of_path(cwd, local))]
+    options = [] if local is None else ["--receive-pack", receiver(_VIEWS.of(_locate_url(cwd, local)).common_dir)]
     line = ["git", "--no-pager", "push", *options, "--end-of-options", remote, refspec]
     return subprocess.run(
         line, cwd=cwd, env=user_environment(view.common_dir, (), view.user_hooks), check=False
@@ -359,10 +375,10 @@ def list_push_urls(remote: str, *, cwd: str) -> list[str]:
     return run_sync("remote", "get-url", "--push", "--all", "--", remote, cwd=cwd, env=env)[1].splitlines()
 
 
-def _view_of_path(cwd: str, url: str) -> str:
+def _locate_url(cwd: str, url: str) -> RepoLocation | None:
+    """Return the repository on this machine that a URL or a path names."""
     path = os.path.join(cwd, url.removeprefix("file://"))
-    found = locate(path) if os.path.lexists(os.path.join(path, ".git")) else locate("/", path)
-    return _VIEWS.of(found).common_dir
+    return locate(path) if os.path.lexists(os.path.join(path, ".git")) else locate("/", path)
 
 
 def users_own_environment(cwd: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
+from holdfast.base.files import open_beneath
 from holdfast.workspaces.git.git import Git, GitFailed
 
 # The operation under way, by the file or directory that shows it.
@@ -120,7 +121,7 @@ def list_mentioned_objects(git_dir: str) -> set[str]:
     found: set[str] = set()
     for name in list_state_files(git_dir):
         try:
-            with open(os.path.join(git_dir, name), "rb") as file:
+            with open(open_beneath(git_dir, name), "rb") as file:
                 found.update(match.decode() for match in _ID.findall(file.read(LARGEST)))
         except OSError:
             continue

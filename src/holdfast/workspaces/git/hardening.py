@@ -51,6 +51,7 @@ def environment(extra: Mapping[str, str] | None = None, arguments: Sequence[str]
     env |= {"PATH": search_path()} if "PATH" in env else {}
     env.update(LC_ALL="C", GIT_TERMINAL_PROMPT="0", GIT_OPTIONAL_LOCKS="0", GIT_ASKPASS="/bin/false")
     env.update(GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none")
+    env.update(GIT_NO_REPLACE_OBJECTS="1", GIT_GRAFT_FILE="/dev/null/none")  # an agent's ref could show other content
     if subcommand(arguments) in TRANSPORTS:
         env.update(GIT_ALLOW_PROTOCOL="file")
     env.update(extra or {})

@@ -15,7 +15,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict, Refused
 from holdfast.base.files import listed, open_regular_file
 from holdfast.workspaces import scratch
-from holdfast.workspaces.git import git
+from holdfast.workspaces.git import git, refs
 from holdfast.workspaces.git.config_view import locate
 from holdfast.workspaces.git.worktree_entries import list_checkouts
 
@@ -131,11 +131,23 @@ def find_checkout(repo: str, branch: str) -> str | None:
     location = locate(repo)
     if location is None:
         raise Refused(f"{repo} is no longer a repository, so nothing was changed.")
-    heads = list_checkouts(location.common_dir, location.top if location.git_dir == location.common_dir else None)
-    found = [path for path, head in heads if head == f"ref: refs/heads/{branch}"]
+    main = location.top if location.git_dir == location.common_dir else None
+    checkouts = list_checkouts(location.common_dir, main)
+    found = [path for path, git_dir in checkouts if _head_ref(git_dir) == f"refs/heads/{branch}"]
     if len(found) > 1:
         raise Refused(f"{branch} is checked out more than once: {', '.join(found)}. Nothing was changed.")
     return found[0] if found else None
+
+
+def _head_ref(git_dir: str) -> str | None:
+    """Return the ref that a HEAD names. In a repository with reftables only git can tell."""
+    found = refs.read_head_ref(git_dir)
+    if found != refs.IN_TABLES:
+        return found
+    code, out, err = git.run_sync("symbolic-ref", "--quiet", "HEAD", cwd="/", env={"GIT_DIR": git_dir})
+    if code not in (0, 1):
+        raise Refused(f"git could not determine what is checked out: {err.strip()} Nothing was changed.")
+    return out.strip() or None
 
 
 def refuse_dirty(checkout: str, branch: str) -> None:

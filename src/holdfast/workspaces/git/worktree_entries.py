@@ -257,16 +257,18 @@ def is_checked_out(common_dir: str, branch: str, *, but_locked: bool = False) ->
 
 
 def list_checkouts(common_dir: str, checkout: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yield (path of a work tree, content of its HEAD). `checkout`: the main work tree, if its `.git` is elsewhere."""
-    main = os.path.dirname(common_dir) if os.path.basename(common_dir) == ".git" else checkout or common_dir
+    """Yield (path of a work tree, its git directory). `checkout`: the main work tree, if its `.git` is elsewhere."""
+    settings = dict(parse_config(_content(os.path.join(common_dir, "config"))))
+    if settings.get("core.bare", "").lower() not in ("true", "yes", "on", "1"):
+        yield (
+            os.path.dirname(common_dir) if os.path.basename(common_dir) == ".git" else checkout or common_dir,
+            common_dir,
+        )
     folder = os.path.join(common_dir, "worktrees")
-    places = [(main, common_dir)]
     for entry in (os.path.join(folder, name) for name in listed(folder)):
         path = read_worktree_path(entry)
-        places += [(path, entry)] if path is not None else []
-    for path, git_dir in places:
-        with contextlib.suppress(OSError):
-            yield path, _content(os.path.join(git_dir, "HEAD")).strip()
+        if path is not None:
+            yield path, entry
 
 
 def _drop_incomplete(common_dir: str, path: str) -> bool:

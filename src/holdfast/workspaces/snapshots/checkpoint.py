@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from holdfast.base import faults
 from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.base.files import NotRegularFile, listed, open_regular_file
+from holdfast.base.files import NotRegularFile, listed, open_beneath
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state as gitstate
@@ -102,7 +102,7 @@ async def _read_head(source: SnapshotSource) -> tuple[str | None, str | None]:
     text = None
     with (
         contextlib.suppress(OSError),
-        open(os.path.join(source.git_dir, "HEAD"), "rb", opener=open_regular_file) as file,
+        open(open_beneath(source.git_dir, "HEAD"), "rb") as file,
     ):
         text = file.read(1024).decode(errors="replace")
     return text, await resolve_commit(source.git, source.git_dir, source.common_dir, "HEAD")
@@ -151,8 +151,8 @@ def _read(git_dir: str, names: Sequence[str]) -> dict[str, bytes]:
     said = {}
     for name in names:
         with (
-            contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, NotRegularFile),
-            open(os.path.join(git_dir, name), "rb", opener=open_regular_file) as file,
+            contextlib.suppress(FileNotFoundError, NotADirectoryError, NotRegularFile),
+            open(open_beneath(git_dir, name), "rb") as file,
         ):
             said[name] = file.read(gitstate.LARGEST)
     return said

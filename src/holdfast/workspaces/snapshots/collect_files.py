@@ -164,26 +164,16 @@ def _record_unreadable(listing: TreeDifferences, taken: CollectedTree) -> None:
 
 
 async def _add_readable(table: PrivateIndex, paths: list[str]) -> list[str]:
-    """Add all readable files to the index. Return the unreadable ones, because git stops at the first of them."""
+    """Add all readable files to the index. Return the unreadable ones."""
     if not paths:
         return []
     try:
-        await table.take(paths)
+        return sorted(await table.take(paths))
+    except GitFailed as error:
+        if is_transient(error) or error.passing:
+            raise
+        table.unlock()  # git cannot hold one of the names: the next round finds what is left
         return []
-    except GitFailed as error:
-        if is_transient(error) or error.passing:
-            raise
-    table.unlock()
-    closed = set(await run_in_thread(_find_unreadable, table.work_tree, paths))
-    open_ones = [path for path in paths if path not in closed]
-    try:
-        if open_ones:
-            await table.take(open_ones)
-    except GitFailed as error:
-        if is_transient(error) or error.passing:
-            raise
-        table.unlock()  # a file changed or vanished while git read it: the next round finds what is left
-    return sorted(closed)
 
 
 async def collect_files_in_the_way(table: PrivateIndex, commit: str) -> list[str]:
@@ -225,20 +215,6 @@ def _all_below(tree: str, folder: str) -> Iterator[str]:
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         for name in (*files, *links):
             yield os.path.relpath(os.path.join(place, name), tree)
-
-
-def _find_unreadable(tree: str, paths: Iterable[str]) -> list[str]:
-    closed = []
-    for path in paths:
-        full = os.path.join(tree, path)
-        try:
-            if not os.path.islink(full):
-                os.close(os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC))
-        except FileNotFoundError:
-            continue
-        except OSError:
-            closed.append(path)
-    return closed
 
 
 async def _find_converted(

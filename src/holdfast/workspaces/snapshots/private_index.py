@@ -8,19 +8,20 @@ LFS). Nothing else of the agent's index is trusted: neither its flags nor the st
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
+import stat
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from holdfast.base import faults
 from holdfast.base.concurrency import run_in_thread
-from holdfast.base.files import NotRegularFile, listed, open_regular_file
+from holdfast.base.files import NotRegularFile, listed, open_beneath, open_folder_beneath, open_plain, open_private
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git.git import GitFailed
 from holdfast.workspaces.git.index_entries import LIST_ENTRIES, IndexEntry, find_touched_entries, parse_entries
+from holdfast.workspaces.removal.trash import delete_tree
 from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 
 GITLINK = "160000"
@@ -125,10 +126,22 @@ class PrivateIndex:
         out = await self.run("ls-files", "--others", "--ignored", "-z", *options)
         return [path for path in out.split("\0") if path and not path.endswith("/")]
 
-    async def take(self, paths: Sequence[str]) -> None:
-        """Add files as they are on disk to the index, and their content to the shadow."""
-        faults.effect("desk.take")
-        await self.run("update-index", "--add", "--replace", "-z", "--stdin", stdin=_nul(paths))
+    async def take(self, paths: Sequence[str]) -> list[str]:
+        """Add files as they are on disk to the index, and their content to the shadow. Return the unreadable ones.
+
+        git reads copies of ours. It looks for links on the way to a file only once, and an agent in a container could
+        put a link to a directory of this machine there while git reads.
+        """
+        copies = os.path.join(self.path, "taken")
+        try:
+            copied, closed = await run_in_thread(_copy_files, self.work_tree, copies, list(paths))
+            if copied:
+                faults.effect("desk.take")
+                words = ("update-index", "--add", "--replace", "-z", "--stdin")
+                await self.shadow.run(*words, git_dir=self.path, work_tree=copies, index=self.index, stdin=_nul(copied))
+        finally:
+            await run_in_thread(delete_tree, copies)
+        return closed
 
     async def drop(self, paths: Sequence[str]) -> None:
         """Remove files that are gone from the index."""
@@ -165,12 +178,50 @@ async def open_private_index(shadow: ShadowRepo, home: str, work_tree: str) -> A
 
 def copy_plain(source: str, target: str) -> None:
     """Copy a regular file with its times. Links are refused: one may name an endless device or another's file."""
-    if os.path.islink(source):
-        raise NotRegularFile(errno.ELOOP, "It is a link", source)
     faults.effect("desk.copy")
-    with open(source, "rb", opener=open_regular_file) as reading, open(target, "wb") as writing:
+    with open(open_beneath(*os.path.split(source)), "rb") as reading, open(target, "wb") as writing:
         shutil.copyfileobj(reading, writing)
         seen = os.fstat(reading.fileno())
+    os.utime(target, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+
+
+def _copy_files(tree: str, target: str, paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Copy files and links to `target`. Return the copied paths, and the unreadable ones. Others have just changed."""
+    copied, closed = [], []
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        copy = os.path.join(target, path)
+        faults.effect("desk.stage")
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        try:
+            place = open_folder_beneath(tree, folder)
+        except PermissionError:
+            closed.append(path)
+            continue
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        try:
+            if stat.S_ISLNK(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode):
+                os.symlink(os.readlink(name, dir_fd=place), copy)
+            else:
+                _copy_content(open_plain(name, place), copy)
+        except PermissionError:
+            closed.append(path)
+            continue
+        except (FileNotFoundError, NotRegularFile):
+            continue
+        finally:
+            os.close(place)
+        copied.append(path)
+    return copied, closed
+
+
+def _copy_content(fd: int, target: str) -> None:
+    with open(fd, "rb") as reading:
+        seen = os.fstat(fd)
+        with open(target, "wb", opener=open_private) as writing:
+            shutil.copyfileobj(reading, writing, 1 << 20)
+    os.chmod(target, 0o755 if seen.st_mode & stat.S_IXUSR else 0o644)
     os.utime(target, ns=(seen.st_atime_ns, seen.st_mtime_ns))
 
 

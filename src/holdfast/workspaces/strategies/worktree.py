@@ -19,7 +19,6 @@ from holdfast.workspaces.git import refs
 from holdfast.workspaces.git.delete_branch import delete_branch, drop_deletion_locks
 from holdfast.workspaces.git.git import Git, GitFailed, version
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
-from holdfast.workspaces.git.hardening import CHECKOUT_PROTOCOLS
 from holdfast.workspaces.git.repo_lock import UserGcWaiter, hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import (
     can_make_entry,
@@ -108,11 +107,9 @@ class WorktreeStrategy:
         async with hold_repo_lock(repo.common_dir):
             await self._clear_half_made(repo, workspace)
             await self._add(repo, workspace)
-        filters = await self._git.disable_filters(workspace.path)
+        env = await self._git.checkout_environment(workspace.path)
         workers = f"checkout.workers={min(4, os.cpu_count() or 1)}"
         faults.effect("worktree.checkout")
-        # In a partial clone, the checkout has to fetch missing objects.
-        env = {**filters, "GIT_NO_LAZY_FETCH": "0", "GIT_ALLOW_PROTOCOL": CHECKOUT_PROTOCOLS}
         await self._git.run(
             "reset", "--quiet", "--hard", cwd=workspace.path, env=env, settings=(workers,), timeout=3600
         )
@@ -184,7 +181,7 @@ class WorktreeStrategy:
         rules: SalvageRules = DEFAULT_SALVAGE,
         own_edits: Mapping[str, str] = NO_EDITS,
     ) -> str | None:
-        if not self._is_on_its_branch(repo, workspace):
+        if not await self._is_on_its_branch(repo, workspace):
             return None
         for file, text in own_edits.items():
             await self._put_back(workspace, file, text)
@@ -256,7 +253,7 @@ class WorktreeStrategy:
             ]
             await self._run_with_retries(*commit, cwd=workspace.path, env=filters, settings=identity)
 
-    def _is_on_its_branch(self, repo: Repo, workspace: Workspace) -> bool:
+    async def _is_on_its_branch(self, repo: Repo, workspace: Workspace) -> bool:
         """True if `.git` is the one that we made, no merge is under way, and HEAD is the task's branch.
 
         In an emptied directory git would use a parent repository. We never conclude a merge: the salvage saves it as it
@@ -268,7 +265,11 @@ class WorktreeStrategy:
             return False
         if any(os.path.lexists(os.path.join(git_dir, name)) for name in _UNDER_WAY):
             return False
-        return refs.read_head_ref(git_dir) == f"refs/heads/{workspace.branch}"
+        head = refs.read_head_ref(git_dir)
+        if head == refs.IN_TABLES:
+            words, env = ("symbolic-ref", "--quiet", "HEAD"), {"GIT_DIR": git_dir}
+            head = (await self._git.ask(*words, cwd=workspace.path, env=env))[1].strip()
+        return head == f"refs/heads/{workspace.branch}"
 
     async def _identity(self, workspace: Workspace) -> list[str]:
         """Return nothing if the user has an identity. Otherwise return ours, so that git does not refuse the commit."""
