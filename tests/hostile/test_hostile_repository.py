@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.fleet import Fleet
+from tests.fleet import Fleet, wait_until
 from tests.harness import ROOT
 from tests.harness.campaign.traps import Ground, make_trap, set_traps, sprung
 
@@ -169,16 +169,36 @@ def test_a_remote_on_this_machine_runs_nothing_when_objects_are_missing(fleet: F
         for pack in (place / "objects" / "pack").glob("*"):
             pack.unlink()
     lines = ["extensions.partialClone origin", "core.repositoryFormatVersion 1", "remote.origin.promisor true"]
+    lines.append("remote.origin.partialCloneFilter blob:none")
     for place, url in ((fleet.repo / ".git", f"file://{evil}"), (evil, "ssh://127.0.0.1:9/x.git")):
         for line in (*lines, f"remote.origin.url {url}"):
             fleet.git("config", "--file", str(place / "config"), *line.split())
-    for key, value in (("core.sshCommand", f"{trap} ssh"), ("remote.origin.uploadpack", f"{trap} upload")):
+    allowed = [("uploadpack.allowFilter", "true"), ("uploadpack.allowAnySHA1InWant", "true")]
+    for key, value in (*allowed, ("core.sshCommand", f"{trap} ssh")):
         fleet.git("config", "--file", str(evil / "config"), key, value)
     task = fleet.queue("true")
     fleet.up()
-    fleet.wait_state(task, "failed", "completed", "queued")
-    fleet.cli("cancel", task, code=None)
-    fleet.wait_state(task, "failed", "completed", "cancelled")
+    fleet.wait_state(task, "failed")  # the object is nowhere
+    assert sprung(fleet.root / "sprung") == []
+
+
+@pytest.mark.parametrize("workspace", ["worktree", "clone", "directory"])
+def test_a_diff_asks_no_repository_inside_the_tree(fleet: Fleet, workspace: str) -> None:
+    """Red team R1-9: an agent's index names a repository in its tree, and `git add` asks that one for its state, with
+    the filter that its config names."""
+    trap = make_trap(fleet.root / "traps", fleet.root / "sprung")
+    script = (
+        f"git init -q sub; cd sub; echo '* filter=x' > .gitattributes; echo a > f; git add .; "
+        f"git -c user.name=a -c user.email=a@x commit -qm a; git config filter.x.clean '{trap} clean; cat'; "
+        f"echo b > f; cd ..; git add sub 2>/dev/null; echo new > new.txt; touch {fleet.root}/ready; "
+        f"while [ -e {fleet.root}/ready ]; do sleep 0.05; done"
+    )
+    task = fleet.queue(script, workspace=workspace)
+    fleet.up()
+    wait_until(lambda: (fleet.root / "ready").exists(), "the agent is ready")
+    assert "new.txt" in fleet.cli("diff", task).stdout
+    (fleet.root / "ready").unlink()
+    fleet.wait_state(task, "completed", "failed")
     assert sprung(fleet.root / "sprung") == []
 
 

@@ -81,6 +81,8 @@ _PASSING_WORDS = (
     "Cannot allocate memory",
     "Input/output error",
     "Resource temporarily unavailable",
+    "write error. Out of diskspace",  # git, of a pack
+    "couldn't write '",  # git, of a lock file on a full disk
     "couldn't set '",  # git: a ref was written but could not be renamed into place
 )
 

@@ -123,7 +123,7 @@ def _looser_values(draft: WorkflowDraft, users: Config) -> Iterator[tuple[str, A
 def _most_of_stage(stage: StageDraft, users: Config) -> Mapping[str, float]:
     default = type(stage)(name="default")
     return {
-        "timeout": users["health.max_runtime"],
+        "timeout": min(config["health.max_runtime"] for config in (users, *map(users.for_agent, users.overrides))),
         "retry": users["retry.max"],
         "gate_timeout": default.gate_timeout,
         "max_turns": default.max_turns,

@@ -34,7 +34,8 @@ def locate_repository(directory: str) -> tuple[str, str]:
         if "dubious ownership" in err:
             raise UsageError(
                 f"{directory} belongs to another user, so git refuses to use it. "
-                f"If you trust it: git config --global --add safe.directory {directory}"
+                f"If you trust it: git config --global --add safe.directory {directory} && "
+                f"git config --global --add safe.directory {directory}/.git"
             )
         raise UsageError(
             f"{directory} is not in a git repository. Go to one, or make one with `git init` and a first commit."

@@ -16,8 +16,8 @@ from holdfast.secrets.patterns import compile_pattern
 Span = tuple[int, int]
 # Characters that `ESCAPES` can start with. One class of characters is searched much faster than its alternatives.
 _INVISIBLE = (
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069"
-    "\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u2069"
+    "\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
 )
 # Escapes of JSON, of source code, of addresses and of HTML. Backslashes in front of other characters are left out.
 _ESCAPED = (

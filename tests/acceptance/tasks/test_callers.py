@@ -193,3 +193,12 @@ def test_a_person_in_a_runs_directory_is_a_person(fleet: Fleet) -> None:
     run = wait_until(lambda: fleet.show(task)["runs"], "it has a run")[0]["id"]
     fleet.cli("cancel", task, cwd=fleet.home / "runs" / run, prefix=("sh", "-c", '"$@"; exit $?', "sh"))
     fleet.wait_state(task, "cancelled")
+
+
+def test_a_subtask_can_do_no_more_than_its_parent(fleet: Fleet) -> None:
+    """Red team R2-7: an agent in a worktree queued a task that works in the user's own checkout."""
+    fleet.up("--agents", 2)
+    said = inside(fleet, f"{HOLDFAST} add loose --workspace none -- true >> $OUT 2>&1; echo code $? >> $OUT")
+    assert "could do more than" in said
+    assert "code 1" in said
+    assert [row for row in fleet.json("ps", "--all") if row["prompt"] == "loose"] == []

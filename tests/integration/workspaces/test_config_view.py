@@ -145,6 +145,13 @@ def test_a_changed_configuration_counts_at_once(repo: Path) -> None:
     assert git.run_sync("config", "hook.late.command", cwd=str(repo))[0] == 1
 
 
+def test_refs_are_stored_where_the_repository_is(repo: Path) -> None:
+    """Red team R1-10: git 2.55 takes an address as the storage of refs, and would write into another repository."""
+    for value, kept in (("files:///elsewhere", False), ("reftable", True), ("files", True)):
+        found = config_file.allow([("extensions.refstorage", value)])
+        assert bool(found) == kept
+
+
 def test_the_users_identity_is_kept_wherever_it_is_written(repo: Path, tmp_path: Path) -> None:
     """A file that is included for this directory only, and changed later."""
     user, work = tmp_path / "user", tmp_path / "user/work.gitconfig"

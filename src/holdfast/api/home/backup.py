@@ -110,7 +110,7 @@ def _collect_files(home: str, staging: str) -> tuple[list[str], int]:
 
 @contextmanager
 def _lock_backups(home: str) -> Iterator[None]:
-    fd = os.open(os.path.join(home, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(os.path.join(home, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

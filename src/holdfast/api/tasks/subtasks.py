@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable
+from holdfast.core.model import Strategy, TaskSpec
 from holdfast.processes.caller import Caller, find_caller
+from holdfast.store.open import open_store
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
@@ -58,6 +60,26 @@ def _is_family(queries: Queries, caller: Caller, task_id: str | None) -> bool:
             return True
         task_id = queries.state(task_id)["parent_id"]
     return False
+
+
+_PERMISSIONS = ("read", "edit", "full")
+
+
+def refuse_looser(home: str, caller: Caller, spec: TaskSpec) -> None:
+    """Raise Refused if a task from inside a run could do more than the run's own task: its permission or workspace."""
+    own = open_store(home, create=False).write(lambda tx: tx.tasks.get(caller.task)).spec
+    limit, asked = (str(one.agent_options.get("permission") or "") for one in (own, spec))
+    is_more = limit in _PERMISSIONS[:2] and (
+        asked not in _PERMISSIONS or _PERMISSIONS.index(asked) > _PERMISSIONS.index(limit)
+    )
+    is_outside = own.strategy is Strategy.CONTAINER and spec.strategy is not Strategy.CONTAINER
+    is_checkout = spec.strategy is Strategy.NONE and own.strategy is not Strategy.NONE
+    if is_more or is_outside or is_checkout:
+        what = f"permission {asked or 'of a plain command'}" if is_more else f"workspace {spec.strategy}"
+        raise Refused(
+            f"This process belongs to task {caller.task}, and a task with {what} could do more than {caller.task} "
+            "itself. Nothing was queued. Ask a person to add it."
+        )
 
 
 # Options with which a person vouches for something, or gives more than the family has.

@@ -18,6 +18,7 @@ from holdfast.base.errors import NotFound, Refused
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
+from holdfast.workspaces.git.index_entries import ENTER_FILES, LIST_NEW_FILES, empty_entries
 from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.removal import in_use
 
@@ -117,8 +118,16 @@ def _diff_worktree(folder: str, path: str, base: str, form: DiffForm) -> str:
         # name.
         **(READ_ONLY_ENV if os.path.isdir(os.path.join(path, ".git")) else {}),
     }
-    git.run_sync("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
+    _enter_new_files(path, env, len(base))
     return _diff(path, form, ["--ignore-submodules=dirty", base], env)
+
+
+def _enter_new_files(path: str, env: dict[str, str], id_length: int) -> None:
+    code, out, err = git.run_sync(*LIST_NEW_FILES, cwd=path, env=env)
+    if code != 0:
+        raise Refused(f"git could not compare: {err.strip()}")
+    if new := empty_entries(out, id_length):
+        git.run_sync(*ENTER_FILES, cwd=path, env=env, stdin=new)
 
 
 def _diff_directory(folder: str, path: str, form: DiffForm) -> str:
@@ -126,8 +135,8 @@ def _diff_directory(folder: str, path: str, form: DiffForm) -> str:
     bare = os.path.join(folder, "bare.git")
     git.run_sync("init", "--quiet", "--bare", bare, cwd="/")
     env = {"GIT_DIR": bare, "GIT_WORK_TREE": path, "GIT_INDEX_FILE": os.path.join(folder, "index")}
-    git.run_sync("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
-    return _diff(path, form, [], env)
+    _enter_new_files(path, env, 40)
+    return _diff(path, form, ["--ignore-submodules=dirty", _answer("/", "hash-object", "-t", "tree", "/dev/null")], env)
 
 
 def _saved(task: TaskDetails) -> SalvageRow | None:

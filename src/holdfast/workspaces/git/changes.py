@@ -21,6 +21,7 @@ from holdfast.core.workflows.result import MOST_FILES, ChangedFiles
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
+from holdfast.workspaces.git.index_entries import ENTER_FILES, LIST_NEW_FILES, empty_entries
 from holdfast.workspaces.git.refs import read_head
 from holdfast.workspaces.snapshots.private_index import copy_plain
 
@@ -109,8 +110,9 @@ class ChangesReader:
         path, base = workspace.path, workspace.base_commit or "HEAD"
         env = await self._environment(path, folder)
         all_but = ["--", ".", *(f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave)]
-        add = ("add", "--intent-to-add", "--ignore-errors")
-        await self._git.ask(*add, *all_but, cwd=path, env=env, timeout=PATIENCE)
+        new = empty_entries(await self._ask(path, env, *LIST_NEW_FILES, *all_but), len(base) if base != "HEAD" else 40)
+        if new:
+            await self._git.ask(*ENTER_FILES, cwd=path, env=env, stdin=new, timeout=PATIENCE)
         log = ("log", "--no-color", "--no-decorate", "--no-show-signature", f"--max-count={MOST_COMMITS}")
         commits = await self._ask(path, env, *log, "--format=%h %s", f"{base}..HEAD")
         counted = _parse_numstat(await self._diff(path, env, "--numstat", "-z", base, *all_but))

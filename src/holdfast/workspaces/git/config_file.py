@@ -22,7 +22,8 @@ _FROM_REPOSITORY = (
     r"remote\..+\.(url|pushurl|fetch|promisor|partialclonefilter|gh-resolved)|"
     r"branch\..+\.(remote|merge|pushremote)|submodule\..+\.url|"
     r"merge\.(verifysignatures|renames|renamelimit|directoryrenames)|diff\.(renames|renamelimit|algorithm)|"
-    r"receive\.(denycurrentbranch|denynonfastforwards|denydeletes)"
+    r"receive\.(denycurrentbranch|denynonfastforwards|denydeletes)|"
+    r"uploadpack\.(allowfilter|allowanysha1inwant|allowreachablesha1inwant|allowtipsha1inwant)"
 )
 FROM_REPOSITORY = re.compile(_FROM_REPOSITORY, re.DOTALL)
 # What the user's own configuration may say in every call.
@@ -33,16 +34,24 @@ COMMANDS_FROM_USER = re.compile(
     r"url\..+\.(insteadof|pushinsteadof)|http\.(sslverify|sslcainfo|sslcapath|proxy)",
     re.DOTALL,
 )
+# Values that these keys may have: git 2.55 takes an address as a storage of refs.
+_WORDS = {
+    "extensions.refstorage": ("files", "reftable"),
+    "extensions.objectformat": ("sha1", "sha256"),
+    "extensions.compatobjectformat": ("sha1", "sha256"),
+}
 _FILE_KEYS = frozenset(["core.excludesfile", "core.attributesfile"])
 
 
 def allow(settings: Iterable[Setting], allowed: re.Pattern[str] = FROM_REPOSITORY) -> list[Setting]:
     """Return the settings whose key is allowed. A setting that names something else than a plain file is left out."""
-    return [
-        (key, value)
-        for key, value in settings
-        if allowed.fullmatch(key) and (key not in _FILE_KEYS or os.path.isfile(os.path.expanduser(value)))
-    ]
+    return [(key, value) for key, value in settings if allowed.fullmatch(key) and _is_plain(key, value)]
+
+
+def _is_plain(key: str, value: str) -> bool:
+    if key in _FILE_KEYS:
+        return os.path.isfile(os.path.expanduser(value))
+    return key not in _WORDS or value.lower() in _WORDS[key]
 
 
 _HEADER = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:[ \t]+"((?:[^"\\\n]|\\.)*)")?\s*\]')

@@ -44,6 +44,7 @@ NO_CONFIG = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
 # Everything in a common directory that git may use, except `config` and `hooks`. A link may lead nowhere.
 _LINKS = ("info", "lfs", "logs", "objects", "packed-refs", "refs", "reftable", "shallow", "worktrees")
 _NO_FETCH = "GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none"  # a repository that is read asks no other one
+_WHOSE = "of"  # the link that says whose view it is: a view of something that is gone is deleted
 _LARGEST = 1 << 20  # bytes of a configuration file
 _ONBRANCH_AGE = 5.0  # seconds for which settings that depend on the branch are kept
 
@@ -182,6 +183,7 @@ class ConfigView:
         self.local: list[Setting] = []  # what the repository's own configuration may say
         self._common_dir = None if location is None else location.common_dir
         self._sources = [] if location is None else _config_files(location)
+        self._git_dir = location.git_dir if location is not None and len(self._sources) > 1 else self._common_dir
         self._hardened = hardened
         self._stamps: list[list[int] | None] | None = None
         self._head: str | None = None
@@ -206,10 +208,12 @@ class ConfigView:
             ensure_home(os.path.dirname(os.path.dirname(self.path)))
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             os.makedirs(self.path, mode=0o700, exist_ok=True)
-            for name in _LINKS if self._common_dir is not None else ():
+            links = {} if self._common_dir is None else {name: os.path.join(self._common_dir, name) for name in _LINKS}
+            links |= {_WHOSE: self._git_dir} if self._git_dir is not None else {}
+            for name, target in links.items():
                 with contextlib.suppress(FileExistsError):
                     faults.effect("config_view.link")
-                    os.symlink(os.path.join(str(self._common_dir), name), os.path.join(self.path, name))
+                    os.symlink(target, os.path.join(self.path, name))
         except OSError as error:
             raise Unavailable(f"The directory {self.path} cannot be used: {error.strerror}.") from error
         if self._common_dir is not None and not os.path.isdir(os.path.join(self._common_dir, "logs")):
@@ -338,8 +342,8 @@ def drop_stale_views(home: str) -> None:
     """Delete the views of repositories that are gone."""
     folder = os.path.join(home, FOLDER)
     for path in _list_views(folder):
-        target = os.path.join(path, "objects")
-        if os.path.islink(target) and not os.path.isdir(target):
+        whose = os.path.join(path, _WHOSE)
+        if os.path.islink(whose) and not os.path.isdir(whose):
             for name in os.listdir(path):
                 faults.effect("config_view.drop")
                 with contextlib.suppress(FileNotFoundError):

@@ -243,6 +243,7 @@ def run_sync(
     timeout: float = 300,
     alone: bool = False,
     most: int | None = None,
+    stdin: bytes | None = None,
 ) -> tuple[int, str, str]:
     """Run git for the CLI, as one short synchronous call.
 
@@ -260,6 +261,7 @@ def run_sync(
             call.line,
             cwd=call.cwd,
             env=call.env,
+            input=stdin,
             capture_output=True,
             timeout=git_timeout(timeout),
             check=False,
@@ -328,7 +330,7 @@ def list_push_settings(cwd: str) -> list[str]:
 
 def read_config_file(path: str) -> list[tuple[str, str]]:
     """Return (key, value) of a configuration file and what it includes. The file is read, and not put in force."""
-    code, out, err = run_sync("config", "--file", path, "--includes", "-z", "--list", cwd="/")
+    code, out, err = run_sync("config", "--file", path, "--includes", "-z", "--list", cwd="/", timeout=10)
     if code != 0:
         raise Refused(f"git could not read {path}: {err.strip()} Nothing was changed.")
     entries = (entry.partition("\n") for entry in out.split("\0") if entry)

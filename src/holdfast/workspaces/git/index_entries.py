@@ -80,3 +80,19 @@ def _has_content(path: str, seen: os.stat_result, entry: IndexEntry) -> bool:
         content = file.read()
     kind = hashlib.sha256 if len(entry.oid) == 64 else hashlib.sha1
     return kind(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == entry.oid
+
+
+# New files of a work tree, and their entry into a copy of the index by name only. `git add` would ask each repository
+# inside the tree for its state, and so run the commands that its configuration names.
+LIST_NEW_FILES = ("ls-files", "--others", "--exclude-standard", "-z")
+ENTER_FILES = ("update-index", "--add", "--replace", "-z", "--index-info")
+_EMPTY_BLOBS = {
+    40: "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
+    64: "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
+}
+
+
+def empty_entries(listed: str, id_length: int) -> bytes:
+    """Return the input of `ENTER_FILES` for the output of `LIST_NEW_FILES`, without repositories inside the tree."""
+    names = (name for name in listed.split("\0") if name and not name.endswith("/"))
+    return b"".join(f"100644 {_EMPTY_BLOBS[id_length]}\t{name}\0".encode(errors="surrogateescape") for name in names)

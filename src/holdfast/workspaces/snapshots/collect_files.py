@@ -305,6 +305,10 @@ _READ_ALWAYS = ("HEAD", "config", "config.worktree", "packed-refs", "index", "sh
 _LARGEST_GIT_FILE = 1 << 30  # bytes of a file in a git directory other than its objects
 
 
+# Files of a repository inside the tree, which git opens to learn whether it is one.
+_READ_IN_NESTED = ("HEAD", "config", "commondir", "gitdir", "packed-refs", "index", "config.worktree")
+
+
 def refuse_pipes(tree: str, git_dir: str | None, common_dir: str | None = None) -> None:
     """Raise WorkspaceProblem if git would open a pipe, in a tree or in its git directory, and wait forever.
 
@@ -323,7 +327,8 @@ def refuse_pipes(tree: str, git_dir: str | None, common_dir: str | None = None) 
         with contextlib.suppress(OSError), os.scandir(folder) as entries:  # the salvage reports unreadable folders
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append((entry.path, names))
+                    is_git = names is not None and entry.name == ".git"
+                    waiting.append((entry.path, _READ_IN_NESTED if is_git else names))
                 elif (names is None or entry.name in names) and may_block(entry):
                     raise WorkspaceProblem(f"{entry.path} is not a plain file: git would wait for it forever")
 

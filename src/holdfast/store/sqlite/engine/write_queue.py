@@ -62,7 +62,7 @@ class WriteQueue:
 
     def __init__(self, path: str, patience: float) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._patience = patience
 
     @contextmanager
