@@ -190,7 +190,7 @@ def test_a_person_in_a_runs_directory_is_a_person(fleet: Fleet) -> None:
     """A shell whose working directory is a run's is not a keeper."""
     task = fleet.queue("exec sleep 1000")
     fleet.up()
-    run = wait_until(lambda: fleet.show(task)["runs"], "it has a run")[0]["id"]
+    run = fleet.wait_started(task)["runs"][0]["id"]
     fleet.cli("cancel", task, cwd=fleet.home / "runs" / run, prefix=("sh", "-c", '"$@"; exit $?', "sh"))
     fleet.wait_state(task, "cancelled")
 
