@@ -114,6 +114,7 @@ def spare_mass_death(settlement: Settlement, facts: SettleFacts) -> Settlement:
         or decision.action not in (PolicyAction.REQUEUE, PolicyAction.FAIL)
     ):
         return settlement
+    crashes = decision.crashes
     spared = replace(
         decision,
         action=PolicyAction.REQUEUE,
@@ -122,6 +123,7 @@ def spare_mass_death(settlement: Settlement, facts: SettleFacts) -> Settlement:
         failure=None,
         alert=False,
         delay=0.0,
+        crashes=crashes and replace(crashes, count=crashes.count - 1, is_mass=True),
     )
     return replace(settlement, decision=spared)
 

@@ -146,6 +146,9 @@ def test_six_of_eight_agents_killed_are_one_alert(fleet: Fleet) -> None:
     assert len(dispatch(fleet, "held")) == 1
     shown = fleet.shown(tasks[0])
     assert shown["budgets"]["crash"]["spent"] == shown["budgets"]["runs"]["spent"] == 0
+    for task in tasks[:6]:
+        [crash] = fleet.json("crashes", task)
+        assert (crash["recent"], "part of a mass death, so it is not counted" in crash["decision"]) == (0, True)
     why = fleet.cli("why", tasks[0]).stdout
     assert "It is held back: everything is held since" in why
     assert "`holdfast dispatch release fleet:all` lets it start now" in why

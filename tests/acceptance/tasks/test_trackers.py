@@ -154,15 +154,16 @@ def test_a_crashed_agents_issue_is_free_at_once_and_another_home_takes_it(fleet:
 
 
 def test_a_crash_record_names_the_issue_and_its_claim_only_when_it_is_free(fleet: Fleet) -> None:
-    """R-CRASH-02: the tracker has not answered yet, so the claim is not released; later the same record says so."""
+    """R-CRASH-02, R-CRASH-09: the tracker has not answered yet, so the claim is not released, and `why`, `ps` and `top`
+    say that the task waits for it; later the same record says that the claim is released."""
     tracker = StandIn(fleet.repo)
-    free = fleet.root / "free"
+    free, again = fleet.root / "free", fleet.root / "again"
     beads(fleet, f"exec sleep 1000 # {free}")
     tracker.add("bd-1")
     supervisor = fleet.up()
     task = task_of(fleet, "bd-1")
     pid = fleet.wait_started(task)["runs"][-1]["pid"]
-    tracker.behave(gates={"update": str(free), "update --claim": str(fleet.root / "never")})
+    tracker.behave(gates={"update": str(free), "update --claim": str(again)})
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: fleet.json("crashes"), "the crash is recorded")
     [crash] = fleet.json("crashes")
@@ -170,10 +171,17 @@ def test_a_crash_record_names_the_issue_and_its_claim_only_when_it_is_free(fleet
     assert "issue bd-1, claim not released" in fleet.cli("crashes", task).stdout
     [event] = [event for event in fleet.events(task) if event["kind"] == "crash.recorded"]
     assert (event["data"]["issue"], event["data"]["claim_released"]) == ("bd-1", False)
+    assert "Its issue bd-1 is not ours now: `holdfast tracker` says why." in fleet.cli("why", task).stdout
+    for listed in (("ps",), ("top", "--once")):
+        wait_until(
+            lambda words=listed: "its issue bd-1 is not ours now" in fleet.cli(*words).stdout,
+            f"after the back-off `{listed[0]}` says that the task waits for its issue",
+        )
     free.touch()
     wait_until(lambda: fleet.json("crashes")[0]["claim_released"], "the issue is free, and the record says so")
     assert tracker.stands("bd-1") == ("open", None)
     fleet.kill_supervisor(supervisor)
+    again.touch()
 
 
 def test_a_persons_change_is_never_touched_and_a_restart_reads_what_is(fleet: Fleet) -> None:

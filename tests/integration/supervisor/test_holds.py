@@ -328,6 +328,9 @@ class TestMassDeath:
             await world.look()
             assert sorted(states(world, tasks)) == ["queued"] * 6 + ["running"] * 2
             assert [spends(world, task) for task in tasks] == [[]] * 8
+            records = [(row["recent"], row["decision"]) for row in world.store.view("crashes", task=None, since=0)]
+            assert [recent for recent, _ in records] == [0] * 6, "as the budget counts them"
+            assert all("part of a mass death, so it is not counted" in decision for _, decision in records), records
             assert alerts(world) == ["mass-death"]
             assert len(kinds(world, "dispatch.held")) == 1
             await world.start()

@@ -12,6 +12,8 @@ CRASHES = frozenset({Outcome.EXTERNAL_KILL, Outcome.OUT_OF_MEMORY, Outcome.CRASH
 """Outcomes in which the process died without a stop request. A stop of ours and a limit are not crashes. Neither is a
 failure that the agent reports itself, nor a host that was lost with everything on it."""
 
+QUEUED_AGAIN = "It is queued to run again"  # the decision in a crash record
+MASS_DEATH_NOT_COUNTED = "part of a mass death, so it is not counted"
 LONGEST_ERROR = 2000  # characters of an agent's last output that are stored with its crash
 
 
@@ -30,9 +32,11 @@ class RecentCrashes:
     count: int
     limit: int
     window: float
+    is_mass: bool = False  # this one is part of a mass death: it is not in `count`
 
     def __str__(self) -> str:
-        return f"{self.count} of {self.limit} crashes within {self.window:g} s"
+        counted = f"{self.count} of {self.limit} crashes within {self.window:g} s"
+        return f"{MASS_DEATH_NOT_COUNTED}; {counted}" if self.is_mass else counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

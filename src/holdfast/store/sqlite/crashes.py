@@ -11,6 +11,7 @@ from holdfast.base import faults
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Level
 from holdfast.core.runs.crashes import (
+    QUEUED_AGAIN,
     CrashReaction,
     RecoverableWork,
     choose_reaction,
@@ -126,7 +127,7 @@ class SqliteCrashes:
 def _describe_answer(answer: CrashReaction, decision: Decision) -> str:
     counted = f" ({decision.crashes})" if decision.crashes else ""
     if answer is CrashReaction.RESTART:
-        return f"It is queued to run again{counted}"
+        return f"{QUEUED_AGAIN}{counted}"
     if decision.action is PolicyAction.FAIL:
         return f"It is not started again by itself{counted}"
     return f"It does not go on by itself now: {decision.reason}{counted}"

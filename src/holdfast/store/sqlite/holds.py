@@ -11,6 +11,7 @@ from holdfast.base.instant import Instant
 from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.dispatch.holds import Hold, Probe, Scope
 from holdfast.core.dispatch.mass_death import Death, release_fleet_hold
+from holdfast.core.runs.crashes import MASS_DEATH_NOT_COUNTED, QUEUED_AGAIN
 from holdfast.core.model import Event, Level
 from holdfast.core.states import TaskState
 from holdfast.store.port.dispatch import MASS_DEATH_ALERT, limit_alert, provider_alert
@@ -142,6 +143,8 @@ class SqliteHolds:
         for run_id in run_ids:
             if self._sql.change("is_of_many", run_id=run_id):
                 self._sql.change("give_back", run_id=run_id)
+                decision = f"{QUEUED_AGAIN} ({MASS_DEATH_NOT_COUNTED})"
+                self._sql.change("uncount_crash", run_id=run_id, decision=decision)
                 faults.tx("death.of_many")
 
     # -- pieces --------------------------------------------------------------------------------------------------

@@ -63,6 +63,10 @@ UPDATE deaths SET is_mass = 1 WHERE run_id = :run_id AND is_mass = 0
 -- Deletes what a death that was part of a mass death had cost its task.
 DELETE FROM spends WHERE run_id = :run_id AND budget IN ('crash', 'lost', 'runs')
 
+-- name: uncount_crash
+-- The crash was recorded before its mass death was known.
+UPDATE crashes SET recent = max(recent - 1, 0), decision = :decision WHERE run_id = :run_id AND restarted
+
 -- name: alive
 SELECT task_id FROM runs WHERE state IN ('started', 'stopping')
 
