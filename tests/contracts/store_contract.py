@@ -1595,7 +1595,7 @@ class TestResume:
         words = f"Maximum resume attempts exceeded ({limit + 1}/{limit})"
         assert (decision.allowed, decision.attempt) == (False, limit + 1)
         assert words in decision.message
-        assert f"holdfast why {ownership.task_id}" in decision.message
+        assert f"holdfast events {ownership.task_id}" in decision.message
         assert scene.row(ownership.task_id) == paused | {
             "state": "failed",
             "reason": decision.message,
@@ -1608,7 +1608,7 @@ class TestResume:
         told = scene.events(ownership.task_id, after)
         assert [event["kind"] for event in told] == ["task.resume-refused", "task.failed"], "in this order"
         for event in told:
-            assert (event["level"], event["message"]) == ("warning", decision.message)
+            assert (event["level"], event["message"]) == ("warning", f"{decision.message}.")
             assert event["data"] == {
                 "resume_attempts": limit + 1,
                 "max_resume_attempts": limit,

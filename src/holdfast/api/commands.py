@@ -15,6 +15,7 @@ from typing import TypeVar
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, UsageError
 from holdfast.base.home import home_directory
+from holdfast.base.text import as_sentence
 from holdfast.core.dispatch.spending_caps import SpendingCap, format_labels
 from holdfast.core.model import PauseReason, Repo, RequestKind, Strategy, Task
 from holdfast.core.runs.retry_budgets import ResumeDecision
@@ -242,7 +243,7 @@ class Commands:
 
         decision = self.write(resume)
         if not decision.allowed:
-            raise Conflict(decision.message)
+            raise Conflict(as_sentence(decision.message))
         return decision.message
 
     def down(self, mode: str) -> int:

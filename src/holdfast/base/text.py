@@ -40,6 +40,11 @@ def one_line(text: object, width: int | None = None) -> str:
     return flat if width is None or len(flat) <= width else flat[: width - 1] + "…"
 
 
+def as_sentence(text: str) -> str:
+    """Return the text with a full stop, unless it ends as a sentence already."""
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
 def is_text(text: str) -> bool:
     """True if the text can be stored and shown: no NUL, and no bytes that could not be decoded."""
     return "\0" not in text and not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text)

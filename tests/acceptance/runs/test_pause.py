@@ -211,6 +211,9 @@ def test_a_task_without_resumes_fails_at_once(fleet: Fleet) -> None:
     kinds = [kind for kind in fleet.kinds(task) if kind.startswith("task.")]
     assert kinds[-2:] == ["task.resume-refused", "task.failed"]
     assert "task.paused" not in kinds
+    why = fleet.cli("why", task).stdout
+    assert f"`holdfast why {task}`" not in why, "the command that was just typed"
+    assert ".." not in why.replace("...", "")
 
 
 def test_pausing_and_resuming_a_healthy_task_spends_nothing(fleet: Fleet) -> None:

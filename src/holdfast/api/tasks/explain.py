@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, moment, took
+from holdfast.base.text import as_sentence
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
@@ -82,7 +83,14 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
     lines += family_lines(queries, task)
     lines += usage_lines(task)
     lines += crash_summary(task["crashes"])
-    return lines + [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
+    alerts = queries.alerts_about(task)
+    return lines + [f"{alert['message']} {_without_why(alert['remedy'], task['id'])}" for alert in alerts]
+
+
+def _without_why(remedy: str, task_id: str) -> str:
+    """Return an alert's remedy without its first clause, if that is the command whose output this is."""
+    rest = remedy.removeprefix(f"Look with `holdfast why {task_id}`; ")
+    return rest[:1].upper() + rest[1:]
 
 
 def explain_state(task: TaskDetails, waits: list[WaitReason]) -> list[str]:
@@ -108,11 +116,11 @@ def state_lines(task: TaskDetails) -> list[str]:
 
 
 def _queued(task: TaskDetails) -> list[str]:
-    return [f"It waits: {task['reason']}."]
+    return [as_sentence(f"It waits: {task['reason']}")]
 
 
 def _paused(task: TaskDetails) -> list[str]:
-    return [f"It is paused ({task['pause_reason']}): {task['reason']}."]
+    return [as_sentence(f"It is paused ({task['pause_reason']}): {task['reason']}")]
 
 
 def _running(task: TaskDetails) -> list[str]:
@@ -159,7 +167,7 @@ def _report_lines(run: RunRow) -> list[str]:
 
 
 def _completed(task: TaskDetails) -> list[str]:
-    return [f"It completed: {task['reason']}.", *work_lines(task), *_salvage_lines(task)]
+    return [as_sentence(f"It completed: {task['reason']}"), *work_lines(task), *_salvage_lines(task)]
 
 
 def work_lines(task: TaskDetails) -> list[str]:
@@ -184,7 +192,7 @@ def _salvage_lines(task: TaskDetails) -> list[str]:
 
 def _failed(task: TaskDetails) -> list[str]:
     word = str(task["failure_reason"] or task["outcome"])
-    lines = [f"It failed ({word}): {str(task['reason']).removeprefix(f'{word}: ')}."]
+    lines = [as_sentence(f"It failed ({word}): {str(task['reason']).removeprefix(f'{word}: ')}")]
     errors = task["runs"][-1]["error_tail"] if task["runs"] else None
     if errors:
         lines.append("The last words on its standard error:\n" + errors.rstrip())
@@ -194,7 +202,7 @@ def _failed(task: TaskDetails) -> list[str]:
 
 
 def _cancelled(task: TaskDetails) -> list[str]:
-    lines = [f"It was cancelled: {task['reason']}."]
+    lines = [as_sentence(f"It was cancelled: {task['reason']}")]
     lines += _salvage_lines(task)
     lines.append(f"Queue it again with `holdfast retry {task['id']}`.")
     return lines

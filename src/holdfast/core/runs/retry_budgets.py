@@ -235,12 +235,13 @@ def decide_resume(
         return ResumeDecision(allowed=True, attempt=attempt, message=f"resume {attempt} of {maximum}")
     if force:
         return ResumeDecision(allowed=True, attempt=attempt, message=f"resume {attempt} of {maximum}, by force")
+    what = "the task kept pausing" if attempts else "the task paused, and may not be resumed"
     return ResumeDecision(
         allowed=False,
         attempt=attempt,
         message=(
-            f"Maximum resume attempts exceeded ({attempt}/{maximum}): the task kept pausing. "
+            f"Maximum resume attempts exceeded ({attempt}/{maximum}): {what}. "
             "Break it into smaller tasks; or raise `resume.max_attempts`; "
-            f"or look into why it keeps pausing with `holdfast why {task_id}`."
+            f"or look into why it pauses with `holdfast events {task_id}`"
         ),
     )

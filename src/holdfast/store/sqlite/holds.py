@@ -11,8 +11,8 @@ from holdfast.base.instant import Instant
 from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.dispatch.holds import Hold, Probe, Scope
 from holdfast.core.dispatch.mass_death import Death, release_fleet_hold
-from holdfast.core.runs.crashes import MASS_DEATH_NOT_COUNTED, QUEUED_AGAIN
 from holdfast.core.model import Event, Level
+from holdfast.core.runs.crashes import MASS_DEATH_NOT_COUNTED, QUEUED_AGAIN
 from holdfast.core.states import TaskState
 from holdfast.store.port.dispatch import MASS_DEATH_ALERT, limit_alert, provider_alert
 from holdfast.store.sqlite.engine.statements import Row, Statements

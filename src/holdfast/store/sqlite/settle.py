@@ -10,6 +10,7 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.base.instant import Instant
+from holdfast.base.text import as_sentence
 from holdfast.core.model import Event, Level, PauseReason, Task
 from holdfast.core.runs.crashes import CRASHES
 from holdfast.core.runs.outcome import Verdict
@@ -221,7 +222,7 @@ class TaskSettlement:
                 level=level,
                 task_id=ownership.task_id,
                 run_id=run_id,
-                message=f"Task {ownership.task_id} {state}: {decision.reason}.",
+                message=as_sentence(f"Task {ownership.task_id} {state}: {decision.reason}"),
                 reason=decision.reason,
                 data={
                     "outcome": str(verdict.outcome),
@@ -247,7 +248,7 @@ class TaskSettlement:
                 level=Level.WARNING,
                 task_id=ownership.task_id,
                 run_id=run_id,
-                message=refused.message,
+                message=as_sentence(refused.message),
                 reason=refused.message,
                 data=self._data_of_refusal(ownership.task_id, refused),
             ),
@@ -277,7 +278,7 @@ class TaskSettlement:
             return
         self._events.raise_alert(
             f"task:{ownership.task_id}:{verdict.outcome}",
-            f"Task {ownership.task_id} {state}: {decision.reason}.",
+            as_sentence(f"Task {ownership.task_id} {state}: {decision.reason}"),
             f"Look with `holdfast why {ownership.task_id}`; go on with "
             f"`holdfast {'resume' if state is TaskState.PAUSED else 'retry'} {ownership.task_id}`.",
             now,

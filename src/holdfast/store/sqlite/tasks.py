@@ -11,6 +11,7 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound, NotOwner
 from holdfast.base.instant import Instant
+from holdfast.base.text import as_sentence
 from holdfast.core.dispatch.accounts import BlockedTasks
 from holdfast.core.dispatch.terms import ANY_TERMS, NO_OPERATOR_BLOCKS, ClaimTerms, Lane, OperatorBlocks
 from holdfast.core.model import Event, Level, PauseReason, Task, TaskSpec
@@ -139,7 +140,7 @@ class Pauses:
                 kind=kind,
                 level=Level.WARNING,
                 task_id=task_id,
-                message=decision.message,
+                message=as_sentence(decision.message),
                 reason=decision.message,
                 data=data,
             ),
