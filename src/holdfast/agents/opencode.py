@@ -324,7 +324,7 @@ OPENCODE = CliAgent(
         *("GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
     ),
     longest_quiet_answer=600.0,
-    capabilities=Capabilities(cost=True, reset_time=True),
+    capabilities=Capabilities(cost=True),  # a limit that it retries has no reset time
     login=Login(
         config_variable="XDG_DATA_HOME",
         config_directory="~/.local/share",
