@@ -35,7 +35,9 @@ def test_what_is_restarted_and_what_needs_a_person(fleet: Fleet) -> None:
         assert told.startswith(f"Queued {task} again, where it stopped. No supervisor is running")
         assert fleet.show(task)["state"] == "queued"
         pause(home, task)
-        assert "resume 1 of 3" in mend(home, alert(f"task:{task}:budget", task))
+        assert "resumed after a pause (operator) that spends no resume" in mend(
+            home, alert(f"task:{task}:budget", task)
+        )
         with pytest.raises(NotFound, match="was forgotten meanwhile"):
             mend(home, alert("crash:task:zzz", "zzz"))
         with pytest.raises(NotFound, match="There is no worker 'web'"):

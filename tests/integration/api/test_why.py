@@ -26,6 +26,7 @@ def row(**more: Any) -> Any:
         "reason": "waiting for a free agent", "failure_reason": None, "pause_reason": None, "resume_after": None,
         "not_before": None, "needs": {}, "issue": None, "worker": None, "strategy": "worktree", "repo_id": "r",
         "repo": "/r", "runs": 0, "last_run": None, "stage": None, "priority": 0, "begun": False, "seq": 9,
+        "resume_attempts": 0, "max_resumes": 3,
     } | more  # fmt: skip
 
 

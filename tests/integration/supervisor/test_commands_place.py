@@ -73,7 +73,8 @@ def play(world: World, chain: list[Strategy], *, from_parent: bool = True) -> tu
         return world.write(operation)
 
     ports = SimpleNamespace(workspace_setup=recorder, agent_containers=recorder, environment=lambda _wanted: {})
-    context = cast(Context, SimpleNamespace(ports=ports, writer=SimpleNamespace(write=write), clock=lambda: world.now))
+    shared = SimpleNamespace(home=world.home, ports=ports, writer=SimpleNamespace(write=write), clock=lambda: world.now)
+    context = cast(Context, shared)
     task = world.write(lambda tx: tx.tasks.get(task_id))
     workspace = Workspace(
         id="w", task_id=task.id, repo_id=world.repo.id, strategy=chain[-1], path=world.home, branch=None,
