@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 
@@ -9,8 +10,11 @@ from tests.acceptance.workflows.test_stages import Workshop, results
 from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, lives, wait_until
 
+from holdfast.core.model import Strategy, Workspace
+from holdfast.core.states import WorkspaceState
 from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft
 from holdfast.supervisor.runs.stages import MOST_GATE_STARTS
+from holdfast.workspaces.setup.commands import run_gate
 
 MIB = 1 << 20
 
@@ -22,8 +26,9 @@ def _taken(log: Path) -> int:
 
 def test_a_gate_that_cannot_run_fails_and_one_that_can_leaves_nothing(fleet: Fleet) -> None:
     """R-TREE-13, R-TREE-14, R-TERM-06: an agent that removed its workspace, or put a link to somebody else's directory
-    there, or a command that no system runs: the gate fails with the reason, is not tried for ever, and runs nowhere
-    else. What one prints is bounded, and what it put into the background ends with it, though it dropped its session
+    there, fails its task before the gate. A command that no system runs: the gate fails with the reason, is not tried
+    for ever, and runs nowhere else. What one prints is bounded, and what it put into the background ends with it,
+    though it dropped its session
     and its environment."""
     shop, elsewhere, opened = Workshop(fleet), fleet.root / "elsewhere", fleet.root / "open"
     elsewhere.mkdir()
@@ -44,10 +49,10 @@ def test_a_gate_that_cannot_run_fails_and_one_that_can_leaves_nothing(fleet: Fle
     both = shop.add(StageDraft(name="both", members=tuple(twins), least=2, gate=enough, retry=1))
     fleet.up("--agents", 4)
     ended = [fleet.wait_state(task, "failed") for task in tasks[:3]]
-    assert [task["failure_reason"] for task in ended] == 3 * ["gate_failed"]
-    assert [task["reason"].partition("could not be run: ")[2] for task in ended] == [
-        "its workspace is not there any more", "its workspace is not there any more", "Argument list too long",
-    ]  # fmt: skip
+    assert [task["failure_reason"] for task in ended] == ["workspace_gone", "workspace_gone", "gate_failed"]
+    assert ["was gone when its agent ended" in task["reason"] for task in ended] == [True, True, False]
+    assert ended[2]["reason"].endswith("could not be run: Argument list too long")
+    assert [list((fleet.home / "setup-logs").glob(f"{task}.*")) for task in tasks[:2]] == [[], []], "no gate ran"
     assert list(elsewhere.iterdir()) == []
 
     done = fleet.wait_state(both, "completed", "failed")
@@ -64,6 +69,25 @@ def test_a_gate_that_cannot_run_fails_and_one_that_can_leaves_nothing(fleet: Fle
     assert result.gate.output.endswith("xxxthe end\n")
     assert not lives(int(daemon.read_text()))
     assert log.read_bytes()[:30].startswith(b"$ env -i setsid"), "its beginning stays, too"
+
+
+def test_a_gate_runs_nowhere_without_its_workspace(tmp_path: Path) -> None:
+    """R-TREE-13: the workspace is removed, or replaced by a link, after the look at the end of its agent."""
+
+    async def runner(*_command: object, **_options: object) -> tuple[int, bytes, bytes]:
+        raise AssertionError("a gate ran")
+
+    log, elsewhere = tmp_path / "log", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "link").symlink_to(elsewhere)
+    for name in ("gone", "link"):
+        workspace = Workspace(
+            id="w", task_id="t", repo_id="r", strategy=Strategy.WORKTREE, path=str(tmp_path / name), branch=None,
+            base_commit=None, state=WorkspaceState.READY, disposition=None,
+        )  # fmt: skip
+        result = asyncio.run(run_gate(runner, str(log), workspace, "touch ran", {}, 10.0))
+        assert (result.passed, result.how) == (False, "could not be run: its workspace is not there any more")
+    assert not log.exists()
 
 
 def test_a_task_that_was_approved_and_cancelled_completes_with_its_work(fleet: Fleet) -> None:

@@ -208,8 +208,9 @@ cat > prompt.txt
 say() { printf '{"type":"result","subtype":"success","is_error":%s,"api_error_status":%s,"result":"%s"' "$@"
         printf ',"terminal_reason":"x","session_id":"s"}\\n'; exit; }
 echo '{"type":"system","subtype":"init","session_id":"s"}'
+answer='{"type":"assistant","message":{"id":"m","model":"opus","content":[{"type":"text","text":"I begin."}]}}'
 case $(grep -c . calls.txt) in
-1) say true 429 'API Error: Rate limited' ;;
+1) echo "$answer"; say true 429 'API Error: Rate limited' ;;
 2) say true 401 'Invalid API key' ;;
 *) say false null done ;;
 esac

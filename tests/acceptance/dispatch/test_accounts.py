@@ -180,7 +180,7 @@ def test_a_stopped_account_waits_for_a_person(fleet: Fleet, accounts: Accounts) 
 def test_killed_at_each_step_and_an_account_that_vanished(fleet: Fleet, accounts: Accounts) -> None:
     """The points tx.account.* and tx.task.leave_session: what was half done is done once, after the next start."""
     accounts.says("default", "oauth-eusage", time.time() + 3600)
-    accounts.says("work", "oauth-eusage", time.time() + 7200)
+    accounts.says("work", "limited-later", time.time() + 7200)  # with an answer: there is something to hand over
     accounts.add("--account", "default")
     assert accounts.up("tx.account.shut:1:kill").wait(timeout=60) == -9
     assert accounts.unavailable() == {}
