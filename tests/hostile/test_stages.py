@@ -28,8 +28,7 @@ def test_a_gate_that_cannot_run_fails_and_one_that_can_leaves_nothing(fleet: Fle
     """R-TREE-13, R-TREE-14, R-TERM-06: an agent that removed its workspace, or put a link to somebody else's directory
     there, fails its task before the gate. A command that no system runs: the gate fails with the reason, is not tried
     for ever, and runs nowhere else. What one prints is bounded, and what it put into the background ends with it,
-    though it dropped its session
-    and its environment."""
+    though it dropped its session and its environment."""
     shop, elsewhere, opened = Workshop(fleet), fleet.root / "elsewhere", fleet.root / "open"
     elsewhere.mkdir()
     gone = 'd="$PWD"; cd /; rm -rf "$d"'
