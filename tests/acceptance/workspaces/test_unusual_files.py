@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
@@ -35,6 +36,17 @@ def test_a_giant_sparse_file_is_not_added(fleet: Fleet) -> None:
     wait_until(lambda: fleet.show(giant)["workspace"]["state"] == "preserved", "the workspace is preserved")
     fleet.wait_state(ignored, "completed", patience=SOON)
     assert fleet.file_on_branch(f"holdfast/{ignored}", "work.txt") == "work"
+
+
+@pytest.mark.parametrize("strategy", ["worktree", "clone"])
+def test_a_tree_deeper_than_any_path_may_be_holds_up_nothing(fleet: Fleet, strategy: str) -> None:
+    """Red team R2-4: the last file has no path that the system accepts. Its task was settled never."""
+    script = "import os\nfor _ in range(1500): os.mkdir('dd'); os.chdir('dd')\nopen('f', 'w').write('hi')"
+    task = fleet.add("deep", "--workspace", strategy, command=(sys.executable, "-c", script))
+    fleet.up()
+    ends_soon(fleet, task)
+    wait_until(lambda: fleet.show(task)["workspace"]["state"] == "preserved", "the workspace is preserved")
+    assert task in fleet.cli("workspaces").stdout
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ core/dispatch/pressure.py.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -194,13 +195,15 @@ def describe_expiry(row: WorkspaceRow | WorkspaceLine) -> str:
 
 def measure_directory(path: str) -> int:
     """Return the bytes below a directory, without what we may not read."""
-    total = 0
-    for folder, _names, files in os.walk(path):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:
-                continue
+    total, waiting = 0, [path]  # not by `os.walk`: it recurses, and an agent can make a deep tree
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    with contextlib.suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_size
     return total
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem, is_transient
-from holdfast.base.text import clean_text
+from holdfast.base.text import clean_text, one_line
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
@@ -286,7 +286,7 @@ def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, 
             with os.scandir(folder) as entries:
                 listed = list(entries)
         except OSError as error:
-            raise WorkspaceProblem(f"{folder} cannot be read ({error.strerror})") from error
+            raise _unreadable(folder, error) from error
         for entry in listed:
             if entry.name == ".git" and folder == path and own_git:
                 continue
@@ -296,8 +296,15 @@ def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, 
                 waiting.append(entry.path)
             else:
                 files += 1
-                size += entry.stat(follow_symlinks=False).st_size
+                try:
+                    size += entry.stat(follow_symlinks=False).st_size
+                except OSError as error:  # for example a path that is longer than the system allows
+                    raise _unreadable(entry.path, error) from error
     return files, size
+
+
+def _unreadable(path: str, error: OSError) -> WorkspaceProblem:
+    return WorkspaceProblem(f"{one_line(path, 200)} cannot be read ({error.strerror})")
 
 
 _READ_BY_GIT = (".git", ".gitignore", ".gitattributes", ".gitmodules")
