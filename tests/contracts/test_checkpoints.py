@@ -109,8 +109,10 @@ def test_a_choice_stands_until_it_is_carried_out(shop: Shop) -> None:
     assert shop.task().session_id is None
     shop.store.write(lambda tx: tx.checkpoints.record_saved_content(shop.ownership))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")).saved  # type: ignore[union-attr]  # it is there
-    shop.store.write(lambda tx: tx.checkpoints.record_restored(shop.ownership, 1, "as asked", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.record_restored(shop.ownership, 1, "new", "as asked", NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
+    restored = shop.store.write(lambda tx: tx.checkpoints.get("task1", 1))
+    assert restored.workspace_id == "new", "it is the last checkpoint of the workspace that was made from it"
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 2, "us", NOW, automatic=True))
     shop.store.write(
         lambda tx: tx.checkpoints.record_not_restored(shop.ownership, 2, "its branch has newer commits", NOW)

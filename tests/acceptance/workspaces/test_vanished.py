@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -72,3 +74,20 @@ def test_the_last_checkpoint_of_a_vanished_workspace_is_salvaged(fleet: Fleet, s
     go.unlink()
     fleet.cli("retry", task)
     assert fleet.wait_state(task, "completed", "failed")["state"] == "completed", "it did not start from the salvage"
+    assert fleet.json("alerts") == [], "the alert is closed with the retry"
+
+
+def test_a_restored_workspace_that_vanishes_too_leaves_its_checkpoint(fleet: Fleet) -> None:
+    """The first workspace is lost, and the second one, made from its checkpoint, is removed before it has one."""
+    fleet.up(env={"HOLDFAST_CHECKPOINT_EVERY": "1s"})
+    again = "test -e new && { d=$PWD; cd /; rm -rf $d; exit 0; }"
+    task = fleet.add("gone twice", command=("sh", "-c", f"{again}; echo new > new; exec sleep 1000"))
+    wait_checkpoint(fleet, task)
+    shown = fleet.show(task)
+    shutil.rmtree(shown["workspace"]["path"])
+    os.kill(shown["runs"][-1]["pid"], signal.SIGKILL)
+    shown = fleet.wait_state(task, "completed", "failed")
+    assert (shown["state"], shown["failure_reason"], len(shown["runs"])) == ("failed", "workspace_gone", 2)
+    expect_told(fleet, task, "is saved as a salvage")
+    fleet.cli("salvage", "restore", task, "--branch", "back")
+    assert fleet.file_on_branch("back", "new") == "new"

@@ -341,6 +341,13 @@ SCENARIOS: dict[str, Scenario] = {
     "tree-lost": Scenario(
         variations.tree_lost, {"be lost": ("completed",)}, "its directory deleted, back from it", is_variation=True
     ),
+    "vanished": Scenario(
+        variations.vanished,
+        {"vanish": ("failed",)},
+        "its agent removes its directory: an event, an alert, a salvage",
+        is_variation=True,
+        also=variations.vanished_told,
+    ),
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
     **protections.SCENARIOS,
     **containers.SCENARIOS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import Any
 
 from tests.harness.matrix.steps import COMMIT, add, events_tell, insist, state, task_id, up_to_the_end, write
@@ -13,6 +14,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.api.work import workspaces
 from holdfast.base import clock
+from holdfast.checker.evidence import Evidence
 from holdfast.store.open import open_store
 from holdfast.store.port.transaction import Transaction
 
@@ -95,6 +97,48 @@ def tree_lost(world: World) -> None:
     subprocess.run(["rm", "-rf", str(paused["workspace"]["path"])], check=True)
     _resume(world, "be lost")
     up_to_the_end(world, "up2")
+
+
+# Asks for a checkpoint, again after a while, until the store has one.
+_CHECKPOINT = """import json, os, sqlite3, time
+store = "file:" + os.environ["WORLD"] + "/home/holdfast.db?mode=ro"
+asked = 0.0
+while True:
+    if time.monotonic() - asked > 2:
+        asked = time.monotonic()
+        with open(os.environ["HOLDFAST_CHANNEL"] + "/reports", "a") as file:
+            file.write(json.dumps({"token": os.environ["HOLDFAST_RUN_TOKEN"], "report": "checkpoint"}) + chr(10))
+    try:
+        if sqlite3.connect(store, uri=True).execute("SELECT count(*) FROM checkpoints WHERE files > 0").fetchone()[0]:
+            break
+    except sqlite3.OperationalError:
+        pass
+    time.sleep(0.02)
+"""
+
+
+def vanished(world: World) -> None:
+    """Its agent removes its own directory after a checkpoint, and exits with 0: that is not a success."""
+    (world.root / "checkpoint.py").write_text(_CHECKPOINT)
+    ask = f"{sys.executable} -I -S $WORLD/checkpoint.py\n"
+    add(world, "vanish", write("saved.txt", "saved") + ask + "gone=$PWD; cd /; rm -rf $gone; exit 0")
+    up_to_the_end(world, "up")
+
+
+def vanished_told(world: World) -> list[str]:
+    """Return what is missing: the event, the alert or the salvage of the last checkpoint."""
+    found = task_id(world, "vanish")
+    if not found or state(world, "vanish") != "failed":
+        return []  # the checks of the matrix report it
+    task = Queries(str(world.home)).task(found)
+    alerts = [row for row in Evidence(str(world.home)).tables["alerts"] if row["key"].startswith("vanished:")]
+    parts = {
+        "reason": task["failure_reason"] == "workspace_gone",
+        "event": events_tell(world, "workspace.vanished"),
+        "alert": bool(alerts),
+        "salvage": bool(task["salvages"]),
+    }
+    return [f"silent: its workspace vanished: no {name}" for name, is_there in parts.items() if not is_there]
 
 
 def _add_billed(world: World, prompt: str) -> None:

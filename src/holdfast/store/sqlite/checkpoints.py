@@ -130,10 +130,13 @@ class SqliteCheckpoints:
         self._sql.change("set_aside", task_id=ownership.task_id)
         faults.tx("checkpoint.set_aside")
 
-    def record_restored(self, ownership: Ownership, number: int, how: str, now: Instant) -> None:
+    def record_restored(self, ownership: Ownership, number: int, workspace_id: str, how: str, now: Instant) -> None:
+        """Record that the workspace holds the checkpoint. From now on it is a checkpoint of that workspace: if the
+        workspace is lost, the checkpoint is what is left of it."""
         require_owner(self._tasks, ownership)
         if self._sql.change("unchoose", task_id=ownership.task_id, number=number) == 0:
             return
+        self._sql.change("move", task_id=ownership.task_id, number=number, workspace_id=workspace_id)
         faults.tx("checkpoint.went_back")
         message = f"Task {ownership.task_id} goes on from checkpoint {number}: {how}."
         self._emit("checkpoint.restored", ownership.task_id, None, message, how, {"number": number}, now)

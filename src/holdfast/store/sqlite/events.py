@@ -101,13 +101,14 @@ class SqliteEvents:
         for row in closed:
             self._emit_closed(row, by, now)
 
-    def close_alerts_of_task(self, task_id: str, by: str, now: Instant) -> None:
+    def close_alerts_of_task(self, task_id: str, by: str, now: Instant, *, completed: bool = False) -> None:
         """Close the alerts that a task stopped and needs a person: over when the task goes on or has ended."""
         closed = self._sql.rows(
             "close_alerts_of_task",
             task_id=task_id,
             crash=task_crash_alert_key(task_id),
             prefix=f"task:{task_id}:",
+            completed=int(completed),
             by=by,
             now=now.wall,
         )

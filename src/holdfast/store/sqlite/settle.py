@@ -124,7 +124,8 @@ class TaskSettlement:
         if decision.alert and not is_of_account:  # a stopped account has one alert for all its tasks
             self._alert(ownership, state, verdict, decision, disposition, now)
         if state in (TaskState.COMPLETED, TaskState.CANCELLED):
-            self._events.close_alerts_of_task(ownership.task_id, f"the task's end: {state}", now)
+            why = f"the task's end: {state}"
+            self._events.close_alerts_of_task(ownership.task_id, why, now, completed=state is TaskState.COMPLETED)
         if state in TASK_TERMINAL:
             if disposition is not None:
                 self._workspaces.dispose_of_task(

@@ -31,6 +31,7 @@ from holdfast.supervisor.log import log_debug, log_error
 from holdfast.supervisor.ports import CheckpointedRun
 from holdfast.supervisor.service import Service
 from holdfast.supervisor.workspaces.checkpoint_restore import salvage_rules
+from holdfast.supervisor.workspaces.save import is_gone
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import NO_CHECKPOINTS
 from holdfast.workspaces.snapshots.change_detection import compute_stamp
@@ -308,6 +309,9 @@ class CheckpointService(Service):
         if workspace.strategy is Strategy.NONE:
             if why.startswith("asked"):
                 await self._record_failure(subject, why, NO_CHECKPOINTS)
+            return
+        if is_gone(workspace):  # an empty checkpoint would hide the last one, which holds what is left of its work
+            await self._record_failure(subject, why, f"{workspace.path} is gone")
             return
         before = await self._stamp(workspace)  # changes made during the checkpoint are seen the next time
         same = last.key if last is not None and last.workspace_id == workspace.id and not always else None

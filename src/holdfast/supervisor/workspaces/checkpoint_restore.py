@@ -35,8 +35,7 @@ async def choose_last_checkpoint(context: Context, task: Task, workspace: Worksp
         return
 
     def choose(tx: Transaction) -> None:
-        last = tx.checkpoints.last(task.id)
-        if last is not None and last.workspace_id == workspace.id:
+        for last in tx.checkpoints.of_workspace(workspace)[-1:]:
             tx.checkpoints.choose(task.id, last.number, BY_US, context.clock(), automatic=True)
 
     await context.writer.write(choose)
@@ -94,7 +93,9 @@ async def restore_in_place(
                     f"{workspace.path}: {error}. Go on with what is there: `holdfast retry {task.id}`."
                 ) from error
     how = f"{told}; the previous content is in `holdfast salvage list {task.id}`"
-    await context.writer.write(lambda tx: tx.checkpoints.record_restored(ownership, number, how, context.clock()))
+    await context.writer.write(
+        lambda tx: tx.checkpoints.record_restored(ownership, number, workspace.id, how, context.clock())
+    )
 
 
 async def restore_in_new_workspace(

@@ -205,7 +205,7 @@ def _record_restored(
     """Record the restored checkpoint and the ready workspace in one transaction. A crash in between would restore it a
     second time."""
     now = context.clock()
-    tx.checkpoints.record_restored(ownership, number, told, now)
+    tx.checkpoints.record_restored(ownership, number, workspace.id, told, now)
     return tx.workspaces.ready(ownership, workspace, f"from checkpoint {number}", now)
 
 

@@ -162,11 +162,12 @@ async def check_workspace(context: Context, task: Task, verdict: Verdict) -> Ver
 async def report_vanished(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
     """Save what the last checkpoint of a vanished workspace holds. Emit an event and raise an alert about it."""
     task_id = task.id
-    last = await context.writer.write(lambda tx: tx.checkpoints.last(task_id))
+    kept = await context.writer.write(lambda tx: tx.checkpoints.of_workspace(workspace))
+    last = kept[-1] if kept else None
     is_on_branch = await _has_delivered(context, task, repo, workspace)
     left = [f"What it committed is on branch {workspace.branch}."] if is_on_branch else []
     saved = None
-    if last is not None and last.workspace_id == workspace.id:
+    if last is not None:
         saved, how = await _save_last_checkpoint(context, task, repo, workspace, last)
         left += [how]
     message = f"The workspace {workspace.path} of task {task_id} was gone when its agent ended."

@@ -58,6 +58,9 @@ UPDATE going_back SET saved = 1 WHERE task_id = :task_id
 -- name: unchoose
 DELETE FROM going_back WHERE task_id = :task_id AND number = :number
 
+-- name: move
+UPDATE checkpoints SET workspace_id = :workspace_id WHERE task_id = :task_id AND number = :number
+
 -- name: wait_for_operator
 UPDATE tasks SET resume_after = NULL, reason = :reason, updated_at = :now WHERE id = :task_id AND state = 'paused'
 

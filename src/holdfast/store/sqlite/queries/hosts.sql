@@ -58,8 +58,10 @@ RETURNING *
 
 -- name: close_alerts_of_task
 -- Alerts that the task stopped, and why: now it goes on, or has ended. Alerts about its workspace or a run stay open.
+-- A workspace that vanished is of no concern once the task has completed in another one.
 UPDATE alerts SET acked_at = :now, acked_by = :by
-WHERE acked_at IS NULL AND task_id = :task_id AND (key = :crash OR key >= :prefix AND key < :prefix || '~')
+WHERE acked_at IS NULL AND task_id = :task_id AND (key = :crash OR key >= :prefix AND key < :prefix || '~'
+    OR :completed AND key >= 'vanished:' AND key < 'vanished:~')
 RETURNING *
 
 -- name: open_alerts
