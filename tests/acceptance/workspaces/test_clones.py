@@ -58,6 +58,24 @@ def test_a_repository_with_many_branches_and_tags_gets_its_work(fleet: Fleet) ->
     assert list((fleet.home / "workspaces").glob("*/*")) == []
 
 
+def test_tags_on_files_and_directories_do_not_block_the_delivery(fleet: Fleet) -> None:
+    """A branch cannot name a blob or a tree. They come as tags beside the task's branch."""
+    fleet.up()
+    work = (
+        "echo one > one; git add one; git commit -qm one; git tag on-tree HEAD^{tree}; "
+        "git tag on-blob $(echo blob | git hash-object -w --stdin); git tag -am note noted on-blob"
+    )
+    task = fleet.add("good", "--workspace", "clone", command=("sh", "-c", work))
+    assert fleet.wait_state(task, "completed", "failed")["state"] == "completed"
+    fleet.wait_clean()
+    assert fleet.json("alerts") == []
+    assert fleet.file_on_branch(f"holdfast/{task}", "one") == "one"
+    [tag] = [name for name in fleet.git("tag").splitlines() if "on-blob" in name]
+    assert tag.startswith(f"holdfast/{task}-also/tags/on-blob-")
+    assert fleet.git("cat-file", "blob", tag) == "blob"
+    assert list((fleet.home / "workspaces").glob("*/*")) == []
+
+
 def test_a_token_in_the_address_of_origin_reaches_neither_the_clone_nor_a_view(fleet: Fleet) -> None:
     """`https://TOKEN@host` has no password, so the token was left in (F8)."""
     token = "ghx_Tok3nAsUserName0123456789abcdef"

@@ -175,6 +175,9 @@ async def _deliver_one(git: Git, repo: Repo, git_dir: str, branch: str, commit: 
     try:
         await fetch_refs(git, repo.common_dir, git_dir, refs=(f"{commit}:{ref}",))
     except GitFailed as error:
+        if "non-commit object" in error.err:  # a tag on a file or a directory: a branch cannot name that
+            await fetch_refs(git, repo.common_dir, git_dir, refs=(f"{commit}:refs/tags/{branch}-{commit[:12]}",))
+            return
         if "non-fast-forward" not in error.err:
             problem = WorkspaceProblem(f"its branch could not be brought into {repo.path}: {error}")
             problem.passing = error.passing
