@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.integration.conftest import Workshop
 
-from holdfast.base.errors import LaunchError, WorkspaceProblem
+from holdfast.base.errors import LaunchError, WorkspaceProblem, is_transient
 from holdfast.core.cleanup.compare import Finding, SweepAction
 from holdfast.core.model import Strategy
 from holdfast.processes.children import Children
@@ -23,7 +23,7 @@ from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.open_files import is_git_lock_in_use
 from holdfast.workspaces.git import worktree_entries
 from holdfast.workspaces.git.delete_branch import delete_branch, drop_deletion_locks
-from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.worktree_entries import find_entry
 from holdfast.workspaces.names import DELETING_NOTE
 from holdfast.workspaces.removal import owner_marker, trash
@@ -429,3 +429,17 @@ def test_an_empty_branch_stays_while_the_user_is_on_it(workshop: Workshop) -> No
     workshop.fleet.git("worktree", "remove", str(workshop.fleet.root / "theirs"))
     assert workshop.run(strategy.drop_empty_branch(workshop.repo, workspace))
     assert workshop.fleet.branches() == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "fatal: couldn't write '/r/.git/refs/heads/holdfast/x.lock'",
+        "error: write error. Out of diskspace",
+        "fatal: unable to write new index file: No space left on device",
+    ],
+)
+def test_gits_words_for_a_full_disk_are_trouble_of_the_machine(words: str) -> None:
+    """Second attack N1: a full disk of the repository failed every queued task for good within seconds."""
+    assert is_transient(GitFailed(["branch"], 128, words))
+    assert not is_transient(GitFailed(["branch"], 128, "fatal: not a valid object name: 'main'"))
