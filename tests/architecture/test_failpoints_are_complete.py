@@ -40,6 +40,7 @@ EXEMPT = {
     ("containers/client.py", "main"): "likewise: a signal to itself says that the engine went away",
     ("workspaces/setup/copy_files.py", "_copy_one"): "a helper process of its own; furnish.copy is beside its start",
     ("workspaces/setup/copy_files.py", "_open_folder"): "likewise",
+    ("workspaces/snapshots/private_index.py", "_copy_content"): "its caller, _copy_files, has desk.stage before it",
     ("workspaces/git/git.py", "_run_truncated"): "its caller, call, has git.call right before it",
     ("agents/common/versions.py", "_end"): "ends a question for a version; clis.version is beside its start",
     ("cli/main.py", "_restart_in_utf8_mode"): "the same command once more, before it has begun",
