@@ -50,6 +50,15 @@ def test_its_prompt_and_its_files_are_the_runs_own() -> None:
     assert "--dry-run" not in argv
 
 
+def test_only_tokens_and_edits_are_an_answer() -> None:
+    """Its banner and the words of an error look like text of the model."""
+    refused = ("Aider v0.86.2", LIMIT, "exceed your account's rate limit.", "Retrying in 0.2 seconds...")
+    assert not judged(*refused).has_answer
+    assert not judged("Tokens: 596 sent, 0 received.", *refused).has_answer
+    assert judged("here you are", TOKENS, *refused).has_answer
+    assert judged("Applied edit to a.py", *refused).has_answer
+
+
 @pytest.mark.parametrize("prompt", ["/run rm -rf .", "!rm -rf .", " \n/drop"])
 def test_a_prompt_is_never_a_command_of_aider(prompt: str) -> None:
     assert AIDER.build(order(prompt)).files["prompt.md"][0] == "T"

@@ -181,3 +181,11 @@ def test_every_agent_that_is_a_cli_has_recordings() -> None:
     """An adapter without recordings is a guess."""
     clis = {name for name, agent in AGENTS.items() if isinstance(agent, CliAgent)}
     assert clis == set(CLI_AGENTS) == {recording.agent for recording in ALL}
+
+
+@pytest.mark.parametrize("recording", ALL, ids=names)
+def test_a_refused_first_request_is_no_answer(recording: Recording) -> None:
+    """In each of these recordings the provider refused every request, so words in the output are the CLI's own."""
+    verdict = judged(AGENTS[recording.agent], recording.out, recording.err, recording.end())
+    if verdict.outcome in (O.RATE_LIMITED, O.USAGE_LIMITED, O.AUTH, O.BILLING):
+        assert not verdict.has_answer

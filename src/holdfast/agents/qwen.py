@@ -117,7 +117,11 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
         case "assistant" | "user", _:
             content = as_object(event.get("message")).get("content")
             said = tuple(found for block in as_objects(content) if (found := _block(block)) is not None)
-            return (*said, *_find_unmarked_error(event))
+            errors = _find_unmarked_error(event)
+            last = said[-1] if errors and said else None
+            if isinstance(last, AgentText) and last.text.startswith(_ERROR_MARK):
+                said = said[:-1]  # no word of it is the model's
+            return (*said, *errors)
         case "result", _:
             return _result(event)
     return (RawLine(text=line),)

@@ -63,7 +63,7 @@ class CliAgent:
     is_banner: Callable[[str], bool] = lambda _line: (
         False
     )  # a line about the CLI itself, printed before the model's first answer
-    plain_text: bool = False  # errors look like a model's text: none of them ends a run at once
+    plain_text: bool = False  # its own lines look like a model's text: no error of them ends a run at once
     reads_errors: bool = False  # some events appear only on standard error
     result_files: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → its parser
     longest_quiet_answer: float = 0.0  # seconds of silence in a normal answer: the CLI prints it only when complete
@@ -110,7 +110,7 @@ class CliAgent:
         return [_soften_fatal_sign(sign) for sign in found] if self.plain_text else found
 
     def judge(self, ended: EndedRun) -> Verdict:
-        digest = RunDigest(agent=self.name, prompt=ended.prompt)
+        digest = RunDigest(agent=self.name, prompt=ended.prompt, plain_text=self.plain_text)
         for line in self.join_lines(ended.output):
             for event in self.parse(line, Stream.OUT):
                 digest.add(event)

@@ -61,6 +61,7 @@ class RunDigest:
 
     agent: str = ""  # name of the agent, and the prompt of the task: for the words of a verdict
     prompt: str = ""
+    plain_text: bool = False  # the CLI prints its own lines like text of the model
     session_id: str | None = None
     model: str = ""
     result: AgentResult | None = None
@@ -79,8 +80,9 @@ class RunDigest:
 
     @property
     def has_answer(self) -> bool:
-        """Return whether its model wrote or did something."""
-        return self.has_words or self.has_tools
+        """Return whether its model wrote or did something. In plain text only received tokens prove words."""
+        has_words = self.spending.total.output > 0 if self.plain_text else self.has_words
+        return has_words or self.has_tools
 
     def add(self, event: AgentEvent) -> None:
         if isinstance(event, RawLine):
