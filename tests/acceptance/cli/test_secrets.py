@@ -46,7 +46,7 @@ def test_no_secret_is_kept_shown_or_sent(fleet: Fleet) -> None:
         secret = configure(fleet, receiver)
         (fleet.root / "known").write_text(" ".join(ALL))
         tell = f"env; cat {fleet.root}/known; cat {fleet.root}/known >&2; "
-        subtask = f'{sys.executable} -m holdfast add "do $(cat {fleet.root}/known)" --workspace none -- true; '
+        subtask = f'{sys.executable} -m holdfast add "do $(cat {fleet.root}/known)" --workspace directory -- true; '
         crashes = fleet.add("crash", command=("sh", "-c", tell + subtask + "kill -SEGV $$"))
         waits = fleet.add("wait", command=("sh", "-c", tell + f"touch {fleet.root}/waits; exec sleep 1000"))
         fleet.up("--agents", 2, env=secret)

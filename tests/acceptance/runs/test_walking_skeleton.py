@@ -207,7 +207,7 @@ def test_the_fourth_limit_in_a_row_fails_the_task(fleet: Fleet) -> None:
     assert "Maximum resume attempts exceeded (4/3)" in task["reason"]
     assert "smaller tasks" in task["reason"]
     assert "resume.max_attempts" in task["reason"]
-    assert f"holdfast why {task_id}" in task["reason"]
+    assert f"holdfast events {task_id}" in task["reason"]
     assert (task["resume_attempts"], task["pause_reason"]) == (4, "rate_limit")
     assert task["failure_reason"] == "max_resume_attempts_exceeded"
     fleet.wait_clean()

@@ -66,7 +66,6 @@ def make_entry(common_dir: str, path: str, branch: str, lock: str) -> None:
 
 def prepare_for_git(common_dir: str) -> None:
     """Make the folder of the entries. git sees it through a link of a config view, and could not make it there."""
-    faults.effect("entry.folder")
     os.makedirs(os.path.join(common_dir, "worktrees"), exist_ok=True)
 
 
