@@ -14,7 +14,7 @@ from tests.architecture.points import effect_of, everything
 
 # (file, function) → why it needs no point of its own.
 EXEMPT = {
-    ("workspaces/git/worktree_entries.py", "prepare_for_git"): "an empty directory; its caller has points on both sides",
+    ("workspaces/git/worktree_entries.py", "prepare_for_git"): "an empty directory; its caller has points around it",
     ("checker/evidence.py", "_fill_view"): "the checker has no points; a temporary directory of its own",
     ("base/faults.py", "_reached"): "it is the points",
     ("base/faults.py", "_inject"): "it is the points",

@@ -59,7 +59,7 @@ fi
 """
 SAW = 'env > "$WORLD/agent-saw"\n'
 TELL, TELL_ERRORS = "cat $WORLD/told\n", "cat $WORLD/told >&2\n"
-SUBTASK = 'sh $WORLD/holdfast add "do $(cat $WORLD/told)" --workspace none -- true > /dev/null 2>&1\n'
+SUBTASK = 'sh $WORLD/holdfast add "do $(cat $WORLD/told)" --workspace directory -- true > /dev/null 2>&1\n'
 LIVES: dict[str, str] = {  # what the agent's shell does; the others are in _add
     "success": TELL + TELL_ERRORS,
     "failure": TELL + TELL_ERRORS + "exit 3\n",
