@@ -38,7 +38,9 @@ def test_permissions_limits_and_an_interrupt(stage: Callable[[str], Stage]) -> N
         shown = on.fleet.wait_state(task, "failed", "paused", "completed")
         assert shown["runs"][0]["outcome"] == outcome, shown["runs"]
     done = on.wait_completed(interrupted)
-    assert [run["outcome"] for run in done["runs"]] == ["external_kill", "completed"]
+    first, second = (run["outcome"] for run in done["runs"])
+    assert first in ("external_kill", "out_of_memory")  # the kernel may end another test's agent at the same time
+    assert second == "completed"
     assert len({run["session_id"] for run in done["runs"]}) == 1
     assert on.fleet.file_on_branch(on.wait_completed(on.run("tool"))["branch"], OUT_FILE)
 

@@ -13,6 +13,7 @@ from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.rehearsal.stub.scenarios import LIMIT_TEXT, OUT_FILE, OUT_TEXT, SLOW
 
 pytestmark = pytest.mark.agents
+KILLED = ("external_kill", "out_of_memory")  # the kernel may end an agent of another test at the same time
 EVERYTHING = len(wanted()) > 2  # `make test-agents`
 WITH_SESSIONS = tuple(name for name in ALL if name != "aider")  # test_aider.py
 
@@ -39,7 +40,9 @@ def test_a_real_agent_from_prompt_to_branch(name: str, stage: Callable[[str], St
     assert not on.adapter.capabilities.cost or run["cost_usd"] > 0
 
     continued = on.wait_completed(slow)
-    assert [run["outcome"] for run in continued["runs"]] == ["external_kill", "completed"]
+    first, second = (run["outcome"] for run in continued["runs"])
+    assert first in KILLED
+    assert second == "completed"
     assert len({run["session_id"] for run in continued["runs"]}) == 1
     assert on.fleet.file_on_branch(continued["branch"], OUT_FILE).strip() == OUT_TEXT
     last = on.stub.requests("slowtool")[-1]
@@ -64,12 +67,14 @@ def test_a_lost_session_and_a_model_that_talks_of_limits(name: str, stage: Calla
     assert on.forget_sessions(task) > 0, "it keeps its sessions elsewhere"
     on.kill_all_of(task)
     done = on.wait_completed(task)
-    assert [run["outcome"] for run in done["runs"]] == ["external_kill", "session_lost", "completed"]
+    first, *rest = (run["outcome"] for run in done["runs"])
+    assert first in KILLED
+    assert rest == ["session_lost", "completed"]
     assert done["session_id"] == done["runs"][2]["session_id"] != done["runs"][0]["session_id"]
     handed_over = [one for one in on.stub.requests() if any("An earlier agent" in prompt for prompt in one.prompts)]
     assert not handed_over[0].calls, "it began with a clean history"
     told = next(prompt for prompt in handed_over[0].prompts if "An earlier agent" in prompt)
-    assert "external_kill" in told
+    assert any(word in told for word in KILLED)
     assert "once.txt  +0 -0" in told, "what the first run wrote"
 
     said = on.wait_completed(talk)

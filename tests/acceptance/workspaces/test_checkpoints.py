@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_a_stash_survives_garbage_collection_by_the_user(fleet: Fleet) -> None:
     when the user's `reflog expire` and `gc` have destroyed it."""
     go = fleet.root / "go"
     stash = "echo one > README.md; git stash -q; echo two > README.md; git stash -q; echo three > new.txt"
-    wait = f"holdfast agent checkpoint; while ! test -e {go}; do sleep 0.1; done"
+    wait = f"{sys.executable} -m holdfast agent checkpoint; while ! test -e {go}; do sleep 0.1; done"
     fleet.up()
     task = fleet.add("stash", command=("sh", "-c", f"{stash}; {wait}"))
     wait_until(lambda: checkpoints(fleet, task), "it has a checkpoint")

@@ -22,7 +22,7 @@ from holdfast.workspaces import scratch
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
 from holdfast.workspaces.git.index_entries import ENTER_FILES, LIST_NEW_FILES, empty_entries
-from holdfast.workspaces.git.refs import read_head
+from holdfast.workspaces.git.refs import find_git_dir, read_head
 from holdfast.workspaces.snapshots.private_index import copy_plain
 
 _DIFF = ("diff", "--name-only", "-z", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
@@ -42,8 +42,9 @@ class TouchedFiles:
         so uncommitted files are not listed.
         """
         path, base = workspace.path, workspace.base_commit
-        if not os.path.lexists(os.path.join(path, ".git")):
-            return ChangedFiles()
+        git_dir = find_git_dir(path)
+        if git_dir is None or not os.path.isfile(os.path.join(git_dir, "HEAD")):
+            return ChangedFiles()  # git would wait for a pipe
         try:
             head = read_head(path) or await self._head(path)
             names: list[str] = []
