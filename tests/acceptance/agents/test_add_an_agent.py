@@ -38,6 +38,7 @@ def checkout(fleet: Fleet) -> Path:
         "PYTHONPATH": str(root / "src"),
         "PATH": f"{root}:{Path(sys.prefix, 'bin')}:{os.environ['PATH']}",
         "HOLDFAST_FUZZ_COUNT": "150",
+        "PYTEST_DEBUG_TEMPROOT": str(fleet.root),  # away from the directories that other runs of pytest delete
     }
     return root
 
