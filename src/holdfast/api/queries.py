@@ -63,6 +63,7 @@ class Queries:
             settings = load_stored_json(row.pop("settings"), "labels")
             row["labels"] = settings["labels"]
             row["stage"] = read_stage(settings, row.pop("progress"))
+            row["gate"] = load_stored_json(row["gate"]) if row["gate"] else None
             row["held"] = None
             row["alerts"] = {"own": own.get(row["id"], 0), "open": opened, "worst": worst}  # open: of the whole home
             bound = row.pop("bound")
@@ -118,6 +119,7 @@ class Queries:
         del task["bound"]
         task["labels"] = settings["labels"]
         task["stage"] = read_stage(settings, task.pop("progress"))
+        task["gate"] = load_stored_json(task["gate"]) if task["gate"] else None
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
         task["schedule"], task["fire_time"] = settings.get("schedule"), settings.get("fire_time")

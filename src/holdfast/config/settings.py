@@ -167,8 +167,15 @@ SETTINGS: dict[str, Setting] = {
     "gate.command": Setting(
         "",
         parse_text,
-        "The command that decides whether work is good, such as `make test`. For workflow stages with `gate = true`.",
+        "The command that decides whether work is good, such as `make test`. It checks every task that may change "
+        "files, and workflow stages with `gate = true`.",
         user_only=DANGEROUS,
+    ),
+    "gate.tries": Setting(
+        3,
+        WholeNumber(1),
+        "How often an agent may try until the gate of its task passes. Stages of a workflow have their own `retry`.",
+        untrusted=DOWN,
     ),
     "salvage.max_size": Setting(
         512 * MIB,

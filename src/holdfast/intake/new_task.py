@@ -81,7 +81,8 @@ class NewTask:
     preserve_on_failure: bool | None = None
     keep_workspace: bool = False
     workflow: str | WorkflowDraft | None = None  # the name of a workflow, or the workflow itself
-    gate: str | None = None  # the command for the stages with `gate = true`
+    gate: str | None = None  # the command that checks the work; empty: none
+    tries: int | None = None  # how often the agent may try until the gate passes
     # the ref from which the workspace is made; then `base` is where the range begins that the task is about
     ref: str | None = None
     schedule: str = ""  # the schedule that adds the task; `fire_time` as in TaskSpec

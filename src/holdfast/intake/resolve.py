@@ -72,6 +72,7 @@ def resolve_task(
             "workspace.strategy": new.workspace,
             "resume.max_attempts": new.max_resumes,
             "gate.command": new.gate,
+            "gate.tries": new.tries,
         },
         home=home,
         before=before,

@@ -64,10 +64,11 @@ class ResolvedAgents:
 def resolve_agents(new: NewTask, settings: config.Config) -> ResolvedAgents:
     """Return the agents of a new task. Raise UsageError with the correction if they are not valid."""
     if not new.workflow:
-        if new.gate is not None:
-            raise UsageError("--gate checks the work of a workflow's stages: give --workflow too. Nothing was queued.")
         agent, options = resolve_agent(new, settings)
-        return ResolvedAgents(agent=agent, options=options, prompt=new.prompt)
+        stages = _gate_stage(agent, options, new, settings)
+        return ResolvedAgents(agent=agent, options=options, prompt=new.prompt, stages=stages)
+    if new.tries is not None:
+        raise UsageError("--tries is for tasks without a workflow: a stage has its own `retry`. Nothing was queued.")
     draft = _named(new.workflow, settings) if isinstance(new.workflow, str) else _checked(new.workflow)
     prompt = new.prompt if new.prompt.strip() else draft.prompt
     if not prompt:
@@ -83,6 +84,32 @@ def resolve_agents(new: NewTask, settings: config.Config) -> ResolvedAgents:
         workflow=draft.name,
         stages=stages,
         wants_range=draft.wants_range,
+    )
+
+
+def _gate_stage(agent: str, options: dict[str, Any], new: NewTask, settings: config.Config) -> Stages:
+    """Return the only stage of a task with a gate and without a workflow. Empty: the task has no gate.
+
+    The gate of the settings does not check tasks that may only read.
+    """
+    gate = str(settings["gate.command"])
+    if not gate or (new.gate is None and options.get("permission") == "read"):
+        if new.tries is not None:
+            raise UsageError("--tries needs a check to try for: give --gate COMMAND too. Nothing was queued.")
+        return ()
+    from holdfast.core.workflows.workflow import WORK, Stage
+
+    own = settings.for_agent(agent)
+    return (
+        Stage(
+            name=WORK,
+            agent=agent,
+            agent_options=options,
+            provider=resolve_provider(agent, options, settings),
+            timeout=float(own["health.max_runtime"] if new.timeout is None else new.timeout),
+            retry=settings["gate.tries"] - 1,
+            gate=gate,
+        ),
     )
 
 

@@ -35,6 +35,14 @@ StageRow = TypedDict(
 )
 
 
+class GateRow(TypedDict):
+    """The newest answer of a task's gate."""
+
+    command: str
+    passed: bool
+    how: str
+
+
 class TaskColumns(TypedDict):
     """Columns that `ps` and `show` have in common."""
 
@@ -67,6 +75,7 @@ class TaskColumns(TypedDict):
 class TaskRow(TaskColumns):
     """A task as `ps` lists it."""
 
+    gate: GateRow | None
     runs: int
     tokens: int | None
     cost_usd: float | None
@@ -77,8 +86,9 @@ class TaskRow(TaskColumns):
 
 
 class TaskStateRow(TaskColumns):
-    """A task's own row of the store. `settings` and `progress` are JSON text."""
+    """A task's own row of the store. `settings`, `progress` and `gate` are JSON text."""
 
+    gate: str | None
     base_ref: str
     settings: str
     generation: int
@@ -261,6 +271,7 @@ class ByHand(TypedDict):
 class TaskDetails(TaskColumns):
     """A task as `show` prints it. `complete` adds the fields that are not required."""
 
+    gate: GateRow | None
     base_ref: str
     generation: int
     fence: int

@@ -41,7 +41,10 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         help="read the prompt from a file (`-`: standard input); add: or a list",
     )
     parser.add_argument("--workflow", metavar="WORKFLOW", help="in several stages: `holdfast workflows` lists them")
-    parser.add_argument("--gate", metavar="COMMAND", help="the check of the workflow's work (gate.command)")
+    gate = parser.add_mutually_exclusive_group()
+    gate.add_argument("--gate", metavar="COMMAND", help="it counts as done only if this passes (gate.command)")
+    gate.add_argument("--no-gate", dest="gate", action="store_const", const="", help="without the gate of the settings")
+    parser.add_argument("--tries", type=number(1), metavar="N", help="tries until the gate passes (gate.tries)")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
     parser.add_argument("--agent", help="which agent")
     parser.add_argument(
@@ -128,6 +131,7 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         ref=arguments.ref,
         workflow=arguments.workflow,
         gate=arguments.gate,
+        tries=arguments.tries,
         workspace=arguments.workspace,
         priority=arguments.priority,
         labels=_labels(arguments.label),

@@ -57,7 +57,9 @@ def advance(
             gate=stage.result.gate,
             ruling=Ruling(stage.result.ruling) if stage.result.ruling else None,
             is_final=failure in OF_THE_TASK,
-            may_try=verdict.outcome in (Outcome.COMPLETED, Outcome.FAILED),
+            # the tries of a task without a workflow are for its gate alone
+            may_try=verdict.outcome is Outcome.COMPLETED
+            or (verdict.outcome is Outcome.FAILED and bool(task.spec.workflow)),
             runs_left=spent(ledger, Budget.RUNS) + 1 < limits.runs,
         ),
     )

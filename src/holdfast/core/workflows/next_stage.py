@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast.core.workflows.result import GateResult
-from holdfast.core.workflows.workflow import OnFailure, Progress, Ruling, Stage, Stages, enter_stage, index_of
+from holdfast.core.workflows.workflow import WORK, OnFailure, Progress, Ruling, Stage, Stages, enter_stage, index_of
 
 MOST_FEEDBACK = 16 * 1024  # characters of feedback for the next run: the end of the text, where the conclusion is
 NO_VERDICT = "no_verdict"
 GATE_FAILED = "gate_failed"
 TURNS_SPENT = "turns_spent"
 RUNS_SPENT = "runs_spent"
+ONLY_STAGE = "the work"
 VERDICT_WANTED = "End your answer with a line of its own: `VERDICT: approve`, or `VERDICT: changes`."
 
 
@@ -75,17 +76,19 @@ def decide_next_step(stages: Stages, progress: Progress, end: StageEnd) -> NextS
     """Return the step after the end of a stage. `progress` is that of the stage which has just ended."""
     stage, now = stages[progress.stage], replace(progress, checks="", began={}, asked=0)
     where = describe_stage(stages, progress.stage)
+    prefix = "" if where == ONLY_STAGE else f"{where}: "
     if end.is_final:
         return _failed(now, end.failure, end.reason, now.feedback)
     if not end.completed:
-        return _not_done(
-            stages, now, end, end.failure, f"{where}: {end.reason}", _feedback_for_retry(stage, end.reason, end.text)
-        )
+        feedback = _feedback_for_retry(stage, end.reason, end.text)
+        return _not_done(stages, now, end, end.failure, f"{prefix}{end.reason}", feedback)
     if end.gate is not None and not end.gate.passed:
-        why = f"{where}: its gate `{end.gate.command}` {end.gate.how}"
+        why = f"{prefix}its gate `{end.gate.command}` {end.gate.how}"
         return _not_done(stages, now, end, GATE_FAILED, why, _feedback_from_gate(end.gate))
     if not stage.reviews:
-        return _done(stages, now, f"{where} completed" + (f": {end.reason}" if stage.is_parallel else ""))
+        done = f"{where} completed" if prefix else end.reason
+        done += f": {end.reason}" if stage.is_parallel else ""
+        return _done(stages, now, done if end.gate is None else f"{done}; its gate `{end.gate.command}` passed")
     if end.ruling is None:
         return _not_done(
             stages, now, end, NO_VERDICT, f"{where}: it gave no verdict", _feedback_for_retry(stage, "", "")
@@ -128,6 +131,9 @@ def remaining_steps(stages: Stages, progress: Progress) -> tuple[int, int, int]:
 
 
 def describe_stage(stages: Stages, index: int) -> str:
+    """Return "stage 2 of 3 (build)", or "the work" for the only stage of a task that has no workflow but a gate."""
+    if len(stages) == 1 and stages[0].name == WORK:
+        return ONLY_STAGE
     return f"stage {index + 1} of {len(stages)} ({stages[index].name})"
 
 

@@ -1,10 +1,16 @@
+-- name: last_gate
+-- The newest answer of a gate in the task's present generation.
+(SELECT json_object('command', gate ->> '$.command', 'passed', json(iif(gate ->> '$.passed', 'true', 'false')), 'how', gate ->> '$.how')
+    FROM results WHERE results.task_id = tasks.id AND results.generation = tasks.generation AND gate IS NOT NULL
+    ORDER BY results.number DESC LIMIT 1)
+
 -- name: tasks
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings, parent_id,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
        (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = tasks.id) AS runs,
        coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = tasks.id ORDER BY number DESC LIMIT 1)) AS account,
-       account AS bound, worker, progress
+       account AS bound, worker, progress, {last_gate} AS gate
 FROM tasks WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
@@ -12,7 +18,7 @@ ORDER BY seq
 -- name: task
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, base_ref, session_id, seq, settings,
-       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker, progress,
+       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker, progress, {last_gate} AS gate,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo
 FROM tasks WHERE id = :id
 
