@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.live.stage import Stage, account_of
+from tests.live.stage import ADDRESSES, Stage, account_of
 from tests.swarm import queue_swarm
 
 from holdfast.core.workflows.draft import AgentChoice, StageDraft, WorkflowDraft
@@ -20,9 +20,9 @@ GATE = "test -e seen || { touch seen; echo 'the gate wants a second look'; exit 
 def test_a_gates_words_reach_the_same_session_and_the_next_stage_reads_the_answer(
     name: str, stage: Callable[[str], Stage]
 ) -> None:
-    """R-RES-09."""
+    """R-RES-09. A task without stages has a gate too (F10)."""
     on = stage(name)
-    on.settle("tool", "ok")
+    on.settle("tool", "ok", "program")
     build, review = (AgentChoice(agent=name, account=account_of(scenario)) for scenario in ("tool", "ok"))
     flow = WorkflowDraft(
         name="live",
@@ -31,7 +31,7 @@ def test_a_gates_words_reach_the_same_session_and_the_next_stage_reads_the_answe
             StageDraft(name="review", prompt="It says: {{ stages.build.text }}", chosen=review),
         ),
     )
-    task = queue_swarm(on.fleet, flow)
+    task, plain = queue_swarm(on.fleet, flow), on.add("program", "--gate", GATE, "--tries", "2")
     on.fleet.up("--idle-exit", "0s")
     done = on.wait_completed(task)
     first, second, third = (run["session_id"] for run in done["runs"])
@@ -41,3 +41,8 @@ def test_a_gates_words_reach_the_same_session_and_the_next_stage_reads_the_answe
     read = [prompt for exchange in on.stub.requests("ok") for prompt in exchange.prompts]
     assert any("It says: Hello, the task is done." in prompt for prompt in read), read
     assert on.fleet.file_on_branch(done["branch"], OUT_FILE).strip() == OUT_TEXT
+    gated = on.wait_completed(plain)
+    assert len({run["session_id"] for run in gated["runs"]}) == 1, on.why()
+    assert (len(gated["runs"]), gated["gate"]["passed"]) == (2, True), on.why()
+    told = [prompt for exchange in on.stub.requests(*ADDRESSES["program"]) for prompt in exchange.prompts]
+    assert any("the gate wants a second look" in prompt for prompt in told), told

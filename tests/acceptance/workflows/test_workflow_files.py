@@ -111,7 +111,7 @@ def test_a_task_gets_the_workflow_that_it_names(fleet: Fleet) -> None:
     assert swarm.prompt == "Review this range as you would before a release."
     assert len(swarm.stages[0].members) == 4
     assert all(member.agent_options["permission"] == "read" for member in swarm.stages[0].members)
-    assert "give --workflow too" in added("x", "--gate", "make test", "--agent", "claude", code=2)
+    assert "has its own `retry`" in added("x", "--workflow", "work", "--tries", "2", "--agent", "claude", code=2)
     assert "would check nothing" in added("x", "--workflow", "work", "--gate", "a", "--agent", "claude", code=2)
     ungated = fleet.cli("add", "x", "--workflow", "plan-build-review", "--agent", "claude").stderr
     assert "Stage 'build' has no gate" in ungated

@@ -18,7 +18,7 @@ TARGETS = {FIRST: "main", SECOND: "main", ASIDE: "aside"}
 
 def merged(world: World) -> None:
     """Two into the checked-out branch (a fast-forward, then a merge commit), one into a branch that nobody looks at."""
-    _git(world, "branch", "aside")
+    git_output(world, "branch", "aside")
     for number, prompt in enumerate((*TARGETS, KEPT)):
         again = COMMIT.replace("\n", " || :\n")  # for one that is started again, and has nothing to commit
         add(world, prompt, write(_file(prompt), prompt) + again, role=f"add{number}")
@@ -36,15 +36,15 @@ def problems(world: World) -> list[str]:
     for prompt, target in TARGETS.items():
         if state(world, prompt) != "completed":
             continue
-        if _git(world, "show", f"{target}:{_file(prompt)}") != prompt:
+        if git_output(world, "show", f"{target}:{_file(prompt)}") != prompt:
             found.append(f"lost: the work of '{prompt}' is not on {target}")
         told = [event for event in events if event["task"] == task_id(world, prompt)]
         if len(told) != 1:
             found.append(f"{'silent' if not told else 'twice'}: the merge of '{prompt}' was told {len(told)} times")
-    if changed := _git(world, "status", "--porcelain"):
+    if changed := git_output(world, "status", "--porcelain"):
         found.append(f"lost: the user's checkout is not what was merged: {changed}")
     branch = f"holdfast/{task_id(world, KEPT)}"
-    if state(world, KEPT) == "completed" and _git(world, "show", f"{branch}:{_file(KEPT)}") != KEPT:
+    if state(world, KEPT) == "completed" and git_output(world, "show", f"{branch}:{_file(KEPT)}") != KEPT:
         found.append(f"lost: {branch} was pruned, and nothing else had it")
     return found
 
@@ -63,7 +63,7 @@ def _file(prompt: str) -> str:
     return prompt.replace(" ", "-")
 
 
-def _git(world: World, *words: str) -> str:
+def git_output(world: World, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=world.repo, capture_output=True, text=True, check=False).stdout.strip()
 
 

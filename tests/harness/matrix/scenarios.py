@@ -308,6 +308,13 @@ SCENARIOS: dict[str, Scenario] = {
         also=trackers.problems,
     ),
     "stages": Scenario(stages.stages, stages.EXPECTED, "a gate, a turn and an approval", also=stages.problems),
+    "gate": Scenario(
+        stages.checked,
+        stages.EXPECTED_OF_CHECKED,
+        "a task without stages whose gate fails once",
+        is_variation=True,
+        also=stages.problems_of_checked,
+    ),
     "scheduled": Scenario(
         schedules.every_second,
         {schedules.TICK: ("completed",), schedules.WAIT: ("completed",)},

@@ -1,9 +1,11 @@
-"""A task in stages: a gate that fails once, a reviewer that sends back once, a person who approves."""
+"""A task in stages: a gate that fails once, a reviewer that sends back once, a person who approves. And a task without
+stages whose gate fails once."""
 
 from __future__ import annotations
 
 import json
 
+from tests.harness.matrix.branches import git_output
 from tests.harness.matrix.steps import RAN, insist, state, task_id, up_to_the_end, write
 from tests.harness.matrix.world import World
 
@@ -16,6 +18,10 @@ from holdfast.store.open import open_store
 PROMPT = "go through stages"
 EXPECTED = {PROMPT: ("completed",)}
 PASSED = [("plan", True), ("build", False), ("build", True), ("review", False), ("build", True), ("review", True)]
+
+
+CHECKED = "pass the check"
+EXPECTED_OF_CHECKED = {CHECKED: ("completed",)}
 
 
 def stages(world: World) -> None:
@@ -63,6 +69,28 @@ def add_staged(world: World) -> None:
     insist(world, "add", work, lambda: state(world, PROMPT) != "missing")
 
 
+def checked(world: World) -> None:
+    """Its first try lacks what the gate asks for. Its second does what the gate printed."""
+
+    def work() -> None:
+        script = RAN + "test -e first || touch first; git add first; git commit -qm first || true\n" + OBEY
+        new = NewTask(prompt=CHECKED, directory=str(world.repo), command=("sh", "-c", script), gate=GATE, tries=2)
+        world.acknowledge(Commands(str(world.home)).add(new).id)
+
+    insist(world, "add", work, lambda: state(world, CHECKED) != "missing")
+    up_to_the_end(world, "up")
+
+
+def problems_of_checked(world: World) -> list[str]:
+    """Each try has one result and one completed run. The work of both tries is on the branch."""
+    task = task_id(world, CHECKED)
+    if not task:
+        return []
+    found, row = _compare_results(world, task, [("work", False), ("work", True)]), Queries(str(world.home)).task(task)
+    names = git_output(world, "ls-tree", "--name-only", row["branch"] or "HEAD").split()
+    return found + [f"lost: {name} is not on the branch" for name in ("first", "fixed") if name not in names]
+
+
 def _shell(script: str) -> AgentChoice:
     return AgentChoice(command=("sh", "-c", RAN + script))
 
@@ -70,16 +98,18 @@ def _shell(script: str) -> AgentChoice:
 def problems(world: World) -> list[str]:
     """R-RES-09: what was done is not done again, whatever died in between; and each try has one result."""
     task = task_id(world, PROMPT)
-    if not task:
-        return []
+    return _compare_results(world, task, PASSED) if task else []
+
+
+def _compare_results(world: World, task: str, wanted: list[tuple[str, bool]]) -> list[str]:
     queries = Queries(str(world.home))
     store = open_store(str(world.home), create=False)
     results = [(result.name, result.passed) for result in store.write(lambda tx: tx.results.of_task(task))]
     store.close()
     found = []
-    if results != PASSED:
+    if results != wanted:
         found.append(f"silent: the results of {task} are {json.dumps(results)}")
     done = [run["stage"] for run in queries.task(task)["runs"] if run["outcome"] == "completed"]
-    if done != [name for name, _passed in PASSED]:
+    if done != [name for name, _passed in wanted]:
         found.append(f"twice: the runs of {task} that completed are {done}")
     return found

@@ -318,10 +318,7 @@ class PromptRow(TypedDict):
     prompt: str
 
 
-class GateRow(TypedDict):
-    command: str
-    passed: bool
-    how: str
+class StageGateRow(GateRow):
     output: str
 
 
@@ -340,7 +337,7 @@ class StageResultRow(TypedDict):
     text: str
     files: list[str]
     commit: str | None
-    gate: GateRow | None
+    gate: StageGateRow | None
     started_at: float | None
     ended_at: float | None
     run: str | None

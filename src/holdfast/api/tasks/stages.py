@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 @stored_data_errors
 def read_stage(settings: JsonObject, progress: str | None) -> StageRow | None:
-    """Return the stage of a task, from its settings and progress. None: the task has no workflow."""
+    """Return the stage of a task, from its settings and progress. None: the task has no workflow.
+
+    A task with a gate and without a workflow has one stage, which is not worth telling.
+    """
     stages = settings.get("stages")
-    if not stages:
+    if not stages or not settings.get("workflow"):
         return None
     kept = load_stored_json(progress) if progress else {}
     index = min(kept.get("stage", 0), len(stages) - 1)
@@ -26,7 +29,7 @@ def read_stage(settings: JsonObject, progress: str | None) -> StageRow | None:
     turns = kept.get("turns", {})
     turn = sum(turns.get(stage["name"], 0) for stage in stages if name in (stage["name"], stage.get("back_to")))
     return {
-        "workflow": settings.get("workflow", ""),
+        "workflow": settings["workflow"],
         "name": name,
         "number": index + 1,
         "of": len(stages),
@@ -48,14 +51,20 @@ def words(stage: StageRow) -> str:
 
 
 def stage_lines(task: TaskDetails, home: str) -> list[str]:
-    """Return sentences about the stage of a task, for `why`."""
-    stage = task["stage"]
-    if stage is None or task["state"] in ("completed", "cancelled"):
+    """Return sentences about the stage and the gate of a task, for `why`."""
+    stage, gate = task["stage"], task["gate"]
+    if task["state"] in ("completed", "cancelled") or (stage is None and gate is None):
         return []
-    told = [f"It is in {words(stage)} of its workflow '{stage['workflow']}'."]
-    told += _members(task, stage)
-    if stage["feedback"] and not stage["awaits_approval"]:
+    told = []
+    if stage is not None:
+        told = [f"It is in {words(stage)} of its workflow '{stage['workflow']}'.", *_members(task, stage)]
+    if stage is not None and stage["feedback"] and not stage["awaits_approval"]:
         told.append(f"Its agent gets the feedback in its prompt: `holdfast show {task['id']} --prompt`.")
+    elif stage is None and gate is not None and not gate["passed"] and task["state"] != "failed":
+        told.append(
+            f"Its gate `{gate['command']}` {gate['how']}. Its agent gets what it printed: "
+            f"`holdfast show {task['id']} --prompt`."
+        )
     log = _newest_gate_log(home, task["id"])
     return told if log is None else [*told, f"What its last gate printed: {log}"]
 

@@ -61,6 +61,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         "input and works in its own worktree. Your checkout is not touched. Afterwards the work is on a branch.",
         (
             ("any command can be an agent", 'holdfast run "fix the flaky test" -- my-agent --headless'),
+            ("done only if the tests pass", 'holdfast run "fix the flaky test" --gate "make test" --agent claude'),
             ("at most half an hour, from a release", 'holdfast run "backport it" --base v2 --timeout 30m -- my-agent'),
             ("the prompt from a file, by a pipe", "holdfast run - -- my-agent"),
             ("a rehearsal without an agent", "holdfast run --scenario success.toml"),
