@@ -71,9 +71,10 @@ def problem(command: str) -> str | None:
     try:
         _parse(parser(name), name, rest)
     except UsageError as refusal:
-        is_only_named = "required" in str(refusal) or "expected" in str(refusal)  # `holdfast pause`, in a sentence
-        is_the_hole = "invalid choice: '1'" in str(refusal) or "arguments: 1." in str(refusal)  # may be anything
-        return None if is_only_named or is_the_hole else str(refusal)
+        said = str(refusal)
+        is_only_named = any(part in said for part in ("Which task?", "Something is missing", "needs a value"))
+        is_the_hole = said.startswith("'1' is not one of") or "does not take '1'" in said  # may be anything
+        return None if is_only_named or is_the_hole else said
     except SystemExit:  # --help
         return None
     return None

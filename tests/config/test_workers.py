@@ -130,7 +130,7 @@ def test_without_workers_and_agents_nothing_would_run(tmp_path: Path, monkeypatc
     with pytest.raises(ConfigError, match=r"config.toml:2: agents: '0' agents and no \[\[worker\]\]"):
         load()
     assert [problem.line for problem in report_settings(None, str(tmp_path)).problems] == [2]
-    with pytest.raises(ConfigError, match=r"flag: agents"):
+    with pytest.raises(ConfigError, match=r"--agents: "):
         load(flags={"agents": 0})
     file.write_text("agents = 0\n[[worker]]\nname = 'web'\n")
     assert load()["agents"] == 0

@@ -71,6 +71,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("commands.logs", "show the output and the actions of an agent"),
     "alerts": ("commands.alerts", "list alerts, acknowledge them, test their delivery"),
     "crashes": ("commands.alerts", "list agents that died unexpectedly"),
+    "agents": ("commands.accounts", "list the agents that you can use, with version and login"),
     "accounts": ("commands.accounts", "list the logins of agents, reopen one that is parked or stopped"),
     "tracker": ("commands.trackers", "list issues of outside trackers, sync now"),
     "schedule": (
@@ -117,7 +118,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 # other command is a person's. Processes inside a run may also control their own subtasks (api/tasks/subtasks.py).
 AGENT_COMMANDS: dict[str, tuple[str | None, ...]] = {
     **dict.fromkeys(("agent", "add", "run", "ps", "show", "report", "why", "events", "logs", "crashes", "stats"), ()),
-    **dict.fromkeys(("diff", "workflows", "config", "rehearse", "completion", "help"), ()),
+    **dict.fromkeys(("diff", "workflows", "config", "agents", "rehearse", "completion", "help"), ()),
     **dict.fromkeys(("accounts", "tracker", "dispatch", "worker"), ("list",)),
     **dict.fromkeys(("branches", "workspaces"), ("list", None)),
     "alerts": (None,),
@@ -125,23 +126,14 @@ AGENT_COMMANDS: dict[str, tuple[str | None, ...]] = {
     "salvage": ("list", "show"),
 }
 
-_EPILOG = """\
-examples:
-  holdfast run "fix the flaky test" -- my-agent --headless
-  holdfast add "tidy the docs" --priority 5 --label area=docs -- my-agent
-  holdfast ps --watch
-  holdfast why 7f3a
-
-exit codes: 0 done, 1 task failed or operation refused, 2 usage, 3 not found, 4 conflict,
-            69 store or supervisor unavailable, 75 paused
-"""
-
 
 class Parser(argparse.ArgumentParser):
     """An argparse parser that reports a mistake as our one-line error instead of printing its usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message[0].upper()}{message[1:]}. See `{self.prog} --help`.")
+        from holdfast.cli.help.wrong_usage import explain
+
+        raise UsageError(explain(self, message))
 
     def format_help(self) -> str:
         """Return the help text. The manual pages are imported only here, because few commands need them."""
@@ -262,48 +254,45 @@ def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple
             raise UsageError("After `--` a command is expected.")
     arguments, unknown = parser.parse_known_args(rest)
     if unknown:
+        from holdfast.cli.help import wrong_usage
+
+        if not unknown[0].startswith("-"):
+            raise UsageError(wrong_usage.unquoted_prompt(name, arguments.prompt or "", unknown))
         raise UsageError(
-            f"There is no option {one_line(' '.join(unknown), 80)}. See `holdfast {name} --help`; "
-            "a prompt that begins with '-' is read from a file (--from FILE) or from standard input (--from -)."
+            f"{wrong_usage.unknown_option(name, parser, unknown[0])} "
+            "A prompt that begins with '-' is read from a file (--from FILE) or from standard input (--from -)."
         )
     return arguments, command
 
 
 def _choose_command(argv: list[str]) -> tuple[str, list[str]]:
+    """Return the command and its arguments. Options may stand before the command."""
     if argv and argv[0] in COMMANDS:
         return argv[0], argv[1:]
-    parser = build_front_parser()
-    found, unknown = parser.parse_known_args(argv)
-    if found.command is None and unknown:
-        raise UsageError(f"There is no option {one_line(unknown[0], 80)}. See `holdfast --help`.")
-    if found.version:
+    at = next((index for index, word in enumerate(argv) if not word.startswith("-")), None)
+    if at is None:
+        _answer_without_command(argv)
+    word = argv[at]
+    if word not in COMMANDS:
+        from holdfast.cli.help.wrong_usage import find_same, unknown_command
+
+        same = find_same(word, COMMANDS)
+        if same is None:
+            raise UsageError(unknown_command(word, COMMANDS))
+        word = same
+    return word, [*argv[at + 1 :], *argv[:at]] if "--" not in argv else [*argv[:at], *argv[at + 1 :]]
+
+
+def _answer_without_command(argv: list[str]) -> NoReturn:
+    """Answer a command line without a command: the front page or the version."""
+    from holdfast.cli.help import front_page
+
+    if "--version" in argv or "-V" in argv:
         from holdfast import __version__
 
         print(f"holdfast {__version__}")
-        raise SystemExit(0)
-    if found.command is None:
-        parser.print_help()
-        raise SystemExit(0)
-    raise UsageError(f"There is no command '{found.command}'.{_suggest_command(found.command)} See `holdfast --help`.")
-
-
-def build_front_parser() -> Parser:
-    """Return the parser for a command line without a command: `--help`, `--version` and the list of commands."""
-    parser = Parser(
-        prog="holdfast",
-        description="Holdfast runs fleets of AI coding agents unattended: nothing lost, leaked, run twice or silent.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="store_true", help="print the version")
-    listing = "\n".join(f"  {name:<12}{text}" for name, (_module, text) in COMMANDS.items())
-    parser.add_argument("command", nargs="?", metavar="COMMAND", help=argparse.SUPPRESS)
-    parser.usage = f"holdfast COMMAND [options]\n\ncommands:\n{listing}\n\nholdfast COMMAND --help explains one."
-    return parser
-
-
-def _suggest_command(word: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(word, COMMANDS, n=1)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    elif not argv or argv[0] in ("-h", "--help"):
+        print(front_page.all_commands(COMMANDS) if "--all" in argv else front_page.front_page(COMMANDS))
+    else:
+        raise UsageError(f"There is no option {one_line(argv[0], 80)}. `holdfast help` lists the commands.")
+    raise SystemExit(0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Refused
 from holdfast.config.per_agent import full_key
-from holdfast.config.problems import ConfigError, SettingProblem, format_place
+from holdfast.config.problems import FLAG, ConfigError, SettingProblem, format_place
 from holdfast.config.read_file import Layer, read_settings_file, repo_file_path, user_file_path
 from holdfast.config.settings import SETTINGS, variable_name
 from holdfast.config.tables.accounts import SECTION as ACCOUNTS
@@ -261,7 +261,7 @@ def _read_environment() -> list[Layer]:
 
 
 def _read_flags(flags: Mapping[str, object]) -> Layer:
-    layer = Layer("flag")
+    layer = Layer(FLAG)
     for key, value in flags.items():
         if value is not None:
             layer.take(key, value)

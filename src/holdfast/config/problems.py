@@ -18,6 +18,15 @@ Path = tuple[str, ...]
 
 TEXT = "="  # last part of a path: the line of the first letter of a multi-line text
 DEEPEST = 32  # parts of a key that are distinguished; without a limit, `a.a.a.…` would need quadratic memory
+FLAG = "flag"  # the place of a setting that an option of the command line gives
+OPTIONS = {
+    "agent": "--agent",
+    "agents": "--agents",
+    "workspace.strategy": "--workspace",
+    "resume.max_attempts": "--max-resumes",
+    "gate.command": "--gate",
+    "gate.tries": "--tries",
+}
 _TRIVIA = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -195,6 +204,9 @@ class SettingProblem:
     text: str
 
     def __str__(self) -> str:
+        if self.place == FLAG:
+            key, _, what = self.text.partition(": ")
+            return f"{OPTIONS.get(key, key)}: {what}"
         return f"{format_place(self.place, self.line)}: {self.text}"
 
 

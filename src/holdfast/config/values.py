@@ -135,8 +135,14 @@ class OneOf:  # lower case: see `count`
 
     def __call__(self, value: object) -> str:
         if not isinstance(value, str) or value not in self.choices:
-            raise ValueError(f"'{quote_wrong_value(value)}' is not one of {', '.join(self.choices)}")
+            raise ValueError(f"'{quote_wrong_value(value)}' is not one of {', '.join(self.choices)}{self._hint(value)}")
         return value
+
+    def _hint(self, value: object) -> str:
+        import difflib  # only for a mistake
+
+        close = difflib.get_close_matches(str(value), self.choices, n=1)
+        return f". Did you mean '{close[0]}'?" if close else ""
 
 
 def describe_parser(parse: Parser) -> str:

@@ -86,7 +86,7 @@ def resolve_task(
     base, range_base = resolve_range(top, new, strategy, crew, head, commits)
     if strategy == "container" and not settings["container.image"]:
         raise UsageError(
-            "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
+            "Tasks in containers need an image: set container.image in your config (`holdfast help containers`)."
         )
     environment = stored_environment(settings)
     task_id = new_id()

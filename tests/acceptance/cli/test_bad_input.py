@@ -607,7 +607,7 @@ def test_a_duration_of_many_digits_is_answered_at_once(fleet: Fleet) -> None:
 def test_options_that_the_front_door_does_not_know(fleet: Fleet) -> None:
     for words in (("--nope",), ("-x",), ("--versoin",)):
         assert f"There is no option {words[0]}" in refused(fleet, *words, code=2)
-    assert "Did you mean 'events'?" in refused(fleet, "evnts", code=2)
+    assert "Did you mean `holdfast events`?" in refused(fleet, "evnts", code=2)
     assert "no command" in refused(fleet, "", code=2)
 
 

@@ -42,7 +42,13 @@ class TestHelp:
             assert part in said
         assert fleet.cli("help", "purge").stdout == said
         assert fleet.cli("help").stdout == fleet.cli("--help").stdout
-        assert "COMMAND" in fleet.cli("help", "nonsense", code=2).stderr
+        assert "There is no command 'nonsense'" in fleet.cli("help", "nonsense", code=2).stderr
+        everything = fleet.cli("help", "--all").stdout
+        assert all(f"  {name:<12}" in everything for name in COMMANDS)
+        assert "recovery" in everything
+        page = fleet.cli("help", "recovery").stdout
+        assert page.startswith("# ")
+        assert "](" not in page
 
     def test_it_costs_little(self, fleet: Fleet) -> None:
         """Cold start is measured in bench/; here only what would spoil it: heavy modules that --help has no use for."""

@@ -75,7 +75,7 @@ def test_ends_by_outcome_per_agent(fleet: Fleet) -> None:
 def test_bad_questions(fleet: Fleet) -> None:
     fleet.cli("init", "--no-file")
     assert "duration" in refused(fleet, "stats", "--since", "7", code=2)
-    assert "by" in refused(fleet, "stats", "--by", "month", code=2)
+    assert "'month' is not one of: day, hour" in refused(fleet, "stats", "--by", "month", code=2)
 
 
 def test_asking_is_cheap(fleet: Fleet) -> None:

@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
+# Read at import: the campaign gives its own process another HOME later.
+CACHE = os.environ.get("HOLDFAST_GIT_CACHE") or os.path.join(
+    os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME") or "/tmp", ".cache"), "holdfast-git"
+)
+
 
 def find_newest_git() -> tuple[str | None, str]:
     """The directory of its programs, or None and the reason."""
-    cache = os.environ.get("HOLDFAST_GIT_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME") or "/tmp", ".cache"), "holdfast-git"
-    )
-    programs = Path(cache, "newest", "bin")
+    programs = Path(CACHE, "newest", "bin")
     if os.access(programs / "git", os.X_OK):
         return str(programs.resolve()), ""
     try:
-        return None, Path(cache, "skipped").read_text(encoding="utf-8").strip()
+        return None, Path(CACHE, "skipped").read_text(encoding="utf-8").strip()
     except OSError:
         return None, "it is not built: scripts/setup_git.sh"
 

@@ -128,7 +128,9 @@ def _spoilt_failure(recording: Recording, draw: random.Random) -> Case:
         end=draw.choice([recording.end(), ProcessEnd(cause=Cause.EXITED, code=0)]),
         never=frozenset({Outcome.COMPLETED}),
     )
-    for spoil in draw.sample([*SPOILS, lying, with_a_failure], draw.randrange(1, 4)):
+    # A command of the CLI itself failed for want of an answer. A lie would be that answer.
+    spoils = [*SPOILS, with_a_failure, *([] if recording.scenario.startswith("command-") else [lying])]
+    for spoil in draw.sample(spoils, draw.randrange(1, 4)):
         case = _done(case, spoil, draw)
     return case
 

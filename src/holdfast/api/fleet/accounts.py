@@ -10,6 +10,7 @@ from holdfast.api.fleet.dispatch import list_holds
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import NotFound, UsageError
+from holdfast.base.text import one_line
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.core.dispatch.accounts import ClosedAccount, full_name
 from holdfast.core.runs.outcome import Outcome
@@ -57,6 +58,12 @@ def resume_account(home: str, word: str) -> list[str]:
     if agent not in CLI_AGENTS:
         raise NotFound(f"There is no agent '{agent}' with accounts; they are for {', '.join(CLI_AGENTS)}.")
 
+    known, queries = UserAccounts(_settings_once()).names(agent), Queries(home)
+    if name not in known and find_closed_account(queries, agent, name) is None:
+        raise NotFound(
+            f"There is no account {one_line(word, 60)}. Known: {', '.join(full_name(agent, one) for one in known)}. "
+            "`holdfast accounts` lists all."
+        )
     from holdfast.api.commands import change_store, operator_name  # imported here: readers have to start fast
 
     def open_account(tx: Transaction) -> list[str]:

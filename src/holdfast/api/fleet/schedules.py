@@ -272,7 +272,7 @@ def _unknown(word: str, rows: Sequence[ScheduleRow]) -> str:
 
     names = sorted({str(row["name"]) for row in rows})
     if not names:
-        return f"There is no schedule '{word[:80]}': no file has any. How to write one: docs/howto/schedules.md."
+        return f"There is no schedule '{word[:80]}': no file has any. How to write one: `holdfast help schedules`."
     close = difflib.get_close_matches(word.rpartition(":")[2], names, n=1)
     hint = f" Did you mean '{close[0]}'?" if close and close[0] != word else ""
     return f"There is no schedule '{word[:80]}'.{hint} Known: {', '.join(names)}."

@@ -170,7 +170,7 @@ def _unknown(name: str, known: list[str]) -> str:
     import difflib
 
     if not known:
-        return f"There is no worker '{name}': none is in {config.user_file_path()}. More: docs/howto/workers.md."
+        return f"There is no worker '{name}': none is in {config.user_file_path()}. More: `holdfast help workers`."
     close = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     return f"There is no worker '{name}'.{hint} Known: {', '.join(known)}."

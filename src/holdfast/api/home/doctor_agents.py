@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.api.home.agent_clis import AgentCli, LoginState, find_clis, find_start_problem, logins
+
+if TYPE_CHECKING:
+    from holdfast.api.home.models import AgentCliRow
 
 # seconds for all versions: six CLIs start at once on a busy machine. Afterwards the versions are cached
 PATIENCE = 15.0
@@ -93,4 +97,22 @@ def _data(cli: AgentCli, seen: list[LoginState]) -> dict[str, Any]:
         "version": cli.version or None,
         "tested": list(cli.agent.tested),
         "logins": [asdict(state) for state in seen],
+    }
+
+
+def list_agent_clis(home: str, settings: config.Config) -> list[AgentCliRow]:
+    """Return every agent CLI that this version can drive, with its login here. The default agent is marked."""
+    return [_row(cli, settings) for cli in find_clis(settings, home if os.path.isdir(home) else None)]
+
+
+def _row(cli: AgentCli, settings: config.Config) -> AgentCliRow:
+    seen = [] if cli.path is None else logins(cli, settings)
+    return {
+        "agent": cli.name,
+        "is_default": settings["agent"] == cli.name,
+        "binary": cli.wanted,
+        "path": cli.path,
+        "version": cli.version or None,
+        "tested": list(cli.agent.tested),
+        "logins": [{"account": state.account, "is_seen": state.is_seen, "text": state.text} for state in seen],
     }

@@ -61,3 +61,19 @@ class RequestRow(TypedDict):
     why: str
     answered_at: NotRequired[float | None]
     answer: NotRequired[str | None]
+
+
+class AgentLoginRow(TypedDict):
+    account: str
+    is_seen: bool | None
+    text: str
+
+
+class AgentCliRow(TypedDict):
+    agent: str
+    is_default: bool
+    binary: str
+    path: str | None
+    version: str | None
+    tested: list[str]
+    logins: list[AgentLoginRow]

@@ -1,4 +1,4 @@
-"""The command `accounts`: list accounts with their state, and resume one."""
+"""The commands `agents` and `accounts`: list agents and their logins, and resume a login."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from holdfast.cli.output.render import clean_text, one_line, print_json, print_t
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AccountRow
+    from holdfast.api.home.models import AgentCliRow
 
 _HEADERS = ("ACCOUNT", "STATE", "UNTIL", "WHY")
 
@@ -37,7 +38,7 @@ def run_accounts(arguments: argparse.Namespace) -> int:
     elif found:
         print_table(_HEADERS, [_cells(row) for row in found], state_column=1)
     else:
-        print("Your own logins only, and all are open. More: docs/howto/accounts.md.")
+        print("Your own logins only, and all are open. More: `holdfast help accounts`.")
     return 0
 
 
@@ -63,3 +64,32 @@ def _resume(home: str, arguments: argparse.Namespace) -> int:
     else:
         print(f"{arguments.account} is open again.{f' Resumed: {chr(32).join(freed)}.' if freed else ''}")
     return 0
+
+
+def configure_agents(parser: argparse.ArgumentParser) -> None:
+    add_json_option(parser)
+
+
+def run_agents(arguments: argparse.Namespace) -> int:
+    from holdfast import config
+    from holdfast.api.home.doctor_agents import list_agent_clis
+
+    settings = config.load_valid_values()
+    rows = list_agent_clis(home_directory(), settings)
+    if arguments.json:
+        for row in rows:
+            print_json(row)
+        return 0
+    print_table(("AGENT", "VERSION", "LOGIN", "PROGRAM"), [_agent_cells(row) for row in rows])
+    print('Any other command can be an agent: `holdfast run "PROMPT" -- COMMAND`.')
+    if not any(row["is_default"] for row in rows):
+        print("No default agent yet. `holdfast init` chooses one; `--agent NAME` names one for a task.")
+    return 0
+
+
+def _agent_cells(row: AgentCliRow) -> list[str]:
+    name = f"{row['agent']} (default)" if row["is_default"] else row["agent"]
+    if row["path"] is None:
+        return [name, "", "", f"{row['binary']} is not installed"]
+    login = "; ".join(one_line(clean_text(state["text"]), 40) for state in row["logins"])
+    return [name, row["version"] or "unknown", login, row["path"]]

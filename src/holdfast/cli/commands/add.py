@@ -48,7 +48,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
     parser.add_argument("--agent", help="which agent")
     parser.add_argument(
-        "--account", metavar="NAME", help="under which of the agent's accounts (docs/howto/accounts.md)"
+        "--account", metavar="NAME", help="under which of the agent's accounts (`holdfast help accounts`)"
     )
     parser.add_argument("--model", metavar="NAME", help="the agent's model")
     parser.add_argument(

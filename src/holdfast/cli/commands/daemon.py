@@ -108,7 +108,9 @@ def configure_doctor(parser: argparse.ArgumentParser) -> None:
         "--at-rest", action="store_true", help="with --invariants: every task has ended, so nothing may be under way"
     )
     parser.add_argument(
-        "--witness", metavar="FILE", help="with --invariants: what was seen outside (docs/faults.md has the format)"
+        "--witness",
+        metavar="FILE",
+        help="with --invariants: what was seen outside (`holdfast help faults` has the format)",
     )
     parser.add_argument("--fix", action="store_true", help="first remove leftovers, as `holdfast sweep` does")
     add_json_option(parser)
@@ -159,12 +161,12 @@ def _check_promises(arguments: argparse.Namespace) -> int:
 def configure_rehearse(parser: argparse.ArgumentParser) -> None:
     from holdfast.api.rehearse import STUB_SCENARIOS
 
-    parser.add_argument("file", nargs="?", help="a scenario file; docs/scripted-agent.md explains the format")
+    parser.add_argument("file", nargs="?", help="a scenario file; `holdfast help scripted-agent` explains the format")
     parser.add_argument("--agent", metavar="NAME", help="play with this installed CLI against a stub of its provider")
     parser.add_argument(
         "--scenario",
         metavar="NAME",
-        help=f"what the stub of the provider does (default tool): {', '.join(STUB_SCENARIOS)}; docs/stub-llm.md",
+        help=f"what the provider stub does (default tool): {', '.join(STUB_SCENARIOS)}; `holdfast help stub-llm`",
     )
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 5s")
     add_json_option(parser)

@@ -75,7 +75,7 @@ def _list(home: str, *, as_json: bool) -> int:
     if rows:
         print_table(_HEADERS, [_cells(row) for row in rows], state_column=1)
     elif not problems:
-        print("No schedules. How to write one: docs/howto/schedules.md.", file=sys.stderr)
+        print("No schedules. How to write one: `holdfast help schedules`.", file=sys.stderr)
     for problem in problems.values():
         print(f"{paint('not taken', 'yellow', sys.stderr)}  {clean_text(problem)}", file=sys.stderr)
     if rows and not has_supervisor(home):

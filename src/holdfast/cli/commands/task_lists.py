@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--as",
         dest="how",
         choices=["prompt", "checklist", "jsonl", "folder"],
-        help="with --from: what it is, where its name and content do not say so (docs/howto/intake.md)",
+        help="with --from: what it is, where its name and content do not say so (`holdfast help intake`)",
     )
     parser.add_argument("--dry-run", action="store_true", help="with --from of a list: only say what would be queued")
 

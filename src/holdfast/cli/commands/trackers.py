@@ -56,7 +56,7 @@ def run_tracker(arguments: argparse.Namespace) -> int:
     elif found:
         print("No issue is held now; --all shows earlier ones.")
     else:
-        print("No tracker was asked yet. `tracker.kind` names one: docs/howto/trackers.md.")
+        print("No tracker was asked yet. `tracker.kind` names one: `holdfast help trackers`.")
     return 0
 
 

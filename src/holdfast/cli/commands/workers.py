@@ -50,7 +50,7 @@ def _list(arguments: argparse.Namespace) -> int:
     elif found:
         print_table(_HEADERS, [_cells(row) for row in found], state_column=1)
     else:
-        print("No named workers; agents are anonymous. Named ones: docs/howto/workers.md.", file=sys.stderr)
+        print("No named workers; agents are anonymous. Named ones: `holdfast help workers`.", file=sys.stderr)
     return 0
 
 

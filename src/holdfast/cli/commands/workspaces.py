@@ -139,10 +139,11 @@ def configure_shell(parser: argparse.ArgumentParser) -> None:
 
 
 def run_shell(arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.shell import open_shell
+    from holdfast.api.work.shell import open_shell, refuse_missing
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
     if arguments.line is None:
+        refuse_missing(task, task["workspace"])
         print(f"The workspace of {task['id']} ({task['state']}); it stays while you are in it.", file=sys.stderr)
     return open_shell(queries, task, arguments.line)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 
+from holdfast.base.errors import UsageError
+from holdfast.base.text import one_line
 from holdfast.cli.help.pages_tasks import READS, WORK_PAGES, ManualPage
 
 _CODES = {
@@ -160,6 +162,16 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         (*READS, 4),
         ("show", "events"),
     ),
+    "agents": ManualPage(
+        "Lists the agent CLIs that Holdfast can drive: which are installed here, their versions, whether a login was "
+        "found, and which is the default. Nothing is asked of a provider.",
+        (
+            ("which agents can I use?", "holdfast agents"),
+            ("for a script", "holdfast agents --json"),
+        ),
+        (0, 2),
+        ("init", "doctor", "accounts"),
+    ),
     "accounts": ManualPage(
         "Lists the logins of agents that your settings name. A login is `parked` until a limit ends, or `stopped` "
         "until you resume it, because login or payment failed. `resume` opens a login again. Tasks that were paused "
@@ -287,7 +299,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     "service": ManualPage(
         "A systemd unit for `holdfast up`, for your own manager (--user) or for the machine (--system). With --system, "
         "root removes before each start what containers left and your user may not delete. A unit that is not ours, or "
-        "that was changed, is not overwritten. `uninstall` leaves everything as it was (docs/howto/service.md).",
+        "that was changed, is not overwritten. `uninstall` leaves everything as it was (`holdfast help service`).",
         (
             ("what would be installed, and what is", "holdfast service show --user"),
             ("a service of your own", "holdfast service install --user"),
@@ -337,7 +349,12 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "help": ManualPage(
         "Explains a command, or lists them all.",
-        (("all commands", "holdfast help"), ("one of them", "holdfast help purge")),
+        (
+            ("the commands of a normal day", "holdfast help"),
+            ("every command and every topic", "holdfast help --all"),
+            ("one command", "holdfast help purge"),
+            ("one topic", "holdfast help budgets"),
+        ),
         (0, 2),
         ("doctor",),
     ),
@@ -363,13 +380,39 @@ def build_epilog(name: str, note: str | None) -> str | None:
 
 
 def configure_help(parser: argparse.ArgumentParser) -> None:
-    from holdfast.cli.main import COMMANDS
-
-    parser.add_argument("topic", nargs="?", choices=list(COMMANDS), metavar="COMMAND", help="which one (all of them)")
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="a command or a topic (the commands of a normal day)")
+    parser.add_argument("--all", action="store_true", help="list every command and every topic")
 
 
 def run_help(arguments: argparse.Namespace) -> int:
-    from holdfast.cli.main import build_front_parser, build_parser
+    from holdfast.cli.help import front_page
+    from holdfast.cli.help.wrong_usage import find_same
+    from holdfast.cli.main import COMMANDS, build_parser
 
-    (build_parser(arguments.topic) if arguments.topic else build_front_parser()).print_help()
+    topic = arguments.topic
+    if topic is None:
+        print(front_page.all_commands(COMMANDS) if arguments.all else front_page.front_page(COMMANDS))
+        return 0
+    page = None if topic in COMMANDS else front_page.read_topic(topic)
+    if page is not None:
+        print(page, end="")
+        return 0
+    name = topic if topic in COMMANDS else find_same(topic, COMMANDS)
+    if name is None:
+        raise UsageError(_unknown_topic(topic))
+    build_parser(name).print_help()
     return 0
+
+
+def _unknown_topic(topic: str) -> str:
+    """Return the answer to a word that is neither a command nor a topic."""
+    import difflib
+
+    from holdfast.cli.help import front_page
+    from holdfast.cli.help.wrong_usage import unknown_command
+    from holdfast.cli.main import COMMANDS
+
+    close = difflib.get_close_matches(topic, front_page.topics(), n=1)
+    if close:
+        return f"There is no topic '{one_line(topic, 40)}'. Did you mean `holdfast help {close[0]}`?"
+    return unknown_command(topic, COMMANDS).replace("`holdfast help` lists", "`holdfast help --all` lists topics and")

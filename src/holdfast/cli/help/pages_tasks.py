@@ -81,7 +81,7 @@ WORK_PAGES: dict[str, ManualPage] = {
     "workflows": ManualPage(
         "Tasks in several stages: the built-in workflows, yours (`[workflow.NAME]` in your settings) and the "
         "repository's, whose commands need trust. All of them are checked. With a mistake anywhere, the exit code is "
-        "1. A task gets one by `add --workflow NAME`, as it is at that moment. More: docs/howto/workflows.md.",
+        "1. A task gets one by `add --workflow NAME`, as it is at that moment. More: `holdfast help workflows`.",
         (
             ("all workflows, and the mistakes in them", "holdfast workflows"),
             ("its stages, gates and prompts", "holdfast workflows plan-build-review"),
@@ -147,7 +147,7 @@ WORK_PAGES: dict[str, ManualPage] = {
     "tracker": ManualPage(
         'Lists the status of outside trackers (`tracker.kind = "beads"`), and the issues that this home has, with '
         "their tasks. `sync` looks at every tracker now, also at one that failed and waits. More: "
-        "docs/howto/trackers.md.",
+        "`holdfast help trackers`.",
         (("what is there", "holdfast tracker"), ("sync now", "holdfast tracker sync")),
         (0, 2, 69),
         ("why", "alerts"),
@@ -156,7 +156,7 @@ WORK_PAGES: dict[str, ManualPage] = {
         "Schedules (`[[schedule]]` in your own settings, or in a repository's once it is trusted) add tasks by the "
         "clock. `list` shows in words when each fires, its last task and what is wrong. `show` lists the next five "
         "times and the last ten. `fire` adds a task now and leaves the times as they are. `enable` and `disable` are "
-        "recorded, and last until the file changes that. More: docs/howto/schedules.md.",
+        "recorded, and last until the file changes that. More: `holdfast help schedules`.",
         (
             ("last and next times", "holdfast schedule list"),
             ("one schedule, with its last times and tasks", "holdfast schedule show nightly"),

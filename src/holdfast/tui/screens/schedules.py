@@ -57,7 +57,7 @@ def _state(row: ScheduleLine) -> Cell:
 class SchedulesView(OrderedListing):
     ABOUT: ClassVar[str] = "schedule"
     NAME: ClassVar[str] = "schedules"
-    EMPTY: ClassVar[str] = "No schedules. How to write one: docs/howto/schedules.md."
+    EMPTY: ClassVar[str] = "No schedules. How to write one: `holdfast help schedules`."
     COLUMNS: ClassVar[tuple[Column[ScheduleLine], ...]] = (
         Column("SCHEDULE", 12, lambda row: row["name"], grow=True),
         Column("STATE", 8, _state),

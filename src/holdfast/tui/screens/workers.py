@@ -75,7 +75,7 @@ class WorkersView(Listing):
     NAME: ClassVar[str] = "workers"
     COLUMNS = COLUMNS
     KEY = "name"
-    EMPTY = "No named workers; agents are anonymous. More: docs/howto/workers.md."
+    EMPTY = "No named workers; agents are anonymous. More: `holdfast help workers`."
     NO_TASK = "This worker has no task at the moment."
 
     def __init__(self) -> None:

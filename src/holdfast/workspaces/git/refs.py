@@ -117,6 +117,8 @@ def read_head(checkout: str) -> str | None:
 
 def has_branch(checkout: str, branch: str) -> bool:
     """True if the repository of a checkout has the branch. False also if there is no repository."""
+    if not checkout:
+        return False  # a damaged store: the row of the repository is gone
     git_dir, ref = find_git_dir(checkout), f"refs/heads/{branch}"
     if git_dir is None:
         return False

@@ -1,0 +1,77 @@
+"""Wrong commands, as a table that a person can read (wrong_commands.txt): each answer says what is wrong and what to
+type."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.fleet import Fleet
+
+from holdfast.cli.help.front_page import GROUPS, front_page
+from holdfast.cli.help.wrong_usage import SYNONYMS
+from holdfast.cli.main import COMMANDS, run
+
+TABLE = Path(__file__).with_name("wrong_commands.txt")
+# Words of our tools and of our code that tell a user nothing.
+ODD = re.compile(
+    r"argparse|flag:|invalid choice|[Uu]nrecognized|following arguments|uid \d|Traceback|Namespace|docs/\S+\.md"
+)
+
+
+def rows() -> list[tuple[str, int, str]]:
+    lines = [line for line in TABLE.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    found = []
+    for command, answer in zip(lines[::2], lines[1::2], strict=True):
+        code, _, part = answer.strip().partition("  ")
+        assert command.startswith("$ "), command
+        found.append((command.removeprefix("$ "), int(code), part))
+    return found
+
+
+def test_wrong_commands_are_answered(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F11 and the table of 51 wrong commands: the exit code, what is wrong, one line, no odd word."""
+    failed = fleet.queue("echo x > lost.txt; exit 3")
+    done = fleet.queue("true")
+    fleet.up("--idle-exit", "0s")
+    fleet.wait_state(failed, "failed")
+    fleet.wait_state(done, "completed")
+    fleet.wait_clean()
+    queued, paused = fleet.queue("true"), fleet.queue("true")
+    fleet.cli("pause", paused)
+    monkeypatch.chdir(fleet.repo)
+    capsys.readouterr()
+    wrong, table = [], rows()
+    with fleet.as_its_user():
+        for line, code, part in table:
+            words = shlex.split(line.format(done=done, failed=failed, queued=queued, paused=paused))
+            answered = run(words)
+            out, err = capsys.readouterr()
+            part = part.format(done=done, failed=failed, queued=queued, paused=paused)
+            if (answered, out) != (code, "") or part not in err or err.count("\n") != 1 or ODD.search(err):
+                wrong.append(f"$ {line}\n  wanted {code}  {part}\n  got    {answered}  {err.strip()} {out[:200]}")
+    assert not wrong, "\n".join(["", *wrong])
+    assert len(table) >= 111
+
+
+def test_synonyms_lead_to_commands_that_exist() -> None:
+    """A synonym is not a command, and its answer names only commands and options that parse."""
+    later = {"send", "set", "agents"}  # built by the issues of the daily loop
+    for word, answer in SYNONYMS.items():
+        assert word not in COMMANDS, word
+        named = re.findall(r"`holdfast ([a-z]+)", answer)
+        assert set(named) <= set(COMMANDS) | later, answer
+
+
+def test_the_front_page_fits_a_small_terminal() -> None:
+    """At most 32 lines of 80 columns; every command is in one group of `help --all`."""
+    lines = front_page(COMMANDS).splitlines()
+    assert len(lines) <= 32
+    assert max(map(len, lines)) <= 80
+    listed = [name for names in GROUPS.values() for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(COMMANDS) <= set(listed)
