@@ -76,7 +76,7 @@ ELSEWHERE = {
 OF_THE_LAYER = (
     "__main__.py", "core/states.py", "core/model.py", "store/doorbell.py", "store/open.py", "store/port/transaction.py",
     "store/port/values.py", "store/port/history.py", "store/sqlite/engine", "store/sqlite/transaction.py",
-    "store/sqlite/rows.py", "store/sqlite/fence.py", "supervisor/context.py", "supervisor/daemon.py",
+    "store/sqlite/rows.py", "store/sqlite/engine/fence.py", "supervisor/context.py", "supervisor/daemon.py",
     "supervisor/ports.py", "supervisor/service.py", "supervisor/log.py", "supervisor/services/clock.py",
     "wiring/supervisor.py", "api/format.py", "api/models.py", "cli/main.py", "cli/completion.py", "cli/help",
     "cli/output", "tui/app.py", "tui/feed.py", "tui/colours.py", "tui/terminal.py", "tui/key_reference.py",

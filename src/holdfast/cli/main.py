@@ -79,7 +79,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "list schedules with their times, fire, enable or disable one",
     ),
     "dispatch": (
-        "commands.dispatch",
+        "commands.accounts",
         "list holds (provider, account, mass death), release them",
     ),
     "worker": ("commands.workers", "list named workers, start, stop or restart one"),
@@ -107,7 +107,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "backup": ("commands.home", "copy the store and all saved work into one file"),
     "restore": ("commands.home", "restore a backup"),
     "purge": ("commands.home", "remove everything that Holdfast made, or only for one repository"),
-    "service": ("commands.service", "install Holdfast as a systemd service, show it, remove it"),
+    "service": ("commands.daemon", "install Holdfast as a systemd service, show it, remove it"),
     "agent": ("commands.agent", "report a sign of life, progress or the result (called by agents)"),
     "rehearse": ("commands.daemon", "play a scenario in a throw-away repository and home"),
     "completion": ("completion", "print a completion script for your shell"),

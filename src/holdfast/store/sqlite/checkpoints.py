@@ -16,9 +16,9 @@ from holdfast.core.model import Event, Level, Workspace
 from holdfast.store.port.transaction import Ownership
 from holdfast.store.port.workspaces import Checkpoint, CheckpointChoice
 from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.engine.fence import conflict_on_duplicate, require_owner
 from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import conflict_on_duplicate, require_owner
 
 
 class SqliteCheckpoints:

@@ -20,9 +20,9 @@ from holdfast.core.workflows.workflow import WORK
 from holdfast.store.port.transaction import NO_WORKFLOW_ROLE, AgentReports, Ownership, RunRole
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.accounts import RunAccount
+from holdfast.store.sqlite.engine.fence import conflict_on_duplicate, require_owner
 from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import conflict_on_duplicate, require_owner
 from holdfast.store.sqlite.rows import decode, encode_redacted
 
 _CLAIM_TEXT = {ReportKind.COMPLETE: "it is complete", ReportKind.FAIL: "it failed"}

@@ -22,9 +22,9 @@ from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Ownership
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
+from holdfast.store.sqlite.engine.fence import require_owner
 from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import require_owner
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.subtasks import SubtaskTree
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces

@@ -9,8 +9,8 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.instant import Instant
 from holdfast.core.tasks.task_lists import KnownTaskKey
+from holdfast.store.sqlite.engine.fence import conflict_on_duplicate
 from holdfast.store.sqlite.engine.statements import Statements
-from holdfast.store.sqlite.fence import conflict_on_duplicate
 from holdfast.store.sqlite.rows import encode
 
 

@@ -11,9 +11,9 @@ from holdfast.base import faults
 from holdfast.base.instant import Instant
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
+from holdfast.store.sqlite.engine.fence import conflict_on_duplicate
 from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import conflict_on_duplicate
 from holdfast.store.sqlite.hosts import SqliteHosts, SqliteRequests
 from holdfast.store.sqlite.preserved import SqlitePreservedWorkspaces
 from holdfast.store.sqlite.runs import SqliteRuns

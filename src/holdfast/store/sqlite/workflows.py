@@ -29,9 +29,9 @@ from holdfast.store.port.tasks import approval_alert
 from holdfast.store.port.values import Ownership
 from holdfast.store.port.workspaces import Checkpoint
 from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.engine.fence import not_owner, require_owner
 from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import not_owner, require_owner
 from holdfast.store.sqlite.rows import decode, encode_redacted
 
 

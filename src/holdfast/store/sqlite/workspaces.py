@@ -19,9 +19,9 @@ from holdfast.store.port.transaction import Ownership, Salvaged
 from holdfast.store.port.values import unsaved_alert
 from holdfast.store.port.workspaces import workspace_from_row
 from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.engine.fence import conflict_on_duplicate, not_owner, require_owner
 from holdfast.store.sqlite.engine.statements import Statements
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.fence import conflict_on_duplicate, not_owner, require_owner
 
 _EVENT_OF = {
     WorkspaceState.READY: "workspace.created",
