@@ -23,8 +23,8 @@ def paused(world: World) -> None:
     world.wait_until((world.root / "working").exists, "the agent works", while_running="up")
     _pause(world, "pause", HELD)
     world.wait("up")
-    if state(world, HELD) != "paused":
-        up_to_the_end(world, "up-to-pause")  # a request that the first one died on
+    if any(state(world, prompt) != "paused" for prompt in (HELD, REFUSED)):
+        up_to_the_end(world, "up-to-pause")  # a request or an ending that the first one died on
     (world.root / "go-on").touch()
     for number, prompt in enumerate((HELD, WAITING, REFUSED)):
         _resume(world, f"resume{number}", prompt)
