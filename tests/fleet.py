@@ -23,7 +23,7 @@ import pytest
 from tests.harness.mutations import Mutation
 from tests.warm import CAN_BE_WARM, Warm, fits
 
-from holdfast.cli.main import COMMANDS
+from holdfast.cli.main import COMMANDS, UNFORESEEN
 
 T = TypeVar("T")
 LONGEST_NAP = 0.2
@@ -253,6 +253,7 @@ class Fleet:
             done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         )
         assert "Traceback" not in text.stderr, text.stderr
+        assert text.returncode != UNFORESEEN, text.stderr
         if code is not None:
             assert text.returncode == code, f"holdfast {arguments} → {text.returncode}\n{text.stdout}\n{text.stderr}"
         return text

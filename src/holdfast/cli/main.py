@@ -18,6 +18,8 @@ from holdfast.base.errors import HoldfastError, Unavailable, UsageError
 from holdfast.base.platform import LINUX_ONLY, refuse_unsupported
 from holdfast.base.text import one_line
 
+UNFORESEEN = 70  # the exit code of an error that no code of ours foresaw: EX_SOFTWARE of sysexits.h
+
 
 def prepare_process() -> None:
     """Repair the streams, the encoding and the umask that a shell, a cron job or a service may have left unusable."""
@@ -171,10 +173,10 @@ def run(argv: list[str]) -> int:
         return 130
     except OSError as error:
         return _print_error(*_describe_os_error(error))
-    except (MemoryError, RuntimeError, ImportError, SystemError) as error:
-        if not low_memory.is_out_of_memory(error):
-            raise
-        return low_memory.report_low_memory()
+    except Exception as error:  # noqa: BLE001 - people get a line, never a traceback
+        if low_memory.is_out_of_memory(error):
+            return low_memory.report_low_memory()
+        return _print_error(_describe_unforeseen(error), UNFORESEEN)
 
 
 def _run(argv: list[str]) -> int:
@@ -240,6 +242,24 @@ def _describe_os_error(error: OSError) -> tuple[str, int]:
         return f"The output could not be written: {why}. What the command did is kept; see `holdfast ps`.", 1
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{why}. Nothing that was acknowledged is lost. Fix that and try again.", Unavailable.exit_code
+
+
+def _describe_unforeseen(error: Exception) -> str:
+    """Return the line for an error that no code of ours foresaw: a damaged record of the store, or a mistake of ours.
+
+    With HOLDFAST_DEBUG the error goes on, and Python prints where it was raised.
+    """
+    if os.environ.get("HOLDFAST_DEBUG"):
+        raise error
+    import traceback
+
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__} {error}, {os.path.basename(place.filename)}:{place.lineno}"
+    return (
+        f"This command stopped at something that Holdfast does not understand ({what}). The store may be damaged, or "
+        "Holdfast has a mistake. Nothing that was acknowledged is lost. `holdfast doctor` checks the store; with "
+        "HOLDFAST_DEBUG=1 the command shows where it stopped."
+    )
 
 
 def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -60,7 +60,7 @@ class Columns:
         changed = [self._change(draw) for _ in range(draw.choice((1, 1, 2)))]
         for words in [*draw.sample(VIEWS, 4), *draw.sample(ACTS, draw.choice((0, 0, 1)))]:
             argv = [draw.choice(self._ids) if word == "ID" else word for word in words]
-            if wrong := self._typist.type(argv, counted=False):
+            if wrong := self._typist.type(argv, counted=False, is_damaged=True):
                 return f"{wrong}\n  changed: {changed}"
         return ""
 

@@ -89,6 +89,14 @@ def is_success(recording: Recording) -> bool:
     return recording.scenario in completed or recording.id in ("claude/midcut", "claude/miderr")
 
 
+def is_unanswered(recording: Recording) -> bool:
+    """A command of the CLI itself ("/help"): it reports success, and failed only because no model answered.
+
+    The lines of another run, or a lie, are the answer that it lacks.
+    """
+    return recording.scenario.startswith("command-")
+
+
 def _cut(case: Case, draw: random.Random) -> Case:
     out = b"\n".join(case.lines)
     return replace(case, lines=out[: draw.randrange(len(out) + 1)].split(b"\n"))
@@ -199,8 +207,9 @@ SPOILS: Sequence[Callable[[Case, random.Random], Case]] = (
 
 
 def with_a_failure(case: Case, draw: random.Random) -> Case:
-    """The lines of two runs in one log."""
+    """The lines of two runs in one log. Neither is of a command of the CLI itself: see `is_unanswered`."""
     others = [other for other in usable() if other.agent == case.agent and not is_success(other)]
+    others = [other for other in others if not is_unanswered(other)]
     mixed, second = list(case.lines), draw.choice(others).out.split(b"\n") if others else []
     places = sorted(draw.randrange(len(mixed) + 1) for _ in second)
     for line, place in reversed(list(zip(second, places, strict=True))):

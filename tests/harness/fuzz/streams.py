@@ -14,7 +14,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from tests.harness.fuzz.recording_mutations import SPOILS, Case, is_success, lying, speaking, usable, with_a_failure
+from tests.harness.fuzz.recording_mutations import (
+    SPOILS,
+    Case,
+    is_success,
+    is_unanswered,
+    lying,
+    speaking,
+    usable,
+    with_a_failure,
+)
 from tests.harness.recordings import RECORDED_AT, Recording, judged, lines_of
 
 from holdfast.agents.port import AgentAdapter, Stream, sign_reader
@@ -128,8 +137,7 @@ def _spoilt_failure(recording: Recording, draw: random.Random) -> Case:
         end=draw.choice([recording.end(), ProcessEnd(cause=Cause.EXITED, code=0)]),
         never=frozenset({Outcome.COMPLETED}),
     )
-    # A command of the CLI itself failed for want of an answer. A lie would be that answer.
-    spoils = [*SPOILS, with_a_failure, *([] if recording.scenario.startswith("command-") else [lying])]
+    spoils = [*SPOILS, *([] if is_unanswered(recording) else [with_a_failure, lying])]
     for spoil in draw.sample(spoils, draw.randrange(1, 4)):
         case = _done(case, spoil, draw)
     return case

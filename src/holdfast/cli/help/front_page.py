@@ -74,7 +74,7 @@ def all_commands(commands: Mapping[str, tuple[str, str]]) -> str:
     parts.append("topics (`holdfast help TOPIC`):\n  " + _wrapped(sorted(topics())))
     parts.append(
         "exit codes: 0 done, 1 task failed or operation refused, 2 usage, 3 not found, 4 conflict,\n"
-        "            69 store or supervisor unavailable, 75 paused"
+        "            69 store or supervisor unavailable, 70 unexpected error, 75 paused"
     )
     return "\n\n".join(parts)
 
