@@ -82,6 +82,7 @@ _PASSING_WORDS = (
     "Input/output error",
     "Resource temporarily unavailable",
     "write error. Out of diskspace",  # git, of a pack
+    "error: unable to write file '",  # git, of a file of a checkout: it does not tell why
     "couldn't write '",  # git, of a lock file on a full disk
     "couldn't set '",  # git: a ref was written but could not be renamed into place
 )

@@ -436,6 +436,7 @@ def test_an_empty_branch_stays_while_the_user_is_on_it(workshop: Workshop) -> No
     [
         "fatal: couldn't write '/r/.git/refs/heads/holdfast/x.lock'",
         "error: write error. Out of diskspace",
+        "error: unable to write file 'README.md'\nfatal: Could not reset index file to revision 'HEAD'.",
         "fatal: unable to write new index file: No space left on device",
     ],
 )
