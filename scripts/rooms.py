@@ -57,8 +57,8 @@ CAPABILITIES: Mapping[str, tuple[str, ...]] = {
     "runs": ("runs", "run", "settle", "processes", "run_dir", "crashes"),
     "fleet": ("fleet", "top", "stats", "hosts", "daemon", "home_lock"),
     "tasks": (
-        "tasks", "task", "task_lists", "why", "add", "control", "requests", "commands", "queries", "report", "states",
-        "resolve", "model", "models", "prompts",
+        "tasks", "task", "task_lists", "why", "add", "control", "messages", "send", "requests", "commands", "queries",
+        "report", "states", "resolve", "model", "models", "prompts",
     ),
     "rehearsal": ("rehearse", "rehearsal"),
     "home": ("home",),

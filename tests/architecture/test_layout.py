@@ -40,6 +40,7 @@ TINY_MODULES = {
     "cli/output/options.py": "every parser imports it",
     "core/agents/stream.py": "imported by `add` and `ps`, which import little",
     "store/open.py": "imported by every command: it decides what else is",
+    "store/port/messages.py": "the contract of one facet, and no facet has a place for it",
     "store/sqlite/engine/fence.py": "every table checks the fence by it",
     "store/sqlite/task_lists.py": "loaded only when a list is added",
     "supervisor/settings.py": "wiring and ports share it",

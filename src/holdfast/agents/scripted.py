@@ -72,8 +72,9 @@ class ScriptedAgent:
         return None if "steps" in options else "the scripted agent needs a scenario: give one with --scenario FILE"
 
     def build(self, order: WorkOrder) -> AgentCommand:
+        told = order.hand_over or (order.reply if order.session_id is not None else "")
         script = {
-            "prompt": order.hand_over or order.prompt,
+            "prompt": told or order.prompt,
             "run": order.run_number,
             "session": order.session_id,
             "steps": order.options["steps"],
@@ -81,7 +82,7 @@ class ScriptedAgent:
         return AgentCommand(
             argv=[sys.executable, "-I", "-S", "-X", "utf8", PLAYER],
             stdin=json.dumps(script),
-            told=order.hand_over or "",
+            told=told,
         )
 
     def judge(self, ended: EndedRun) -> Verdict:

@@ -59,7 +59,7 @@ def allow_or_refuse(tx: Transaction, task_id: str, given: SpendingCap, by: str, 
         tx.spending.change_cap(task_id, given, by, clock.now())
         _allow_family(tx, tx.tasks.get(task_id), given, by)
     task = tx.tasks.get(task_id)
-    _refuse_spent(tx, task)
+    refuse_spent(tx, task)
     if task.pause_reason is PauseReason.BUDGET and not force:
         _refuse_spent_shared(tx, task)
 
@@ -94,7 +94,7 @@ def _allow_family(tx: Transaction, task: Task, given: SpendingCap, by: str) -> N
         tx.spending.change_cap(root.id, more, by, clock.now(), is_root=True)
 
 
-def _refuse_spent(tx: Transaction, task: Task) -> None:
+def refuse_spent(tx: Transaction, task: Task) -> None:
     from holdfast.store.port.dispatch import allowances_of
 
     allowance = next((allowance for allowance in allowances_of(tx, task) if allowance.spent), None)

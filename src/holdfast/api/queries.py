@@ -127,6 +127,7 @@ class Queries:
         task.update(_rules(settings))
         task["budget"] = {"usd": None, "tokens": None, **settings.get("budget", {})}
         task["runs"] = [_run(row) for row in self._reader.view("runs", id=task_id)]
+        task["messages"] = self._reader.view("messages", id=task_id)
         task["account"] = task["account"] or (task["runs"][-1]["account"] if task["runs"] else None)
         workspace = self._reader.view("workspace", id=task_id)
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}

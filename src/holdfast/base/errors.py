@@ -29,6 +29,10 @@ class Conflict(HoldfastError):
     exit_code = 4
 
 
+class StillCleaning(Conflict):
+    """A task whose workspace is still being put away. The request is possible in a moment."""
+
+
 class Refused(HoldfastError):
     """A request that is possible but not safe. Nothing was changed."""
 

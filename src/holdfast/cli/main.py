@@ -94,6 +94,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "retry": ("commands.control", "queue a failed or cancelled task again"),
     "pause": ("commands.control", "pause a task: its agent ends, its workspace and session stay"),
     "resume": ("commands.control", "continue a paused task now"),
+    "send": ("commands.send", "tell a task what to do next, also when it has ended"),
     "approve": ("commands.control", "approve the work of a stage, or request changes"),
     "diff": ("commands.branches", "show what a task changed"),
     "merge": ("commands.branches", "merge a task's work into the branch that it started from"),
@@ -264,6 +265,8 @@ def _describe_unforeseen(error: Exception) -> str:
 
 def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Parse the arguments. Everything after `--` is the agent's command, which we never interpret."""
+    if name in ("send", "set"):  # the words of a person may stand on both sides of an option
+        return parser.parse_intermixed_args(rest), []
     if name not in ("run", "add"):
         return parser.parse_args(rest), []
     command: list[str] = []

@@ -59,6 +59,7 @@ class SettleFacts:
     recorded: Instant  # when the settlement is recorded: later, because work was saved in between
     jitter: float  # in [0, 1)
     stage: StageOutcome | None = None
+    messages: int = 0  # messages of people that wait for the end of the turn
     spent: str = ""  # the spending cap of the task that is used up, in words
     crossed: Sequence[str] = ()  # names of the shared caps that this run used up
     death: Death | None = None
@@ -134,6 +135,18 @@ def next_stage(settlement: Settlement, facts: SettleFacts) -> Settlement:
         facts.task, settlement.decision, facts.stage, facts.verdict, facts.ledger, facts.limits
     )
     return replace(settlement, decision=decision, following=following)
+
+
+def go_on_with_messages(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Let a task whose work is done go on with the messages that were sent meanwhile."""
+    decision = settlement.decision
+    if decision.action is not PolicyAction.COMPLETE or not facts.messages:
+        return settlement
+    waiting = "a message waits" if facts.messages == 1 else f"{facts.messages} messages wait"
+    going_on = replace(
+        decision, action=PolicyAction.REQUEUE, reason=f"{decision.reason}; {waiting} for it", begins_round=True
+    )
+    return replace(settlement, decision=going_on)
 
 
 def change_account(settlement: Settlement, facts: SettleFacts) -> Settlement:
@@ -260,6 +273,7 @@ def keep_worker(settlement: Settlement, facts: SettleFacts) -> Settlement:
 STEPS: tuple[Step, ...] = (
     spare_mass_death,
     next_stage,
+    go_on_with_messages,
     change_account,
     enforce_spending,
     refuse_resume,

@@ -49,16 +49,16 @@ TASK_MOVES: Mapping[TaskState, Mapping[TaskState, str]] = {
         T.FAILED: "the outcome says so, or a budget is spent",
         T.CANCELLED: "an operator's cancel, carried out: the tree is proven dead",
         T.PAUSED: "a limit, a budget, an account problem or an operator",
-        T.QUEUED: "requeued: crash, timeout, loss of the host, or `down`",
+        T.QUEUED: "requeued: crash, timeout, loss of the host, `down`, or a message that waits",
     },
     T.PAUSED: {
-        T.QUEUED: "resumed, by hand or when due; spends a resume",
+        T.QUEUED: "resumed, by hand or when due; spends a resume. Or an operator's message; budgets start afresh",
         T.FAILED: "the resume limit is exceeded",
         T.CANCELLED: "an operator cancels it",
     },
-    T.COMPLETED: {},
-    T.FAILED: {T.QUEUED: "an operator's retry; budgets start afresh"},
-    T.CANCELLED: {T.QUEUED: "an operator's retry; budgets start afresh"},
+    T.COMPLETED: {T.QUEUED: "an operator's message; budgets start afresh"},
+    T.FAILED: {T.QUEUED: "an operator's retry or message; budgets start afresh"},
+    T.CANCELLED: {T.QUEUED: "an operator's retry or message; budgets start afresh"},
 }
 
 RUN_MOVES: Mapping[RunState, Mapping[RunState, str]] = {

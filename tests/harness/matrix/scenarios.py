@@ -10,6 +10,7 @@ from tests.harness.matrix import (
     branches,
     containers,
     families,
+    messages,
     pauses,
     protections,
     providers,
@@ -308,6 +309,13 @@ SCENARIOS: dict[str, Scenario] = {
         also=trackers.problems,
     ),
     "stages": Scenario(stages.stages, stages.EXPECTED, "a gate, a turn and an approval", also=stages.problems),
+    "send": Scenario(
+        messages.sent,
+        messages.EXPECTED,
+        "messages of a person, to a task at work and to one that has ended",
+        is_attended=True,
+        also=messages.problems,
+    ),
     "gate": Scenario(
         stages.checked,
         stages.EXPECTED_OF_CHECKED,

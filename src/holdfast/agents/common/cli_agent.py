@@ -143,14 +143,14 @@ def _soften_fatal_sign(sign: Sign) -> Sign:
 
 
 def full_prompt(order: WorkOrder) -> str:
-    """Return the full prompt: the task, a request to continue, or the hand-over from another agent."""
+    """Return the full prompt: the task, a message to it, a request to continue, or the hand-over from another agent."""
     return changed_prompt(order) or order.prompt
 
 
 def changed_prompt(order: WorkOrder) -> str:
     """Return the full prompt if it differs from the task's own prompt, else an empty text."""
     if order.session_id is not None:
-        return f"{SENT_BACK if order.is_sent_back else CONTINUE}\n\nThe task was:\n\n{order.prompt}"
+        return order.reply or f"{SENT_BACK if order.is_sent_back else CONTINUE}\n\nThe task was:\n\n{order.prompt}"
     return order.hand_over or ""
 
 

@@ -70,6 +70,7 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
     from holdfast.api.fleet.alerts import crash_summary
     from holdfast.api.fleet.dispatch import probe_lines
     from holdfast.api.tasks.health import health_lines
+    from holdfast.api.tasks.messages import message_lines
     from holdfast.api.tasks.stages import stage_lines as stage_lines
     from holdfast.api.tasks.subtasks import family_lines
     from holdfast.api.tasks.usage import usage_lines
@@ -77,6 +78,7 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
     lines = explain_state(task, waits)
     for request in queries.pending_requests(task["id"]):
         lines.append(f"{request['by']} asked to {request['kind']} it; that is being carried out.")
+    lines += message_lines(task)
     lines += stage_lines(task, queries.home)
     lines += probe_lines(queries, task["id"])
     lines += health_lines(queries, task)
@@ -167,7 +169,8 @@ def _report_lines(run: RunRow) -> list[str]:
 
 
 def _completed(task: TaskDetails) -> list[str]:
-    return [as_sentence(f"It completed: {task['reason']}"), *work_lines(task), *_salvage_lines(task)]
+    lines = [as_sentence(f"It completed: {task['reason']}"), *work_lines(task), *_salvage_lines(task)]
+    return [*lines, f'Go on with it: `holdfast send {task["id"]} "TEXT"`.']
 
 
 def work_lines(task: TaskDetails) -> list[str]:
@@ -197,7 +200,10 @@ def _failed(task: TaskDetails) -> list[str]:
     if errors:
         lines.append("The last words on its standard error:\n" + errors.rstrip())
     lines += _salvage_lines(task)
-    lines.append(f"Try again with `holdfast retry {task['id']}` (or --fresh, from the base).")
+    lines.append(
+        f"Try again with `holdfast retry {task['id']}` (or --fresh, from the base), or tell its agent what to do: "
+        f'`holdfast send {task["id"]} "TEXT"`.'
+    )
     return lines
 
 

@@ -290,6 +290,7 @@ class TaskDetails(TaskColumns):
     limits: dict[str, Any]
     budget: TaskBudget
     runs: list[RunRow]
+    messages: list[MessageRow]
     workspace: TaskWorkspace
     needs: list[Need]
     children: list[Child]
@@ -302,6 +303,16 @@ class TaskDetails(TaskColumns):
     spent_in_all: NotRequired[SpentInAll]
     usage: NotRequired[UsageRow | None]
     by_hand: NotRequired[ByHand | None]
+
+
+class MessageRow(TypedDict):
+    """A person's message to a task. `run`: the number of the run whose agent it is given to; None: it waits."""
+
+    number: int
+    text: str
+    by: str
+    at: float
+    run: int | None
 
 
 class Completion(TypedDict):
@@ -362,6 +373,7 @@ class ResultsRow(TypedDict):
 
 class ReportRow(ResultsRow):
     prompt: str
+    messages: list[MessageRow]
     reason: str | None
     repo: str
     agent: str

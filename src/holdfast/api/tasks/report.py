@@ -35,6 +35,7 @@ def build_report(queries: Queries, task_id: str) -> ReportRow:
     return {
         **found,
         "prompt": task["prompt"],
+        "messages": task["messages"],
         "reason": task["reason"],
         "repo": task["repo"],
         "agent": task["agent"],
@@ -56,6 +57,7 @@ def render_markdown(found: ReportRow) -> str:
         f"# {_inline(one_line(found['prompt'], 80)) or found['task']}",
         _summary(found),
         f"## What was asked\n\n{_quote(found['prompt'])}",
+        *_messages(found),
         *_stages(found),
         *_answers(found["stages"]),
         *_files(found),
@@ -79,6 +81,12 @@ def _summary(found: ReportRow) -> str:
         commit = f" at `{found['commit'][:12]}`" if found["commit"] and not found["workflow"] else ""
         lines.append(f"Its work is on branch {code(found['branch'])}{commit}, from {code(found['base_ref'])}.")
     return "\n".join(lines)
+
+
+def _messages(found: ReportRow) -> Iterable[str]:
+    for one in found["messages"]:
+        fate = "it waits" if one["run"] is None else f"given to run {one['run']}"
+        yield f"### Message {one['number']}, by {_inline(one['by'])} ({fate})\n\n{_quote(one['text'])}"
 
 
 def _stages(found: ReportRow) -> Iterable[str]:

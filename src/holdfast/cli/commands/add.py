@@ -165,9 +165,9 @@ def _prompt(arguments: argparse.Namespace) -> str:
     if arguments.source is not None:
         if arguments.prompt is not None:
             raise UsageError("Give the prompt itself or --from FILE, not both.")
-        return _read_prompt(arguments.source)
+        return read_prompt(arguments.source)
     if arguments.prompt == "-":
-        return _read_prompt("-")
+        return read_prompt("-")
     if arguments.prompt is not None:
         return str(arguments.prompt)
     if arguments.command:
@@ -179,7 +179,7 @@ def _prompt(arguments: argparse.Namespace) -> str:
     raise UsageError("Say what the agent should do: holdfast run PROMPT [-- COMMAND…].")
 
 
-def _read_prompt(source: str) -> str:
+def read_prompt(source: str) -> str:
     """Read a prompt from a file or from standard input. One byte more than the limit is enough to refuse it: the source
     may be endless."""
     try:

@@ -168,6 +168,7 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 def run_show(arguments: argparse.Namespace) -> int:
     from holdfast.api.fleet.alerts import crash_lines
     from holdfast.api.tasks.explain import complete, facts
+    from holdfast.api.tasks.messages import message_lines
     from holdfast.api.tasks.usage import manual_command_lines, run_details
     from holdfast.api.work.checkpoints import checkpoint_lines as checkpoint_lines
 
@@ -187,6 +188,8 @@ def run_show(arguments: argparse.Namespace) -> int:
     print(f"{paint('task', 'bold')} {task['id']}  {task['state']}  {one_line(task['reason'] or '', 90)}")
     for name, words in facts(task).items():
         print(f"  {name:<10}{indent_text(words, ' ' * 12)}")
+    for line in message_lines(task):
+        print(f"  {indent_text(line, ' ' * 4)}")
     for run in task["runs"]:
         ended = f"{run['outcome']}: {indent_text(run['reason'], ' ' * 6)}" if run["outcome"] else "…"
         worker = f"worker {run['worker']}  " if run["worker"] else ""

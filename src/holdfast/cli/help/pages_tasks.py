@@ -54,6 +54,20 @@ WORK_PAGES: dict[str, ManualPage] = {
         (0, 1, 2, 3, 4, 69),
         ("pause", "why", "retry"),
     ),
+    "send": ManualPage(
+        "Tells a task what to do next. A task that has ended or is paused is queued again under the same id, on the "
+        "same branch and in the same session. A running task gets the message at the end of its turn. The message is "
+        "on disk when the command returns, and is given to the agent of one run. Retry budgets start afresh, and the "
+        "task's budget of money or tokens stays.",
+        (
+            ("go on with a finished task", 'holdfast send 7f3a "now also add tests"'),
+            ("a long message, from a file or an editor", "holdfast send 7f3a --file review.md"),
+            ("what another command prints", "make test 2>&1 | holdfast send 7f3a -"),
+            ("solve the conflicts with the target branch", "holdfast send 7f3a --rebase"),
+        ),
+        (0, 2, 3, 4, 69),
+        ("why", "logs", "retry", "approve"),
+    ),
     "approve": ManualPage(
         "Approves the work of a stage that needs your approval (`approval = true`), or that failed and was left to you "
         '(`on_failure = "pause"`). The next stage begins. With --changes, the stage runs again in its own session and '

@@ -116,6 +116,7 @@ class Decision:
     failure: str | None = None  # stable word for a failure that we, not the agent, declared
     alert: bool = False
     keeps_session: bool = True
+    begins_round: bool = False  # the work is done, and messages wait: the task goes on with them
     returns_resume: bool = False  # the run met a limit before any answer, so the resume before it costs nothing
     refused: ResumeDecision | None = None  # the task fails now, because its next resume would be refused
     parking: AccountPause | None = None  # the effect on the run's account, if it had one

@@ -57,6 +57,10 @@ class StageProgress(Protocol):
         `tasks.retry`."""
         ...
 
+    def enter_round(self, task: Task, stage: int, *, keeps_feedback: bool) -> None:
+        """Let a task enter a stage again for another round, in the session of that stage where there is one."""
+        ...
+
 
 class Results(Protocol):
     """Results of stages, in order. They are deleted together with their task."""

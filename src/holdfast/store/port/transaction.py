@@ -32,6 +32,7 @@ from holdfast.store.port.values import unended_alert as unended_alert
 if TYPE_CHECKING:  # a command that adds one task needs few of these facets, and has to start fast
     from holdfast.store.port.dispatch import AccountStates, Holds, UsageRows, Workers
     from holdfast.store.port.history import Crashes, Deliveries, OldRecords
+    from holdfast.store.port.messages import Messages
     from holdfast.store.port.schedules import Schedules
     from holdfast.store.port.tasks import Results, StageProgress, TaskListKeys
     from holdfast.store.port.trackers import IssueLinks
@@ -368,6 +369,8 @@ class Transaction(Protocol):
     def stages(self) -> StageProgress: ...
     @property
     def results(self) -> Results: ...
+    @property
+    def messages(self) -> Messages: ...
     @property
     def task_lists(self) -> TaskListKeys: ...
     @property

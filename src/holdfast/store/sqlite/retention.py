@@ -27,6 +27,7 @@ _OF_A_TASK = (
     "links",
     "worker_crashes",
     "results",
+    "messages",
     "runs",
     "workspaces",
 )  # in an order that the foreign keys allow

@@ -123,12 +123,20 @@ def report_events(run: Run, claim: Claim | None, news: AgentReports) -> Iterator
         yield told("agent.claimed", words, Level.WARNING, reason=str(other.kind), data=data)
 
 
+def message_events(kind: str, task_id: str, run_id: str, numbers: Sequence[int], what: str) -> Iterator[Event]:
+    """Yield one event for each message that a run was given, or that waits again."""
+    for number in sorted(numbers):
+        text = f"Message {number} to task {task_id} {what} run {run_id}."
+        yield Event(kind=kind, task_id=task_id, run_id=run_id, message=text, data={"message": number})
+
+
 class SqliteRuns:
     """The SQLite adapter of `Runs`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Statements(connection, "runs")
         self._tasks = Statements(connection, "tasks")
+        self._messages = Statements(connection, "messages")
         self._events = events
 
     def intend(
@@ -261,6 +269,7 @@ class SqliteRuns:
         if changed == 0:
             raise Conflict(f"Run {run_id} has ended already.")
         faults.tx("run.ended")
+        self._take_messages_back(ownership.task_id, run_id, now)
         self._events.close_alerts_of_run(run_id, now)
         unexpected = verdict.outcome not in EXPECTED
         data = {"outcome": str(verdict.outcome), "unexpected": unexpected, "fence": ownership.fence}
@@ -293,6 +302,15 @@ class SqliteRuns:
             ),
             now,
         )
+
+    def _take_messages_back(self, task_id: str, run_id: str, now: Instant) -> None:
+        """Let the messages of a run wait again if its agent was never started."""
+        taken = [row["number"] for row in self._messages.rows("take_back", task_id=task_id, run_id=run_id)]
+        if not taken:
+            return
+        faults.tx("message.take_back")
+        for event in message_events("message.returned", task_id, run_id, taken, "waits again, for it never started:"):
+            self._events.emit(event, now)
 
     def _agent_and_stage(self, run_id: str) -> dict[str, object]:
         row = self._sql.row("get", id=run_id)

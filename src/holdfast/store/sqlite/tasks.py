@@ -188,7 +188,7 @@ class SqliteTasks:
     def add(self, spec: TaskSpec, now: Instant, by: str = "") -> Task:
         if spec.parent_id is not None:
             self._families.refuse_too_many(spec.parent_id)
-        self._refuse_unreachable_needs(spec.needs)
+        self.refuse_unreachable_needs(spec.needs)
         try:
             self._sql.change(
                 "add",
@@ -218,7 +218,7 @@ class SqliteTasks:
             self._families.emit_added(spec.id, spec.parent_id, now)
         return self.get(spec.id) if spec.needs else rows.new_task(spec)
 
-    def _refuse_unreachable_needs(self, needs: Sequence[str]) -> None:
+    def refuse_unreachable_needs(self, needs: Sequence[str]) -> None:
         """Raise Conflict if a needed task will not complete: a task after it would wait for ever, in silence."""
         for needed in needs:
             state = self.get(needed).state
@@ -244,7 +244,7 @@ class SqliteTasks:
         task = self.get(task_id)
         if task.state in (TaskState.FAILED, TaskState.CANCELLED):
             self._workspaces.refuse_while_cleaning(task_id)
-            self._refuse_unreachable_needs(task.spec.needs)
+            self.refuse_unreachable_needs(task.spec.needs)
         how = "from the base" if fresh else "where it stopped"
         reason = f"retried by {by}, {how}"
         if self._sql.change("retry", id=task_id, reason=reason, fresh=int(fresh), now=now.wall) == 0:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.store.sqlite.alerts import SqliteDeliveries
     from holdfast.store.sqlite.checkpoints import SqliteCheckpoints
     from holdfast.store.sqlite.holds import SqliteHolds
+    from holdfast.store.sqlite.messages import SqliteMessages
     from holdfast.store.sqlite.retention import SqliteOldRecords
     from holdfast.store.sqlite.salvages import SqliteSalvages
     from holdfast.store.sqlite.schedules import SqliteSchedules
@@ -46,6 +47,7 @@ _LAZY_FACETS = (
     "results",
     "task_lists",
     "schedules",
+    "messages",
 )
 
 
@@ -115,6 +117,12 @@ class SqliteTransaction:
         from holdfast.store.sqlite.workflows import SqliteStageProgress
 
         return SqliteStageProgress(self._connection, self.events)
+
+    @cached_property
+    def messages(self) -> SqliteMessages:
+        from holdfast.store.sqlite.messages import SqliteMessages
+
+        return SqliteMessages(self._connection, self.events, self.tasks, self.workspaces, self.stages)
 
     @cached_property
     def task_lists(self) -> SqliteTaskListKeys:

@@ -11,7 +11,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.instant import Instant
 from holdfast.base.stored_json import stored_data_errors
-from holdfast.core.model import Event, Level, Task, TaskSpec
+from holdfast.core.model import Event, Level, Strategy, Task, TaskSpec
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.core.workflows.next_stage import (
@@ -169,7 +169,31 @@ class SqliteStageProgress:
             self._sql.change("carry_results", id=task.id)
         faults.tx("stage.retried")
 
+    def enter_round(self, task: Task, stage: int, *, keeps_feedback: bool) -> None:
+        stays = task.progress.stage == stage
+        after = enter_stage(task.progress, stage, task.progress.feedback if keeps_feedback and stays else "")
+        after = replace(after, turns={}, since=after.since if stays else self._runs_so_far(task.id))
+        session = (task.session_id, task.account) if stays else self._session_of(task, stage)
+        self._sql.change(
+            "enter_round",
+            id=task.id,
+            session_id=session[0],
+            account=session[1] if session[0] else rows.named_account(_spec_at(task.spec, after)),
+            **self._columns_at(task.spec, after),
+        )
+        faults.tx("stage.enter_round")
+
     # -- pieces ------------------------------------------------------------------------------------------------------
+
+    def _session_of(self, task: Task, stage: int) -> tuple[str | None, str | None]:
+        """Return the newest session of a stage and its account. A session in a container ended with its container."""
+        if task.spec.strategy is Strategy.CONTAINER:
+            return None, None
+        row = self._sql.row("session_of_stage", id=task.id, stage=task.spec.stages[stage].name)
+        return (None, None) if row is None else (row["session_id"], row["account"])
+
+    def _runs_so_far(self, task_id: str) -> int:
+        return int(self._sql.value("runs_so_far", id=task_id))
 
     def _columns_at(self, spec: TaskSpec, progress: Progress) -> dict[str, str | None]:
         """Return the columns of a task's row for this position in its workflow."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import apsw
 
 from holdfast.base import faults
-from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.errors import Conflict, NotFound, StillCleaning
 from holdfast.base.ids import new_id
 from holdfast.base.instant import Instant
 from holdfast.base.stored_json import stored_data_errors
@@ -211,7 +211,7 @@ class SqliteWorkspaces:
         for workspace in self.all_current(task_id):
             if workspace.state is WorkspaceState.PRESERVED and workspace.disposition != "salvage":
                 continue
-            raise Conflict(
+            raise StillCleaning(
                 f"The workspace of task {task_id} is still being put away ({workspace.path}). "
                 "Try again in a moment; a supervisor must be running: `holdfast up`."
             )

@@ -16,11 +16,13 @@ from holdfast.base.ids import new_id
 from holdfast.core.dispatch.spending import SpendingMeter
 from holdfast.core.model import Run, Strategy, Task, TaskSpec, Workspace
 from holdfast.core.runs.outcome import ProcessEnd, Verdict
+from holdfast.core.tasks.messages import NO_MESSAGES, Turn
 from holdfast.core.workflows.workflow import name_of
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.secrets.redact import learn, secrets_in
 from holdfast.store.port.transaction import Ownership
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.runs.stages import reply_with_feedback
 
 LEAST_BUDGET = 0.0001  # dollars: a CLI may take 0 to mean "no limit"
 
@@ -33,8 +35,12 @@ def build_launch_spec(
     workspace: Workspace,
     hand_over: str | None = None,
     meter: SpendingMeter | None = None,
+    turn: Turn = NO_MESSAGES,
 ) -> LaunchSpec:
-    """Return what to launch. Raise LaunchError when the agent cannot be started here as requested."""
+    """Return what to launch. `turn`: the messages of people that matter for the prompt.
+
+    Raise LaunchError when the agent cannot be started here as requested.
+    """
     spec, adapter = task.spec, context.ports.agents[task.spec.agent]
     surroundings = context.ports.surroundings(spec)
     problem = adapter.problem(spec.agent_options, surroundings)
@@ -66,6 +72,7 @@ def build_launch_spec(
             result_directory=channel,
             hand_over=hand_over,
             is_sent_back=bool(task.progress.feedback),
+            reply=reply_with_feedback(task, turn),
         )
     )
     env = inherited | dict(command.env)
@@ -96,7 +103,7 @@ def build_launch_spec(
         orphan_grace=spec.orphan_grace,
         limits=spec.limits,
         files=command.files,
-        told=command.told or (spec.prompt if spec.stages else ""),
+        told=command.told or (spec.prompt if spec.stages or turn is not NO_MESSAGES else ""),
         chosen=(*command.env, *_find_login_variables(env, own)),
         token=token,
         metadata={

@@ -127,7 +127,7 @@ class MemberRun(RunDriver):
             )
 
     async def _task_with_prompt(self) -> Task:
-        asked = await task_with_stage_prompt(self._context, self._part.task, self._member)
+        asked = await task_with_stage_prompt(self._context, self._part.task, self._member, self._turn)
         return replace(self.task, spec=replace(self.task.spec, prompt=asked.spec.prompt))
 
     async def _hand_over(self, _asked: Task, _run: Run, _workspace: Workspace) -> str | None:

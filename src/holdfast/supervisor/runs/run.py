@@ -22,6 +22,7 @@ from holdfast.core.runs.claimed_result import judge_run
 from holdfast.core.runs.intervals import MOST_RUNS, AdaptiveTimeout, adapt_timeout
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.states import RunState
+from holdfast.core.tasks.messages import NO_MESSAGES, Turn
 from holdfast.core.workflows.workflow import name_of
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port.transaction import NO_WORKFLOW_ROLE, Ownership, RunRole, Transaction
@@ -51,10 +52,11 @@ from holdfast.supervisor.workspaces.prepare import ensure_workspace
 
 def record_intent(
     context: Context, tx: Transaction, task: Task, ownership: Ownership, run_id: str, role: RunRole = NO_WORKFLOW_ROLE
-) -> tuple[Task, Run]:
+) -> tuple[Task, Run, Turn]:
     """Record the durable intent of a run, with its account and timeout, in one transaction before anything is started.
 
-    Return the task and its run. The task has no session any more if that session belonged to an account that is gone.
+    Return the task, its run, and the messages of people that the run is given. The task has no session any more if that
+    session belonged to an account that is gone.
     """
     now = context.clock()
     raise_if_cap_spent(tx, task)
@@ -66,7 +68,8 @@ def record_intent(
     if task.spec.stages and role.stage is None:
         role = replace(role, stage=name_of(task.spec.stages, task.progress))
     timeout = _adaptive_timeout(tx, task, context.settings.thresholds)
-    return task, tx.runs.intend(ownership, run_id, now, timeout, choice.account, role)
+    run = tx.runs.intend(ownership, run_id, now, timeout, choice.account, role)
+    return task, run, tx.messages.deliver(task, run_id, now)
 
 
 def _adaptive_timeout(tx: Transaction, task: Task, numbers: Thresholds) -> AdaptiveTimeout | None:
@@ -103,6 +106,7 @@ class RunDriver:
         self._live: LiveRun | None = None
         self._unsent = False
         self._meter: SpendingMeter | None = None  # set while the agent is watched
+        self._turn: Turn = NO_MESSAGES  # the messages of people that matter for the prompt of the run
 
     answer = ""  # set for a stage with members (parallel_stage.py); the answer of one agent is read from its output
 
@@ -174,7 +178,7 @@ class RunDriver:
         # No run begins while the task's secrets cannot be read.
         self._context.ports.environment(self.task.spec.environment)
         run_id, was = new_id(12), self.task
-        self.task, run = await self._write(
+        self.task, run, self._turn = await self._write(
             lambda tx: record_intent(self._context, tx, was, self.ownership, run_id, self.role)
         )
         self.run = run
@@ -271,7 +275,7 @@ class RunDriver:
 
     async def _task_with_prompt(self) -> Task:
         """Return the task with the prompt of its stage."""
-        return await task_with_stage_prompt(self._context, self.task)
+        return await task_with_stage_prompt(self._context, self.task, turn=self._turn)
 
     async def _hand_over(self, asked: Task, run: Run, workspace: Workspace) -> str | None:
         """Return the hand-over about earlier runs for the agent."""
@@ -335,7 +339,7 @@ class RunDriver:
         asked = await self._task_with_prompt()
         told = await self.stop_request.run_cancellable(self._hand_over(asked, run, workspace))
         meter = await self._write(lambda tx: make_meter(self._context, tx, self.task))
-        launch = build_launch_spec(self._context, asked, self.ownership, run, workspace, told, meter)
+        launch = build_launch_spec(self._context, asked, self.ownership, run, workspace, told, meter, self._turn)
         identity = await self._context.ports.strategy_of(self.task.spec).identity(workspace)
         launch = replace(launch, env={**identity, **launch.env})  # a variable that the user sets overrides ours
         if self._enclosure is None:

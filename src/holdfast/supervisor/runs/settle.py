@@ -60,7 +60,7 @@ async def settle(
     expected = decide_settlement(facts)
     disposition = await _save_workspaces(context, task, expected.decision)
     result = None
-    if expected.decision.action in _TERMINAL and not task.spec.stages:
+    if (expected.decision.action in _TERMINAL or expected.decision.begins_round) and not task.spec.stages:
         result = await collect_final_result(context, task, run_id, verdict)
     await _save_checkpoint(context, task, ownership, run_id, verdict, expected)
     if run_id is not None:
@@ -91,6 +91,7 @@ def _read_facts(
         recorded=now,
         jitter=context.jitter(),
         stage=stage,
+        messages=tx.messages.waiting_count(task.id),
         spent=describe_spent_cap(tx, task),
         crossed=cap_names(context, tx.spending.crossed(run_id or "")),
         death=_read_death(tx, run_id),
@@ -122,6 +123,7 @@ def _record(
     facts = replace(
         facts,
         recorded=context.clock(),
+        messages=tx.messages.waiting_count(task.id),
         death=_read_death(tx, run_id),
         provider=holds.provider_hold,
         repeats=holds.repeats,
@@ -134,6 +136,8 @@ def _record(
         tx.results.record(ownership, result)
     record_stage_move(context, tx, task, ownership, decision, facts.stage, settlement.following)
     state = tx.tasks.settle(ownership, run_id, verdict, decision, disposition, context.clock())
+    if decision.begins_round:
+        tx.messages.begin_round(task.id, context.clock())
     record_worker_crash(context, tx, run_id, facts, settlement)
     if context.settings.staff.release_claims:
         tx.issue_links.after_settle(task.id, state, verdict.outcome, context.clock())
@@ -166,6 +170,8 @@ async def _save_checkpoint(
 async def _save_workspaces(context: Context, task: Task, decision: Decision) -> Disposition | None:
     """Save the work of a task that ends. Between attempts the workspace stays as it is."""
     ending = _TERMINAL.get(decision.action)
+    if decision.begins_round:
+        await _commit_round(context, task)
     if ending is None:
         return None
     disposition = resolve_disposition(task.spec, ending)
@@ -177,6 +183,14 @@ async def _save_workspaces(context: Context, task: Task, decision: Decision) -> 
         if workspace.state is not WorkspaceState.INTENDED:
             disposition = await _save_one(context, task, repo, workspace, ending, disposition)
     return disposition
+
+
+async def _commit_round(context: Context, task: Task) -> None:
+    """Commit what a successful agent left uncommitted, although its task goes on: the next round may fail."""
+    repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
+    workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
+    if workspace is not None and workspace.state is WorkspaceState.READY and not is_gone(workspace):
+        await commit_leftovers(context, task, repo, workspace)
 
 
 async def _save_one(

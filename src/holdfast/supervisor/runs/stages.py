@@ -22,6 +22,7 @@ from holdfast.core.agents.final_answer import make_storable
 from holdfast.core.model import Task, Workspace
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision, PolicyAction
+from holdfast.core.tasks.messages import NO_MESSAGES, Turn
 from holdfast.core.workflows.advance import StageOutcome, gives_resumes_back, turn_of
 from holdfast.core.workflows.next_stage import NextStep, StageStep, is_workflow_over, parse_ruling
 from holdfast.core.workflows.result import MOST_TEXT, GateResult, StageResult
@@ -181,9 +182,18 @@ def record_stage_move(
 FEEDBACK = "This is not the first try. Findings about the previous try:\n\n{feedback}\n\nFix them."
 
 
-async def task_with_stage_prompt(context: Context, task: Task, member: Member | None = None) -> Task:
-    """Return the task with the prompt of its stage, or of a member of that stage."""
+def reply_with_feedback(task: Task, turn: Turn) -> str:
+    """Return the prompt of a run that goes on in its session with a message. Empty: no message begins the run."""
+    feedback = task.progress.feedback
+    return f"{turn.reply}\n\n{FEEDBACK.format(feedback=feedback)}" if turn.reply and feedback else turn.reply
+
+
+async def task_with_stage_prompt(
+    context: Context, task: Task, member: Member | None = None, turn: Turn = NO_MESSAGES
+) -> Task:
+    """Return the task with the prompt of its stage, or of a member of that stage. `turn`: the messages to the task."""
     stage = stage_of(task.spec.stages, task.progress)
+    task = replace(task, spec=replace(task.spec, prompt=turn.full_prompt(task.spec.prompt)))
     if stage is None:
         return task
     results = await context.writer.write(lambda tx: tx.results.of_task(task.id))
@@ -194,6 +204,8 @@ async def task_with_stage_prompt(context: Context, task: Task, member: Member | 
         raise LaunchError(f"The prompt of stage '{stage.name}' cannot be read: {error}.") from error
     values = template_values(task, results) | {"member": "" if member is None else member.name}
     text, feedback = render(template, values), task.progress.feedback
+    if turn.new and "task.prompt" not in template.names:
+        text = Turn(new=turn.new).full_prompt(text)
     if feedback and "feedback" not in template.names:
         text = f"{text}\n\n{FEEDBACK.format(feedback=feedback)}"
     return replace(task, spec=replace(task.spec, prompt=text))

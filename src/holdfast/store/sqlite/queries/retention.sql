@@ -88,6 +88,9 @@ DELETE FROM workspaces WHERE task_id = :id
 -- name: forget_results_of
 DELETE FROM results WHERE task_id = :id
 
+-- name: forget_messages_of
+DELETE FROM messages WHERE task_id = :id
+
 -- name: forget_intake_of_repo
 -- Used only when the whole repository is forgotten: keys that were taken in are kept for longer than their task.
 DELETE FROM intake WHERE repo_id = :repo

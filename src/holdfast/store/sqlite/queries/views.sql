@@ -420,3 +420,7 @@ WHERE r.task_id = :id AND r.generation = t.generation ORDER BY r.number
 -- name: intake
 SELECT i.key, i.task_id AS task, t.state FROM repos r JOIN intake i ON i.repo_id = r.id LEFT JOIN tasks t ON t.id = i.task_id
 WHERE r.path = :path AND i.key IN (SELECT value FROM json_each(:keys))
+
+-- name: messages
+SELECT m.number, m.text, m.by, m.created_at AS at, r.number AS run
+FROM messages m LEFT JOIN runs r ON r.id = m.run_id WHERE m.task_id = :id ORDER BY m.number

@@ -1,0 +1,70 @@
+"""Messages of people to a task, and the prompts that are made of them. Pure.
+
+A message is given to the agent of one run. In a session that goes on, the message alone is the prompt of that run.
+Every other prompt of the task has all messages so far behind the task's own prompt: the agent that takes over knows
+none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.workflows.workflow import Stage, Stages
+
+REBASE = (
+    "Rebase the branch of this task onto {target}, and resolve every conflict so that both sides keep their meaning. "
+    "Check that the work is still complete, then stop. Do not push."
+)
+_LATER = "Later you were also asked:"
+_ENDED_TURNS = frozenset({Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED, Outcome.PAUSED})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """One message of a person to a task."""
+
+    number: int  # 1 for the task's first
+    text: str
+    by: str
+    at: float  # wall time
+    run_id: str | None = None  # the run whose agent it is given to; None: it waits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """The messages that matter for the prompt of one run."""
+
+    earlier: tuple[Message, ...] = ()  # given to earlier runs
+    new: tuple[Message, ...] = ()  # given to this run
+    is_interrupted: bool = False  # the turn before was cut short: its work is not done
+
+    def full_prompt(self, prompt: str) -> str:
+        """Return the task's prompt with all messages behind it."""
+        return "\n\n".join([prompt, *(f"{_LATER}\n\n{one.text}" for one in (*self.earlier, *self.new))])
+
+    @property
+    def reply(self) -> str:
+        """Return the prompt in a session that goes on. Empty: no message begins this turn."""
+        return "" if self.is_interrupted else "\n\n".join(one.text for one in self.new)
+
+
+NO_MESSAGES = Turn()
+
+
+def is_turn_over(outcome: str | None) -> bool:
+    """True if the agent, or a person, ended the turn. After any other ending the work goes on."""
+    return outcome is None or outcome in _ENDED_TURNS
+
+
+def find_builder(stages: Stages) -> int | None:
+    """Return the stage whose agent gets messages: the last one that may change files. None: there is no such stage."""
+    may_read_only = len(stages) == 1
+    for index, stage in reversed(list(enumerate(stages))):
+        if not stage.reviews and not stage.is_parallel and (may_read_only or _changes_files(stage)):
+            return index
+    return None
+
+
+def _changes_files(stage: Stage) -> bool:
+    return stage.agent_options.get("permission") != "read"
