@@ -241,8 +241,9 @@ def _budget_table() -> str:
         Budget.LOST: "times that its host or keeper died with it, since a run last came to an end",
         Budget.OUTAGE: "from the first failure of an unbroken row of provider failures",
         Budget.SESSION: "times that a lost session is replaced by a new one with a hand-over",
-        Budget.RESUME: "resumes, by hand or by the clock; one more fails the task; 0 forbids them. The resume after an "
-        "operator's own pause is free, and a run that meets a limit before any answer returns its resume",
+        Budget.RESUME: "resumes, by hand or by the clock. Without one left, a limit fails the task, and a resume by "
+        "hand is refused (`--force` goes beyond); 0 forbids them. The resume after an operator's own pause is free, "
+        "and a run that meets a limit before any answer returns its resume",
         Budget.WAIT: "time in pauses for limits, all together and the next one; beyond it an operator decides (alert)",
         Budget.WAITED: "pauses for limits that ended without a counted resume: no budget, but the end of a wait",
         Budget.MOVE: "changes to another account, because the account met a limit or was stopped",

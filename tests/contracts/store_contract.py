@@ -219,6 +219,9 @@ class Scene:
     def resume(self, task_id: str) -> ResumeDecision:
         return self.write(lambda tx: tx.tasks.resume(task_id, "ann", self.now))
 
+    def resume_due(self, task_id: str) -> ResumeDecision:
+        return self.write(lambda tx: tx.tasks.resume(task_id, "the supervisor", self.now, operator=False))
+
     def retry(self, task_id: str, fresh: bool = False) -> None:
         self.write(lambda tx: tx.tasks.retry(task_id, "ann", fresh, self.now))
 
@@ -1464,7 +1467,7 @@ class TestDependents:
         parent = scene.paused(max_resumes=0)
         subtask = scene.add(parent_id=parent).id
         dependent = scene.add(needs=(parent,)).id
-        assert scene.resume(parent).allowed is False
+        assert scene.resume_due(parent).allowed is False
         assert (scene.state(subtask), scene.state(dependent)) == (TaskState.QUEUED, TaskState.CANCELLED)
 
     def test_a_retry_of_a_task_whose_need_cannot_complete_is_refused(self, scene: Scene) -> None:
@@ -1590,7 +1593,11 @@ class TestResume:
         paused, after, spends = scene.row(ownership.task_id), scene.last_seq(), scene.spends(ownership.task_id)
 
         scene.tick()
-        decision = scene.resume(ownership.task_id)
+        before = scene.everything()
+        by_hand = scene.resume(ownership.task_id)
+        assert (by_hand.allowed, by_hand.attempt) == (False, limit + 1)
+        assert scene.everything() == before, "only an automatic resume may end a task"
+        decision = scene.resume_due(ownership.task_id)
 
         words = f"Maximum resume attempts exceeded ({limit + 1}/{limit})"
         assert (decision.allowed, decision.attempt) == (False, limit + 1)
@@ -1612,7 +1619,7 @@ class TestResume:
             assert event["data"] == {
                 "resume_attempts": limit + 1,
                 "max_resume_attempts": limit,
-                "by": "ann",
+                "by": "the supervisor",
                 "failure_reason": "max_resume_attempts_exceeded",
             }
         assert scene.spends(ownership.task_id) == spends, "a refused resume spends nothing"
@@ -1655,7 +1662,7 @@ class TestResume:
         task_id = scene.paused(replace(PAUSE, spends=(Budget.RUNS, Budget.WAIT)), max_resumes=0)
         scene.tick(100)
         if end == "refused":
-            assert not scene.resume(task_id).allowed
+            assert not scene.resume_due(task_id).allowed
         elif end == "cancelled":
             scene.cancel(task_id)
         else:
@@ -1758,7 +1765,7 @@ class TestRetry:
     def test_a_retry_after_the_resume_limit_clears_the_pause(self, scene: Scene) -> None:
         """R-RES-05."""
         task_id = scene.paused(max_resumes=0)
-        scene.resume(task_id)
+        scene.resume_due(task_id)
         scene.retry(task_id)
         row = scene.row(task_id)
         assert (row["resume_attempts"], row["pause_reason"], row["resume_after"]) == (0, None, None)

@@ -15,7 +15,6 @@ from typing import TypeVar
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, UsageError
 from holdfast.base.home import home_directory
-from holdfast.base.text import as_sentence
 from holdfast.core.dispatch.spending_caps import SpendingCap, format_labels
 from holdfast.core.model import PauseReason, Repo, RequestKind, Strategy, Task
 from holdfast.core.runs.retry_budgets import ResumeDecision
@@ -226,6 +225,8 @@ class Commands:
     ) -> str:
         """Resume a paused task by one compare-and-set (R-RES-02). Return how many resumes are spent.
 
+        Raise Conflict if no resume is left and `force` is false: nothing is changed then.
+
         `checkpoint`: the next attempt starts from it. The caller has checked that it can be read (R-RES-06).
         """
 
@@ -236,15 +237,14 @@ class Commands:
                 tx, task_id, SpendingCap(usd=budget_usd, tokens=budget_tokens), operator_name(), force=force
             )
             decided = tx.tasks.resume(task_id, operator_name(), clock.now(), force=force)
-            if decided.allowed and checkpoint is not None:
+            if not decided.allowed:
+                raise _no_resume_left(tx.tasks.get(task_id))
+            if checkpoint is not None:
                 chosen = tx.checkpoints.choose(task_id, checkpoint, operator_name(), clock.now())
                 tx.stages.return_to_checkpoint(task_id, chosen, clock.now())
             return decided
 
-        decision = self.write(resume)
-        if not decision.allowed:
-            raise Conflict(as_sentence(decision.message))
-        return decision.message
+        return self.write(resume).message
 
     def down(self, mode: str) -> int:
         """Ask the supervisor to stop. Return the number of the request."""
@@ -267,6 +267,14 @@ class Commands:
             return chosen
 
         return self.write(acknowledge)
+
+
+def _no_resume_left(task: Task) -> Conflict:
+    used = f"{task.resume_attempts} of {task.spec.max_resumes}"
+    return Conflict(
+        f"Task {task.id} has no resume left ({used}); nothing was changed. Resume it once more: "
+        f"`holdfast resume {task.id} --force`. Or end it: `holdfast cancel {task.id}`."
+    )
 
 
 def _refuse_closed_account(tx: Transaction, task_id: str) -> None:

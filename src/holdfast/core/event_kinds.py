@@ -13,7 +13,7 @@ EVENTS: Mapping[str, str] = {
     "task.approved": "a person approved the result of a stage, or asked for changes, so that the stage runs again",
     "task.paused": "the task waits for a limit, an account or an operator; `resume_after`: until when",
     "task.resumed": "the task continues after a pause; with the number of the resume, the maximum, and any force",
-    "task.resume-refused": "a resume beyond `resume.max_attempts` was refused; `task.failed` follows",
+    "task.resume-refused": "an automatic resume beyond `resume.max_attempts` was refused; `task.failed` follows",
     "task.completed": "the task ended well",
     "task.failed": "the task failed; `failure_reason` is a stable word",
     "task.cancelled": "an operator ended the task, or a task that it needs did not complete",

@@ -53,7 +53,7 @@ TASK_MOVES: Mapping[TaskState, Mapping[TaskState, str]] = {
     },
     T.PAUSED: {
         T.QUEUED: "resumed, by hand or when due; spends a resume. Or an operator's message; budgets start afresh",
-        T.FAILED: "the resume limit is exceeded",
+        T.FAILED: "its time to resume has come, and no resume is left",
         T.CANCELLED: "an operator cancels it",
     },
     T.COMPLETED: {T.QUEUED: "an operator's message; budgets start afresh"},

@@ -168,35 +168,67 @@ def test_a_limit_outlives_the_supervisor_and_two_resumes_are_one(fleet: Fleet) -
 
 
 def test_no_resumes_allowed_and_one_by_force(fleet: Fleet) -> None:
-    """R-RES-03, R-RES-04: 0 allows none ("1/0"); the events come in order, the pause fields stay; --force goes beyond
-    the limit, is counted and recorded. `why`, `ps` and `run` do not promise a resume that would be refused."""
+    """R-RES-03, R-RES-04: 0 allows none. A resume by hand is refused and changes nothing; --force goes beyond, is
+    counted and recorded. A task whose time comes without a resume left fails, as `why` and `ps` said."""
     env = {"HOLDFAST_RESUME_AUTO": "false"}  # else the task fails at once: test_a_task_without_resumes_fails_at_once
-    fleet.up(env=env)
+    supervisor = fleet.up(env=env)
     limited = {"limit": {"kind": "rate", "for": "1h"}}
-    task = fleet.add_scenario(limited, options=("--max-resumes", 0))
     forced = fleet.add_scenario({"run": 1, **limited}, options=("--max-resumes", 0))
+    soon = {"limit": {"kind": "rate", "for": "1ms"}}
+    task = fleet.add_scenario(soon, options=("--max-resumes", 0, "--budget-usd", 5))
+    before = fleet.wait_state(forced, "paused")
     due = fleet.wait_state(task, "paused")["resume_after"]
-    why = fleet.cli("why", task, env=env).stdout
-    assert "No resume is left (0 of 0), so its next resume is refused, and fails it." in why
-    assert f"`holdfast resume {task} --force` goes beyond" in why
-    assert f"Resume it now with `holdfast resume {task}`" not in why
-    assert "no resume is left" in fleet.cli("ps", env=env).stdout
-    refused = fleet.cli("resume", task, code=4).stderr
-    assert "Maximum resume attempts exceeded (1/0)" in refused
-    failed = fleet.show(task)
-    assert (failed["state"], failed["failure_reason"]) == ("failed", "max_resume_attempts_exceeded")
-    assert (failed["pause_reason"], failed["resume_after"], failed["resume_attempts"]) == ("rate_limit", due, 1)
-    assert failed["reason"] in refused
-    events = [event for event in fleet.events(task) if event["kind"].startswith("task.")][-2:]
-    assert [event["kind"] for event in events] == ["task.resume-refused", "task.failed"]
-    assert {(event["data"]["resume_attempts"], event["data"]["max_resume_attempts"]) for event in events} == {(1, 0)}
-    fleet.wait_state(forced, "paused")
+    why = fleet.cli("why", forced, env=env).stdout
+    assert f"No resume is left (0 of 0): `holdfast resume {forced} --force` resumes it once more." in why
+    assert "fails" not in why
+    assert f"Resume it now with `holdfast resume {forced}`" not in why
+    assert "rate_limit, until you resume it with --force" in fleet.cli("ps", env=env).stdout
+    refused = fleet.cli("resume", forced, "--budget-usd", 7, code=4).stderr
+    assert f"Task {forced} has no resume left (0 of 0); nothing was changed." in refused
+    assert f"`holdfast resume {forced} --force`" in refused
+    assert fleet.show(forced) == before
+    assert [row["kind"] for row in fleet.events(forced) if row["kind"] == "budget.raised"] == []
     assert "resume 1 of 0, by force" in fleet.cli("resume", forced, "--force").stdout
     done = fleet.wait_state(forced, "completed")
     told = [event["data"] for event in fleet.events(forced) if event["kind"] == "task.resumed"]
     assert told[0]["forced"] is True
     assert told[0]["by"]
     assert done["resume_attempts"] == 0
+
+    fleet.cli("down")
+    supervisor.wait(timeout=60)
+    assert "It fails at its time, " in fleet.cli("why", task).stdout, "the settings resume tasks by themselves again"
+    assert "rate_limit, no resume is left: it fails at" in fleet.cli("ps").stdout
+    fleet.up()
+    failed = fleet.wait_state(task, "failed")
+    assert failed["failure_reason"] == "max_resume_attempts_exceeded"
+    assert (failed["pause_reason"], failed["resume_after"], failed["resume_attempts"]) == ("rate_limit", due, 1)
+    assert "Maximum resume attempts exceeded (1/0)" in failed["reason"]
+    events = [event for event in fleet.events(task) if event["kind"].startswith("task.")][-2:]
+    assert [event["kind"] for event in events] == ["task.resume-refused", "task.failed"]
+    assert {(event["data"]["resume_attempts"], event["data"]["max_resume_attempts"]) for event in events} == {(1, 0)}
+
+
+def test_the_future_of_a_task_on_its_last_resume(fleet: Fleet) -> None:
+    """Audit, defect 2: `why`, `ps`, `run` and `top` tell that the next resume is the last, and what follows it."""
+    fleet.up()
+    said = {"say": "I begin"}  # a limit before any answer would give the resume back
+    steps = fleet.scenario(said, {"run": 1, "limit": {"kind": "usage", "for": "1h"}}, {"run": 2, "hang": True})
+    ran = fleet.cli("run", "x", "--scenario", steps, "--max-resumes", 1, code=75).stdout
+    [task] = [row["id"] for row in fleet.json("ps")]
+    last = "It is the last resume (1 of 1): the task fails at its next limit, unless that comes before any answer."
+    assert last in ran
+    assert last in fleet.cli("why", task).stdout
+    assert "its last resume: " in fleet.cli("ps").stdout
+    assert "its last resume: " in fleet.cli("top", "--once").stdout
+    fleet.cli("resume", task)
+    wait_until(lambda: len(fleet.show(task)["runs"]) == 2, "its last resume is used")
+    left = "No resume is left (1 of 1): the task fails at its next limit, unless that comes before any answer."
+    assert left in fleet.cli("why", task).stdout
+    fleet.cli("pause", task)
+    assert left in fleet.cli("why", task).stdout, "its operator's pause is free, and changes nothing of that"
+    assert "that spends no resume" in fleet.cli("resume", task).stdout
+    fleet.cli("cancel", task)
 
 
 def test_a_task_without_resumes_fails_at_once(fleet: Fleet) -> None:

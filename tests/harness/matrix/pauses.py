@@ -1,4 +1,4 @@
-"""Operators who pause and resume: what waits, what runs, and what has no resumes left."""
+"""Operators who pause and resume: what waits, what runs, and what has no resumes left when its time comes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from tests.harness.matrix.world import World
 
 from holdfast.api.commands import NewTask, pause
 
-HELD, WAITING, REFUSED = "be held at work", "be held while it waits", "be held once too often"
+HELD, WAITING, REFUSED = "be held at work", "be held while it waits", "be due without a resume"
 
 
 def paused(world: World) -> None:
-    """One task is paused at work, one while it waits, one by a limit; each is resumed, the last beyond its limit."""
+    """One task is paused at work, one while it waits: both are resumed. One is paused by a limit, while no task is
+    resumed by itself; when that is allowed again, its time has come, and it has no resume."""
+    world.configure("[resume]\nauto = false\n")
     work = "[ -e $WORLD/go-on ] || { touch $WORLD/working; exec sleep 1000; }\n"
     add(world, WAITING, write("waited.txt", "waited"), role="add1")
     _add_refused(world)
@@ -26,16 +28,17 @@ def paused(world: World) -> None:
     if any(state(world, prompt) != "paused" for prompt in (HELD, REFUSED)):
         up_to_the_end(world, "up-to-pause")  # a request or an ending that the first one died on
     (world.root / "go-on").touch()
-    for number, prompt in enumerate((HELD, WAITING, REFUSED)):
+    for number, prompt in enumerate((HELD, WAITING)):
         _resume(world, f"resume{number}", prompt)
+    world.configure("")
     up_to_the_end(world, "up2")
 
 
 def _add_refused(world: World) -> None:
-    """Add a task that waits for an operator after a limit of ten days, and has no resumes."""
+    """Add a task that meets a limit of a moment, and has no resumes."""
     steps: list[dict[str, Any]] = [
         {"do": "say", "with": "I begin", "run": None},
-        {"do": "limit", "with": {"kind": "usage", "for": 864000.0}, "run": None},
+        {"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": None},
     ]
     new = NewTask(prompt=REFUSED, directory=str(world.repo), scenario=steps, max_resumes=0)
     work = lambda: world.acknowledge(commands_of(world).add(new).id)  # noqa: E731 - one step

@@ -260,7 +260,7 @@ SCENARIOS: dict[str, Scenario] = {
     "pause": Scenario(
         pauses.paused,
         {pauses.HELD: ("completed",), pauses.WAITING: ("completed",), pauses.REFUSED: ("failed",)},
-        "paused by an operator at work and while they wait, resumed, one beyond its limit",
+        "paused by an operator at work and while they wait, resumed; one is due without a resume",
         is_attended=True,
     ),
     "adoption": Scenario(

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hypothesis import HealthCheck, event, settings
@@ -33,6 +34,7 @@ TTL = 30.0
 NOBODY = "no-such-run"
 TERMINAL = {"completed", "failed", "cancelled"}
 WAITING = {"queued", "paused"}
+OPERATIONS = ["cancel", "retry", "resume", "resume when due"]
 STATE_AFTER = {
     PolicyAction.COMPLETE: "completed",
     PolicyAction.FAIL: "failed",
@@ -239,13 +241,15 @@ class StoreMachine(RuleBasedStateMachine):
                 spec.id, seq, wish.priority, needs, wish.exclusive, wish.max_resumes, spec.not_before
             )
 
-    @rule(number=numbers, what=st.sampled_from(["cancel", "retry", "resume"]), sensible=st.booleans())
+    @rule(number=numbers, what=st.sampled_from(OPERATIONS), sensible=st.booleans())
     def operate(self, number: int, what: str, sensible: bool) -> None:
         """An operator's command, on a task that it suits if there is one, or on any."""
-        suits = {"cancel": WAITING, "retry": {"failed", "cancelled"}, "resume": {"paused"}}[what]
+        paused = {"paused"}
+        suits = {"cancel": WAITING, "retry": {"failed", "cancelled"}, "resume": paused, "resume when due": paused}[what]
         chosen = [task for task in self.tasks.values() if task.state in suits] if sensible else []
         task = chosen[number % len(chosen)] if chosen else self.pick(number)
-        commands = {"cancel": self.cancel, "retry": self.retry, "resume": self.resume}
+        due = partial(self.resume, operator=False)
+        commands = {"cancel": self.cancel, "retry": self.retry, "resume": self.resume, "resume when due": due}
         commands[what](task)
 
     def cancel(self, task: ModelTask) -> None:
@@ -264,10 +268,10 @@ class StoreMachine(RuleBasedStateMachine):
             task.state, task.not_before, task.resumes = "queued", None, 0
             task.generation += 1
 
-    def resume(self, task: ModelTask) -> None:
+    def resume(self, task: ModelTask, *, operator: bool = True) -> None:
         refusal = None if task.state == "paused" else Conflict
-        self.expect(refusal, lambda tx: tx.tasks.resume(task.id, "ann", self.now), self.store)
-        if refusal is not None:
+        self.expect(refusal, lambda tx: tx.tasks.resume(task.id, "ann", self.now, operator=operator), self.store)
+        if refusal is not None or (operator and task.resumes >= task.max_resumes):
             return
         task.resumes += 1
         if task.resumes > task.max_resumes:

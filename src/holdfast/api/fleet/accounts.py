@@ -51,7 +51,7 @@ def shut(queries: Queries) -> list[ClosedAccountRow]:
 
 
 def resume_account(home: str, word: str) -> list[str]:
-    """Open the account AGENT/NAME again. Return the tasks that go on."""
+    """Open the account AGENT/NAME again. Return the tasks that go on. A task without a resume left stays paused."""
     agent, _, name = word.partition("/")
     if not name:
         raise UsageError(f"'{word}' is not an account. Write AGENT/NAME, such as claude/default.")
@@ -68,9 +68,7 @@ def resume_account(home: str, word: str) -> list[str]:
 
     def open_account(tx: Transaction) -> list[str]:
         waiting = tx.accounts.resume(agent, name, operator_name(), clock.now())
-        for task_id in waiting:
-            tx.tasks.resume(task_id, operator_name(), clock.now())
-        return list(waiting)
+        return [task for task in waiting if tx.tasks.resume(task, operator_name(), clock.now()).allowed]
 
     return change_store(home, open_account)
 

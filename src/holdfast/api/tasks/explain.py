@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, moment, took
 from holdfast.base.text import as_sentence
+from holdfast.core.states import TASK_TERMINAL
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
@@ -76,6 +77,7 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
     from holdfast.api.tasks.usage import usage_lines
 
     lines = explain_state(task, waits)
+    lines += _resume_lines(task)
     for request in queries.pending_requests(task["id"]):
         lines.append(f"{request['by']} asked to {request['kind']} it; that is being carried out.")
     lines += message_lines(task)
@@ -87,6 +89,21 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
     lines += crash_summary(task["crashes"])
     alerts = queries.alerts_about(task)
     return lines + [f"{alert['message']} {_without_why(alert['remedy'], task['id'])}" for alert in alerts]
+
+
+def _resume_lines(task: TaskDetails) -> list[str]:
+    """Return what the next limit does to a living task without a resume left. A pause for a limit says it itself."""
+    from holdfast import config
+    from holdfast.api.tasks.why.circumstances import FREE_RESUMES
+    from holdfast.api.tasks.why.text import after_last_resume
+
+    most, is_paused = task["max_resumes"], task["state"] == "paused"
+    if task["resume_attempts"] < most or task["state"] in TASK_TERMINAL:
+        return []
+    if is_paused and task["pause_reason"] not in FREE_RESUMES:
+        return []
+    then = after_last_resume(task["id"], fails=bool(config.load_valid_values()["resume.auto"]))
+    return [f"No resume is left ({task['resume_attempts']} of {most}): {then}"]
 
 
 def _without_why(remedy: str, task_id: str) -> str:

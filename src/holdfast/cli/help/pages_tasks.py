@@ -43,8 +43,8 @@ WORK_PAGES: dict[str, ManualPage] = {
     ),
     "resume": ManualPage(
         "Continues a paused task now. This counts as one of its resumes (`resume.max_attempts`), unless you paused the "
-        "task yourself. A resume beyond that limit fails the task, unless you use --force, which is recorded. It is "
-        "refused while the task's budget of money or tokens is spent. Raise that with the same command.",
+        "task yourself. Without a resume left it is refused and changes nothing; --force goes beyond, and is recorded. "
+        "It is also refused while the task's budget of money or tokens is spent. Raise that with the same command.",
         (
             ("do not wait for the reset", "holdfast resume 7f3a"),
             ("raise its spending cap to 8 dollars in all", "holdfast resume 7f3a --budget-usd 8"),

@@ -54,8 +54,8 @@ class PausedTasks(Protocol):
         self, task_id: str, by: str, now: Instant, *, operator: bool = True, force: bool = False
     ) -> ResumeDecision:
         """Resume a paused task by one compare-and-set (R-RES-02), no matter who asks. `operator` false: no operator
-        asked, the pause is over. `force`: resume beyond the resume limit, and although the account is parked or
-        stopped."""
+        asked, the pause is over. Beyond the resume limit the task fails then; an operator's resume changes nothing.
+        `force`: resume beyond the resume limit, and although the account is parked or stopped."""
         ...
 
     def tasks_due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]:

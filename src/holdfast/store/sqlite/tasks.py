@@ -89,7 +89,7 @@ class Pauses:
             self._resume(task, decision, by, data | {"forced": force}, now, force=force)
             if operator:
                 self.withdraw_requests(task_id, RequestAnswer(RequestResult.RESUMED, by), now)
-        else:
+        elif not operator:
             self._fail_resume(task, decision, data, now)
         return decision
 

@@ -106,10 +106,11 @@ class Circumstances:
         is_automatic = at is not None and (self.resumes or reason == "operator")
         found = replace(found, command=f"holdfast resume {row['id']}", needs_person=not is_automatic)
         most = row["max_resumes"]
-        if reason in FREE_RESUMES or most is None or row["resume_attempts"] < most:
+        if reason in FREE_RESUMES or most is None:
             return found
-        # an automatic resume that would be refused has failed its task already (core/settle.py)
-        return replace(found, command=f"holdfast resume {row['id']} --force", count=row["resume_attempts"], limit=most)
+        is_last = self.resumes and row["resume_attempts"] + 1 >= most
+        found = replace(found, count=row["resume_attempts"], limit=most, fails_at_limit=is_last)
+        return found if found.resumes_left else replace(found, command=f"holdfast resume {row['id']} --force")
 
     def _queued(self, row: FleetRow, now: float) -> Iterator[WaitReason]:
         if row["needs"]:

@@ -261,7 +261,8 @@ def add_raise_command(reason: WaitReason, task_id: str, budgets: Mapping[str, Bu
     for part, flag in (("usd", "--budget-usd X"), ("tokens", "--budget-tokens N")):
         spent = [found for whose in ("task", "family") if (found := budgets.get(f"{whose}_{part}")) is not None]
         if any(found["left"] <= 0 for found in spent):
-            return replace(reason, command=f"holdfast resume {task_id} {flag}")
+            force = " --force" if reason.resumes_left == 0 else ""
+            return replace(reason, command=f"holdfast resume {task_id} {flag}{force}")
     return reason
 
 

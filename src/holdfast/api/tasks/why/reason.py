@@ -55,11 +55,17 @@ class WaitReason:
     text: str = ""  # the recorded reason
     causes: tuple[WaitCause, ...] = ()
     tasks: tuple[str, ...] = ()  # the tasks in the way
-    count: int | None = None  # tasks ahead, agents at work, or resumes of a paused task that has none left
-    limit: int | None = None  # agents at once, or resumes in all
+    count: int | None = None  # tasks ahead, agents at work, or counted resumes of a paused task
+    limit: int | None = None  # agents at once, or resumes in all (None: the resume after this pause is free)
     until: float | None = None
     command: str | None = None  # ends the wait
     needs_person: bool = False  # True: time alone does not end it
+    fails_at_limit: bool = False  # True: after the next resume of this pause, the task fails at its next limit
+
+    @property
+    def resumes_left(self) -> int | None:
+        """The resumes that a paused task has left. None: the resume after its pause is free."""
+        return None if self.limit is None or self.count is None else max(0, self.limit - self.count)
 
 
 class Candidate(NamedTuple):

@@ -79,11 +79,12 @@ def _slots_clause(reason: WaitReason) -> str:
 def _pause_clause(reason: WaitReason, now: float) -> str:
     if reason.kind is WaitKind.APPROVAL:
         return f"approval, until you approve it: {reason.text}"
-    is_automatic = reason.until is not None and not reason.needs_person
-    until = f"until {at_time(reason.until, now)}" if is_automatic and reason.until else "until you resume it"
-    if reason.limit is not None:
-        until = "no resume is left (see `why`)"
-    return f"{reason.name}, {until}: {reason.text}"
+    left, at = reason.resumes_left, None if reason.needs_person or reason.until is None else at_time(reason.until, now)
+    until = "until you resume it" if at is None else f"until {at}"
+    if left == 0:
+        until = "until you resume it with --force" if at is None else f"no resume is left: it fails at {at}"
+    last = ", its last resume" if left == 1 else ""
+    return f"{reason.name}, {until}{last}: {reason.text}"
 
 
 _CLAUSES: Mapping[WaitKind, Callable[[WaitReason, float], str]] = {
@@ -211,10 +212,13 @@ def _pause_sentences(reason: WaitReason, task_id: str) -> list[str]:
             "Or raise it: `budget.*` of the settings."
         )
     cancel = f"ancel it with `holdfast cancel {task_id}`."
-    if reason.limit is not None:
+    if reason.resumes_left == 1:
+        then = after_last_resume(task_id, fails=reason.fails_at_limit)
+        lines.append(f"It is the last resume ({reason.limit} of {reason.limit}): {then}")
+    if reason.resumes_left == 0:
         lines.append(
-            f"No resume is left ({reason.count} of {reason.limit}), so its next resume is refused, and fails it. "
-            f"`holdfast resume {task_id} --force` goes beyond."
+            f"No resume is left ({reason.count} of {reason.limit}): `holdfast resume {task_id} --force` resumes it "
+            "once more."
         )
     if reason.kind is WaitKind.BUDGET_PAUSE and reason.command != f"holdfast resume {task_id}":
         return [*lines, f"Give it more, in all: `{reason.command}`.", f"C{cancel}"]
@@ -222,15 +226,24 @@ def _pause_sentences(reason: WaitReason, task_id: str) -> list[str]:
         [account] = reason.causes
         opens = f"`{reason.command}` opens it, and its tasks go on."
         return [*lines, f"Its account {account.name} is {_account_state(account)}; {opens}", f"C{cancel}"]
-    if reason.limit is not None:
+    if reason.resumes_left == 0:
         return [*lines, f"C{cancel}"]
     return [*lines, f"Resume it now with `{reason.command}`, or c{cancel}"]
 
 
+def after_last_resume(task_id: str, *, fails: bool) -> str:
+    """Return what the next limit does to a task without a resume left. A limit before any answer gives one back."""
+    if fails:
+        return "the task fails at its next limit, unless that comes before any answer."
+    return f"after the next limit, only `holdfast resume {task_id} --force` resumes it."
+
+
 def _resume_sentence(reason: WaitReason) -> str:
-    if reason.until is None or reason.limit is not None:
+    if reason.until is None:
         return "It does not resume by itself."
     at = f"at {moment(reason.until)} (in {duration(max(0.0, reason.until - time.time()))})"
+    if reason.resumes_left == 0 and not reason.needs_person:
+        return f"It fails at its time, {moment(reason.until)}, unless you resume it before."
     if not reason.needs_person:
         return f"It resumes by itself {at}."
     return f"Its limit ends {at}; it does not resume by itself, because `resume.auto` is false."
