@@ -51,7 +51,7 @@ CAPABILITIES: Mapping[str, tuple[str, ...]] = {
     "backup": ("backup", "backup_file", "restore", "copies"),
     "service": ("service", "systemd_units"),
     "doctor": ("doctor",),
-    "init": ("init", "trust", "edit_file", "repository"),
+    "init": ("init", "trust", "edit_file", "proposals", "repository"),
     "events": ("events", "event_kinds"),
     "settings": ("settings", "setting", "reload", "config", "task_settings"),
     "runs": ("runs", "run", "settle", "processes", "run_dir", "crashes"),

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.base.units import parse_duration, parse_size
-from holdfast.config.edit_file import render_repo_file
 from holdfast.config.read_file import LARGEST_FILE, read_settings_file
 from holdfast.config.settings import SETTINGS, format_value
 from holdfast.config.values import (
@@ -187,25 +186,6 @@ def test_what_is_written_is_read_back(case: tuple[Any, Any]) -> None:
     line = write_toml(parse, value)
     assert line.isprintable()  # whatever a clone put in, a person sees it
     assert parse(tomllib.loads(f"key = {line}")["key"]) == value
-
-
-def test_the_template_has_every_setting_with_its_default(tmp_path: Path) -> None:
-    path = tmp_path / "holdfast.toml"
-    path.write_text(render_repo_file(["Found: x", '  agent = "command"']))
-    assert read_settings_file(str(path), of_repository=True).values == {}
-    assert all(line.startswith("#") or not line for line in path.read_text().splitlines())
-    known = {key: f"# {key} = " for key in SETTINGS}
-    lines = [
-        line.removeprefix("# ") if line.startswith(tuple(known.values())) else line
-        for line in path.read_text().splitlines()
-    ]
-    path.write_text("\n".join(lines))
-    layer = read_settings_file(str(path), of_repository=True)
-    assert layer.problems == []
-    expected = {key: setting for key, setting in SETTINGS.items() if setting.may_be_in_repository}
-    assert layer.values.keys() == expected.keys()
-    for key, setting in expected.items():
-        assert setting.default is None or layer.values[key] == setting.default, key
 
 
 @pytest.mark.parametrize("key", [key for key, setting in SETTINGS.items() if setting.default is not None])

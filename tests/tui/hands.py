@@ -102,7 +102,7 @@ class Hands:
 
         def is_told() -> bool:
             assert not isinstance(self.app.screen, Refusal), self._words()
-            return any(all(word in note.message for word in words) for note in self.app._notifications)
+            return any(all(word in message for word in words) for message in self.app.messages)
 
         await until(self.pilot, is_told, f"{words} is told")
 

@@ -97,11 +97,11 @@ def test_the_cursor_stays_with_its_task(fleet: Fleet) -> None:
         assert grid.row is not None
         assert grid.row["id"] == tasks[-2]
         await pilot.resize_terminal(40, 12)
-        screen = await until_seen(pilot, tasks[-2], "WHY")
-        assert "PROMPT" not in screen
+        screen = await until_seen(pilot, "PROMPT", "task 28", "WHY")
+        assert "AGENT" not in screen
         assert all(len(line) <= 40 for line in screen.splitlines())
         await pilot.press("home")
-        await until_seen(pilot, urgent)
+        await until_seen(pilot, "urgent")
 
     play(fleet, story, size=(80, 24))
     wait_until(lambda: fleet.show(tasks[0])["state"] == "cancelled", "it is cancelled")

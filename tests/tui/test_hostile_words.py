@@ -118,7 +118,7 @@ def test_nothing_that_others_say_drives_a_screen(fleet: Fleet) -> None:
             await pilot.pause()
             is_calm(app)
             await pilot.press("escape")
-        app.notify(hostile(12), markup=False)
+        app.notify(hostile(12))
 
     play(fleet, story, size=(80, 24))
     assert fleet.show(tasks["speaks"])["state"] == "running"

@@ -58,7 +58,7 @@ def redirect_to_null(number: int) -> None:
 
 # name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("commands.init", "register this repository, write a commented holdfast.toml, look for agent CLIs"),
+    "init": ("commands.init", "choose agent, permissions and test command"),
     "trust": ("commands.init", "let this repository's holdfast.toml set commands and environments"),
     "run": ("commands.add", "add a task and watch it to its end"),
     "add": ("commands.add", "queue a task"),

@@ -1,8 +1,7 @@
-"""Writer of single values into the user's file of settings, and the commented file that `holdfast init` creates.
+"""Writer of single values into a file of settings.
 
-Every other byte of the user's file stays as it is. The new text is parsed before it replaces the file: it must hold the
-old values and the new one. If no such text is found, the file is not changed, and the error shows the line to add by
-hand. The commented file lists every setting that a repository may have, read from the table of settings.
+Every other byte of the file stays as it is. The new text is parsed before it replaces the file: it must hold the old
+values and the new one. If no such text is found, the file is not changed, and the error shows the line to add by hand.
 """
 
 from __future__ import annotations
@@ -11,27 +10,25 @@ import contextlib
 import copy
 import os
 import re
-import textwrap
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast.base import faults
 from holdfast.base.errors import Refused, UsageError
 from holdfast.config.read_file import read_settings_file
 from holdfast.config.settings import SETTINGS, format_value
-from holdfast.config.values import DOWN, UP, describe_parser, write_toml
 
 _ONE_LINE = re.compile(r"^(?P<head>\s*[^#=\[]*=\s*)(?P<value>.*?)(?P<tail>\s*(?:#.*)?)$")
 
 
-def write_setting(path: str, key: str, value: Any) -> bool:
+def write_setting(path: str, key: str, value: Any, *, of_repository: bool = False) -> bool:
     """Set `key` in the file at `path`. Return False if the file has this value already.
 
     Raise Refused, with the reason and the line to add by hand, if the file cannot be changed safely.
     """
     line = f"{key} = {format_value(key, SETTINGS[key].parse(value))}"
-    layer = read_settings_file(path, of_repository=False)
+    layer = read_settings_file(path, of_repository=of_repository)
     if layer.problems:
         raise _refusal(path, line, f"it has mistakes ({layer.problems[0].text})")
     if layer.values.get(key) == value:
@@ -121,46 +118,3 @@ def _replace(path: str, text: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(aside)
         raise
-
-
-_WIDTH = 100
-_HEAD = """\
-# Settings of Holdfast for this repository. Every line shows a default: remove the `#` in front of one to change it.
-# They win over your own settings (~/.config/holdfast/config.toml) once `holdfast trust` was given. Without trust, only
-# stricter values apply. HOLDFAST_… variables and flags win over them.
-# `holdfast config check` finds mistakes, `holdfast config show --origin` shows all values and their origin.
-# Durations carry a unit ("90s", "5m", "1h30m"), sizes too ("512MiB", "2G").
-"""
-_PER_AGENT = """\
-# health.* and limits.* may also be set for one agent only. The agent's own value wins over the plain one.
-# [per_agent.command.health]
-# stuck_after = "20m"
-"""
-
-
-def render_repo_file(found_agents: Sequence[str] = ()) -> str:
-    """Return the text of a new holdfast.toml. `found_agents` are lines about the agent CLIs of this machine."""
-    blocks = [_HEAD]
-    if found_agents:
-        blocks.append("\n".join(f"# {line}".rstrip() for line in found_agents) + "\n")
-    for key, setting in SETTINGS.items():
-        if setting.may_be_in_repository:
-            blocks.append(_block(key))
-    blocks.append(_PER_AGENT)
-    return "\n".join(blocks)
-
-
-def _block(key: str) -> str:
-    setting = SETTINGS[key]
-    words = f"{setting.meaning} Takes {describe_parser(setting.parse).replace('`', '')}."
-    if setting.default is None:
-        words += " Not set by default."
-    if setting.needs_trust:
-        words += " It could run commands or show secrets: after a change, `holdfast trust` is needed again."
-    elif setting.untrusted in (DOWN, UP):
-        size = "smaller" if setting.untrusted == DOWN else "larger"
-        words += f" Without `holdfast trust`, only a {size} value than the user's own applies."
-    else:
-        words += " It applies only after `holdfast trust`."
-    lines = [f"# {line}" for line in textwrap.wrap(words, _WIDTH)]
-    return "\n".join([*lines, f"# {key} = {write_toml(setting.parse, setting.default)}\n"])

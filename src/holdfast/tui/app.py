@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,6 +33,7 @@ from holdfast.tui.screens.workspaces import WorkspacesView
 from holdfast.tui.terminal import Leaving
 from holdfast.tui.widgets.alert_banner import Attention, Banner
 from holdfast.tui.widgets.dialogs import Refusal
+from holdfast.tui.widgets.message_line import LONGEST, SHOWN_FOR, MessageLine
 from holdfast.tui.widgets.screen import View
 from holdfast.tui.widgets.status import EVERY, Status
 from holdfast.tui.widgets.tabs import Tabs
@@ -99,6 +102,8 @@ class Top(App[None]):
             lambda trouble: self._pass_on(self.Told(trouble)),
         )
         self.actions = ActionRunner(self)
+        self.messages: deque[str] = deque(maxlen=50)  # the newest at the end
+        self._message_until = 0.0
 
     def _pass_on(self, message: Message) -> None:
         """Post a message from the feed's thread. Textual's post_message is safe in threads."""
@@ -181,6 +186,8 @@ class Top(App[None]):
                 status.show(self.status, self.trouble, self.feed.waits_for())
             for banner in screen.query(Banner):
                 banner.show(self.attention.now)
+            for line in screen.query(MessageLine):
+                line.show(self.messages[-1] if time.monotonic() < self._message_until else "")
             for tabs in screen.query(Tabs):
                 tabs.show(self.current_mode, None if self.status is None else self.status["alerts"])
 
@@ -208,8 +215,14 @@ class Top(App[None]):
     # -- results of actions --------------------------------------------------------------------------------------------
 
     def show_message(self, message: str) -> None:
-        """Show the result of an action."""
-        self.notify(one_line(message, 600), markup=False)
+        """Show the result of an action, for some seconds or until the next one."""
+        self.messages.append(one_line(message, LONGEST))
+        self._message_until = time.monotonic() + SHOWN_FOR
+        self.show_frame()
+
+    def notify(self, message: str, **_more: Any) -> None:  # type: ignore[override]
+        """Show the message in its line. Textual's toasts would cover the list."""
+        self.show_message(message)
 
     def refuse(self, what: str, why: str, *, is_unchanged: bool = True) -> None:
         """Show why an action was refused, until the user closes the dialog."""

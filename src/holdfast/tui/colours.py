@@ -11,7 +11,15 @@ from rich.console import Console
 
 from holdfast.api.colours import LEVEL_COLOURS, STATE_COLOURS
 
-STATES = {**STATE_COLOURS, "running": "bright_blue", "failed": "bold red"}
+# Only what works, waits for a person or failed has a colour.
+STATES = {
+    **STATE_COLOURS,
+    "queued": "",
+    "running": "bright_blue",
+    "failed": "bold red",
+    "completed": "dim",
+    "cancelled": "dim",
+}
 LEVELS = {**LEVEL_COLOURS, "critical": "bold red"}
 FEW = "ansi-dark"  # Textual's name for "the terminal's own sixteen, on its own background"
 # Reverse and underline take the place of backgrounds.

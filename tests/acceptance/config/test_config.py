@@ -1,4 +1,4 @@
-"""Settings from outside: what holds and why, mistakes with their line, trust, `init`'s file, changes while running."""
+"""Settings from outside: what holds and why, mistakes with their line, trust, changes while running."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clis import fake_cli
-from tests.fleet import Fleet, lives, processes_of, wait_until
+from tests.fleet import Fleet, lives, wait_until
 
 COMMANDING = '[command]\nargv = ["sh", "-c", "echo ran > ran.txt"]\n'
 
@@ -285,125 +284,6 @@ def answer_on_terminal(fleet: Fleet, *arguments: object, answer: str) -> str:
     os.close(reading)
     assert process.wait(timeout=60) in (0, 1)
     return told.decode()
-
-
-def test_init_writes_a_commented_file_once(fleet: Fleet) -> None:
-    """Config: every setting as a comment, so nothing changes and nothing needs trust; an existing file is kept."""
-    before = shown(fleet)
-    told = fleet.cli("init").stdout
-    file = fleet.repo / "holdfast.toml"
-    assert f"Wrote {file}" in told
-    text = file.read_text()
-    assert '# workspace.strategy = "worktree"' in text
-    assert "# agents = " not in text  # not a repository's to set
-    assert shown(fleet) == before
-    assert fleet.git("status", "--porcelain") == "?? holdfast.toml"
-    fleet.add("x", command=("true",))
-    file.write_text("agent = 'scripted'\n")
-    assert f"Kept your {file}" in fleet.cli("init").stdout
-    assert file.read_text() == "agent = 'scripted'\n"
-    file.unlink()
-    fleet.cli("init", "--no-file")
-    assert not file.exists()
-
-
-def test_init_finds_agents_and_their_versions(fleet: Fleet) -> None:
-    """Agent CLIs are asked for their version; one that hangs, fails or chatters costs nothing but its version."""
-    tools = fleet.root / "tools"
-    tools.mkdir()
-    for name, script in {
-        "claude": "echo '9.9.9 (Claude Code)'",
-        "codex": "sleep 1000",
-        "gemini": "exit 3",
-        "opencode": "yes long long line | tr '\\n' ' '",
-        "qwen": "printf 'v1 \\033]0;owned\\007\\nsecond\\n'",
-    }.items():
-        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tools / name).chmod(0o755)
-    (tools / "aider").write_bytes(b"\0not a program")
-    (tools / "aider").chmod(0o755)
-    env = {"PATH": f"{tools}:{fleet.env['PATH']}"}
-    told = fleet.cli("init", env=env).stdout
-    assert "Agent CLIs: claude 9.9.9, codex, gemini" in told
-    assert "No default agent yet. Choose one: holdfast init --agent NAME" in told
-    assert "it stays at edit" in told
-    assert "holdfast init --permissions read|edit|full" in told
-    assert "\x1b" not in told
-    text = (fleet.repo / "holdfast.toml").read_text()
-    assert "#   claude 9.9.9\n" in text
-    assert '#   agent = "claude"\n' in text
-    assert not (fleet.root / "user" / ".config").exists(), "nobody chose, so nothing is recorded"
-    assert all(line.startswith("#") or not line for line in text.splitlines())
-    assert fleet.cli("config", "check").returncode == 0
-    assert processes_of(tools) == {}
-
-
-def test_init_asks_once_and_records_what_was_chosen(fleet: Fleet) -> None:
-    """Issue 6: the default agent and the permission mode are the user's choice; nothing dangerous by a slip."""
-    tools = fleet.root / "tools"
-    for name, version in (("claude", "2.1.325 (Claude Code)"), ("codex", "codex-cli 0.166.0")):
-        fake_cli(tools, name, version=version)
-    fleet.env["PATH"] = f"{tools}:{fleet.env['PATH']}"
-    own = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
-    own.parent.mkdir(parents=True)
-    own.write_text("# mine\nagents = 2  # two\n\n[health]\ngrace = '9s'\n")
-    own.chmod(0o640)
-
-    told = answer_on_terminal(fleet, "init", answer="codex\nf\nfull\n")
-    assert "--dangerously-skip-permissions" in told
-    assert "'f' is none of read, edit, full" in told
-    kept = '# mine\nagents = 2  # two\n\nagent = "codex"\npermissions.mode = "full"\n[health]\ngrace = \'9s\'\n'
-    assert own.read_text() == kept
-    assert own.stat().st_mode & 0o777 == 0o640
-    told = answer_on_terminal(fleet, "init", answer="read\nread\n")
-    assert "Default agent: codex, as you chose" in told
-    assert "full (everything that you may do" in told
-    assert own.read_text() == kept, "it is not asked again"
-
-    fleet.cli("init", "--permissions", "read", "--agent", "claude")
-    assert own.read_text() == kept.replace("full", "read").replace("codex", "claude")
-    assert shown(fleet)["permissions.mode"]["value"] == "read"
-    done = fleet.cli("init", "--permissions", "edit", env={"HOLDFAST_FAULT": "config.rename:1:EROFS"}, code=1)
-    assert 'Add this line to it yourself: permissions.mode = "edit"' in done.stderr
-    assert sorted(path.name for path in own.parent.iterdir()) == ["config.toml"]
-    fleet.cli("init", "--agent", "nobody", code=2)
-    assert shown(fleet)["permissions.mode"]["value"] == "read"
-
-
-@pytest.mark.parametrize("answer", ["y\n", "n\n", "\n"])
-def test_init_does_not_trust_what_a_clone_brought(fleet: Fleet, answer: str) -> None:
-    """ADR trust: an existing file is shown; trusted by a person's yes or --trust, never by `init` alone."""
-    repo_file(fleet, COMMANDING)
-    told = fleet.cli("init").stdout
-    assert 'command.argv = ["sh", "-c", "echo ran > ran.txt"]' in told
-    assert "holdfast trust" in told
-    refused(fleet, "add", "x", "--", "true", code=1)
-    told = answer_on_terminal(fleet, "init", answer=answer)
-    assert "command.argv = " in told
-    if answer == "y\n":
-        fleet.add("x", command=("true",))
-        assert fleet.cli("trust", "--revoke").returncode == 0
-    refused(fleet, "add", "x", "--", "true", code=1)
-    told = answer_on_terminal(fleet, "trust", answer=answer)
-    fleet.cli("add", "x", "--", "true", code=0 if answer == "y\n" else 1)
-    fleet.cli("trust", "--revoke")
-    fleet.cli("init", "--trust")
-    fleet.add("x", command=("true",))
-
-
-def test_init_with_an_existing_file_that_has_mistakes(fleet: Fleet) -> None:
-    repo_file(fleet, "agnt = 1\n")
-    assert "holdfast.toml:1: there is no setting 'agnt'; did you mean 'agent'?" in fleet.cli("init").stdout
-
-
-def test_init_in_a_checkout_that_cannot_be_written(fleet: Fleet) -> None:
-    """The repository is known all the same; the line says what to do, and no half of a file stays."""
-    done = fleet.cli("init", env={"HOLDFAST_FAULT": "init.file:1:EROFS"}, code=1)
-    assert "could not be written: injected at init.file: Read-only file system" in done.stderr
-    assert "--no-file" in done.stderr
-    assert not (fleet.repo / "holdfast.toml").exists()
-    (fleet.repo / "holdfast.toml").symlink_to("/nowhere/at/all")
-    assert "Kept your" in fleet.cli("init").stdout
 
 
 # -- while a supervisor runs -------------------------------------------------------------------------------------------

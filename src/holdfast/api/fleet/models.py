@@ -58,6 +58,7 @@ class FleetRow(TypedDict):
     tokens: int | None
     cost_usd: float | None
     begun: bool
+    workspace: str | None  # intended, ready or preserved; None: it has none
     stage: StageRow | None
 
 

@@ -52,7 +52,7 @@ class FleetSnapshot:
     levels: Mapping[str, int] = field(default_factory=dict)
     signs: Mapping[str, float] = field(default_factory=dict)
     around: Circumstances = field(default_factory=Circumstances)
-    told: frozenset[str] = frozenset()  # of worker, stage, cost: the columns for which some task has a value
+    told: frozenset[str] = frozenset()  # of worker, stage, cost, repo: the columns that have something to tell
 
     def why(self, row: FleetRow, now: float) -> str:
         return self.around.why(row, now)
@@ -83,6 +83,7 @@ class FleetReader:
         self._queue: list[tuple[int, bool, int]] = []
         self._signs: dict[str, float] = {}
         self._told: set[str] = set()
+        self._repos: set[str] = set()
         self._left_out = 0
         self._wish_listed: ListFilter | None = None
         self._listed = SortedRows((), ORDERS["state"])
@@ -170,7 +171,7 @@ class FleetReader:
             rows, self._left_out = active_rows(queries, now - RECENT, now - LINGER), 0
         self._rows = {}
         self._running, self._needing, self._over, self._turns, self._told = {}, {}, {}, {}, set()
-        self._queue = []
+        self._queue, self._repos = [], set()
         for row in rows:
             self._rows[row["id"]] = row
             self._note(row)
@@ -214,6 +215,9 @@ class FleetReader:
         ):
             if has:
                 self._told.add(what)
+        self._repos.add(row["repo_id"])
+        if len(self._repos) > 1:
+            self._told.add("repo")
 
     # -- what is listed ------------------------------------------------------------------------------------------------
 
@@ -275,7 +279,7 @@ class FleetReader:
 
 def as_json(picture: FleetSnapshot, now: float) -> list[JsonObject]:
     """Return the rows of a picture for scripts, with the facts that the screen shows. `ps` has more fields."""
-    left = ("repo_id", "provider", "last_run", "begun")
+    left = ("repo_id", "provider", "last_run", "begun", "workspace")
     return [
         {name: value for name, value in row.items() if name not in left}
         | {"needs": sorted(row["needs"]), "why": picture.why(row, now), "last_sign": picture.signs.get(row["id"])}

@@ -1,19 +1,17 @@
-"""The set-up of a repository: its commented settings file, the agents of this machine, and trust."""
+"""The set-up of a repository: the answers of `init`, where each is written, and trust."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.commands import operator_name
-from holdfast.api.home.agent_clis import AgentCli
 from holdfast.base import clock, faults
 from holdfast.base.errors import Refused, UsageError
-from holdfast.config import SETTINGS, ConfigError, format_value, repo_file_path, trust, user_file_path, variable_name
-from holdfast.config.edit_file import render_repo_file, write_setting
+from holdfast.config import SETTINGS, ConfigError, format_value, trust, user_file_path, variable_name
+from holdfast.config.edit_file import write_setting
 from holdfast.config.layers import merge_layers, read_layers
 from holdfast.config.read_file import Layer, read_settings_file
 from holdfast.config.tables.schedules import trust_lines, trust_values
@@ -25,7 +23,8 @@ from holdfast.intake import repository
 if TYPE_CHECKING:
     from holdfast.api.home.models import TrustRow
 
-AGENT, PERMISSIONS = "agent", "permissions.mode"  # `init` asks for these once
+AGENT, PERMISSIONS = "agent", "permissions.mode"  # of the user's own file
+GATE, SETUP = "gate.command", "workspace.setup"  # of the repository's file
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,43 +116,67 @@ def list_trust(home: str) -> list[TrustRow]:
     return rows
 
 
-def write_repo_file(repo: str, found: Sequence[AgentCli]) -> tuple[str, bool]:
-    """Write a commented holdfast.toml, unless there is one. Return its path, and True if it was written."""
-    path = repo_file_path(repo)
+HEAD = """\
+# Settings of Holdfast for this repository: `holdfast help configure` explains them, `holdfast config show` lists all.
+# What runs commands is in force only while this checkout is trusted. After a change: holdfast trust
+# gate.command: a task counts as done only if this passes. workspace.setup: prepares each new workspace.
+
+"""
+TAIL = """\
+# gate.tries = 3  # how often an agent may try until the gate passes
+# workspace.copy = [".env"]  # files that git does not track, copied into new workspaces
+"""
+
+
+def write_repo_values(home: str, asked: TrustQuestion, values: dict[str, Any]) -> list[str]:
+    """Write values that a person chose into the repository's file, trust them, and return a line about each.
+
+    `asked` is the file as it was read before. Raise Refused if the file has values that nobody trusted: trust in the
+    new ones would be trust in those. Nothing is changed then.
+    """
+    if os.path.islink(asked.file):
+        raise Refused(f"{asked.file} is a symbolic link, so it was not changed. Write into the file that it leads to.")
+    if not asked.is_trusted:
+        raise Refused(
+            f"{asked.file} was not changed, because it is not trusted with the values that it has. "
+            "Look and decide: `holdfast trust`. Then repeat this command."
+        )
+    lines = []
+    if asked.exists:
+        for key, value in values.items():
+            if write_setting(asked.file, key, value, of_repository=True):
+                before = f" (it was {format_value(key, asked.values[key])})" if key in asked.values else ""
+                lines.append(f"Set {key} in {asked.file}: {format_value(key, value)}{before}.")
+    else:
+        rows = [f"{key} = {format_value(key, value)}\n" for key, value in values.items()]
+        _create(asked.file, "".join([HEAD, *rows, TAIL]))
+        lines += [f"Wrote {asked.file}, and trusted it for this checkout:", *(f"  {row.rstrip()}" for row in rows)]
+    after = question(home, asked.repo)
+    if after.values == asked.values | values:  # nobody changed the file meanwhile
+        give_trust(home, after)
+    return lines
+
+
+def _create(path: str, text: str) -> None:
     try:
         faults.effect("init.file")
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    except FileExistsError:
-        return path, False
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
         with open(fd, "w", encoding="utf-8") as file:
-            file.write(render_repo_file(_about(found)))
+            file.write(text)
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(path)
         raise _unwritable(path, error) from error
-    return path, True
 
 
 def _unwritable(path: str, error: OSError) -> Refused:
     return Refused(
         f"The repository is known now, but {path} could not be written: {error.strerror}. "
-        "Settings work without it; `holdfast init --no-file` does not try."
+        "Holdfast works without this file; `holdfast init --no-file` writes none."
     )
-
-
-def _about(found: Sequence[AgentCli]) -> list[str]:
-    if not found:
-        return []
-    return [
-        "Agent CLIs that `holdfast init` found here:",
-        *(f"  {cli.name} {cli.version}".rstrip() for cli in found),
-        "The default agent of this repository (your own choice stands in your config):",
-        f'  agent = "{found[0].name}"',
-        f"or for one task: holdfast run PROMPT --agent {found[0].name}",
-    ]
 
 
 # -- what `init` asks once, and records in the user's own file ---------------------------------------------------------

@@ -1,7 +1,7 @@
 """Commands that set up a repository: init, trust.
 
-`init` asks two questions once, and records the answers in the user's file: the default agent, and what agents may do
-unasked.
+`init` asks three questions at most. The default agent and the permissions go to the user's own file. The command that
+runs the tests goes to the repository's file.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.api.home.init import AGENT, PERMISSIONS, read_choice, record_choice
+from holdfast.api.home.init import AGENT, GATE, PERMISSIONS, read_choice, record_choice
 from holdfast.base.errors import Refused, UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import clean_text, one_line, print_json, print_table
@@ -21,19 +22,23 @@ from holdfast.cli.output.render import clean_text, one_line, print_json, print_t
 if TYPE_CHECKING:
     from holdfast.api.home.agent_clis import AgentCli
     from holdfast.api.home.init import TrustQuestion
+    from holdfast.api.home.proposals import Proposal
     from holdfast.config import Config
 
 
 MODES = {
-    "read": "look, and change nothing",
-    "edit": "change files of their workspace; what their CLI would ask a person for is refused",
-    "full": "everything that you may do, without a question: any command, any file, the network",
+    "read": "agents may look, and change nothing",
+    "edit": "agents may change files of their workspace; anything that needs approval is refused",
+    "full": "agents may do everything that you may do: any command, any file, the network",
 }
-MOST_QUESTIONS = 3
+MOST_ATTEMPTS = 3  # for one question
 
 
-def choose_agent(found: Sequence[AgentCli], wanted: str | None) -> None:
+def choose_agent(found: Sequence[AgentCli], wanted: str | None, *, is_yes: bool) -> None:
     names = [cli.name for cli in found]
+    if found:
+        listed = ", ".join(f"{cli.name} {cli.version}".rstrip() for cli in found)
+        print(f"Agent CLIs: {clean_text(listed)}.")
     if wanted is not None:
         _print_recorded(f"Default agent: {wanted}", record_choice(AGENT, wanted))
         return
@@ -41,20 +46,17 @@ def choose_agent(found: Sequence[AgentCli], wanted: str | None) -> None:
         print("No agent CLI was found in PATH. Any command can be an agent:")
         print('  holdfast run "say hello" -- sh -c "cat > hello.txt"')
         return
-    listed = ", ".join(f"{cli.name} {cli.version}".rstrip() for cli in found)
-    print(f"Agent CLIs: {clean_text(listed)}.")
     before = read_choice(AGENT)
     if before is not None:
         print(f"Default agent: {clean_text(before)}, as you chose.")
-    elif len(names) == 1:
-        _record(f"Default agent: {names[0]}, the only one found", AGENT, names[0])
+    elif len(names) == 1 or is_yes:
+        _record(f"Default agent: {names[0]}", AGENT, names[0])
     elif _has_terminal():
-        answer = _ask(f"Which one is the default agent? [{names[0]}] ", names, names[0])
+        answer = _ask(f"Default agent? [{names[0]}] ", names, names[0])
         if answer is not None:
             _record(f"Default agent: {answer}", AGENT, answer)
     else:
         print("No default agent yet. Choose one: holdfast init --agent NAME")
-    print(f'  holdfast run "fix the flaky test" --agent {names[0]}')
 
 
 def refuse_unknown(name: str) -> None:
@@ -66,22 +68,22 @@ def refuse_unknown(name: str) -> None:
         raise UsageError(f"There is no agent '{one_line(name, 40)}'. This version knows: {', '.join(list_agents())}.")
 
 
-def choose_permissions(found: Sequence[AgentCli], settings: Config, wanted: str | None) -> None:
+def choose_permissions(found: Sequence[AgentCli], settings: Config, wanted: str | None, *, is_yes: bool) -> None:
     from holdfast.api.home.agent_clis import find_start_problem
 
     mode = wanted or read_choice(PERMISSIONS)
     if wanted is not None:
-        _print_recorded(f"Agents may do this unasked: {wanted} ({MODES[wanted]})", record_choice(PERMISSIONS, wanted))
+        _print_recorded(f"Permissions: {wanted} ({MODES[wanted]})", record_choice(PERMISSIONS, wanted))
     elif mode is not None:
-        print(f"Agents may do this unasked: {clean_text(mode)} ({MODES.get(mode, 'not a mode')}), as you chose.")
-    elif found and _has_terminal():
-        mode = _ask_permissions(found)
+        print(f"Permissions: {clean_text(mode)} ({MODES.get(mode, 'not a mode')}), as you chose.")
+    elif found and (is_yes or _has_terminal()):
+        mode = "edit" if is_yes else _ask_permissions(found)
         if mode is not None:
-            _record(f"Agents may do this unasked: {mode} ({MODES[mode]})", PERMISSIONS, mode)
+            _record(f"Permissions: {mode} ({MODES[mode]})", PERMISSIONS, mode)
     if mode is None:
         mode = "edit"
-        print(f"What agents may do unasked was not chosen, so it stays at edit: {MODES[mode]}.")
-        print("  To change it: holdfast init --permissions read|edit|full (for one task: --permission)")
+        print(f"Permissions: edit, the default ({MODES[mode]}).")
+        print("  To change it: holdfast init --permission read|edit|full")
     for cli in found:
         why = find_start_problem(cli, settings, mode)
         if why is not None:
@@ -91,7 +93,7 @@ def choose_permissions(found: Sequence[AgentCli], settings: Config, wanted: str 
 def _ask_permissions(found: Sequence[AgentCli]) -> str | None:
     from holdfast.api.home.agent_clis import describe_permissions
 
-    print("What may agents do unasked? Nobody is there to answer them. (One task may differ: --permission)")
+    print("What may agents do without asking? One task may differ: --permission.")
     for mode, meaning in MODES.items():
         print(f"  {mode:<5} {meaning}")
         for cli in found:
@@ -104,16 +106,22 @@ def _ask_permissions(found: Sequence[AgentCli]) -> str | None:
 def _ask(question: str, answers: Sequence[str], default: str) -> str | None:
     """Ask until a person gives one of the answers. None: there was no answer. Only whole words count, so that one wrong
     key cannot choose something dangerous."""
-    for _attempt in range(MOST_QUESTIONS):
-        try:
-            answer = input(question).strip().lower() or default
-        except EOFError:
-            print()
-            return None
-        if answer in answers:
-            return answer
+    for answer in _answers(question):
+        chosen = answer.lower() or default
+        if chosen in answers:
+            return chosen
         print(f"'{one_line(answer, 40)}' is none of {', '.join(answers)}.")
     return None
+
+
+def _answers(question: str) -> Iterator[str]:
+    """Yield what a person types, until the input ends or the question was asked often enough."""
+    for _attempt in range(MOST_ATTEMPTS):
+        try:
+            yield input(question).strip()
+        except EOFError:
+            print()
+            return
 
 
 def _record(what: str, key: str, value: str) -> None:
@@ -132,19 +140,73 @@ def _has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
+# -- the gate ----------------------------------------------------------------------------------------------------------
+
+
+def choose_gate(home: str, asked: TrustQuestion, users_gate: str, wanted: str | None, *, is_yes: bool) -> None:
+    """Write the gate, and with a new gate the proposed set-up, into the repository's file, where they are in force."""
+    from holdfast.api.home.init import SETUP, write_repo_values
+    from holdfast.api.home.proposals import propose
+
+    present = str(asked.values.get(GATE) or users_gate)
+    if wanted is None and present:
+        print(
+            f"Gate: {clean_text(present)} ({clean_text(asked.file) if GATE in asked.values else 'your own settings'})."
+        )
+        return
+    found = propose(asked.repo)
+    setup = [] if SETUP in asked.values or wanted is not None else list(found.setup)
+    if wanted is None and not is_yes and not _has_terminal():
+        if found.gate:
+            print(f"{found.gate_from}: the gate of every task can be `{found.gate}`. Not set yet: holdfast init --yes")
+        return
+    gate = wanted if wanted is not None else found.gate if is_yes else _ask_gate(found)
+    if not gate:
+        print("Gate: none. Name the command that runs your tests: holdfast init --gate COMMAND")
+        return
+    for line in write_repo_values(home, asked, {GATE: gate} | ({SETUP: setup} if setup else {})):
+        print(clean_text(line))
+
+
+def _ask_gate(found: Proposal) -> str:
+    print("Which command runs your tests? A task counts as done only if this command passes.")
+    if found.setup:
+        print(f"  New workspaces are set up first: {', '.join(found.setup)}")
+    hint = f"{found.gate_from}: Enter or y for this one, n for none" if found.gate else "Enter: none"
+    for answer in _answers(f"Command? ({hint}) [{found.gate}] " if found.gate else f"Command? ({hint}) "):
+        word = answer.lower()
+        if not answer or (word in ("y", "yes") and found.gate):
+            return found.gate
+        if word in ("n", "no", "none", "-"):
+            return ""
+        if word not in ("y", "yes", *MODES) and len(answer) > 1:
+            return answer
+        print(f"'{one_line(answer, 40)}' is not a command.")
+    return ""
+
+
 # -- init --------------------------------------------------------------------------------------------------------------
 
 
 def configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
     parser.add_argument("--moved-from", metavar="OLD", help="it was moved from there: the tasks of OLD come with it")
-    parser.add_argument("--no-file", action="store_true", help="do not write a holdfast.toml")
-    parser.add_argument("--agent", metavar="NAME", help="record it as the default agent")
+    parser.add_argument("--agent", metavar="NAME", help="record the default agent in your own settings")
     parser.add_argument(
+        "--permission",
         "--permissions",
+        dest="permissions",
         choices=["read", "edit", "full"],
-        help="record what agents may do unasked: look, edit files of their workspace, or everything that you may do",
+        help="record in your own settings what agents may do without asking",
     )
+    gate = parser.add_mutually_exclusive_group()
+    gate.add_argument(
+        "--gate",
+        metavar="COMMAND",
+        help="write the command that runs your tests to holdfast.toml; '': none, do not ask",
+    )
+    gate.add_argument("--no-file", action="store_true", help="do not write a holdfast.toml, and do not ask for a gate")
+    parser.add_argument("--yes", "-y", action="store_true", help="take the proposals instead of asking")
     parser.add_argument(
         "--trust", action="store_true", help="trust an existing holdfast.toml with the values that it needs trust for"
     )
@@ -154,7 +216,6 @@ def run_init(arguments: argparse.Namespace) -> int:
     from holdfast import config
     from holdfast.api.commands import Commands
     from holdfast.api.home.agent_clis import find_clis
-    from holdfast.api.home.init import write_repo_file
     from holdfast.intake.repository import absolute_path
 
     if arguments.agent is not None:
@@ -164,19 +225,24 @@ def run_init(arguments: argparse.Namespace) -> int:
     print(f"Repository {repo.path} is known to Holdfast (home {home}).")
     settings = config.load_valid_values()
     found = [cli for cli in find_clis(settings, home) if cli.path is not None]
-    if not arguments.no_file:
-        path, is_new = write_repo_file(repo.path, found)
-        print(f"{'Wrote' if is_new else 'Kept your'} {path}{', every line of it a comment' if is_new else ''}.")
-    choose_agent(found, arguments.agent)
-    choose_permissions(found, settings, arguments.permissions)
+    choose_agent(found, arguments.agent, is_yes=arguments.yes)
+    choose_permissions(found, settings, arguments.permissions, is_yes=arguments.yes)
+    if "HOLDFAST_HOME" in os.environ and "HOLDFAST_CONFIG" not in os.environ:
+        print("Your own settings are not in HOLDFAST_HOME. Another file of settings: HOLDFAST_CONFIG.")
+    asked = _ask_about_existing(home, repo.path, is_yes=arguments.trust)
+    if arguments.gate and asked is None:
+        raise Refused("The gate was not written, because holdfast.toml has mistakes.")
+    if asked is not None and not arguments.no_file and (asked.is_trusted or arguments.gate):
+        choose_gate(home, asked, str(settings[GATE]), arguments.gate, is_yes=arguments.yes)
     print("Rehearse without spending anything: holdfast rehearse SCENARIO.toml")
-    _ask_about_existing(home, repo.path, is_yes=arguments.trust)
     return 0
 
 
-def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:
-    """Ask for trust in an existing file. A file that came with a clone is not trusted only because the user typed
-    `init`: docs/adr/*-trust.md."""
+def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> TrustQuestion | None:
+    """Ask for trust in an existing file, and return what the file sets. None: it has mistakes.
+
+    A file that came with a clone is not trusted only because the user typed `init`: docs/adr/*-trust.md.
+    """
     from holdfast.api.home.init import give_trust, question
     from holdfast.config import ConfigError
 
@@ -186,15 +252,16 @@ def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:
         print("holdfast.toml has mistakes; until they are fixed, tasks are refused:")
         for problem in error.problems:
             print(f"  {clean_text(problem)}")
-        return
+        return None
     if asked.is_trusted:
-        return
+        return asked
     _show(asked)
     if is_yes or _is_confirmed():
         give_trust(home, asked)
         print(f"Trusted {asked.file} with these values.")
-    else:
-        print(f"It is not trusted; until it is, {_consequence(asked)}. When you have looked at it: holdfast trust")
+        return replace(asked, is_trusted=True)
+    print(f"It is not trusted; until it is, {_consequence(asked)}. When you have looked at it: holdfast trust")
+    return asked
 
 
 def _show(asked: TrustQuestion) -> None:

@@ -23,12 +23,16 @@ _CODES = {
 }
 PAGES: dict[str, ManualPage] = WORK_PAGES | {
     "init": ManualPage(
-        "Registers the repository in this home, writes a commented `holdfast.toml` if there is none, and looks for "
-        "agent CLIs. On a terminal it asks once which of them is the default, and what agents may do unasked. The "
-        "answers are written to your own config file. `run` and `add` register a repository by themselves.",
+        "Registers the repository in this home and looks for agent CLIs. On a terminal it asks at most three "
+        "questions: the default agent, what agents may do without asking, and the command that runs your tests. The "
+        "first two answers go to your own settings. The test command (the gate) goes to the repository's "
+        "holdfast.toml, which is trusted with it at once. A Makefile, package.json, pyproject.toml, Cargo.toml or "
+        "go.mod is read for a proposal, never run. Without a terminal nothing is asked, and nothing is written "
+        "without an option. `run` and `add` register a repository by themselves.",
         (
             ("the repository you are in", "holdfast init"),
-            ("in a script: with choices", "holdfast init --agent claude --permissions edit"),
+            ("take the proposals", "holdfast init --yes"),
+            ("in a script: with choices", 'holdfast init --agent claude --permission edit --gate "make test"'),
             ("another one, without a file in it", "holdfast init ~/src/shop --no-file"),
         ),
         (0, 1, 2, 69),

@@ -58,7 +58,23 @@ def _has_ended(row: Row) -> bool:
 
 
 def _awaits_approval(row: Row) -> bool:
-    return row.get("pause_reason") == "approval"
+    return row.get("state") == "paused" and row.get("pause_reason") == "approval"
+
+
+def _has_branch(row: Row) -> bool:
+    return _has_ended(row) and bool(row.get("branch"))
+
+
+def _has_workspace(*states: str) -> Callable[[Row], bool]:
+    """Return a predicate: the workspace of the row is in one of the states. The row is a task or a workspace."""
+
+    def has(row: Row) -> bool:
+        if "task_state" in row:
+            return row.get("task") is not None and row["state"] in states
+        found = row.get("workspace")
+        return (found["state"] if isinstance(found, dict) else found) in states
+
+    return has
 
 
 def _worker_is(*states: str) -> Callable[[Row], bool]:
@@ -104,19 +120,20 @@ _TASKS = (
     ),
     Action(
         "merge", "m", "Merge", "bring its work into the branch that it started from",
-        _about("task", "workspace"), handlers.merge, question=handlers.confirm_merge, when=_has_ended,
+        _about("task", "workspace"), handlers.merge, question=handlers.confirm_merge, when=_has_branch,
     ),
     Action(
         "shell", "w", "Shell", "open a shell in its workspace, which is kept while the shell is open",
         _about("task", "workspace"), handlers.shell, question=handlers.check_shell, in_terminal=True,
+        when=_has_workspace("ready", "preserved"),
     ),
     Action(
         "clean", "x", "Clean", "drop its preserved workspace, salvaged first",
-        _about("task", "workspace"), handlers.clean, question=handlers.confirm_clean, when=_has_ended,
+        _about("task", "workspace"), handlers.clean, question=handlers.confirm_clean, when=_has_workspace("preserved"),
     ),
     Action(
         "keep", "K", "Keep", "keep its workspace until you drop it",
-        _about("task", "workspace"), handlers.keep,
+        _about("task", "workspace"), handlers.keep, when=_has_workspace("intended", "ready", "preserved"),
     ),
 )  # fmt: skip
 _WORKERS = (

@@ -6,6 +6,7 @@ redrawn.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -44,23 +45,28 @@ class Painter(Protocol):
 
 
 def make_columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow], ...]:
-    """Return the columns. Worker, stage and cost have a column only if some task has such a value."""
+    """Return the columns. Worker, stage, cost and repository have a column only if it tells tasks apart.
+
+    The state and the prompt are never left out: no task can be told from another without its prompt.
+    """
     made: list[Column[FleetRow]] = [
-        Column("ID", 10, lambda row: row["id"]),
+        Column("ID", 10, lambda row: row["id"], spare=2),
         Column("STATE", 9, lambda row: Cell(row["state"], STATES[row["state"]])),
-        Column("AGENT", 8, lambda row: row["agent"], spare=6),
-        Column("AGE", 4, lambda row: age_text(row, time.time()), spare=5, right=True),
-        Column("HEARD", 5, lambda row: last_sign_cell(view.picture, row, time.time()), spare=2, right=True),
+        Column("AGENT", 8, lambda row: row["agent"], spare=7),
+        Column("AGE", 4, lambda row: age_text(row, time.time()), spare=6, right=True),
+        Column("HEARD", 5, lambda row: last_sign_cell(view.picture, row, time.time()), spare=3, right=True),
     ]
     if "worker" in told:
-        made.insert(3, Column("WORKER", 8, lambda row: row["worker"] or "-", spare=7))
+        made.insert(3, Column("WORKER", 8, lambda row: row["worker"] or "-", spare=8))
+    if "repo" in told:
+        made.insert(2, Column("REPO", 10, lambda row: os.path.basename(row["repo"] or "-"), spare=9))
     if "stage" in told:
-        made.append(Column("STAGE", 11, stage_text, spare=3))
+        made.append(Column("STAGE", 11, stage_text, spare=4))
     if "cost" in told:
-        made.append(Column("COST", 8, lambda row: cost_text(view, row), spare=4, right=True))
+        made.append(Column("COST", 8, lambda row: cost_text(view, row), spare=5, right=True))
     made += [
-        Column("PROMPT", 14, lambda row: prompt_text(view.picture, row), grow=True, spare=1),
-        Column("WHY", 16, lambda row: view.picture.why(row, time.time()), grow=True),
+        Column("PROMPT", 14, lambda row: prompt_text(view.picture, row), grow=True),
+        Column("WHY", 12, lambda row: view.picture.why(row, time.time()), grow=True, spare=1),
     ]
     return tuple(made)
 

@@ -145,4 +145,4 @@ class SchedulesView(OrderedListing):
         if row["last_task"] and row["last_task_state"]:
             self.top.open_task(row["last_task"])
         else:
-            self.notify(f"{one_line(row['name'], 60)} has no task to open; f fires it now.", markup=False)
+            self.notify(f"{one_line(row['name'], 60)} has no task to open; f fires it now.")

@@ -122,7 +122,7 @@ class Listing(View):
         if message.row["task"]:
             self.top.open_task(message.row["task"])
         else:
-            self.notify(self.NO_TASK, markup=False)
+            self.notify(self.NO_TASK)
 
     def action_read_on(self) -> None:
         self.query_one(Details).read_on()

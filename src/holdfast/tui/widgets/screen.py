@@ -18,6 +18,7 @@ from holdfast.tui.widgets import key_bar
 from holdfast.tui.widgets.alert_banner import Banner
 from holdfast.tui.widgets.dialogs import Help
 from holdfast.tui.widgets.grid import Grid
+from holdfast.tui.widgets.message_line import MessageLine
 from holdfast.tui.widgets.status import Status
 from holdfast.tui.widgets.tabs import Tabs
 
@@ -95,6 +96,7 @@ class View(Screen[None]):
         yield Banner()
         yield Tabs(tuple(self.top.MODES))
         yield from self.body()
+        yield MessageLine()
         yield key_bar.KeyLine()
 
     def body(self) -> ComposeResult:

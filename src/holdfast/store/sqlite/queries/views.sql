@@ -41,7 +41,8 @@ SELECT t.id, t.seq, t.state, t.agent, substr(t.prompt, 1, 300) AS prompt, t.bran
        CASE WHEN t.state = 'queued' THEN (SELECT json_group_object(n.id, n.state) FROM needs JOIN tasks n ON n.id = needs.needs_id
             WHERE needs.task_id = t.id AND n.state != 'completed') END AS needs,
        CASE WHEN t.state = 'queued' THEN (SELECT min(l.issue) FROM links l
-            WHERE l.task_id = t.id AND l.state != 'claimed') END AS issue
+            WHERE l.task_id = t.id AND l.state != 'claimed') END AS issue,
+       (SELECT w.state FROM workspaces w WHERE w.task_id = t.id AND w.state IN ('intended', 'ready', 'preserved')) AS workspace
 FROM tasks t
 
 -- name: slim_all
