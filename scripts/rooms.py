@@ -22,6 +22,7 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "api": ("api",),
     "cli": ("cli",),
     "tui": ("tui",),
+    "client": ("client",),
 }
 APART = ("base", "checker", "rehearsal", "secrets")  # rooms with one duty: each is a row of its own
 
@@ -80,7 +81,7 @@ OF_THE_LAYER = (
     "supervisor/ports.py", "supervisor/service.py", "supervisor/log.py", "supervisor/services/clock.py",
     "wiring/supervisor.py", "api/format.py", "api/models.py", "cli/main.py", "cli/completion.py", "cli/help",
     "cli/output", "tui/app.py", "tui/feed.py", "tui/colours.py", "tui/terminal.py", "tui/key_reference.py",
-    "tui/actions", "tui/widgets", "api/colours.py", "api/outcome.py",
+    "tui/actions", "tui/widgets", "api/colours.py", "api/outcome.py", "client",
 )  # fmt: skip
 
 

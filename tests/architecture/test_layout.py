@@ -55,6 +55,7 @@ WORDS = frozenset((Path(__file__).with_name("words.txt")).read_text().split())
 PARTICIPLES = {"feed", "hardening", "observed", "preserved", "scripted", "setting", "spending", "stalled"}
 # A port and its adapters, or a protocol of another room, share a name on purpose.
 SHARED_CLASSES = {
+    "Event", "GateResult", "Run", "StageResult", "Task",  # the public values of `holdfast.Client`
     "Accounts", "Children", "Command", "Store", "Transaction", "Sweeper", "ContainerSweeper", "Furnishing", "Enclosure",
 }  # fmt: skip
 ADAPTERS = ("agents", "trackers", "alerts", "store", "processes", "workspaces", "containers")

@@ -323,10 +323,13 @@ def _is_alive(host: Mapping[str, Any]) -> bool:
 POLL_INTERVAL = 0.05
 
 
-def follow_events(queries: Queries, *, after: int, task_id: str | None = None) -> Iterator[list[EventRow]]:
-    """Yield batches of new events in order, without end. An empty batch means that nothing happened for a moment.
+def poll_events(
+    queries: Queries, *, after: int, task_id: str | None = None, follow: bool = True
+) -> Iterator[list[EventRow] | None]:
+    """Yield batches of new events in order. None: nothing happened, so the caller sleeps for `POLL_INTERVAL`.
 
-    Events are found by polling the version counter of the database, never by watching its files.
+    Events are found by polling the version counter of the database, never by watching its files. Without `follow`, the
+    iterator ends after the last event.
     """
     version = -1
     while True:
@@ -336,8 +339,17 @@ def follow_events(queries: Queries, *, after: int, task_id: str | None = None) -
             events = queries.events(after=after, task_id=task_id)
             if events:
                 after = int(events[-1]["seq"])
-                version = -1 if len(events) == 1000 else version
+                version = -1 if len(events) == 1000 or not follow else version
                 yield events
                 continue
-        yield []
-        time.sleep(POLL_INTERVAL)
+        if not follow:
+            return
+        yield None
+
+
+def follow_events(queries: Queries, *, after: int, task_id: str | None = None) -> Iterator[list[EventRow]]:
+    """Yield batches of new events in order, without end. An empty batch means that nothing happened for a moment."""
+    for events in poll_events(queries, after=after, task_id=task_id):
+        yield events or []
+        if not events:
+            time.sleep(POLL_INTERVAL)

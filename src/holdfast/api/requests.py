@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries
-from holdfast.base.errors import NotFound, Unavailable
+from holdfast.base.errors import Conflict, NotFound, Unavailable
 from holdfast.core.model import RequestKind
 from holdfast.core.tasks.requests import RequestAnswer, parse_answer
 
 POLL_INTERVAL = 0.02  # seconds
+STOP_PATIENCE = 30.0  # seconds until a supervisor has ended an agent; a pause adds the grace of the agent
 _PARTICIPLES = {RequestKind.PAUSE: "paused", RequestKind.CANCEL: "cancelled"}
 
 
@@ -20,6 +22,11 @@ class RequestOutcome:
 
     is_done: bool
     message: str
+
+
+def recorded_only(task_id: str, kind: RequestKind) -> str:
+    """Return the message for a request that no supervisor is there to carry out."""
+    return f"The request to {kind} {task_id} is recorded, and the task is marked running. {no_supervisor()}"
 
 
 def read_result(queries: Queries, request: int) -> RequestAnswer | None:
@@ -60,6 +67,21 @@ def wait_for_task_request(
         f"See `holdfast why {task_id}`.",
     )
     return describe_answer(kind, task_id, answer)
+
+
+def finish_request(queries: Queries, request: int, kind: str, task_id: str) -> str:
+    """Wait until the request to pause or cancel the task is carried out, and return its message.
+
+    Raise Conflict if the request was refused, Unavailable if no supervisor is there to carry it out.
+    """
+    wanted = RequestKind(kind)
+    if queries.supervisor() is None:
+        raise Unavailable(recorded_only(task_id, wanted))
+    patience = STOP_PATIENCE + (float(queries.task(task_id)["grace"]) if wanted is RequestKind.PAUSE else 0.0)
+    outcome = wait_for_task_request(queries, request, wanted, task_id, patience)
+    if not outcome.is_done:
+        raise Conflict(outcome.message)
+    return outcome.message
 
 
 def find_outcome(queries: Queries, request: int, kind: RequestKind, task_id: str) -> RequestOutcome | None:

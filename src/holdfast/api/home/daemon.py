@@ -17,6 +17,7 @@ from holdfast.base.home import ensure_home
 from holdfast.store.open import open_store
 
 START_PATIENCE = 30.0
+MOST_STARTS = 3  # supervisors in a row that a watcher starts without any event of its task
 
 
 def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
@@ -83,6 +84,24 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
             raise Unavailable(f"The supervisor ended at once: {why} (its log: {log_path})")
         time.sleep(0.01)
     raise Unavailable(f"The supervisor did not come up within {START_PATIENCE:.0f} s; its log: {log_path}")
+
+
+def ensure_supervisor(queries: Queries) -> int | None:
+    """Start a supervisor that ends after 60 s without work, and return its pid. None: one runs already."""
+    try:
+        return start_detached(queries.home, agents=None, idle_exit="60s") if queries.supervisor() is None else None
+    except Conflict:
+        return None  # another process started a supervisor at the same moment
+
+
+def refuse_another_start(home: str, task_id: str, starts: int) -> None:
+    """Raise Unavailable if supervisors keep ending before they have done anything for the task."""
+    if starts > MOST_STARTS:
+        why = describe_supervisor_end(log_file(home)).removesuffix(".")
+        raise Unavailable(
+            f"The supervisor ended {starts} times right after its start: {why}. "
+            f"Task {task_id} is kept as it is. `holdfast up` in a terminal shows why; its log: {log_file(home)}"
+        )
 
 
 def _spawn(home: str, arguments: list[str], log_path: str) -> tuple[subprocess.Popen[bytes], int]:

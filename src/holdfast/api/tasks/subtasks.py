@@ -105,6 +105,13 @@ def refuse_agent(home: str, caller: Caller, command: str, arguments: Mapping[str
     raise Refused(f"`holdfast {command}` is for people, and {who}. Nothing was changed. Ask a person to run it.")
 
 
+def refuse_inside_run(home: str, command: str, arguments: Mapping[str, object]) -> None:
+    """Raise Refused for a command of people if this process is inside a run of this home."""
+    caller = find_caller(home)
+    if caller is not None:
+        refuse_agent(home, caller, command, arguments)
+
+
 def refuse_endless_wait(home: str, parent: str | None) -> None:
     """Raise Conflict if an agent would wait for its own subtask with only one slot: the wait would never end."""
     caller = find_caller(home)

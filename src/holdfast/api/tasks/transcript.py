@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from holdfast.agents.port import AgentAdapter, Stream
+from holdfast.base.errors import NotFound
 from holdfast.base.files import data_blocks, open_log_file
 from holdfast.config.known_secrets import register_supervisor_secrets
 from holdfast.core.agents.digest import RunDigest
@@ -34,6 +35,7 @@ from holdfast.core.agents.limit_reset import parse_reset_time
 from holdfast.secrets.redact import RedactedStream, redact_values
 
 if TYPE_CHECKING:
+    from holdfast.api.queries import Queries
     from holdfast.api.tasks.models import AgentEventRow, OpenRun, RunRow, TotalsRow
 
 LONGEST_LINE = 16 << 20  # bytes; of a longer line, only the length is reported
@@ -145,6 +147,20 @@ class Transcript:
 
     def _row(self, name: str, stream: Stream, /, **more: object) -> AgentEventRow:
         return {"event": name, "run": self._number, "stream": str(stream), **more}
+
+
+def read_log(queries: Queries, task_id: str, number: int | None = None) -> Iterator[AgentEventRow]:
+    """Yield the events of the run with this number, without a number of the newest run, as far as they are written."""
+    task = queries.task(task_id)
+    runs = [run for run in task["runs"] if number in (None, run["number"])]
+    if not runs:
+        which = "no run yet" if number is None else f"no run {number}; it had {len(task['runs'])}"
+        raise NotFound(f"Task {task_id} has {which}; see `holdfast why {task_id}`.")
+    run = runs[-1]
+    directory = queries.run_directory(run["id"])
+    yield from Transcript(directory, run["agent"] or task["agent"], run, task["time_zone"]).go_on(
+        final=run["ended_at"] is not None
+    )
 
 
 class RedactedEvents:

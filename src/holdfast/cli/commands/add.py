@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
 from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries, follow_events
-from holdfast.base.errors import Conflict, Unavailable, UsageError
+from holdfast.base.errors import Conflict, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
 from holdfast.cli.commands import task_lists
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
 CLEANUP_PATIENCE = 5.0
-MOST_STARTS = 3  # supervisors in a row that `run` starts without any event of its task
 
 
 def _task_options(parser: argparse.ArgumentParser) -> None:
@@ -288,23 +287,11 @@ def _print_waits(home: str, task_id: str) -> None:
 
 
 def _ensure_supervisor(queries: Queries) -> None:
-    from holdfast.api.home.daemon import start_detached
+    from holdfast.api.home.daemon import ensure_supervisor
 
-    with contextlib.suppress(Conflict):  # another process started a supervisor at the same moment
-        pid = start_detached(queries.home, agents=None, idle_exit="60s")
+    pid = ensure_supervisor(queries)
+    if pid is not None:
         print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
-
-
-def _refuse_another_start(home: str, task_id: str, starts: int) -> None:
-    """Raise if supervisors keep ending before they have done anything for the task."""
-    from holdfast.api.home.daemon import describe_supervisor_end, log_file
-
-    if starts > MOST_STARTS:
-        why = describe_supervisor_end(log_file(home)).removesuffix(".")
-        raise Unavailable(
-            f"The supervisor ended {starts} times right after its start: {why}. "
-            f"Task {task_id} is kept as it is. `holdfast up` in a terminal shows why; its log: {log_file(home)}"
-        )
 
 
 def _watch_task(
@@ -313,6 +300,7 @@ def _watch_task(
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels the task, the second
     detaches."""
     from holdfast.api.fleet.accounts import resumes_within_seconds
+    from holdfast.api.home.daemon import refuse_another_start
     from holdfast.api.tasks.why.read import build_person_test
 
     interrupts = seen = starts = 0
@@ -333,7 +321,7 @@ def _watch_task(
                     return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     starts += 1
-                    _refuse_another_start(queries.home, task_id, starts)
+                    refuse_another_start(queries.home, task_id, starts)
                     _ensure_supervisor(queries)
         except KeyboardInterrupt:
             interrupts += 1

@@ -9,7 +9,7 @@ from holdfast.api.commands import Commands, pause
 from holdfast.api.format import moment, parse_duration_option
 from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries
-from holdfast.api.requests import wait_for_task_request
+from holdfast.api.requests import STOP_PATIENCE, recorded_only, wait_for_task_request
 from holdfast.api.tasks.stages import approve
 from holdfast.base.errors import Conflict, Refused, Unavailable, UsageError
 from holdfast.base.home import home_directory
@@ -17,8 +17,6 @@ from holdfast.base.text import is_text
 from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import clean_text, number, print_json
 from holdfast.core.model import RequestKind
-
-PATIENCE = 30.0  # seconds; a pause adds the grace of the agent
 
 
 def configure_pause(parser: argparse.ArgumentParser) -> None:
@@ -41,9 +39,9 @@ def run_pause(arguments: argparse.Namespace) -> int:
     request = pause(home, task_id, arguments.why, seconds, force=arguments.force)
     if request is not None:
         if queries.supervisor() is None:
-            raise Unavailable(_recorded_only(task_id, RequestKind.PAUSE))
+            raise Unavailable(recorded_only(task_id, RequestKind.PAUSE))
         if not arguments.no_wait:
-            patience = PATIENCE + float(queries.task(task_id)["grace"])
+            patience = STOP_PATIENCE + float(queries.task(task_id)["grace"])
             _wait(queries, request, RequestKind.PAUSE, task_id, patience)
     is_done = request is None or not arguments.no_wait
     newest = max((row["number"] for row in queries.checkpoints(task_id)), default=None) if is_done else None
@@ -54,10 +52,6 @@ def run_pause(arguments: argparse.Namespace) -> int:
             f"(`holdfast events {task_id}`)."
         )
     return 0
-
-
-def _recorded_only(task_id: str, kind: RequestKind) -> str:
-    return f"The request to {kind} {task_id} is recorded, and the task is marked running. {no_supervisor()}"
 
 
 def _wait(queries: Queries, request: int, kind: RequestKind, task_id: str, patience: float) -> str:
@@ -146,11 +140,11 @@ def run_cancel(arguments: argparse.Namespace) -> int:
         print(f"Cancelled {task_id}.")
         return 0
     if queries.supervisor() is None:
-        raise Unavailable(_recorded_only(task_id, RequestKind.CANCEL))
+        raise Unavailable(recorded_only(task_id, RequestKind.CANCEL))
     if arguments.no_wait:
         print(f"Asked the supervisor to cancel {task_id}.")
         return 0
-    print(_wait(queries, request, RequestKind.CANCEL, task_id, PATIENCE))
+    print(_wait(queries, request, RequestKind.CANCEL, task_id, STOP_PATIENCE))
     return 0
 
 

@@ -1,0 +1,61 @@
+"""The errors that a caller of `holdfast.Client` can see. Each text ends with the next command to type."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, Unavailable, UsageError
+from holdfast.base.text import as_sentence, one_line
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class WaitTimeout(HoldfastError):
+    """A wait that reached its timeout. The tasks go on; wait again, or look with `holdfast why ID`."""
+
+
+# The public classes, each with the command that follows when the text names none.
+NEXT_STEPS: dict[type[HoldfastError], str] = {
+    UsageError: "`holdfast help run` explains every option.",
+    NotFound: "`holdfast ps --all` lists every task.",
+    Conflict: "`holdfast why ID` explains the state of a task.",
+    Refused: "`holdfast why ID` explains the state of a task.",
+    Unavailable: "`holdfast doctor` checks this machine and this home.",
+    WaitTimeout: "`holdfast why ID` explains the state of a task.",
+    HoldfastError: "`holdfast doctor` checks this machine and this home.",
+}
+
+
+@contextmanager
+def public_errors() -> Iterator[None]:
+    """Raise the errors of the block as public ones, without the frames of the inside."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise _make_public(error) from None
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise _make_public(Unavailable(f"{where}{error.strerror or error}. What was acknowledged is kept.")) from None
+
+
+def public(method: Callable[P, T]) -> Callable[P, T]:
+    """Return the method with public errors."""
+
+    @functools.wraps(method)
+    def call(*arguments: P.args, **named: P.kwargs) -> T:
+        with public_errors():
+            return method(*arguments, **named)
+
+    return call
+
+
+def _make_public(error: HoldfastError) -> HoldfastError:
+    from holdfast.secrets.redact import redact_text  # the text may quote an address that contains a login
+
+    kind = next(found for found in type(error).__mro__ if found in NEXT_STEPS)
+    text = as_sentence(redact_text(one_line(error)))
+    return kind(text if "`" in text else f"{text} {NEXT_STEPS[kind]}")

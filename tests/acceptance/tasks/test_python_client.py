@@ -1,0 +1,219 @@
+"""`holdfast.Client` from outside: its page, killed scripts, two clients at once, errors, the public names."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from tests.fleet import Fleet, wait_until
+
+import holdfast
+from holdfast import Client, Conflict, HoldfastError, NotFound, Task, WaitTimeout
+from holdfast.core.states import TaskState
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "howto" / "python.md"
+SURFACE = ROOT / "tests" / "golden" / "python_api.txt"
+AGENT = """agent = "command"
+
+[command]
+argv = ["sh", "-c", "echo 'old pond' > haiku.txt && echo done"]
+"""
+
+
+@pytest.fixture
+def client(fleet: Fleet) -> Iterator[Client]:
+    with fleet.as_its_user():
+        yield Client(fleet.home)
+
+
+def python(fleet: Fleet, code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=fleet.repo,
+        env=fleet.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_the_page_runs_as_it_stands(fleet: Fleet) -> None:
+    """Issue 20, item 5: the blocks of docs/howto/python.md, one after the other, as in a notebook."""
+    settings = fleet.root / "user" / ".config" / "holdfast"
+    settings.mkdir(parents=True)
+    (settings / "config.toml").write_text(AGENT)
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    process = python(fleet, "\n".join(blocks))
+    told, _ = process.communicate(timeout=240)
+    fleet.cli("down")
+    assert process.returncode == 0, told
+    assert "completed | " in told
+    assert "work passed ['haiku.txt']\ngate: test -s haiku.txt" in told
+    assert "is in main now (fast-forward)" in told
+    assert "3 are completed" in told
+    assert "task.completed" in told
+    assert "raw done" in told
+    assert "is cancelled already" in told
+    assert (fleet.repo / "haiku.txt").read_text() == "old pond\n"
+
+
+def test_a_killed_script_stops_nothing(fleet: Fleet, client: Client) -> None:
+    """The supervisor that the script started, and its task, go on; another client waits for the same task."""
+    go = fleet.root / "go"
+    script = f"until [ -e {go} ]; do sleep 0.05; done; echo hi > made.txt"
+    process = python(fleet, f"from holdfast import Client; Client().run('work', command=['sh', '-c', {script!r}])")
+    wait_until(
+        lambda: fleet.supervisor_pid() and [run for task in client.tasks() for run in client.runs(task.id)], "a run"
+    )
+    process.kill()
+    process.communicate()
+    (task,) = client.tasks(states="running")
+    with pytest.raises(WaitTimeout, match="1 of 1 task"):
+        client.wait(task.id, timeout=0.1)
+    go.touch()
+    (ended,) = client.wait(task.id)
+    assert ended.ok
+    assert ended.runs == 1
+    assert client.diff(task.id, stat=True).startswith(" made.txt")
+    fleet.cli("down")
+
+
+def test_two_clients_at_once(fleet: Fleet, client: Client) -> None:
+    """Two threads add, wait and cancel; each task is there once, and only one of the two cancels is carried out."""
+    fleet.up("--agents", "4")
+    found: list[Task] = []
+    answers: list[str] = []
+    held = client.add("hold", command=["sleep", "60"], repo=fleet.repo)
+
+    def work(number: int) -> None:
+        own = Client(fleet.home)
+        ids = [own.add(f"task {number}.{part}", command=["true"], repo=fleet.repo).id for part in range(2)]
+        found.extend(own.wait(*ids))
+        try:
+            answers.append(own.cancel(held.id).state)
+        except Conflict as error:
+            answers.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(task.prompt for task in found) == ["task 0.0", "task 0.1", "task 1.0", "task 1.1"]
+    assert {task.state for task in found} == {"completed"}
+    assert "cancelled" in answers
+    assert client.task(held.id).state == "cancelled"
+    assert [event.seq for event in client.events()] == [event["seq"] for event in fleet.events()]
+
+
+def test_values_are_those_of_the_command_line(fleet: Fleet, client: Client) -> None:
+    """A field of `Task` has the name and the value of `ps --json` and `show --json`."""
+    added = client.add("look", command=["true"], repo=fleet.repo, labels={"team": "web"}, timeout=60)
+    (row,) = fleet.json("ps")
+    (listed,) = client.tasks(labels={"team": "web"}, agent="command", repo=fleet.repo, states=["queued"])
+    assert listed == added == client.task(added.id[:6])
+    for field in fields(Task):
+        assert getattr(listed, field.name) == row[field.name], field.name
+    assert fleet.shown(added.id)["timeout"] == 60
+    assert client.tasks(labels={"team": "db"}) == []
+    assert client.tasks(states="failed") == []
+
+
+MISTAKES = {
+    "client.task('nosuch')": (NotFound, "Task not found: nosuch. `holdfast ps --all` lists every task."),
+    "client.add()": (holdfast.UsageError, "The prompt is empty."),
+    "client.add('x', command=['true'], timout=3)": (holdfast.UsageError, "There is no option 'timout'."),
+    "client.add('x', agent='cluade')": (holdfast.UsageError, "Did you mean 'claude'?"),
+    "client.add('x', repo='/')": (holdfast.UsageError, "git"),
+    "client.tasks(states='done')": (holdfast.UsageError, "There is no state 'done'."),
+    "client.wait()": (holdfast.UsageError, "client.wait(task.id)"),
+    "client.retry(queued.id)": (Conflict, "only a failed or cancelled task can be retried"),
+    "client.resume(queued.id)": (Conflict, "not paused"),
+    "client.merge(queued.id)": (Conflict, "its branch may still change"),
+    "client.logs(queued.id)": (NotFound, "has no run yet"),
+    "list(client.events(task='nosuch'))": (NotFound, "Task not found"),
+    "Client('/proc/nowhere').add('x', command=['true'])": (holdfast.Unavailable, "/proc/nowhere"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", MISTAKES)
+def test_errors_are_for_people(fleet: Fleet, client: Client, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One public class, one line with the next command, and no frame from the inside of Holdfast but of client/."""
+    monkeypatch.chdir(fleet.repo)
+    queued = client.add("wait", command=["true"])
+    kind, text = MISTAKES[call]
+    with pytest.raises(HoldfastError) as caught:
+        eval(call, {"client": client, "Client": Client, "queued": queued})
+    assert type(caught.value) is kind
+    assert text in str(caught.value)
+    assert "`" in str(caught.value) or "client." in str(caught.value)
+    places = {str(entry.path) for entry in caught.traceback if "holdfast/" in str(entry.path)}
+    assert {Path(place).parent.name for place in places} <= {"client", "tasks"}  # tasks: this file
+
+
+def test_an_agent_may_not_act_on_other_tasks(fleet: Fleet, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside a run, the client refuses what the command line refuses."""
+    other = client.add("other", command=["true"], repo=fleet.repo)
+    monkeypatch.setenv("HOLDFAST_TASK_ID", "t1")
+    monkeypatch.setenv("HOLDFAST_RUN_DIR", f"{fleet.home}/runs/r1")
+    for act in (client.cancel, client.merge):
+        with pytest.raises(holdfast.Refused, match="a person"):
+            act(other.id)
+    assert client.task(other.id).state == "queued"
+
+
+def test_importing_holdfast_imports_nothing(fleet: Fleet) -> None:
+    code = (
+        "import sys, holdfast; print([name for name in sys.modules if name.startswith('holdfast.')], dir(holdfast)[:1])"
+    )
+    assert python(fleet, code).communicate()[0] == "[] ['Client']\n"
+
+
+def surface() -> Iterator[str]:
+    """Yield every public name with its signature, or with its fields."""
+    for name in sorted(set(dir(holdfast)) - {"__version__"}):
+        thing = getattr(holdfast, name)
+        if not isinstance(thing, type):
+            yield f"{name} = {thing}"
+            continue
+        assert inspect.getdoc(thing), f"{name} has no docstring"
+        if is_dataclass(thing):
+            yield f"@dataclass {name}"
+            yield from (f"    {field.name}: {field.type}" for field in fields(thing))
+        elif hasattr(thing, "__total__"):
+            yield f"{name}(TypedDict)"
+            yield from (f"    {key}: {hint.__forward_arg__}" for key, hint in thing.__annotations__.items())
+        else:
+            yield f"class {name}({thing.__bases__[0].__name__})"
+        for member, value in vars(thing).items():
+            if (member == "__init__" and name == "Client") or (not member.startswith("_") and name != "TaskOptions"):
+                yield from _member(member, value)
+
+
+def _member(name: str, value: object) -> Iterator[str]:
+    if isinstance(value, property) and value.fget is not None:
+        assert value.__doc__, name
+        yield f"    @property {name} -> {inspect.signature(value.fget).return_annotation}"
+    elif inspect.isfunction(value):
+        assert value.__doc__, name
+        inner = inspect.unwrap(value)
+        prefix = "async def" if inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner) else "def"
+        signature = str(inspect.signature(value)).replace("''", '""').replace("'", "")
+        yield f"    {prefix} {name}{signature}"
+
+
+def test_the_public_surface(tmp_path: Path) -> None:
+    """A change of a public name or signature is a change of tests/golden/python_api.txt, which a person reads."""
+    told = "\n".join(surface()) + "\n"
+    (tmp_path / "now.txt").write_text(told)
+    assert told == SURFACE.read_text(), f"if that is meant: cp {tmp_path}/now.txt {SURFACE}"
+    assert list(get_type_hints(Task)["state"].__args__) == [str(state) for state in TaskState]
