@@ -74,7 +74,8 @@ EVENTS: Mapping[str, str] = {
     "config.reloaded": "the running supervisor loaded changed settings; with their names",
     "config.rejected": "changed settings have mistakes; the old ones stay in force until the mistakes are fixed",
     "store.restored": "the store was brought back from a backup; fences and numbers only rose",
-    "repo.changed-outside": "configuration, hooks or refs outside our prefix changed while an agent ran; with a list",
+    "repo.changed-outside": "configuration, hooks or refs outside our prefix changed while an agent ran; with their "
+    "names, and those that raised an alert",
     "repo.forgotten": "a repository and its finished tasks were removed by `holdfast purge --repo`",
     "retention.completed": "old history was deleted: events, run directories, tasks; with their numbers",
     "task.session-left": "the account of the task's session is no longer in the settings: the task continues in a new "

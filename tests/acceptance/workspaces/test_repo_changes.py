@@ -12,7 +12,7 @@ from holdfast.api.queries import Queries
 
 
 def test_changes_and_locks_outside_the_worktree_are_told(fleet: Fleet) -> None:
-    """R-TREE-16, R-TREE-15: configuration, hooks and refs that changed while an agent ran are named in one event and
+    """R-TREE-16, R-TREE-15: hooks, keys that run commands and refs that an agent changed are named in one event and
     one alert, also for an adopted run; a lock that its killed git left in the shared directory is an alert until it is
     gone; one in our own entry is removed. An agent that stays inside is not told of."""
     git, go = fleet.repo / ".git", fleet.root / "go"
@@ -23,7 +23,9 @@ def test_changes_and_locks_outside_the_worktree_are_told(fleet: Fleet) -> None:
     fleet.wait_state(stay, "completed")
     assert "repo.changed-outside" not in fleet.kinds(stay)
     script = f"""until [ -e {go} ]; do sleep 0.1; done
-git config core.editor evil; echo x > {git}/hooks/pre-push; git tag sneaky; git branch -f other HEAD
+git commit --quiet --allow-empty -m mine
+git config core.editor evil; git config user.name Eve; echo x > {git}/hooks/pre-push
+git tag -a -m x sneaky; git branch -f same main; git branch -f other HEAD
 git update-ref "refs/heads/$(printf 'odd\\377')" HEAD
 touch {git}/index.lock {git}/refs/heads/main.lock "$(git rev-parse --git-dir)/index.lock"
 echo work > work"""
@@ -35,17 +37,14 @@ echo work > work"""
     fleet.wait_state(task, "completed")
     assert fleet.file_on_branch(f"holdfast/{task}", "work") == "work"  # the lock in our own entry did not matter
     [told] = [event for event in fleet.events(task) if event["kind"] == "repo.changed-outside"]
-    assert told["data"]["names"] == [
-        "config",
-        "hooks/pre-push",
-        "refs/heads/odd�",
-        "refs/heads/other",
-        "refs/tags/sneaky",
-    ]
-    assert "by its agent, or by you" in told["message"]
+    alarming = ["config core.editor", "hooks/pre-push", "refs/heads/odd�", "refs/heads/other", "refs/tags/sneaky"]
+    assert told["data"]["alarming"] == alarming
+    assert told["data"]["names"] == sorted([*alarming, "refs/heads/same"])
     open_ones = {alert["key"]: alert for alert in fleet.json("alerts")}
     [outside] = [alert for key, alert in open_ones.items() if key.startswith("outside:")]
-    assert "config, hooks/pre-push, refs/heads/odd�, refs/heads/other, refs/tags/sneaky of" in outside["message"]
+    assert outside["details"]["names"] == alarming
+    assert "core.editor, hooks/pre-push." in outside["message"]
+    assert outside["level"] == "critical"
     locks = {key.removeprefix("git-lock:") for key in open_ones if key.startswith("git-lock:")}
     assert locks == {str(git / "index.lock"), str(git / "refs/heads/main.lock")}
     for lock in locks:
@@ -57,3 +56,63 @@ echo work > work"""
         lambda: not [alert for alert in queries.alerts() if alert["key"].startswith("git-lock:")],
         "the alerts of locks that are gone are closed",
     )
+
+
+def test_a_user_who_works_all_day_beside_ten_agents_gets_no_alert(fleet: Fleet) -> None:
+    """F2: commits, branches, remotes, fetches, pushes, rebases, tags, stashes and merges of agents' branches (by
+    `holdfast merge` and by plain git, also of an agent that still works) are the user's own: no run that saw them
+    alerts."""
+    git, go = fleet.git, fleet.root / "go"
+    work = 'echo $HOLDFAST_TASK_ID > "$HOLDFAST_TASK_ID"; git add -A; git commit -qm work'
+    pulled = f"{work}; touch {fleet.root}/committed; until [ -e {go} ]; do sleep 0.2; done; git rebase -q origin/main"
+    fleet.up("--agents", 10)
+    tasks = [fleet.queue(f"until [ -e {go} ]; do sleep 0.2; done; {work}") for _ in range(7)]
+    living = fleet.queue(pulled)
+    for task in [*tasks, living]:
+        fleet.wait_started(task)
+    merged, by_hand = fleet.queue(work), fleet.queue(work)
+    for task in (merged, by_hand):
+        fleet.wait_state(task, "completed")
+
+    git("checkout", "-q", "-b", "feature")
+    git("commit", "-q", "--allow-empty", "-m", "on a branch")
+    git("checkout", "-q", "main")
+    fleet.cli("merge", merged)
+    git("commit", "-q", "--allow-empty", "-m", "on main")
+    git("merge", "-q", "--no-edit", f"holdfast/{by_hand}")
+    git("rebase", "-q", "main", "feature")
+    git("clone", "-q", "--bare", str(fleet.repo), str(fleet.root / "origin.git"))
+    git("remote", "add", "origin", str(fleet.root / "origin.git"))
+    git("push", "-q", "-u", "origin", "feature", "main")
+    git("worktree", "add", "-q", str(fleet.root / "second"), "-b", "second")
+    wait_until((fleet.root / "committed").exists, "an agent that still works has committed")
+    git("merge", "-q", "--no-edit", f"holdfast/{living}", cwd=fleet.root / "second")
+    git("checkout", "-q", "-b", "forward", f"holdfast/{living}")
+    git("push", "-q", "origin", "forward")
+    git("tag", "-a", "-m", "one", "v1")
+    git("checkout", "-q", "main")
+    (fleet.repo / "README.md").write_text("changed\n")
+    git("stash", "-q")
+    git("config", "branch.main.rebase", "true")
+    git("branch", "-q", "-D", "feature")
+    git("gc", "-q")
+    go.touch()
+    for task in [*tasks, living]:
+        fleet.wait_state(task, "completed")
+    assert [alert["message"] for alert in fleet.json("alerts", "--all")] == []
+    seen = [event for event in fleet.events(tasks[0]) if event["kind"] == "repo.changed-outside"]
+    assert "refs/heads/forward" in seen[0]["data"]["names"], "the record has it all the same"
+
+
+def test_an_agent_that_moves_main_is_told_within_a_second(fleet: Fleet) -> None:
+    """F2: a branch that the user has checked out, moved to a commit that no reflog of the agent names, or back."""
+    fleet.up("--agents", 1)
+    for move in ("$(git commit-tree -m x HEAD^{tree})", "HEAD^"):
+        fleet.git("commit", "-q", "--allow-empty", "-m", "mine")
+        task = fleet.queue(f"git update-ref refs/heads/main {move}")
+        (run,) = fleet.wait_state(task, "completed")["runs"]
+        (alert,) = [alert for alert in fleet.json("alerts") if alert["task"] == task]
+        assert alert["details"]["names"] == ["refs/heads/main"]
+        assert 0 <= alert["at"] - run["ended_at"] < 1
+        fleet.git("reset", "-q", "--hard")
+        fleet.cli("alerts", "ack", "--all")

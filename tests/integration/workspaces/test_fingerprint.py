@@ -11,6 +11,8 @@ from tests.integration.conftest import Workshop
 from holdfast.processes.open_files import is_git_lock_in_use
 from holdfast.workspaces.git.fingerprint import PACKED, RECORD, Fingerprints, list_shared_locks
 
+OTHER = "/no/workspace"
+
 
 def test_only_what_is_outside_our_prefix_counts(workshop: Workshop) -> None:
     """Our branches (also pushed ones, and what `push -u` notes), packing and samples are no change; all else is one."""
@@ -19,13 +21,13 @@ def test_only_what_is_outside_our_prefix_counts(workshop: Workshop) -> None:
     git("tag", "old")
     git("branch", "side")
     prints = Fingerprints()
-    prints.note(common, folder)
+    prints.note(common, folder, OTHER)
     git("branch", "holdfast/mine")
     git("update-ref", "refs/remotes/origin/holdfast/mine", "main")
     git("config", "branch.holdfast/mine.remote", "origin")
     git("pack-refs", "--all")
-    assert prints.compare(common, folder) is None
-    assert Fingerprints().compare(common, folder) is None  # as the next supervisor compares
+    assert prints.compare(common, folder, OTHER) is None
+    assert Fingerprints().compare(common, folder, OTHER) is None  # as the next supervisor compares
 
     git("commit", "--quiet", "--allow-empty", "-m", "More")
     git("tag", "-d", "old")
@@ -33,19 +35,21 @@ def test_only_what_is_outside_our_prefix_counts(workshop: Workshop) -> None:
     git("config", "core.fsmonitor", "touch owned")
     (Path(common) / "hooks" / "pre-commit").write_text("#!/bin/sh\n")
     os.mkfifo(Path(common) / "hooks" / "post-commit")  # must not be waited for
-    changes = prints.compare(common, folder)
+    changes = prints.compare(common, folder, OTHER)
     assert changes is not None
     assert changes.names == [
-        "config", "hooks/post-commit", "hooks/pre-commit", "refs/heads/main", "refs/stash", "refs/tags/old",
+        "config core.fsmonitor", "hooks/post-commit", "hooks/pre-commit", "refs/heads/main", "refs/stash",
+        "refs/tags/old",
     ]  # fmt: skip
-    again = Fingerprints().compare(common, folder)
+    assert changes.alarming == ["config core.fsmonitor", "hooks/post-commit", "hooks/pre-commit"]
+    again = Fingerprints().compare(common, folder, OTHER)
     assert again is not None
     assert again.digest == changes.digest
     Path(folder, PACKED).write_bytes(b"forged")
-    spoilt = prints.compare(common, folder)
+    spoilt = prints.compare(common, folder, OTHER)
     assert spoilt is None or "refs/heads/main" in spoilt.names
     Path(folder, RECORD).write_text("[1]")
-    assert prints.compare(common, folder) is None
+    assert prints.compare(common, folder, OTHER) is None
     prints.forget(folder)
     assert os.listdir(folder) == []
 
@@ -60,12 +64,12 @@ def test_ten_thousand_refs_are_cheap(workshop: Workshop) -> None:
     with Path(common, "packed-refs").open("w") as packed:
         packed.writelines(f"{tip} refs/tags/p{number}\n" for number in range(10_000))
     folder, prints = str(workshop.fleet.root / "run"), Fingerprints()
-    prints.note(common, folder)
+    prints.note(common, folder, OTHER)
     began = time.process_time()
-    assert prints.compare(common, folder) is None
+    assert prints.compare(common, folder, OTHER) is None
     assert time.process_time() - began < 1.0
     Path(common, "refs", "tags", "t7").unlink()
-    changes = prints.compare(common, folder)
+    changes = prints.compare(common, folder, OTHER)
     assert changes is not None
     assert changes.refs == {"refs/tags/t7": ""}
 

@@ -1,6 +1,9 @@
 """Changes (R-TREE-16) and stale git locks (R-TREE-15) that a run left in the user's repository outside its workspace
 and branch.
 
+The user works in the repository too. So a change is only recorded. An alert is raised for new hooks, for new keys that
+run commands, and for refs that the agent moved (workspaces/git/reflogs.py).
+
 Only worktrees are checked. Other strategies do not share a `.git` directory with their agents. With `none`, the agent
 is meant to change the repository.
 """
@@ -12,6 +15,7 @@ import contextlib
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.base.concurrency import run_in_thread
@@ -22,6 +26,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import log_line
 from holdfast.supervisor.service import Service
 from holdfast.workspaces.git.fingerprint import RepoChanges, list_shared_locks
+from holdfast.workspaces.names import workspace_path
 
 SHOWN, MOST_NAMES_IN_EVENT = 8, 200  # names in a message, names in an event
 # seconds that a lock without a holder must stay unchanged: other programs than git use such locks for moments
@@ -44,7 +49,7 @@ async def fingerprint_before(context: Context, task: Task, run_id: str) -> None:
     if task.spec.strategy is Strategy.WORKTREE:
         repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
         with contextlib.suppress(OSError):
-            await run_in_thread(context.ports.fingerprints.note, repo.common_dir, _folder(context, run_id))
+            await run_in_thread(_note, context, repo, task, run_id)
 
 
 async def compare_after(context: Context, task: Task, run_id: str) -> RepoFindings | None:
@@ -54,14 +59,20 @@ async def compare_after(context: Context, task: Task, run_id: str) -> RepoFindin
         return None
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     try:
-        return await run_in_thread(_compare, context, repo, run_id)
+        return await run_in_thread(_compare, context, repo, task, run_id)
     except OSError as trouble:  # For example out of descriptors: the settlement of a task does not wait for this.
         log_line(f"holdfast: {repo.path} could not be compared after task {task.id}: {trouble}")
         return None
 
 
-def _compare(context: Context, repo: Repo, run_id: str) -> RepoFindings | None:
-    changes = context.ports.fingerprints.compare(repo.common_dir, _folder(context, run_id))
+def _note(context: Context, repo: Repo, task: Task, run_id: str) -> None:
+    workspace = workspace_path(context.home, repo.id, task.id)
+    context.ports.fingerprints.note(repo.common_dir, _folder(context, run_id), workspace)
+
+
+def _compare(context: Context, repo: Repo, task: Task, run_id: str) -> RepoFindings | None:
+    workspace = workspace_path(context.home, repo.id, task.id)
+    changes = context.ports.fingerprints.compare(repo.common_dir, _folder(context, run_id), workspace)
     folders = (repo.path, repo.common_dir, os.path.join(context.home, "workspaces", repo.id))
     locks = _find_stale_locks(repo.common_dir, folders, context)
     return RepoFindings(repo=repo, changes=changes, locks=locks) if changes or locks else None
@@ -105,31 +116,50 @@ def report_findings(tx: Transaction, context: Context, task: Task, run_id: str, 
 def _report_changes(
     tx: Transaction, context: Context, task: Task, run_id: str, repo: Repo, changes: RepoChanges
 ) -> None:
-    names, now = [make_text(name) for name in changes.names], context.clock()
-    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-    message = f"{shown} of {repo.path} changed while task {task.id} ran: by its agent, or by you or another program."
+    names, alarming, now = list(map(make_text, changes.names)), list(map(make_text, changes.alarming)), context.clock()
     tx.events.emit(
         Event(
             kind="repo.changed-outside",
-            level=Level.WARNING,
+            level=Level.WARNING if alarming else Level.INFO,
             component="workspaces",
             task_id=task.id,
             run_id=run_id,
-            message=message,
-            data={"repo": repo.path, "names": names[:MOST_NAMES_IN_EVENT], "count": len(names)},
+            message=f"While task {task.id} ran, these changed in {repo.path}: {_shorten(names)}.",
+            data={
+                "repo": repo.path,
+                "names": names[:MOST_NAMES_IN_EVENT],
+                "count": len(names),
+                "alarming": alarming[:MOST_NAMES_IN_EVENT],
+            },
         ),
         now,
     )
-    # Many agents may see the same change, for example a commit of the user. That is one alert, which counts them.
+    if not alarming:
+        return
+    # Many agents may see the same change, for example a hook of the user. That is one alert, which counts them.
     tx.events.raise_alert(
         f"outside:{repo.id}:{changes.digest}",
-        message,
+        _describe(repo, task, changes),
         "If that was you, acknowledge it (`holdfast alerts ack`). If not, look at what the agent did "
         f"(`holdfast logs {task.id}`), and consider `--workspace clone`, whose agents cannot reach your repository.",
         now,
         task_id=task.id,
-        level=Level.CRITICAL if changes.files else Level.WARNING,
+        level=Level.CRITICAL if changes.commands else Level.WARNING,
+        details={"repo": repo.path, "names": alarming[:MOST_NAMES_IN_EVENT]},
     )
+
+
+def _describe(repo: Repo, task: Task, changes: RepoChanges) -> str:
+    sentences = [f"While task {task.id} ran, {repo.path} was changed outside the task's branch."]
+    if commands := [make_text(name) for name in sorted(changes.commands)]:
+        sentences.append(f"git will run what these say: {_shorten(commands)}.")
+    if refs := [make_text(name) for name in sorted(changes.agent_refs)]:
+        sentences.append(f"Not moved by Holdfast or from a checkout of yours: {_shorten(refs)}.")
+    return " ".join(sentences)
+
+
+def _shorten(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _folder(context: Context, run_id: str) -> str:

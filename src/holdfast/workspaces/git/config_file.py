@@ -40,12 +40,31 @@ _WORDS = {
     "extensions.objectformat": ("sha1", "sha256"),
     "extensions.compatobjectformat": ("sha1", "sha256"),
 }
+# Keys whose value git runs, reads further settings from, or takes another address from. Their names end alike, so a
+# key that a later git invents is likely to be among them.
+_RUNS_COMMANDS = re.compile(
+    r"(alias|pager|include|includeif|protocol|url|hook|sendemail)\..+|"
+    r".+(command|cmd|program|helper|editor|textconv|external|driver|clean|smudge|process|browser|httpd|askpass|proxy|"
+    r"fsmonitor|hook|hookspath|templatedir|difffilter|uploadpack|receivepack|vcs|tunnel|transferagent)|"
+    r".+\.(path|update)",
+    re.DOTALL,
+)
+_RUNS_NOTHING = frozenset(
+    ["", "true", "false", "yes", "no", "on", "off", "0", "1", "checkout", "merge", "rebase", "none"]
+)
 _FILE_KEYS = frozenset(["core.excludesfile", "core.attributesfile"])
 
 
 def allow(settings: Iterable[Setting], allowed: re.Pattern[str] = FROM_REPOSITORY) -> list[Setting]:
     """Return the settings whose key is allowed. A setting that names something else than a plain file is left out."""
     return [(key, value) for key, value in settings if allowed.fullmatch(key) and _is_plain(key, value)]
+
+
+def list_commands(settings: Iterable[Setting]) -> list[Setting]:
+    """Return the settings that make git run a command, include a file or use another address."""
+    return [
+        (key, value) for key, value in settings if _RUNS_COMMANDS.fullmatch(key) and value.lower() not in _RUNS_NOTHING
+    ]
 
 
 def _is_plain(key: str, value: str) -> bool:

@@ -1,8 +1,9 @@
 """Fingerprints of a repository outside our branch prefix: configuration, hooks and refs. Also a list of its locks.
 
-An agent in a worktree can write to the shared `.git` (R-TREE-16). The files are read without a git process. Reading
-10,000 loose refs takes a second or two, which is too long for each run. So values are cached, and a ref is read again
-only when its file changed. Refs in reftables (git's other storage) are not examined.
+An agent in a worktree can write to the shared `.git` (R-TREE-16). So can the user, all day. `RepoChanges` separates
+what needs a person (new commands, refs that an agent moved) from the rest. The files are read without a git process.
+Reading 10,000 loose refs takes a second or two, which is too long for each run. So values are cached, and a ref is read
+again only when its file changed. Refs in reftables (git's other storage) are not examined.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import json
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.base import faults
-from holdfast.base.files import open_log_file, open_private
+from holdfast.base.files import open_private
+from holdfast.workspaces.git.config_file import list_commands, parse_config
+from holdfast.workspaces.git.reflogs import find_refs_of_agent, list_commits_made, read_plain
 from holdfast.workspaces.names import BRANCH_PREFIX, REPO_LOCK
 
 RECORD = "repo-before.json"  # in the run's directory
 PACKED = "packed-refs-before"
-MOST_BYTES = 64 * 1024 * 1024  # the maximal number of bytes read from one file
 _FILES = ("config", "config.worktree", "HEAD", "info/attributes", "info/exclude", "objects/info/alternates")
 _OURS = re.compile(rf"refs/(heads|remotes/[^/]+)/{re.escape(BRANCH_PREFIX)}")
 _SECTION = re.compile(rb"\s*\[")
@@ -34,6 +37,7 @@ class Fingerprint:
     """The state of a repository outside our branch prefix."""
 
     files: Mapping[str, str]  # name → digest, of configuration and hooks
+    commands: Mapping[str, str]  # name → digest, of hooks, and of keys of the configuration that run commands
     loose: Mapping[str, str]  # ref → value
     packed: str  # digest of packed-refs
 
@@ -44,15 +48,25 @@ class RepoChanges:
 
     files: Mapping[str, str]
     refs: Mapping[str, str]
+    commands: Mapping[str, str]  # hooks and keys that run commands: new or changed ones
+    agent_refs: Mapping[str, str]  # refs that the agent moved, and neither Holdfast nor the user
 
     @property
     def names(self) -> list[str]:
-        return [*sorted(self.files), *sorted(self.refs)]
+        """Return every difference. A changed key of the configuration stands in the place of its file."""
+        keys = [name for name in self.commands if name not in self.files]
+        files = [name for name in self.files if not any(key.startswith(f"{name} ") for key in keys)]
+        return [*sorted([*files, *keys]), *sorted(self.refs)]
+
+    @property
+    def alarming(self) -> list[str]:
+        """Return the differences that need a person."""
+        return [*sorted(self.commands), *sorted(self.agent_refs)]
 
     @property
     def digest(self) -> str:
-        """Return an id that is equal for equal changes, whichever run found them."""
-        return _digest(json.dumps([sorted(self.files.items()), sorted(self.refs.items())]).encode())
+        """Return an id that is equal for equal alarming changes, whichever run found them."""
+        return _digest(json.dumps([sorted(self.commands.items()), sorted(self.agent_refs.items())]).encode())
 
 
 class Fingerprints:
@@ -61,32 +75,44 @@ class Fingerprints:
     def __init__(self) -> None:
         self._values: dict[str, tuple[tuple[int, ...], str]] = {}  # path → (inode, size, times), value
 
-    def note(self, common_dir: str, folder: str) -> None:
+    def note(self, common_dir: str, folder: str, workspace: str) -> None:
         """Save a fingerprint in the run's directory, so that any supervisor can compare at the run's end."""
         taken = self.take(common_dir)
         faults.effect("fingerprint.note")
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        packed = _content(os.path.join(common_dir, "packed-refs"))
+        packed = read_plain(os.path.join(common_dir, "packed-refs"))
         if packed is not None:
             with open(os.path.join(folder, PACKED), "wb", opener=open_private) as file:
                 file.write(packed)
-        record = {"files": taken.files, "loose": taken.loose, "packed": _digest(packed)}
+        record = {
+            "files": taken.files,
+            "commands": taken.commands,
+            "loose": taken.loose,
+            "packed": _digest(packed),
+            "made": sorted(list_commits_made(common_dir, workspace)),
+        }
         path = os.path.join(folder, RECORD)
         with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=open_private) as text:
             json.dump(record, text)
 
-    def compare(self, common_dir: str, folder: str) -> RepoChanges | None:
+    def compare(self, common_dir: str, folder: str, workspace: str) -> RepoChanges | None:
         """Return the changes since `note`. None: nothing changed, or the earlier fingerprint cannot be read."""
         try:
-            record = json.loads(_content(os.path.join(folder, RECORD)) or b"null")
-            before = Fingerprint(files=dict(record["files"]), loose=dict(record["loose"]), packed=str(record["packed"]))
+            record = json.loads(read_plain(os.path.join(folder, RECORD)) or b"null")
+            before = Fingerprint(
+                files=dict(record["files"]),
+                commands=dict(record["commands"]),
+                loose=dict(record["loose"]),
+                packed=str(record["packed"]),
+            )
+            made_before = frozenset(map(str, record["made"]))
         except (ValueError, TypeError, KeyError, RecursionError):
             return None  # never written, or an agent wrote over it
         now = self.take(common_dir)
         if now == before:
             return None
-        packed_before = _content(os.path.join(folder, PACKED))
-        packed_now = _content(os.path.join(common_dir, "packed-refs"))
+        packed_before = read_plain(os.path.join(folder, PACKED))
+        packed_now = read_plain(os.path.join(common_dir, "packed-refs"))
         files = _find_differences(before.files, now.files)
         if _digest(packed_before) != before.packed:
             files["packed-refs"] = "its copy of before is spoilt"
@@ -94,7 +120,15 @@ class Fingerprints:
         refs = _find_differences(
             {**_packed_refs(packed_before), **before.loose}, {**_packed_refs(packed_now), **now.loose}
         )
-        return RepoChanges(files=files, refs=refs) if files or refs else None
+        if not files and not refs:
+            return None
+        commands = _find_differences(before.commands, now.commands)
+        return RepoChanges(
+            files=files,
+            refs=refs,
+            commands={name: digest for name, digest in commands.items() if digest},
+            agent_refs=find_refs_of_agent(common_dir, workspace, refs, made_before),
+        )
 
     def forget(self, folder: str) -> None:
         """Delete a saved fingerprint after the comparison, to free its disk space."""
@@ -104,14 +138,19 @@ class Fingerprints:
                 os.unlink(os.path.join(folder, name))
 
     def take(self, common_dir: str) -> Fingerprint:
-        files = {name: _digest(_without_our_sections(name, content)) for name, content in _settings(common_dir)}
+        files: dict[str, str] = {}
+        commands: dict[str, str] = {}
+        for name, content in _settings(common_dir):
+            files[name] = _digest(_without_our_sections(name, content))
+            commands.update(_commands_of(name, content))
         loose: dict[str, str] = {}
         for ref, path in _refs(common_dir):
             if not ref.endswith(".lock") and not _OURS.match(ref):
                 value = self._value(path)
                 if value is not None:
                     loose[ref] = value
-        return Fingerprint(files=files, loose=loose, packed=_digest(_content(os.path.join(common_dir, "packed-refs"))))
+        packed = _digest(read_plain(os.path.join(common_dir, "packed-refs")))
+        return Fingerprint(files=files, commands=commands, loose=loose, packed=packed)
 
     def _value(self, path: str) -> str | None:
         try:
@@ -122,7 +161,7 @@ class Fingerprints:
         known = self._values.get(path)
         if known is not None and known[0] == stamp:
             return known[1]
-        content = _content(path)
+        content = read_plain(path)
         value = "" if content is None else content[:1024].decode(errors="surrogateescape").strip()
         self._values[path] = (stamp, value)
         return value
@@ -139,7 +178,7 @@ def list_shared_locks(common_dir: str) -> list[str]:
 
 def _settings(common_dir: str) -> Iterator[tuple[str, bytes]]:
     for name in _FILES:
-        content = _content(os.path.join(common_dir, name))
+        content = read_plain(os.path.join(common_dir, name))
         if content is not None:
             yield name, content
     hooks = os.path.join(common_dir, "hooks")
@@ -149,12 +188,24 @@ def _settings(common_dir: str) -> Iterator[tuple[str, bytes]]:
                 yield f"hooks/{name}", _hook(os.path.join(hooks, name))
 
 
+def _commands_of(name: str, content: bytes) -> dict[str, str]:
+    """Return what git may run because of a file: the hook itself, or keys of a configuration, with a digest."""
+    if name.startswith("hooks/"):
+        return {name: _digest(content)}
+    if not name.startswith("config"):
+        return {}
+    values: dict[str, list[str]] = defaultdict(list)
+    for key, value in list_commands(parse_config(content.decode(errors="surrogateescape"))):
+        values[f"{name} {key}"].append(value)
+    return {key: _digest(json.dumps(found).encode()) for key, found in values.items()}
+
+
 def _hook(path: str) -> bytes:
     with contextlib.suppress(OSError):
         found = os.lstat(path)
         if stat.S_ISLNK(found.st_mode):
-            return b"-> " + os.fsencode(os.readlink(path)) + b"\n" + (_content(os.path.realpath(path)) or b"")
-        return f"{found.st_mode:o}\n".encode() + (_content(path) or b"")
+            return b"-> " + os.fsencode(os.readlink(path)) + b"\n" + (read_plain(os.path.realpath(path)) or b"")
+        return f"{found.st_mode:o}\n".encode() + (read_plain(path) or b"")
     return b""
 
 
@@ -199,16 +250,6 @@ def _packed_refs(content: bytes | None) -> dict[str, str]:
 
 def _find_differences(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
     return {name: now.get(name, "") for name in {*before, *now} if before.get(name) != now.get(name)}
-
-
-def _content(path: str) -> bytes | None:
-    """Return the content of a regular file. Never waits for a FIFO that an agent put there."""
-    try:
-        fd = open_log_file(path)
-    except OSError:
-        return None
-    with open(fd, "rb") as file:
-        return file.read(MOST_BYTES)
 
 
 def _digest(content: bytes | None) -> str:
