@@ -220,7 +220,7 @@ class Top(App[None]):
         self._message_until = time.monotonic() + SHOWN_FOR
         self.show_frame()
 
-    def notify(self, message: str, **_more: Any) -> None:  # type: ignore[override]
+    def notify(self, message: str, **_more: Any) -> None:
         """Show the message in its line. Textual's toasts would cover the list."""
         self.show_message(message)
 

@@ -249,7 +249,12 @@ class StoreMachine(RuleBasedStateMachine):
         chosen = [task for task in self.tasks.values() if task.state in suits] if sensible else []
         task = chosen[number % len(chosen)] if chosen else self.pick(number)
         due = partial(self.resume, operator=False)
-        commands = {"cancel": self.cancel, "retry": self.retry, "resume": self.resume, "resume when due": due}
+        commands: dict[str, Callable[[ModelTask], None]] = {
+            "cancel": self.cancel,
+            "retry": self.retry,
+            "resume": self.resume,
+            "resume when due": due,
+        }
         commands[what](task)
 
     def cancel(self, task: ModelTask) -> None:
