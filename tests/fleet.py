@@ -378,7 +378,10 @@ class Fleet:
 
         try:
             running = Queries(str(self.home)).supervisor()
-        except Unavailable:
+        except Unavailable as trouble:
+            lock = self.home / "supervisor.lock"
+            if "of an older version" in str(trouble) and lock.exists():  # a supervisor of before this code works here
+                return int(lock.read_text().strip() or 0) or None
             return None
         return int(running["pid"]) if running else None
 

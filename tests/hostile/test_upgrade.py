@@ -96,6 +96,6 @@ def test_agents_of_the_old_version_are_adopted_by_the_new(fleet: Fleet, layout: 
 def started(fleet: Fleet, task_id: str) -> int:
     return int(
         wait_until(
-            lambda: [run["pid"] for run in fleet.show(task_id)["runs"] if run["state"] == "started"], "the run started"
+            lambda: [run["pid"] for run in fleet.shown(task_id)["runs"] if run["state"] == "started"], "the run started"
         )[0]
     )

@@ -52,7 +52,7 @@ def test_sizes_a_stop_and_a_kill_leave_the_terminal_as_it_was(fleet: Fleet) -> N
         pid = seen.top()
         seen.until_seen(task, "queued", "Quit")
         seen.resize(40, 12)
-        _fits(seen, 40, task, "queued")
+        _fits(seen, 40, "write a poem", "queued")
         seen.resize(200, 50)
         _fits(seen, 200, task, "queued", "write a poem")
         seen.resize(80, 24)

@@ -32,7 +32,7 @@ class TestHelp:
 
     @pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _name, line in EXAMPLES])
     def test_every_example_parses(self, name: str, line: str) -> None:
-        program, command, *rest = shlex.split(line)
+        program, command, *rest = shlex.split(line.rpartition(" | ")[2])
         assert (program, command) == ("holdfast", name)
         _parse(build_parser(name), name, rest)
 

@@ -98,6 +98,7 @@ PEOPLES = (
     "branches prune",
     "shell x",
     "keep x",
+    "send x hello",
     "tracker sync",
     "top",
 )

@@ -86,5 +86,9 @@ def test_accounts_providers_and_what_is_held_back_are_let_go(fleet: Fleet) -> No
         assert found["key"] == "account:claude/work"
         assert mend(home, alert(found["key"])) == "Account claude/work is open again."
         # The account's alert stays until a run works.
-        with pytest.raises(Conflict, match="The account claude/work is neither parked nor stopped"):
+        with pytest.raises(NotFound, match="There is no account claude/work"):
             mend(home, alert(found["key"]))
+        shut(fleet, "claude", "default", task)
+        assert mend(home, alert("account:claude/default")) == "Account claude/default is open again."
+        with pytest.raises(Conflict, match="The account claude/default is neither parked nor stopped"):
+            mend(home, alert("account:claude/default"))

@@ -32,7 +32,7 @@ def found(stages: list[Row], **more: Any) -> Any:
         "prompt": "Do it", "reason": "done", "repo": "/r", "agent": "claude", "labels": {}, "base_ref": "main",
         "base_commit": "0" * 40, "branch": "holdfast/7f3a", "created_at": 0.0, "ended_at": 90.0, "runs": 2,
         "usage": {"input": 1000, "output": 20, "cached": 0, "cost_usd": 0.5, "turns": 3, "model": "m"},
-        "files": ["a.py"], "commit": "1" * 40,
+        "files": ["a.py"], "commit": "1" * 40, "messages": [],
     } | more  # fmt: skip
 
 
