@@ -94,7 +94,7 @@ def _requeued(scene: Scene, family: Family) -> None:
 
 def _failed_by_the_resume_limit(scene: Scene, family: Family) -> None:
     _paused(scene, family)
-    while scene.resume(family.parent, operator=False).allowed:
+    while scene.resume_due(family.parent).allowed:
         ownership = scene.take(family.host)
         scene.settle(ownership, PAUSE, scene.ended_run(ownership))
 
