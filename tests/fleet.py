@@ -11,11 +11,13 @@ import os
 import pwd
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -379,10 +381,11 @@ class Fleet:
         try:
             running = Queries(str(self.home)).supervisor()
         except Unavailable as trouble:
-            lock = self.home / "supervisor.lock"
-            if "of an older version" in str(trouble) and lock.exists():  # a supervisor of before this code works here
-                return int(lock.read_text().strip() or 0) or None
-            return None
+            if "of an older version" not in str(trouble):
+                return None
+            with closing(sqlite3.connect(f"file:{self.home}/holdfast.db?mode=ro", uri=True)) as store:
+                row = store.execute("SELECT pid FROM hosts WHERE state = 'active'").fetchone()
+            return int(row[0]) if row else None
         return int(running["pid"]) if running else None
 
     def kill_supervisor(self, process: subprocess.Popen[bytes]) -> None:

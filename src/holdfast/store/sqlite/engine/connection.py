@@ -242,22 +242,23 @@ def process_start_ticks(pid: int) -> int | None:
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:
-    """Bring the schema to the newest version, one migration per transaction."""
-    for number, script in migrations():
-        if schema_version(connection) >= number:
-            continue
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            if schema_version(connection) < number:  # another process may have been faster
+    """Bring the schema to the newest version in one transaction, so that no reader sees a half-made store."""
+    if schema_version(connection) >= newest_version():
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = schema_version(connection)  # another process may have been faster
+        for number, script in migrations():
+            if number > version:
                 connection.execute(script)
                 connection.execute(f"PRAGMA user_version = {number}")
-            faults.tx("migrate")
-            connection.execute("COMMIT")
-            faults.passed("store.migrated")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+        faults.tx("migrate")
+        connection.execute("COMMIT")
+        faults.passed("store.migrated")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def refuse_unusable(path: str) -> None:

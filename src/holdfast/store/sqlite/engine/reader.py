@@ -32,7 +32,10 @@ class SqliteReader:
         opening.refuse_emptied(self.path)
         self._open()
         with opening.translate_errors(self.path):
-            if opening.refuse_newer_schema(self._connection, self.path) < opening.newest_version():
+            version = opening.refuse_newer_schema(self._connection, self.path)
+            if version == 0:
+                raise Unavailable(f"The store {self.path} is not complete yet. Try again; `holdfast up` completes it.")
+            if version < opening.newest_version():
                 raise Unavailable(
                     f"The store {self.path} is of an older version. `holdfast up` (or any change) brings it up to date."
                 )
