@@ -33,7 +33,7 @@ from holdfast.tui.screens.workspaces import WorkspacesView
 from holdfast.tui.terminal import Leaving
 from holdfast.tui.widgets.alert_banner import Attention, Banner
 from holdfast.tui.widgets.dialogs import Refusal
-from holdfast.tui.widgets.message_line import LONGEST, SHOWN_FOR, MessageLine
+from holdfast.tui.widgets.key_bar import LONGEST, SHOWN_FOR, MessageLine
 from holdfast.tui.widgets.screen import View
 from holdfast.tui.widgets.status import EVERY, Status
 from holdfast.tui.widgets.tabs import Tabs

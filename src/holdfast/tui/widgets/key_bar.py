@@ -1,6 +1,8 @@
-"""The line of keys at the bottom: actions that fit the present state of the row with the cursor, and the key for help.
+"""The lines at the bottom. One has the keys that fit the present state of the row with the cursor, and a key for help.
+The line above it shows the result of the last action for some seconds.
 
-Textual's footer shows every key in every state. At 80 columns its key for help would be beyond the edge.
+Textual's footer shows every key in every state. At 80 columns its key for help would be beyond the edge. Textual's
+toasts cover what is below them: at 42 columns that is most of the list.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from textual.widgets import Static
 
 Key = tuple[str, str, str]  # Textual's name of the key, the name to show, what the key does
 HELP: Key = ("question_mark", "?", "Help")
+SHOWN_FOR = 6.0  # seconds
+LONGEST = 600  # characters
 
 
 class KeyLine(Static):
@@ -76,3 +80,22 @@ def list_other_keys(active: Iterable[ActiveBinding]) -> list[Key]:
 
 def is_action(action: str) -> bool:
     return action.startswith("act(")
+
+
+class MessageLine(Static):
+    """The last message. It takes no room while there is none."""
+
+    DEFAULT_CSS = """
+    MessageLine { display: none; height: auto; max-height: 3; background: $boost; text-style: bold; }
+    MessageLine.-shown { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._said = ""
+
+    def show(self, words: str) -> None:
+        if words != self._said:
+            self._said = words
+            self.set_class(bool(words), "-shown")
+            self.update(Text(words, overflow="fold"))

@@ -18,7 +18,7 @@ from holdfast.tui.widgets import key_bar
 from holdfast.tui.widgets.alert_banner import Banner
 from holdfast.tui.widgets.dialogs import Help
 from holdfast.tui.widgets.grid import Grid
-from holdfast.tui.widgets.message_line import MessageLine
+from holdfast.tui.widgets.key_bar import MessageLine
 from holdfast.tui.widgets.status import Status
 from holdfast.tui.widgets.tabs import Tabs
 
