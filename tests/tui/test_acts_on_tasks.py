@@ -130,7 +130,7 @@ def test_what_a_person_decides(fleet: Fleet) -> None:
         await hands.says("A", "", "What should be changed?")
         await hands.refused("", "You wrote nothing.", f"Task {task} still waits for your approval")
         await hands.says("A", "paint it red", "What should be changed?")
-        await hands.told("goes again, with changes")
+        await hands.told("asks for changes; it goes again")
         await until(pilot, lambda: len(fleet.show(task)["runs"]) == 2, "it went again")
         await until(pilot, lambda: fleet.show(task)["state"] == "paused", "it waits again")
         await hands.row_is(state="paused")

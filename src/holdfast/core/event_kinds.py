@@ -10,7 +10,7 @@ EVENTS: Mapping[str, str] = {
     "task.adopted": "a supervisor took the task over from a dead one; the fence rose",
     "task.requeued": "the task will run again: crash, timeout, loss of its host, or `down`",
     "task.stage": "a stage of the workflow ended; `step`: the next stage follows, another try, or an earlier stage",
-    "task.approved": "a person approved the result of a stage, or asked for changes, so that the stage runs again",
+    "task.approved": "a person approved the result of a stage, or asked for changes, so that a stage runs again",
     "task.paused": "the task waits for a limit, an account or an operator; `resume_after`: until when",
     "task.resumed": "the task continues after a pause; with the number of the resume, the maximum, and any force",
     "task.resume-refused": "an automatic resume beyond `resume.max_attempts` was refused; `task.failed` follows",

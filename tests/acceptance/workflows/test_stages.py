@@ -3,11 +3,12 @@ between changes (nothing)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.fleet import Fleet, lives, processes_of, wait_until
+from tests.fleet import Fleet, lives, processes_of, user_name, wait_until
 
 from holdfast.core.workflows.draft import AgentChoice, StageDraft, WorkflowDraft
 from holdfast.core.workflows.result import StageResult
@@ -131,6 +132,8 @@ def test_from_the_plan_to_the_approval(fleet: Fleet) -> None:
     fleet.cli("approve", task, "--changes", "sign in blue")
     wait_until(lambda: len(shop.heard("sign")) == 2 and fleet.show(task)["state"] == "paused", "it signs again")
     assert "sign in blue" in shop.heard("sign")[1]
+    assert "nothing was changed" in fleet.cli("approve", task, "--stage", "door", "--changes", "x", code=2).stderr
+    assert "--changes TEXT" in fleet.cli("approve", task, "--stage", "plan", code=2).stderr
     fleet.cli("approve", task)
     done = fleet.wait_state(task, "completed")
     assert "waits for nobody's approval" in fleet.cli("approve", task, code=4).stderr
@@ -290,3 +293,48 @@ def test_a_limit_in_a_stage_goes_on_in_that_stage(fleet: Fleet) -> None:
     assert [run["stage"] for run in done["runs"]] == ["one", "two", "two", "three", "two", "three"]
     assert results(fleet, task)[-1].text == "one", "its tree came back with it"
     assert "run.handed-over" not in fleet.kinds(task), "nobody is told of another stage's runs"
+
+
+def test_a_person_sends_the_work_back_to_its_builder(fleet: Fleet) -> None:
+    """F7: on the built-in workflow the words of a person reach the builder once, in its session, with what the reviewer
+    said; the reviewer reviews again; the report shows who decided what."""
+    task = fleet.add_scenario(
+        {"print": "THE PLAN", "run": 1},
+        {"write": {"path": "export.py", "text": "draft\n"}, "run": 2},
+        {"print": "I would use a flag.", "run": 3},
+        {"print": "I would still use a flag.", "run": 4},
+        {"write": {"path": "export.py", "text": "--as-json\n"}, "run": 5},
+        {"print": "VERDICT: approve", "run": 6},
+        options=("--workflow", "plan-build-review"),
+    )
+    fleet.up("--agents", 1)
+    waiting = fleet.wait_state(task, "paused", "failed")
+    assert [run["stage"] for run in waiting["runs"]] == ["plan", "build", "review", "review"]
+    why = fleet.cli("why", task).stdout
+    assert "it gave no verdict" in why
+    words = "name the flag --as-json"
+    told = fleet.cli("approve", task, "--changes", words).stdout
+    assert f"stage 3 of 3 (review): {user_name()} asks for changes; back to stage 2 of 3 (build)" in told
+    done = fleet.wait_state(task, "completed", "failed")
+    assert done["state"] == "completed", done["reason"]
+    runs = done["runs"]
+    assert [run["stage"] for run in runs[4:]] == ["build", "review"]
+    assert runs[4]["session_id"] == runs[1]["session_id"] != runs[3]["session_id"]
+    assert runs[1]["session_id"]
+    prompts = [fleet.cli("show", task, "--prompt", "--run", number).stdout for number in range(1, 7)]
+    assert [prompt.count(words) for prompt in prompts] == [0, 0, 0, 0, 1, 0]
+    assert f"{user_name()} asks for these changes" in prompts[4]
+    assert "I would still use a flag." in prompts[4]
+    assert fleet.file_on_branch(done["branch"], "export.py") == "--as-json"
+
+    report = fleet.cli("report", task).stdout
+    assert report.count(f"> {words}") == 1
+    assert f"**{user_name()} asked for changes to stage review, made by stage build**" in report
+    assert report.count("✗ it gave no verdict") == 2
+    assert "✗ completed" not in report
+    assert "✓ approved" in report
+    order = [report.index(text) for text in ("> I would still use a flag.", f"> {words}", "> VERDICT: approve")]
+    assert order == sorted(order)
+    assert words in fleet.cli("show", task, "--results").stdout
+    [decision] = json.loads(fleet.cli("report", task, "--json").stdout)["decisions"]
+    assert {**decision, "at": 0} == {"at": 0, "by": user_name(), "stage": "review", "changes": words, "to": "build"}

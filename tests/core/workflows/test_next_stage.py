@@ -19,8 +19,9 @@ from holdfast.core.workflows.next_stage import (
     progress_after_changes,
     progress_after_retry,
     remaining_steps,
+    stage_for_changes,
 )
-from holdfast.core.workflows.result import GateResult
+from holdfast.core.workflows.result import GateResult, StageResult
 from holdfast.core.workflows.workflow import (
     START,
     OnFailure,
@@ -125,10 +126,30 @@ def test_a_person_lets_it_go_on_sends_it_back_or_retries() -> None:
     assert progress_after_approval(STAGES, waiting).stage == 3
     assert is_workflow_over(STAGES, progress_after_approval(STAGES, waiting))
     assert not progress_after_approval(STAGES, waiting).awaits
-    again = progress_after_changes(waiting, "Shorter, please.")
+    again = progress_after_changes(waiting, 2, "ann", "Shorter, please.", None)
     assert (again.stage, again.tries, again.feedback, again.visit, again.awaits) == (2, 0, "Shorter, please.", 6, False)
     anew = progress_after_retry(waiting)
     assert (anew.stage, anew.tries, anew.turns, anew.feedback, anew.visit) == (2, 0, {}, "bad", 6)
+
+
+def test_the_changes_of_a_person_go_to_the_builder_with_the_findings() -> None:
+    """F7: `back_to` gets them, or the stage that the person names; a later stage cannot be named."""
+    waiting = at(2, awaits=True, turns={"review": 3}, feedback="an older one")
+    to = [stage_for_changes(STAGES, waiting, name) for name in (None, "plan", "review", "nothing")]
+    assert to == [1, 0, 2, None]
+    assert stage_for_changes(STAGES, at(1), None) == 1, "it has no back_to"
+    assert stage_for_changes(STAGES, at(1), "review") is None
+    found = StageResult(stage=2, name="review", text="Use a flag." + "x" * 100_000)
+    back = progress_after_changes(waiting, 1, "ann", "Name it --as-json.", found)
+    assert (back.stage, back.turns, back.awaits) == (1, {}, False)
+    assert back.feedback.startswith(
+        "ann asks for these changes:\n\nName it --as-json.\n\nBefore that, the stage 'review'"
+    )
+    assert len(back.feedback) < 17_000
+    assert "an older one" not in back.feedback
+    red = StageResult(stage=2, name="review", text="all well", gate=RED.gate)
+    assert "`make test` exited with 2" in progress_after_changes(waiting, 1, "ann", "Mend it.", red).feedback
+    assert progress_after_changes(waiting, 1, "ann", "y" * 50_000, None).feedback.endswith("y" * 50_000), "not cut"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def found(stages: list[Row], **more: Any) -> Any:
         "prompt": "Do it", "reason": "done", "repo": "/r", "agent": "claude", "labels": {}, "base_ref": "main",
         "base_commit": "0" * 40, "branch": "holdfast/7f3a", "created_at": 0.0, "ended_at": 90.0, "runs": 2,
         "usage": {"input": 1000, "output": 20, "cached": 0, "cost_usd": 0.5, "turns": 3, "model": "m"},
-        "files": ["a.py"], "commit": "1" * 40, "messages": [],
+        "files": ["a.py"], "commit": "1" * 40, "messages": [], "decisions": [],
     } | more  # fmt: skip
 
 
@@ -67,6 +67,7 @@ def test_nothing_that_an_agent_or_a_gate_wrote_gets_out_of_its_place(
             reason=words,
             files=[name or "a"],
             branch=name or None,
+            decisions=[{"at": 99.0, "by": name, "stage": words, "changes": words, "to": name}],
         )
     )
     assert not {"\x1b", "\0"} & set(text)

@@ -363,12 +363,23 @@ class MemberCounts(TypedDict):
     outcomes: dict[str, int]
 
 
+class StageDecisionRow(TypedDict):
+    """A person's approval of a stage, or a request for changes."""
+
+    at: float
+    by: str
+    stage: str  # the one that waited
+    changes: str | None  # the person's words; null: approved
+    to: str | None  # the stage that followed; null: none
+
+
 class ResultsRow(TypedDict):
     task: str
     state: str
     workflow: str | None
     stages: list[StageResultRow]
     members: list[MemberCounts]
+    decisions: list[StageDecisionRow]
 
 
 class ReportRow(ResultsRow):

@@ -11,12 +11,20 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, took
-from holdfast.api.tasks.results import describe_members, read_results, stage_headings, why_not_passed
+from holdfast.api.tasks.results import (
+    describe_decision,
+    describe_end,
+    describe_members,
+    pair_decisions,
+    read_results,
+    stage_headings,
+    why_not_passed,
+)
 from holdfast.base.text import clean_text, one_line
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
-    from holdfast.api.tasks.models import ReportRow, StageResultRow
+    from holdfast.api.tasks.models import ReportRow
 
 MOST_FILES = 100  # named in a report; `show --results --json` has more
 _TAG = re.compile(r"<[A-Za-z/!?]")
@@ -59,7 +67,7 @@ def render_markdown(found: ReportRow) -> str:
         f"## What was asked\n\n{_quote(found['prompt'])}",
         *_messages(found),
         *_stages(found),
-        *_answers(found["stages"]),
+        *_answers(found),
         *_files(found),
         _more(found),
     ]
@@ -95,12 +103,11 @@ def _stages(found: ReportRow) -> Iterable[str]:
         return
     rows = [("#", "Stage", "Agent", "Outcome", "Gate", "Took")]
     for number, (name, stage) in enumerate(zip(stage_headings(found["stages"]), found["stages"], strict=True), 1):
-        ruling = f", {stage['ruling']}" if stage["ruling"] else ""
         mark = "✓" if stage["passed"] else "✗"
         gate = "" if stage["gate"] is None else f"{'✓' if stage['gate']['passed'] else '✗'} {stage['gate']['how']}"
         began, ended = stage["started_at"], stage["ended_at"]
         spent = duration(max(0.0, ended - began)) if began is not None and ended is not None else ""
-        rows.append((str(number), name, stage["agent"], f"{mark} {stage['outcome']}{ruling}", gate, spent))
+        rows.append((str(number), name, stage["agent"], f"{mark} {describe_end(stage)}", gate, spent))
     lines = ["| " + " | ".join(_inline(one_line(cell, 120)) for cell in row) + " |" for row in rows]
     lines.insert(1, "|" + " --- |" * len(rows[0]))
     yield "## Stages\n\n" + "\n".join(lines)
@@ -108,8 +115,9 @@ def _stages(found: ReportRow) -> Iterable[str]:
         yield f"Members of {_inline(counted['name'])}: {describe_members(counted)}."
 
 
-def _answers(stages: list[StageResultRow]) -> Iterable[str]:
-    for number, (name, stage) in enumerate(zip(stage_headings(stages), stages, strict=True), 1):
+def _answers(found: ReportRow) -> Iterable[str]:
+    stages, decisions = found["stages"], pair_decisions(found)
+    for number, (name, stage, decided) in enumerate(zip(stage_headings(stages), stages, decisions, strict=True), 1):
         yield f"## {number}. {_inline(name)}"
         if not stage["passed"]:
             yield f"It did not pass: {_inline(one_line(why_not_passed(stage), 300))}."
@@ -119,6 +127,10 @@ def _answers(stages: list[StageResultRow]) -> Iterable[str]:
             yield f"Gate {code(one_line(gate['command'], 200))}: {_inline(one_line(gate['how'], 200))}."
             if gate["output"].strip():
                 yield fence_text(gate["output"])
+        for one in decided:
+            yield f"**{_inline(describe_decision(one))}**" + (
+                f":\n\n{_quote(one['changes'])}" if one["changes"] else "."
+            )
 
 
 def _files(found: ReportRow) -> Iterable[str]:

@@ -8,7 +8,7 @@ from holdfast.base.stored_json import load_stored_json, stored_data_errors
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
-    from holdfast.api.tasks.models import JsonObject, MemberCounts, ResultsRow, StageResultRow
+    from holdfast.api.tasks.models import JsonObject, MemberCounts, ResultsRow, StageDecisionRow, StageResultRow
 
 
 @stored_data_errors
@@ -22,7 +22,18 @@ def read_results(queries: Queries, task_id: str) -> ResultsRow:
         "workflow": load_stored_json(task["settings"]).get("workflow") or None,
         "stages": stages,
         "members": _count_members(stages),
+        "decisions": _decisions(queries, task_id, stages),
     }
+
+
+def _decisions(queries: Queries, task_id: str, stages: list[StageResultRow]) -> list[StageDecisionRow]:
+    """Return what people decided about these stages. A fresh retry leaves earlier decisions behind."""
+    found: list[StageDecisionRow] = []
+    for row in queries.view("decisions", id=task_id) if stages else ():
+        by, changes = (load_stored_json(row["data"])[key] for key in ("by", "changes"))
+        if row["at"] >= (stages[0]["ended_at"] or 0.0):
+            found.append({"at": row["at"], "by": by, "stage": row["stage"] or "", "changes": changes, "to": row["to"]})
+    return found
 
 
 @stored_data_errors
@@ -74,8 +85,37 @@ def stage_headings(stages: list[StageResultRow]) -> list[str]:
     return found
 
 
+def describe_end(stage: StageResultRow) -> str:
+    """Return how a stage ended: "completed", "approved", "crashed", or why a completed stage did not pass."""
+    if stage["passed"]:
+        return "approved" if stage["ruling"] == "approve" else stage["outcome"]
+    return why_not_passed(stage) if stage["outcome"] == "completed" else stage["outcome"]
+
+
 def why_not_passed(stage: StageResultRow) -> str:
     """Return why a stage did not pass."""
     if stage["gate"] is not None and not stage["gate"]["passed"]:
         return "its gate failed"
-    return "it asked for changes" if stage["ruling"] == "changes" else str(stage["reason"])
+    if stage["ruling"] == "changes":
+        return "it asked for changes"
+    return "it gave no verdict" if stage["outcome"] == "completed" else str(stage["reason"])
+
+
+def pair_decisions(found: ResultsRow) -> list[list[StageDecisionRow]]:
+    """Return for each stage result what people decided after it, and before the next one."""
+    ends = [stage["ended_at"] for stage in found["stages"]][1:]
+    left = list(found["decisions"])
+    paired: list[list[StageDecisionRow]] = []
+    for end in [*ends, None] if found["stages"] else []:
+        took = [one for one in left if end is None or one["at"] < end]
+        left = left[len(took) :]
+        paired.append(took)
+    return paired
+
+
+def describe_decision(one: StageDecisionRow) -> str:
+    """Return "ann approved stage review" or "ann asked for changes to stage review, made by stage build"."""
+    if one["changes"] is None:
+        return f"{one['by']} approved stage {one['stage']}"
+    made = f", made by stage {one['to']}" if one["to"] and one["to"] != one["stage"] else ""
+    return f"{one['by']} asked for changes to stage {one['stage']}{made}"

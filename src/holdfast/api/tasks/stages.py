@@ -93,15 +93,24 @@ def _members(task: TaskDetails, stage: StageRow) -> list[str]:
 def how_to_approve(task_id: str) -> str:
     return (
         f"Look at what it did with `holdfast diff {task_id}`; then `holdfast approve {task_id}` goes on, "
-        f"`holdfast approve {task_id} --changes TEXT` lets the stage go again, `holdfast cancel {task_id}` ends it."
+        f"`holdfast approve {task_id} --changes TEXT` sends it back with your words, and "
+        f"`holdfast cancel {task_id}` ends it."
     )
 
 
-def approve(home: str, task_id: str, changes: str | None = None) -> str:
-    """Approve the last stage, or ask for `changes` to it. Return a sentence about what follows."""
+def approve(home: str, task_id: str, changes: str | None = None, *, stage: str | None = None) -> str:
+    """Approve the last stage, or ask for `changes`, made by the stage named `stage`. Return a sentence about what
+    follows."""
     from holdfast.api.commands import change_store, check_prompt, operator_name
     from holdfast.base import clock
+    from holdfast.base.errors import UsageError
 
     if changes is not None:
         check_prompt(changes)
-    return change_store(home, lambda tx: tx.stages.approve(task_id, operator_name(), clock.now(), changes))
+    elif stage is not None:
+        raise UsageError(
+            f"--stage names the stage that makes changes: `holdfast approve {task_id} --stage {stage} --changes TEXT`. "
+            "Nothing was changed."
+        )
+    by = operator_name()
+    return change_store(home, lambda tx: tx.stages.approve(task_id, by, clock.now(), changes, stage=stage))

@@ -163,7 +163,8 @@ def run_retry(arguments: argparse.Namespace) -> int:
 
 def configure_approve(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
-    parser.add_argument("--changes", metavar="TEXT", help="run the stage again, and give its agent this text")
+    parser.add_argument("--changes", metavar="TEXT", help="send it back to its builder with this text")
+    parser.add_argument("--stage", metavar="NAME", help="the stage that makes the changes (default: see below)")
     add_json_option(parser)
 
 
@@ -171,7 +172,7 @@ def run_approve(arguments: argparse.Namespace) -> int:
     home = home_directory()
     queries = Queries(home)
     task_id = queries.resolve(arguments.id)
-    told = approve(home, task_id, arguments.changes)
+    told = approve(home, task_id, arguments.changes, stage=arguments.stage)
     if arguments.json:
         print_json({"id": task_id, "state": "queued", "reason": told})
         return 0

@@ -18,7 +18,15 @@ MOST_NAMES = 20  # changed files that are named on a terminal
 
 def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
     from holdfast.api.format import duration
-    from holdfast.api.tasks.results import describe_members, read_results, stage_headings, why_not_passed
+    from holdfast.api.tasks.results import (
+        describe_decision,
+        describe_end,
+        describe_members,
+        pair_decisions,
+        read_results,
+        stage_headings,
+        why_not_passed,
+    )
 
     found = read_results(queries, task_id)
     if as_json:
@@ -28,12 +36,13 @@ def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
     print(f"{paint('task', 'bold')} {task_id}  {found['state']}{clean_text(workflow)}")
     if not found["stages"]:
         print("No stage has ended yet: there is no result.")
-    for name, stage in zip(stage_headings(found["stages"]), found["stages"], strict=True):
+    for name, stage, decided in zip(
+        stage_headings(found["stages"]), found["stages"], pair_decisions(found), strict=True
+    ):
         began, ended = stage["started_at"], stage["ended_at"]
         spent = f"  {duration(max(0.0, ended - began))}" if began is not None and ended is not None else ""
-        how = paint(stage["outcome"], "green" if stage["passed"] else "red")
-        ruling = f" ({stage['ruling']})" if stage["ruling"] else ""
-        print(f"\n{paint(clean_text(name), 'bold')}  {clean_text(stage['agent'])}  {how}{clean_text(ruling)}{spent}")
+        how = paint(clean_text(describe_end(stage)), "green" if stage["passed"] else "red")
+        print(f"\n{paint(clean_text(name), 'bold')}  {clean_text(stage['agent'])}  {how}{spent}")
         if not stage["passed"]:
             print(f"  It did not pass: {indent_text(why_not_passed(stage), '    ')}")
         _print_indented(stage["text"] or "(no answer)")
@@ -44,6 +53,9 @@ def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
             print(f"  changed {one_line(name)}")
         if len(stage["files"]) > MOST_NAMES:
             print(f"  and {len(stage['files']) - MOST_NAMES} more changed file(s)")
+        for one in decided:
+            print(f"  {clean_text(describe_decision(one))}{':' if one['changes'] else '.'}")
+            _print_indented(one["changes"] or "", "    ")
     for counted in found["members"]:
         print(f"\nmembers of {clean_text(counted['name'])}: {describe_members(counted)}")
     return 0

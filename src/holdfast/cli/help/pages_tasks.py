@@ -70,11 +70,13 @@ WORK_PAGES: dict[str, ManualPage] = {
     ),
     "approve": ManualPage(
         "Approves the work of a stage that needs your approval (`approval = true`), or that failed and was left to you "
-        '(`on_failure = "pause"`). The next stage begins. With --changes, the stage runs again in its own session and '
-        "gets your text. It costs the task none of its resumes.",
+        '(`on_failure = "pause"`). The next stage begins. With --changes, your text goes to a stage in its own '
+        "session: to the `back_to` of the stage that waits, with what that stage said, else to the stage that waits. "
+        "--stage chooses another. It costs the task none of its resumes.",
         (
             ("approve", "holdfast approve 7f3a"),
             ("request changes", 'holdfast approve 7f3a --changes "keep the old name"'),
+            ("request changes of the plan", 'holdfast approve 7f3a --stage plan --changes "no new tables"'),
         ),
         (0, 2, 3, 4, 69),
         ("why", "diff", "cancel"),

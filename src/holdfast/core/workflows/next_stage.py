@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from holdfast.core.workflows.result import GateResult
+from holdfast.core.workflows.result import GateResult, StageResult
 from holdfast.core.workflows.workflow import WORK, OnFailure, Progress, Ruling, Stage, Stages, enter_stage, index_of
 
 MOST_FEEDBACK = 16 * 1024  # characters of feedback for the next run: the end of the text, where the conclusion is
@@ -107,10 +107,28 @@ def progress_after_approval(stages: Stages, progress: Progress) -> Progress:
     return enter_stage(progress, min(progress.stage + 1, len(stages)))
 
 
-def progress_after_changes(progress: Progress, text: str) -> Progress:
-    """Return the progress after a person asked for changes, with that text as feedback. The tries of the stage begin
-    anew."""
-    return enter_stage(progress, progress.stage, _end(text))
+def stage_for_changes(stages: Stages, progress: Progress, name: str | None = None) -> int | None:
+    """Return the stage that makes the changes a person asks for: the one named `name`, else the `back_to` of the stage
+    that waits, else that stage. None: no stage up to the one that waits has that name."""
+    names = [stage.name for stage in stages[: progress.stage + 1]]
+    wanted = name or stages[progress.stage].back_to
+    return names.index(wanted) if wanted in names else progress.stage if name is None else None
+
+
+def progress_after_changes(progress: Progress, to: int, by: str, text: str, result: StageResult | None) -> Progress:
+    """Return the progress after a person asked for changes: the stage `to`, with that text as feedback.
+
+    The tries of the stage begin anew. An earlier stage also gets the findings of the stage that waited (`result`), and
+    every stage may send back as often as at first.
+    """
+    if to == progress.stage:
+        return enter_stage(progress, to, text)
+    feedback = f"{by} asks for these changes:\n\n{text}"
+    if result is not None:
+        findings = result.text if result.gate is None or result.gate.passed else _feedback_from_gate(result.gate)
+        if findings.strip():
+            feedback += f"\n\nBefore that, the stage '{result.name}' said:\n\n{_end(findings).strip()}"
+    return replace(enter_stage(progress, to, feedback), turns={})
 
 
 def progress_after_retry(progress: Progress) -> Progress:

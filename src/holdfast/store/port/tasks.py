@@ -40,10 +40,14 @@ class StageProgress(Protocol):
         next stage. `resets_resumes`: a stage that is done resets the count of resumes."""
         ...
 
-    def approve(self, task_id: str, by: str, now: Instant, changes: str | None = None) -> str:
-        """Approve what the last stage did, so that the next one begins. With `changes`, the same stage runs again.
-        Return what follows, as text: the task may have moved on before the caller shows it. Raise Conflict, with the
-        command to type instead, if the task does not wait for approval."""
+    def approve(
+        self, task_id: str, by: str, now: Instant, changes: str | None = None, *, stage: str | None = None
+    ) -> str:
+        """Approve what the last stage did, so that the next one begins.
+
+        With `changes`, the stage named `stage` gets that text in its own session: by default the `back_to` of the stage
+        that waits, or the stage that waits. Return what follows, as text: the task may have moved on before the caller
+        shows it. Raise Conflict, with the command to type instead, if the task does not wait for approval."""
         ...
 
     def return_to_checkpoint(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:

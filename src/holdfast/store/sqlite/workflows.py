@@ -8,9 +8,10 @@ from dataclasses import replace
 import apsw
 
 from holdfast.base import faults
-from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.errors import Conflict, NotFound, UsageError
 from holdfast.base.instant import Instant
 from holdfast.base.stored_json import stored_data_errors
+from holdfast.base.text import one_line
 from holdfast.core.model import Event, Level, Strategy, Task, TaskSpec
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.requests import RequestAnswer, RequestResult
@@ -22,6 +23,7 @@ from holdfast.core.workflows.next_stage import (
     progress_after_approval,
     progress_after_changes,
     progress_after_retry,
+    stage_for_changes,
 )
 from holdfast.core.workflows.result import GateResult, StageResult
 from holdfast.core.workflows.workflow import START, Progress, enter_stage, stage_of
@@ -41,6 +43,7 @@ class SqliteStageProgress:
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Statements(connection, "stages")
         self._tasks = Statements(connection, "tasks")
+        self._results = Statements(connection, "results")
         self._events = events
 
     # -- supervisor --------------------------------------------------------------------------------------------------
@@ -76,7 +79,7 @@ class SqliteStageProgress:
             approval_alert(task_id),
             f"Task {task_id} waits for you: {following.reason}.",
             f"Look with `holdfast diff {task_id}` and `holdfast show {task_id}`; then `holdfast approve {task_id}`, or "
-            f"`holdfast approve {task_id} --changes TEXT`, or `holdfast cancel {task_id}`.",
+            f"`holdfast approve {task_id} --changes TEXT` to send it back, or `holdfast cancel {task_id}`.",
             now,
             task_id=task_id,
             level=Level.WARNING,
@@ -84,7 +87,9 @@ class SqliteStageProgress:
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
-    def approve(self, task_id: str, by: str, now: Instant, changes: str | None = None) -> str:
+    def approve(
+        self, task_id: str, by: str, now: Instant, changes: str | None = None, *, stage: str | None = None
+    ) -> str:
         task = self._get(task_id)
         if task.state is not TaskState.PAUSED or not task.progress.awaits:
             raise Conflict(
@@ -102,18 +107,20 @@ class SqliteStageProgress:
                 else f"{describe_stage(stages, after.stage)} follows"
             )
             reason = f"{done} approved by {by}; {follows}"
+            session: tuple[str | None, str | None] = (None, rows.named_account(_spec_at(task.spec, after)))
         else:
-            after = progress_after_changes(task.progress, changes)
-            reason = f"{done} goes again, with changes that {by} wants"
+            after, session = self._after_changes(task, by, changes, stage)
+            goes = f"back to {describe_stage(stages, after.stage)}"
+            reason = f"{done}: {by} asks for changes; {'it goes again' if after.stage == task.progress.stage else goes}"
         standing = self._columns_at(task.spec, after)
         moved = self._sql.change(
             "approve",
             id=task_id,
             reason=reason,
             before=rows.encode_progress(task.progress),
-            keeps_session=int(changes is not None),
+            session_id=session[0],
+            account=session[1],
             is_over=int(is_workflow_over(stages, after)),
-            account=rows.named_account(_spec_at(task.spec, after)),
             now=now.wall,
             **standing,
         )
@@ -134,6 +141,29 @@ class SqliteStageProgress:
             now,
         )
         return reason
+
+    def _after_changes(
+        self, task: Task, by: str, changes: str, name: str | None
+    ) -> tuple[Progress, tuple[str | None, str | None]]:
+        """Return the progress of a task to which a person asks for changes, with the session and its account."""
+        stages, progress = task.spec.stages, task.progress
+        to = stage_for_changes(stages, progress, name)
+        if to is None:
+            names = ", ".join(stage.name for stage in stages[: progress.stage + 1])
+            raise UsageError(
+                f"No stage '{one_line(name or '', 60)}' of task {task.id} can make the changes; nothing was changed. "
+                f"Choose one with --stage: {names}."
+            )
+        row = self._results.row("last", task_id=task.id)
+        last = None if row is None else _result(row)
+        if last is not None and (last.stage, last.visit) != (progress.stage, progress.visit):
+            last = None
+        after = progress_after_changes(progress, to, by, changes, last)
+        if to == progress.stage:
+            return after, (task.session_id, task.account)
+        after = replace(after, since=self._runs_so_far(task.id))
+        session_id, account = self._session_of(task, to)
+        return after, (session_id, account if session_id else rows.named_account(_spec_at(task.spec, after)))
 
     def return_to_checkpoint(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
         task, stage = self._get(task_id), checkpoint.stage_to_resume

@@ -93,7 +93,7 @@ _TASKS = (
         _about("task"), handlers.approve, when=_awaits_approval,
     ),
     Action(
-        "changes", "A", "Changes", "run that stage again; its agent gets your text",
+        "changes", "A", "Changes", "send it back to its builder with your text",
         _about("task"), handlers.ask_changes, asks="What should be changed? The agent gets this text.",
         when=_awaits_approval,
     ),

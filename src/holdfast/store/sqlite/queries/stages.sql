@@ -19,8 +19,7 @@ SELECT count(*) FROM runs WHERE task_id = :id
 UPDATE tasks
 SET state = 'queued', reason = :reason, progress = :progress, agent = :agent, settings = :settings, pause_reason = NULL,
     resume_after = NULL, not_before = NULL, forced = :is_over, updated_at = :now,
-    session_id = CASE WHEN :keeps_session THEN session_id END,
-    account = CASE WHEN :keeps_session THEN account ELSE :account END
+    session_id = :session_id, account = :account
 WHERE id = :id AND state = 'paused' AND progress IS :before
 
 -- name: return_to

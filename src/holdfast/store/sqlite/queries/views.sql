@@ -418,6 +418,12 @@ SELECT r.name, r.visit, r.attempt, r.member, r.agent, r.outcome, r.reason, r.rul
 FROM results r JOIN tasks t ON t.id = r.task_id
 WHERE r.task_id = :id AND r.generation = t.generation ORDER BY r.number
 
+-- name: decisions
+-- What people decided about the stages of a task, in the task's present generation or before.
+SELECT e.at, e.data, t.settings ->> ('$.stages[' || (e.data ->> '$.stage') || '].name') AS stage,
+       t.settings ->> ('$.stages[' || (e.data ->> '$.next') || '].name') AS "to"
+FROM events e JOIN tasks t ON t.id = e.task_id WHERE e.task_id = :id AND e.kind = 'task.approved' ORDER BY e.seq
+
 -- name: intake
 SELECT i.key, i.task_id AS task, t.state FROM repos r JOIN intake i ON i.repo_id = r.id LEFT JOIN tasks t ON t.id = i.task_id
 WHERE r.path = :path AND i.key IN (SELECT value FROM json_each(:keys))

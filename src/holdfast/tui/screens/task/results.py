@@ -48,27 +48,31 @@ class StagesPage(Page):
 
 
 def result_lines(found: ResultsRow) -> list[TextLine]:
-    from holdfast.api.tasks.results import describe_members, stage_headings
+    from holdfast.api.tasks.results import describe_decision, describe_members, pair_decisions, stage_headings
 
     if not found["stages"]:
         return [TextLine("No stage has ended yet: there is no result.")]
     made: list[TextLine] = []
     for counted in found["members"]:
         made += split_lines(f"members of {counted['name']}: {describe_members(counted)}")
-    for name, stage in zip(stage_headings(found["stages"]), found["stages"], strict=True):
+    for name, stage, decided in zip(
+        stage_headings(found["stages"]), found["stages"], pair_decisions(found), strict=True
+    ):
         made += [*([TextLine("")] if made else []), *_stage(name, stage)]
+        for one in decided:
+            made += split_lines(f"{describe_decision(one)}{':' if one['changes'] else '.'}", "bold", indent="  ")
+            made += _text(one["changes"] or "", "    ")
     return made
 
 
 def _stage(name: str, stage: StageResultRow) -> list[TextLine]:
     from holdfast.api.format import duration
-    from holdfast.api.tasks.results import why_not_passed
+    from holdfast.api.tasks.results import describe_end, why_not_passed
 
     began, ended = stage["started_at"], stage["ended_at"]
     spent = f"  {duration(max(0.0, ended - began))}" if began is not None and ended is not None else ""
-    ruling = f" ({stage['ruling']})" if stage["ruling"] else ""
     colour = "bold green" if stage["passed"] else "bold red"
-    made = split_lines(f"{name}  {stage['agent']}  {stage['outcome']}{ruling}{spent}", colour)
+    made = split_lines(f"{name}  {stage['agent']}  {describe_end(stage)}{spent}", colour)
     if not stage["passed"]:
         made += split_lines(f"It did not pass: {why_not_passed(stage)}", indent="  ")
     made += _text(stage["text"] or "(no answer)", "  ")
