@@ -24,7 +24,6 @@ from holdfast.cli.main import COMMANDS, build_parser
 from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, format_value, variable_name
 from holdfast.config.tables.schedule_keys import KEYS, MEANINGS
 from holdfast.config.tables.workflow_keys import MEANINGS as STAGE_MEANINGS
-from holdfast.config.values import describe_parser
 from holdfast.core.dispatch.workers import WORKER_MOVES
 from holdfast.core.event_kinds import EVENTS
 from holdfast.core.model import TaskSpec
@@ -274,7 +273,7 @@ def settings_page() -> str:
     rows = [
         (
             f"`{key}`",
-            describe_parser(setting.parse),
+            setting.describe(),
             "unset" if setting.default is None else f"`{format_value(key, setting.default)}`",
             setting.meaning,
             "trusted" if setting.needs_trust else "no" if setting.user_only else setting.untrusted or "never",

@@ -55,7 +55,7 @@ def some_values(setting: Setting) -> list[Any]:
     if parse is parse_boolean:
         return [False, True]
     if isinstance(parse, WholeNumber) or parse is parse_size:
-        least = parse.least if isinstance(parse, WholeNumber) else 0
+        least = parse.least if isinstance(parse, WholeNumber) else int(setting.least)
         return [least + 2, least + 5, least + 9 if setting.no_limit is None else setting.no_limit]
     if parse in (parse_duration, parse_age):
         return [2.0, 5.0, math.inf if parse is parse_age else 9.0]

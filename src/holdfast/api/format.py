@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from datetime import UTC, datetime, tzinfo
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.base import clock
 from holdfast.base.errors import UsageError
 from holdfast.base.text import one_line
-from holdfast.base.units import parse_duration, parse_size, show_duration
+from holdfast.base.units import parse_duration, show_duration
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import UsageRow
@@ -49,22 +49,28 @@ def _count(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
-def parse_duration_option(option: str, text: str | None) -> float | None:
-    """Return a duration from the command line, in seconds."""
+def _read_setting(key: str, text: str) -> Any:
+    from holdfast.config.settings import SETTINGS  # only for options that have the bounds of a setting
+
+    return SETTINGS[key].read(text)
+
+
+def parse_duration_option(option: str, text: str | None, key: str = "") -> float | None:
+    """Return a duration from the command line, in seconds. `key`: the setting whose bounds it has."""
     if text is None:
         return None
     try:
-        return parse_duration(text)
+        return float(_read_setting(key, text)) if key else parse_duration(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}.") from error
 
 
-def parse_size_option(option: str, text: str | None) -> int | None:
-    """Return a size from the command line, in bytes."""
+def parse_size_option(option: str, text: str | None, key: str) -> int | None:
+    """Return a size from the command line, in bytes, within the bounds of a setting."""
     if text is None:
         return None
     try:
-        size = parse_size(text)
+        size = int(_read_setting(key, text))
     except ValueError as error:
         raise UsageError(f"{option}: {error}.") from error
     if size == 0:
@@ -72,9 +78,9 @@ def parse_size_option(option: str, text: str | None) -> int | None:
     return size
 
 
-def parse_timeout_option(option: str, text: str | None) -> float | None:
-    """Return a duration from the command line, in seconds. `off` is infinite."""
-    return math.inf if text == "off" else parse_duration_option(option, text)
+def parse_timeout_option(option: str, text: str | None, key: str) -> float | None:
+    """Return a duration from the command line, in seconds, within the bounds of a setting. `off` is infinite."""
+    return math.inf if text == "off" else parse_duration_option(option, text, key)
 
 
 _WEEK = 6 * 86400.0

@@ -16,6 +16,7 @@ from holdfast.config.values import (
     OF_THE_SUPERVISOR,
     UP,
     OneOf,
+    Parser,
     Setting,
     WholeNumber,
     parse_boolean,
@@ -89,8 +90,8 @@ def without_path(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{'' if is_bare else f'/{HIDDEN}'}"
 
 
-def _own(default: object, parse: object, meaning: str) -> Setting:
-    return Setting(default, parse, meaning, user_only=OF_THE_SUPERVISOR, reload=True)  # type: ignore[arg-type]  # any parser
+def _own(default: object, parse: Parser, meaning: str, least: float = 0) -> Setting:
+    return Setting(default, parse, meaning, user_only=OF_THE_SUPERVISOR, reload=True, least=least)
 
 
 NOTIFY: dict[str, Setting] = {
@@ -112,7 +113,7 @@ NOTIFY: dict[str, Setting] = {
     "notify.resolved": _own(
         False, parse_boolean, "true: also send when an alert was acknowledged or its cause is over. false: do not."
     ),
-    "notify.timeout": _own(10.0, parse_duration, "How long one attempt to send may take."),
+    "notify.timeout": _own(10.0, parse_duration, "How long one attempt to send may take.", least=0.1),
     "notify.attempts": _own(
         8,
         WholeNumber(1),
@@ -135,8 +136,9 @@ TRACKERS: dict[str, Setting] = {
     "tracker.poll": Setting(
         30.0,
         parse_duration,
-        "How often a tracker is queried while a slot is free. Not more often than every 50ms.",
+        "How often a tracker is queried while a slot is free.",
         untrusted=UP,
+        least=0.05,
     ),
     "tracker.max_delay": Setting(
         300.0,
@@ -144,12 +146,14 @@ TRACKERS: dict[str, Setting] = {
         "The longest pause after failures of the tracker in a row.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.1,
     ),
     "tracker.timeout": Setting(
         10.0,
         parse_duration,
         "A tracker command that takes longer than this is ended and retried later.",
         untrusted=DOWN,
+        least=0.1,
     ),
     "tracker.label": Setting(
         "",

@@ -27,7 +27,7 @@ def write_setting(path: str, key: str, value: Any, *, of_repository: bool = Fals
 
     Raise Refused, with the reason and the line to add by hand, if the file cannot be changed safely.
     """
-    line = f"{key} = {format_value(key, SETTINGS[key].parse(value))}"
+    line = f"{key} = {format_value(key, SETTINGS[key].read(value))}"
     layer = read_settings_file(path, of_repository=of_repository)
     if layer.problems:
         raise _refusal(path, line, f"it has mistakes ({layer.problems[0].text})")

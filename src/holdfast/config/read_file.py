@@ -26,7 +26,7 @@ from holdfast.config.tables.schedules import read_schedules
 from holdfast.config.tables.workers import SECTION as WORKERS
 from holdfast.config.tables.workers import Workers, read_workers
 from holdfast.config.tables.workers import refuse_workers_in_repository as refuse_workers
-from holdfast.config.values import WholeNumber, describe_parser, quote_wrong_value
+from holdfast.config.values import WholeNumber, quote_wrong_value
 
 if TYPE_CHECKING:  # every command imports this module and would pay for these imports
     from holdfast.core.schedules.schedule import Schedule
@@ -118,7 +118,7 @@ class Layer:
     def take(self, key: str, value: object) -> None:
         """Parse and store a value, or record why it is wrong."""
         try:
-            self.values[key] = SETTINGS[key].parse(value)
+            self.values[key] = SETTINGS[key].read(value)
         except ValueError as error:
             self.add_problem(key, f"{key}: {error}")
 
@@ -135,7 +135,7 @@ class Layer:
         for found in read_overrides(tables, self.add_problem):
             key = full_key(found.agent, found.key)
             try:
-                value = SETTINGS[found.key].parse(found.value)
+                value = SETTINGS[found.key].read(found.value)
             except ValueError as error:
                 self.add_problem(key, f"{key}: {error}")
             else:
@@ -196,9 +196,7 @@ def read_settings_file(path: str, *, of_repository: bool, schedules: bool = True
         if of_repository and not setting.may_be_in_repository:
             layer.add_problem(key, _explain_user_only(key, setting))
         elif isinstance(value, dict) and not _wants_table(setting):
-            layer.add_problem(
-                key, f"'{key}' is a table here, but {describe_parser(setting.parse).replace('`', '')} is expected"
-            )
+            layer.add_problem(key, f"'{key}' is a table here, but {setting.describe().replace('`', '')} is expected")
         else:
             layer.take_written(key, value)
     return layer

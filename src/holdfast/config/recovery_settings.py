@@ -65,6 +65,7 @@ RECOVERY: dict[str, Setting] = {
         "long, up to `resume.max_hold`.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.01,
     ),
     "resume.max_hold": Setting(
         3600.0,
@@ -72,6 +73,7 @@ RECOVERY: dict[str, Setting] = {
         "The longest hold for a limit that probes meet again and again, before the next probe.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.01,
     ),
     "resume.change_account": Setting(
         False,
@@ -94,6 +96,7 @@ RECOVERY: dict[str, Setting] = {
         "The sliding window in which crashes are counted.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=1,
     ),
     "crash.auto_restart": Setting(
         False,
@@ -119,6 +122,7 @@ RECOVERY: dict[str, Setting] = {
         "How long the first retry waits. Each later retry waits twice as long, up to `retry.max_delay`.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.01,
     ),
     "retry.max_delay": Setting(
         300.0,
@@ -126,6 +130,7 @@ RECOVERY: dict[str, Setting] = {
         "The longest wait before a retry, after a crash or while a provider does not answer.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.01,
     ),
     "outage.max": Setting(
         6 * 3600.0,
@@ -147,6 +152,7 @@ RECOVERY: dict[str, Setting] = {
         "How long the first hold of a provider's tasks lasts. Each later hold lasts twice as long.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.01,
     ),
     "breaker.max_hold": Setting(
         300.0,
@@ -154,6 +160,7 @@ RECOVERY: dict[str, Setting] = {
         "The longest hold of a provider's tasks before the next probe.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.01,
     ),
     "probe.alone": Setting(
         60.0,
@@ -161,6 +168,7 @@ RECOVERY: dict[str, Setting] = {
         "How long other tasks wait for a probe that has neither answered nor failed.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.1,
     ),
     "near_limit.starts": Setting(
         1,
@@ -184,6 +192,7 @@ RECOVERY: dict[str, Setting] = {
         "The deaths are a mass death only if at least this many of 100 agents died.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        most=100,
     ),
     "mass_death.window": Setting(
         30.0,
@@ -191,6 +200,7 @@ RECOVERY: dict[str, Setting] = {
         "The time within which deaths of agents count as one mass death.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.1,
     ),
     "mass_death.hold": Setting(
         300.0,
@@ -198,6 +208,7 @@ RECOVERY: dict[str, Setting] = {
         "How long all tasks are held after a mass death before one goes first as a probe.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.01,
     ),
     "sweep.warn_above": Setting(
         10,
@@ -275,6 +286,7 @@ RECOVERY: dict[str, Setting] = {
         "The history of crashes is kept for this long, also for deleted tasks. `forever` keeps it.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.001,
     ),
     "checkpoint.every": Setting(
         30.0,
@@ -283,6 +295,8 @@ RECOVERY: dict[str, Setting] = {
         "is still made at each pause and requeue, and when the agent asks for one.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.1,
+        takes_zero=True,
     ),
     "checkpoint.keep": Setting(
         5, WholeNumber(1), "How many checkpoints of a task are kept.", user_only=OF_THE_SUPERVISOR, reload=True

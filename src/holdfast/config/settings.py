@@ -136,6 +136,7 @@ SETTINGS: dict[str, Setting] = {
         parse_age,
         "A preserved workspace is salvaged and removed after this long. `forever` keeps it.",
         untrusted=NEVER,
+        least=0.001,
     ),
     "workspace.setup": Setting(
         [],
@@ -148,6 +149,7 @@ SETTINGS: dict[str, Setting] = {
         parse_duration,
         "How long each setup or teardown command may take.",
         untrusted=DOWN,
+        least=0.1,
     ),
     "workspace.teardown": Setting(
         [], parse_words, "Shell commands that run in a workspace before it is removed.", user_only=DANGEROUS
@@ -201,6 +203,7 @@ SETTINGS: dict[str, Setting] = {
         "Salvaged work is deleted after this long. `forever` keeps it.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.001,
     ),
     "container.image": Setting("", parse_text, "The image of tasks that work in a container.", user_only=DANGEROUS),
     "container.engine": Setting(
@@ -223,6 +226,7 @@ SETTINGS: dict[str, Setting] = {
         WholeNumber(1),
         "Percent of the machine's memory that a container may use without `limits.memory`. 100: no limit.",
         untrusted=DOWN,
+        most=100,
     ),
     "container.read_only": Setting(
         False,
@@ -242,6 +246,7 @@ SETTINGS: dict[str, Setting] = {
         parse_duration,
         "A run is ended after this long.",
         untrusted=DOWN,
+        least=0.1,
     ),
     "health.grace": Setting(
         5.0,
@@ -254,6 +259,7 @@ SETTINGS: dict[str, Setting] = {
         parse_duration,
         "A keeper without a supervisor ends its agent after this long.",
         untrusted=DOWN,
+        least=0.1,
     ),
     "health.stuck_after": Setting(
         300.0,
@@ -261,18 +267,21 @@ SETTINGS: dict[str, Setting] = {
         "A run without any sign of life is stuck after this long. `forever` switches the check off. Unset: 10 m for "
         "CLIs that print an answer only when it is complete (codex, opencode, qwen, copilot, aider).",
         untrusted=DOWN,
+        least=0.1,
     ),
     "health.tool_silence": Setting(
         2700.0,
         parse_age,
         "A run whose agent waits for a tool, without any sign of life, is stuck after at most this long.",
         untrusted=DOWN,
+        least=0.1,
     ),
     "health.startup_timeout": Setting(
         300.0,
         parse_age,
         "A run that never showed a sign of life is ended after this long.",
         untrusted=DOWN,
+        least=0.1,
     ),
     "health.on_stuck": Setting(
         "kill",
@@ -292,12 +301,14 @@ SETTINGS: dict[str, Setting] = {
         parse_age,
         "A run that goes on after a fatal error is ended after this long. `forever` switches the check off.",
         untrusted=DOWN,
+        least=0.1,
     ),
     "health.retry_patience": Setting(
         90.0,
         parse_age,
         "A run that only retries, without any progress, is ended after this long. Holdfast waits instead.",
         untrusted=DOWN,
+        least=0.1,
     ),
     "health.claim_grace": Setting(
         30.0,
@@ -317,10 +328,11 @@ SETTINGS: dict[str, Setting] = {
         parse_duration,
         "An adaptive timeout is never shorter than this.",
         untrusted=DOWN,
+        least=0.1,
     ),
     "adaptive.percent": Setting(
         150,
-        WholeNumber(1),
+        WholeNumber(100),
         "An adaptive timeout is this many percent of the mean of earlier runs.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
@@ -338,6 +350,8 @@ SETTINGS: dict[str, Setting] = {
         "Every run is looked at after this long at the latest. Changes are noticed at once.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.1,
+        most=3600,
     ),
     "monitor.quiet_percent": Setting(
         1,
@@ -345,6 +359,7 @@ SETTINGS: dict[str, Setting] = {
         "A process tree that uses less than this many percent of one core is quiet.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        most=100,
     ),
     "stop.fast_grace": Setting(
         1.0,
@@ -359,6 +374,7 @@ SETTINGS: dict[str, Setting] = {
         "An alert is raised if anything of a run lives this long after its grace.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.1,
     ),
     "processes.cgroup": Setting(
         "auto",
@@ -372,6 +388,8 @@ SETTINGS: dict[str, Setting] = {
         "Memory of a run's whole process tree. 0: no limit.",
         untrusted=DOWN,
         no_limit=0,
+        least=1 * MIB,
+        takes_zero=True,
     ),
     "limits.processes": Setting(
         0,
@@ -392,6 +410,7 @@ SETTINGS: dict[str, Setting] = {
         WholeNumber(0),
         "Share of the CPU under contention, 1 to 10000. 0 leaves it at 100.",
         untrusted=NEVER,
+        most=10_000,
     ),
     "limits.output": Setting(
         2 * GIB,
@@ -399,12 +418,15 @@ SETTINGS: dict[str, Setting] = {
         "A run that writes more output than this is ended. 0: no limit.",
         untrusted=DOWN,
         no_limit=0,
+        least=4096,
+        takes_zero=True,
     ),
     "limits.output_kept": Setting(
         64 * MIB,
         parse_size,
         "How much of the end of each output file stays on disk, in addition to its first MiB.",
         untrusted=NEVER,
+        least=4096,
     ),
     "pressure.min_memory": Setting(
         256 * MIB,
@@ -427,6 +449,7 @@ SETTINGS: dict[str, Setting] = {
         "(`some avg10` of /proc/pressure/memory). 0 switches the check off.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        most=100,
     ),
     **RECOVERY,
     **TRACKERS,
@@ -437,6 +460,7 @@ SETTINGS: dict[str, Setting] = {
         "Events of finished tasks are deleted after this long. `forever` keeps them. How a task ended stays recorded.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.001,
     ),
     "retention.runs": Setting(
         14 * 86400.0,
@@ -444,6 +468,7 @@ SETTINGS: dict[str, Setting] = {
         "Run directories (agents' output) of finished tasks are deleted after this long.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.001,
     ),
     "retention.tasks": Setting(
         90 * 86400.0,
@@ -451,6 +476,7 @@ SETTINGS: dict[str, Setting] = {
         "Finished tasks without a branch, saved work or a workspace are deleted after this long.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=0.001,
     ),
     "retention.log_size": Setting(
         10 * 1024 * 1024,
@@ -458,6 +484,7 @@ SETTINGS: dict[str, Setting] = {
         "`supervisor.log` is renamed when it is larger than this. Three old ones are kept.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+        least=1024,
     ),
     "top.bell": Setting(
         False,

@@ -274,6 +274,34 @@ class Setting:
     reload: bool = False  # a running supervisor applies a new value when the user's file changes
     untrusted: str = ""  # NEVER, DOWN or UP; empty is NEVER. Every setting without `user_only` declares it
     no_limit: int | None = None  # for DOWN: the value that means "no limit", so it is the largest
+    least: float = 0  # of a number; a WholeNumber may have its own
+    most: float = math.inf  # of a number, apart from `forever`
+    takes_zero: bool = False  # 0 has a meaning of its own, so it is accepted below `least`
+
+    def read(self, value: object) -> Any:
+        """Parse a value and check its bounds. Raise ValueError, whose text is the message."""
+        found = self.parse(value)
+        if isinstance(found, bool) or not isinstance(found, int | float) or found == math.inf:
+            return found
+        if not self.least <= found <= self.most and not (found == 0 and self.takes_zero):
+            raise ValueError(f"'{quote_wrong_value(value)}' is not {self._describe_bounds()}")
+        return found
+
+    def describe(self) -> str:
+        """Describe the values that the setting accepts."""
+        bounds = self._describe_bounds("`")
+        return describe_parser(self.parse) + (f", {bounds}" if bounds else "")
+
+    def _describe_bounds(self, quote: str = "") -> str:
+        words = [f"at least {self._show(self.least, quote)}"] if self.least else []
+        if words and self.takes_zero:
+            words = [f"{self._show(0, quote)}, or {words[0]}"]
+        if self.most != math.inf:
+            words.append(f"at most {self._show(self.most, quote)}")
+        return " and ".join(words)
+
+    def _show(self, bound: float, quote: str) -> str:
+        return quote + write_toml(self.parse, bound).strip('"') + quote
 
     @property
     def needs_trust(self) -> bool:

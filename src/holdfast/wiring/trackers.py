@@ -27,7 +27,6 @@ TOOLS = ("br", "bd")  # in the order in which they are looked for
 FOLDER = ".beads"
 _THEIRS = ("BEADS_*", "BD_*", "BR_*", "BEADS_DIR", "GIT_*", "RUST_LOG")
 _BUILTIN = TrackerSetup(kind="builtin", tracker=NoTracker())
-SHORTEST_POLL = 0.05  # seconds; a repository's file can set this without being trusted, and must not keep us busy
 
 
 class RepoTrackers:
@@ -96,7 +95,7 @@ class RepoTrackers:
         return TrackerSetup(
             kind="beads",
             tracker=tracker,
-            poll=max(SHORTEST_POLL, settings["tracker.poll"]),
+            poll=settings["tracker.poll"],
             closes=settings["tracker.close_on_complete"],
         )
 

@@ -347,6 +347,22 @@ def test_a_running_supervisor_takes_changes_over(fleet: Fleet) -> None:
     assert lives(supervisor.pid)
 
 
+def test_an_interval_without_a_pause_is_refused(fleet: Fleet) -> None:
+    """A supervisor that looks at its runs every 0 s does nothing else. It does not start so, and does not become so."""
+    fleet.up()
+    file = user_file(fleet, 'monitor.every = "0s"\n')
+    [rejected] = wait_until(lambda: config_events(fleet), "the mistake was told")
+    told = f"{file}:1: monitor.every: '0s' is not at least 100ms and at most 1h"
+    assert rejected["kind"] == "config.rejected"
+    assert told in rejected["message"]
+    fleet.cli("down")
+    assert told in refused(fleet, "up", "--idle-exit", "0s", code=2)
+    file.unlink()
+    line = refused(fleet, "up", "--idle-exit", "0s", code=2, env={"HOLDFAST_CHECKPOINT_EVERY": "1ms"})
+    assert "HOLDFAST_CHECKPOINT_EVERY in the environment" in line
+    assert "checkpoint.every: '1ms' is not 0s, or at least 100ms" in line
+
+
 def test_flags_and_variables_stay_above_a_changed_file(fleet: Fleet) -> None:
     user_file(fleet, "agents = 2\n")
     supervisor = fleet.up("--agents", 1, env={"HOLDFAST_RUNS_MAX": "3"})

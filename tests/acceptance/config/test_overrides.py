@@ -51,7 +51,7 @@ def test_every_key_can_be_overridden(fleet: Fleet) -> None:
         'health = { max_runtime = "1s", grace = "2s", orphan_grace = "3s", stuck_after = "4s", tool_silence = "5s", '
         'startup_timeout = "6s", on_stuck = "notify", loop_steps = 7, claim_grace = "8s", adaptive_timeout = true, '
         'adaptive_floor = "9s", doomed_after = "10s", retry_patience = "11s" }\n'
-        'limits = { memory = "1k", processes = 2, processes_ceiling = 6, cpu_weight = 3, output = "4k", '
+        'limits = { memory = "1MiB", processes = 2, processes_ceiling = 6, cpu_weight = 3, output = "4k", '
         'output_kept = "5k" }\n',
     )
     task = fleet.show(fleet.add("x", command=("true",)))
@@ -68,7 +68,7 @@ def test_every_key_can_be_overridden(fleet: Fleet) -> None:
         "retry_patience": 11,
     }
     assert task["limits"] == {
-        "memory": 1024,
+        "memory": 1024**2,
         "processes": 2,
         "processes_ceiling": 6,
         "cpu_weight": 3,

@@ -112,6 +112,9 @@ def _may_protect_itself() -> bool:
         (("--cpu-weight", "10001"), "not between 1 and 10000"),
         (("--max-output", "5"), "is not a size"),
         (("--stuck-after", "soon"), "--stuck-after"),
+        (("--stuck-after", "0s"), "--stuck-after: '0s' is not at least 100ms"),
+        (("--timeout", "10ms"), "--timeout: '10ms' is not at least 100ms"),
+        (("--memory", "1k"), "--memory: '1k' is not 0, or at least 1MiB"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(fleet: Fleet, options: tuple[str, ...], says: str) -> None:

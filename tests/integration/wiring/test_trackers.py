@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.model import Repo
-from holdfast.wiring.trackers import SHORTEST_POLL, RepoTrackers
+from holdfast.wiring.trackers import RepoTrackers
 
-BEADS = '[tracker]\nkind = "beads"\ncommand = ["~/bin/br"]\npoll = "0s"\n'
+BEADS = '[tracker]\nkind = "beads"\ncommand = ["~/bin/br"]\npoll = "50ms"\n'
 
 
 async def nobody(*_given: object, **_more: object) -> tuple[int, bytes, bytes]:
@@ -52,6 +52,7 @@ def test_what_cannot_be_read_is_told_and_never_raised(tmp_path: Path, repo: Repo
 
 
 def test_no_file_can_keep_us_busy_and_the_home_is_the_users(tmp_path: Path, repo: Repo) -> None:
+    """An interval without a pause is refused, so the tracker that was known before stays."""
     setup = RepoTrackers(str(tmp_path), nobody).of(repo)
-    assert setup.poll == SHORTEST_POLL
+    assert setup.poll == 0.05
     assert setup.tracker._command == (f"{tmp_path}/bin/br",)  # type: ignore[attr-defined]

@@ -259,9 +259,9 @@ def _new(template: NewTask, item: ListItem) -> NewTask:
         raise UsageError("'on_stuck' is kill or notify")
     if said.get("max_turns", 1) < 1 or said.get("budget_tokens", 1) < 1:
         raise UsageError("'max_turns' and 'budget_tokens' are at least 1")
-    for name in ("timeout", "delay"):
+    for name, key in (("timeout", "health.max_runtime"), ("delay", "")):
         if name in said:
-            said[name] = parse_duration_option(f"'{name}'", said[name])
+            said[name] = parse_duration_option(f"'{name}'", said[name], key)
     labels = {**template.labels, **said.pop("labels", {})}
     if not is_text("".join(f"{name}{value}" for name, value in labels.items())):
         raise UsageError("a label is not text (it has NUL or undecodable bytes)")

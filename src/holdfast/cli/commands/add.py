@@ -137,9 +137,9 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         parent=resolve_parent(home_directory(), arguments.parent),
         after=[ids[wanted] for wanted in arguments.after],
         delay=parse_duration_option("--delay", arguments.delay),
-        timeout=parse_duration_option("--timeout", arguments.timeout),
-        stuck_after=parse_timeout_option("--stuck-after", arguments.stuck_after),
-        startup_timeout=parse_timeout_option("--startup-timeout", arguments.startup_timeout),
+        timeout=parse_duration_option("--timeout", arguments.timeout, "health.max_runtime"),
+        stuck_after=parse_timeout_option("--stuck-after", arguments.stuck_after, "health.stuck_after"),
+        startup_timeout=parse_timeout_option("--startup-timeout", arguments.startup_timeout, "health.startup_timeout"),
         on_stuck=arguments.on_stuck,
         limits=_limits(arguments),
         max_resumes=arguments.max_resumes,
@@ -152,10 +152,10 @@ def _limits(arguments: argparse.Namespace) -> dict[str, int]:
     from holdfast.api.format import parse_size_option
 
     given = {
-        "memory": parse_size_option("--memory", arguments.memory),
+        "memory": parse_size_option("--memory", arguments.memory, "limits.memory"),
         "processes": arguments.processes,
         "cpu_weight": arguments.cpu_weight,
-        "output": parse_size_option("--max-output", arguments.max_output),
+        "output": parse_size_option("--max-output", arguments.max_output, "limits.output"),
     }
     return {name: value for name, value in given.items() if value is not None}
 
