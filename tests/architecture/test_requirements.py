@@ -16,8 +16,8 @@ from holdfast.config import SETTINGS, load
 from holdfast.core.cleanup.sweep_report import backlog_warning
 from holdfast.core.dispatch.holds import HoldRules
 from holdfast.core.runs.retry_budgets import RetryLimits
-from holdfast.supervisor.settings import Thresholds
-from holdfast.wiring.reload import thresholds_of
+from holdfast.supervisor.settings import SupervisorSettings, Thresholds
+from holdfast.wiring.reload import apply_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))
@@ -96,7 +96,7 @@ def test_the_defaults_of_the_settings_are_those_of_the_code(monkeypatch: pytest.
     """Supervisors in tests are made without settings: they have the same numbers as the product."""
     monkeypatch.setenv("HOLDFAST_CONFIG", str(tmp_path / "none.toml"))
     settings = load()
-    assert thresholds_of(settings) == Thresholds()
+    assert apply_settings(SupervisorSettings(agents=1), settings).thresholds == Thresholds()
     assert settings["retry.max_delay"] == RetryLimits().backoff_cap
     assert settings["mass_death.percent"] == 100 * HoldRules().death_share
 

@@ -62,16 +62,7 @@ class UserSettings:
         self._read = new.with_values({key: self._current[key] for key in later})
         agents = self._read["agents"] if "agents" in changed else self._supervisor_settings.agents
         return ReloadedSettings(
-            settings=dataclasses.replace(
-                self._supervisor_settings,
-                agents=agents,
-                keeping=retention_of(self._read),
-                pressure=pressure_of(self._read),
-                thresholds=thresholds_of(self._read),
-                checkpoint=checkpoint_rules_from_settings(self._read),
-                holds=hold_rules_from_settings(self._read),
-                staff=workers_from_settings(self._read),
-            ),
+            settings=apply_settings(dataclasses.replace(self._supervisor_settings, agents=agents), self._read),
             limits=retry_limits_from_settings(self._read),
             changes={key: change for key, change in changed.items() if key not in later},
             at_next_start=tuple(later),
@@ -93,7 +84,20 @@ def _describe_accounts(accounts: Accounts) -> str:
     return f"now {', '.join(names) or 'none but your own logins'}"
 
 
-def retention_of(settings: config.Config) -> RetentionTimes:
+def apply_settings(how: SupervisorSettings, settings: config.Config) -> SupervisorSettings:
+    """Return the supervisor's settings with everything that the user's settings decide, at the start and later."""
+    return dataclasses.replace(
+        how,
+        keeping=_retention_of(settings),
+        pressure=_pressure_of(settings),
+        thresholds=_thresholds_of(settings),
+        checkpoint=checkpoint_rules_from_settings(settings),
+        holds=hold_rules_from_settings(settings),
+        staff=workers_from_settings(settings),
+    )
+
+
+def _retention_of(settings: config.Config) -> RetentionTimes:
     return RetentionTimes(
         events=settings["retention.events"],
         runs=settings["retention.runs"],
@@ -104,7 +108,7 @@ def retention_of(settings: config.Config) -> RetentionTimes:
     )
 
 
-def thresholds_of(settings: config.Config) -> Thresholds:
+def _thresholds_of(settings: config.Config) -> Thresholds:
     return Thresholds(
         fast_grace=settings["stop.fast_grace"],
         alarm_after=settings["stop.alarm_after"],
@@ -119,7 +123,7 @@ def thresholds_of(settings: config.Config) -> Thresholds:
     )
 
 
-def pressure_of(settings: config.Config) -> PressureLimits:
+def _pressure_of(settings: config.Config) -> PressureLimits:
     return PressureLimits(
         min_memory=settings["pressure.min_memory"],
         max_load=settings["pressure.max_load"],

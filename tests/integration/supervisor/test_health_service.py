@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.faults.stage import Stage
@@ -158,6 +161,32 @@ def test_a_supervisor_that_stood_still_looks_twice(stage: Stage) -> None:
         await made.pass_time(4)
         await made.until(lambda: made.stops)
         assert [why for why, _reason in made.stops] == [StopWhy.STUCK]
+
+    play(stage, act)
+
+
+def test_a_running_run_gets_changed_thresholds(stage: Stage) -> None:
+    """Config, hot reload: `stop.alarm_after` and `monitor.every` hold for runs that began before the change."""
+
+    async def change(made: Ward, **numbers: Any) -> None:
+        settings = made.context.settings
+        made.context.settings = replace(settings, thresholds=replace(settings.thresholds, **numbers))
+        await made.health.tick()
+
+    async def act(made: Ward) -> None:
+        await change(made, look_every=3600.0)
+        made.begin(HealthRules(stuck_after=math.inf, startup_timeout=math.inf, loop_steps=0), events=False)
+        await made.pass_time(10)
+        watch = made.health._watches["run1"]
+        assert watch.due > made.health._now() + 60
+        await change(made, look_every=2.0, alarm_after=60.0)
+        await made.settle()
+        assert watch.due <= made.health._now() + 2
+        made.health.ending("run1", 5.0)
+        await made.pass_time(60)
+        assert "alert.raised" not in stage.events(made.task_id)
+        await made.pass_time(10)
+        await made.until(lambda: "alert.raised" in stage.events(made.task_id))
 
     play(stage, act)
 

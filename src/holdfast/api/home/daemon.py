@@ -23,11 +23,6 @@ MOST_STARTS = 3  # supervisors in a row that a watcher starts without any event 
 def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     """Run a supervisor in this process. Blocks until the supervisor has stopped."""
     from holdfast import config
-    from holdfast.config.retry_budgets import (
-        checkpoint_rules_from_settings,
-        hold_rules_from_settings,
-        workers_from_settings,
-    )
     from holdfast.supervisor.settings import SupervisorSettings
     from holdfast.wiring import reload, supervisor
 
@@ -37,16 +32,7 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     supervisor.run_supervisor(
         home,
         settings,
-        SupervisorSettings(
-            agents=settings["agents"],
-            idle_exit=idle_exit,
-            keeping=reload.retention_of(settings),
-            pressure=reload.pressure_of(settings),
-            thresholds=reload.thresholds_of(settings),
-            checkpoint=checkpoint_rules_from_settings(settings),
-            holds=hold_rules_from_settings(settings),
-            staff=workers_from_settings(settings),
-        ),
+        reload.apply_settings(SupervisorSettings(agents=settings["agents"], idle_exit=idle_exit), settings),
         flags,
     )
 

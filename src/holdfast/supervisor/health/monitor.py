@@ -52,6 +52,7 @@ class HealthService(Service):
         self._reading_on: set[str] = set()  # runs that wrote more than one look reads: a timer for each
         self._written: set[str] = set()  # runs whose new output is read in a moment
         self._next_snapshot = -math.inf
+        self._numbers = context.settings.thresholds  # a reload may replace those of the context
         # called when the account of a run is near a limit: (run id, warning)
         self.on_warning: Callable[[str, NearLimit], None] | None = None
         self.on_channel: Callable[[str], None] | None = None  # called when an agent wrote into its channel: (run id)
@@ -63,7 +64,7 @@ class HealthService(Service):
             self._observer = self._context.ports.processes.observe(self._on_change)
         now = self._now()
         view = self._observer.watch(patient.run_id, patient.signs, patient.agent if patient.is_adopted else None, now)
-        watch = self._watches[patient.run_id] = RunObservation(patient, view, now, self._context.settings.thresholds)
+        watch = self._watches[patient.run_id] = RunObservation(patient, view, now, self._numbers)
         self._schedule(watch, now)
 
     def ending(self, run_id: str, grace: float) -> None:
@@ -110,10 +111,20 @@ class HealthService(Service):
 
     # -- when to look ------------------------------------------------------------------------------------------------
 
+    async def tick(self) -> None:
+        """Take changed thresholds over for all runs: each is looked at now, and then as often as the new ones say."""
+        if self._numbers == self._context.settings.thresholds:
+            return
+        self._numbers = self._context.settings.thresholds
+        for watch in self._watches.values():
+            watch.apply_thresholds(self._numbers)
+            self._schedule(watch, self._now())
+        self._bell.ring()
+
     async def run(self) -> None:
         while True:
             began = self._now()
-            every = self._context.settings.thresholds.look_every
+            every = self._numbers.look_every
             until = max(0.0, min(self._heap[0][0] - began, every)) if self._heap else every
             await self._bell.wait(until)
             if self._now() > began + until + OVERSLEPT_BY:
@@ -251,7 +262,7 @@ class HealthService(Service):
                 watch.judge(after)
 
     def _next_moment(self, watch: RunObservation, now: float) -> float:
-        every = self._context.settings.thresholds.look_every
+        every = self._numbers.look_every
         at = min(now + every, watch.alarm_at if watch.alarm_at > now else now + RETRY_AFTER)
         if watch.is_unsaved:
             at = min(at, watch.saved_at + SAVE_EVERY)

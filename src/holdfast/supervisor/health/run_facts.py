@@ -75,6 +75,13 @@ class RunObservation:
         has_sign = self.view.output_at is not None or self.view.channel_at is not None
         return has_sign, len(self.view.talk.tools), self.view.talk.stall
 
+    def apply_thresholds(self, numbers: Thresholds) -> None:
+        """Use changed settings from now on. CPU time that was measured by another share proves nothing."""
+        if numbers.quiet_share != self._numbers.quiet_share:
+            self._trail = None
+        self.alarm_at += numbers.alarm_after - self._numbers.alarm_after
+        self._numbers = numbers
+
     def expect_end_within(self, grace: float, now: float) -> None:
         self.alarm_at = min(self.alarm_at, now + grace + self._numbers.alarm_after)
 
