@@ -28,6 +28,7 @@ FULL = StageResult(
     passed=False,
     text="line\n\x1b[31m日本",
     files=("a.py", "dir/b [c].txt"),
+    changed=2,
     commit="1" * 40,
     gate=GateResult(command="make test", passed=False, how="exited with 1", output="boom\n"),
     started_at=1.5,

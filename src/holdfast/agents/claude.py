@@ -45,6 +45,7 @@ from holdfast.agents.common.cli_agent import (
     order_permission,
     parse_object,
     permission_of,
+    refused_tools,
     words,
 )
 from holdfast.agents.common.provider_errors import classify_error
@@ -265,9 +266,7 @@ def _result(said: dict[str, Any]) -> Iterator[AgentEvent]:
         # `result` is an error text if an API error ended the run. Otherwise it may be the model's last text.
         is_api_error = said.get("subtype") == "success" and said.get("terminal_reason") != "completed"
         yield _failure(said, text if text and is_api_error else "; ".join(spoken)[:4000])
-    if denied := sorted({words(denial.get("tool_name")) for denial in as_objects(said.get("permission_denials"))}):
-        message = f"tools that were not permitted: {', '.join(denied)[:400]}"
-        yield AgentFailure(trouble=AgentTrouble.OTHER, message=message, is_fatal=False)
+    yield from refused_tools(said)
     yield AgentResult(ok=ok, text=text, turns=as_turns(said.get("num_turns")))
 
 

@@ -55,6 +55,7 @@ from holdfast.core.agents.events import (
     Retry,
     SessionStarted,
     ToolFinished,
+    ToolRefused,
     ToolStarted,
     Usage,
 )
@@ -329,6 +330,8 @@ def _tool(kind: str, item: Mapping[str, Any]) -> Sequence[AgentEvent]:
     status, code = item.get("status"), item.get("exit_code")
     ok = None if status is None else status == "completed" and code in (None, 0)
     finished = ToolFinished(id=key, name=name, ok=ok, output=output)
+    if status == "declined":
+        return (finished, ToolRefused(name=name, input=given))
     hindrance = find_sandbox_failure(output) if item.get("type") == "command_execution" and ok is False else None
     return (finished,) if hindrance is None else (finished, hindrance)
 

@@ -48,6 +48,7 @@ from holdfast.core.agents.events import (
     SessionStarted,
     StepStarted,
     ToolFinished,
+    ToolRefused,
     ToolStarted,
     Usage,
 )
@@ -115,7 +116,7 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
         case "tool.execution_start":
             return (_started(data),)
         case "tool.execution_complete":
-            return (_finished(data),)
+            return _finished(data)
         case "model.call_failure":
             return _call_failed(data)
         case "session.error":
@@ -138,10 +139,16 @@ def _started(data: Mapping[str, Any]) -> ToolStarted:
     )
 
 
-def _finished(data: Mapping[str, Any]) -> ToolFinished:
+_NOT_PERMITTED = "Permission denied and could not request permission from user"
+
+
+def _finished(data: Mapping[str, Any]) -> Sequence[AgentEvent]:
     ok = data.get("success")
     said = words(as_object(data.get("result")).get("content")) or words(as_object(data.get("error")).get("message"))
-    return ToolFinished(id=words(data.get("toolCallId")), ok=ok if isinstance(ok, bool) else None, output=said)
+    finished = ToolFinished(id=words(data.get("toolCallId")), ok=ok if isinstance(ok, bool) else None, output=said)
+    if ok is False and said.strip() == _NOT_PERMITTED:
+        return (finished, ToolRefused(name=words(data.get("toolName"))))
+    return (finished,)
 
 
 def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:

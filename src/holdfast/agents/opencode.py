@@ -54,6 +54,7 @@ from holdfast.core.agents.events import (
     SessionStarted,
     StepStarted,
     ToolFinished,
+    ToolRefused,
     ToolStarted,
     Usage,
 )
@@ -172,6 +173,9 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     return (RawLine(text=line),)
 
 
+_NOT_PERMITTED = re.compile(r"The user (?:rejected permission to use|has specified a rule which prevents)")
+
+
 def _tool(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
     state, key, name = as_object(part.get("state")), words(part.get("callID")), words(part.get("tool"))
     given = as_object(state.get("input"))
@@ -181,7 +185,10 @@ def _tool(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
     if status not in ("completed", "error"):
         return (started,)
     output = words(state.get("output")) or words(state.get("error"))
-    return (started, ToolFinished(id=key, name=name, ok=status == "completed", output=output))
+    finished = ToolFinished(id=key, name=name, ok=status == "completed", output=output)
+    if status == "error" and _NOT_PERMITTED.match(words(state.get("error"))):
+        return (started, finished, ToolRefused(name=name, input=started.input))
+    return (started, finished)
 
 
 def _step(part: Mapping[str, Any]) -> Sequence[AgentEvent]:

@@ -40,6 +40,7 @@ from holdfast.agents.common.cli_agent import (
     format_tool_input,
     order_permission,
     parse_object,
+    refused_tools,
     words,
 )
 from holdfast.agents.common.provider_errors import MOST_TEXT, classify_error
@@ -175,14 +176,14 @@ def _retry(data: Mapping[str, Any]) -> Retry:
     )
 
 
-def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
+def _result(event: dict[str, Any]) -> Sequence[AgentEvent]:
     message = words(as_object(event.get("error")).get("message"))
     turns = as_turns(event.get("num_turns"))
     if event.get("is_error") is False and event.get("subtype") == "success" and not message:
         text = words(event.get("result"))
         if (failure := _failure_without_tokens(text, event.get("usage"))) is not None:
             return (failure, AgentResult(ok=False, text=text, turns=turns))
-        return (*_usage(event), AgentResult(ok=True, text=text, turns=turns))
+        return (*_usage(event), *refused_tools(event), AgentResult(ok=True, text=text, turns=turns))
     return (*_usage(event), _failure(message), AgentResult(ok=False, text=message, turns=turns))
 
 

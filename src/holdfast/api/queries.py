@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.api.tasks.stages import read_stage
+from holdfast.api.tasks.why.outcome import decode_truth
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.stored_json import load_stored_json, stored_data_errors
 from holdfast.store.open import open_reader
@@ -64,6 +65,7 @@ class Queries:
             row["labels"] = settings["labels"]
             row["stage"] = read_stage(settings, row.pop("progress"))
             row["gate"] = load_stored_json(row["gate"]) if row["gate"] else None
+            decode_truth(row)
             row["held"] = None
             row["alerts"] = {"own": own.get(row["id"], 0), "open": opened, "worst": worst}  # open: of the whole home
             bound = row.pop("bound")
@@ -120,6 +122,7 @@ class Queries:
         task["labels"] = settings["labels"]
         task["stage"] = read_stage(settings, task.pop("progress"))
         task["gate"] = load_stored_json(task["gate"]) if task["gate"] else None
+        decode_truth(task)
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
         task["schedule"], task["fire_time"] = settings.get("schedule"), settings.get("fire_time")
@@ -286,6 +289,7 @@ def _run(row: JsonObject) -> RunRow:
     kept = load_stored_json(claim) if claim else {}
     row["claim"] = {key: kept[key] for key in ("kind", "message", "at")} if claim else None
     row["progress"] = load_stored_json(reports)["progress"] if reports else None
+    row["refused"] = load_stored_json(row["refused"]) if row["refused"] else None
     return cast("RunRow", row)
 
 

@@ -82,6 +82,8 @@ class Task:
     priority: int
     parent_id: str | None
     gate: GateResult | None  # the newest answer of the task's gate
+    changed_files: int | None  # how many files an ended task changed; None: unknown
+    refused_calls: int | None  # tool calls that the agent's CLI did not permit; None: unknown
     runs: int  # how many runs the task had
     tokens: int | None
     cost_usd: float | None

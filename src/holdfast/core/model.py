@@ -49,6 +49,7 @@ class PauseReason(StrEnum):
     AUTH = "auth"
     BILLING = "billing"
     APPROVAL = "approval"
+    GATE = "gate"  # the gate's command could not be run, so it says nothing about the work
     OPERATOR = "operator"
     OUTAGE = "outage"
 

@@ -32,8 +32,8 @@ def test_every_task_has_a_result_and_a_report(fleet: Fleet) -> None:
     run = fleet.show(good)["runs"][-1]
     assert (found["task"], found["state"], found["workflow"], found["members"]) == (good, "completed", None, [])
     assert list(stage) == [
-        "name", "visit", "attempt", "member", "agent", "outcome", "reason", "ruling", "passed", "text", "files",
-        "commit", "gate", "started_at", "ended_at", "run",
+        "name", "visit", "attempt", "member", "agent", "outcome", "reason", "ruling", "passed", "text",
+        "files", "changed", "commit", "gate", "started_at", "ended_at", "run",
     ]  # fmt: skip
     assert (stage["name"], stage["outcome"], stage["passed"], stage["run"]) == ("work", "completed", True, run["id"])
     assert stage["text"] == "Done: \x1b[31mnotes.txt\x1b[0m\nVERDICT: approve"  # exact for programs …

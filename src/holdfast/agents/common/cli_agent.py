@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.agents.port import Account, AgentCommand, EndedRun, HostFacts, Permission, Stream, WorkOrder
 from holdfast.agents.port import Capabilities as Capabilities  # adapters import it from here
 from holdfast.core.agents.digest import RunDigest
-from holdfast.core.agents.events import AgentEvent, RawLine
+from holdfast.core.agents.events import AgentEvent, RawLine, ToolRefused
 from holdfast.core.health.signs import Sign, SignKind, signs_from_events
 from holdfast.core.runs.outcome import Verdict
 
@@ -230,6 +230,12 @@ def format_tool_input(value: object) -> str:
     """Return a tool's input for people: its command, its file or its search pattern, else all of it."""
     found = next((words(as_object(value).get(key)) for key in _TELLING if words(as_object(value).get(key))), "")
     return found or format_one_line(value)
+
+
+def refused_tools(result: dict[str, Any]) -> Iterator[ToolRefused]:
+    """Yield the tool calls that Claude Code, or a CLI of its shape, lists as refused in its last event."""
+    for denial in as_objects(result.get("permission_denials")):
+        yield ToolRefused(name=words(denial.get("tool_name")), input=format_tool_input(denial.get("tool_input")))
 
 
 def format_one_line(value: object) -> str:

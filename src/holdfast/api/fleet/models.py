@@ -60,6 +60,9 @@ class FleetRow(TypedDict):
     begun: bool
     workspace: str | None  # intended, ready or preserved; None: it has none
     stage: StageRow | None
+    changed_files: int | None
+    refused_calls: int | None
+    refused_first: list[str]
 
 
 class SupervisorRow(TypedDict):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from holdfast.api.tasks.stages import read_stage
+from holdfast.api.tasks.why.outcome import decode_truth
 from holdfast.base.stored_json import stored_data_errors
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def _row(row: JsonObject) -> FleetRow:
     row["last_run"] = json.loads(last) if last else None
     row["needs"] = json.loads(row["needs"]) if row["needs"] and row["needs"] != "{}" else {}
     del row["progress"]
+    decode_truth(row)
     return cast("FleetRow", row)
 
 

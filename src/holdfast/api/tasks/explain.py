@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.api.format import duration, moment, took
+from holdfast.api.tasks.why.outcome import truth_lines
 from holdfast.base.text import as_sentence
 from holdfast.core.states import TASK_TERMINAL
 
@@ -186,7 +187,8 @@ def _report_lines(run: RunRow) -> list[str]:
 
 
 def _completed(task: TaskDetails) -> list[str]:
-    lines = [as_sentence(f"It completed: {task['reason']}"), *work_lines(task), *_salvage_lines(task)]
+    lines = [as_sentence(f"It completed: {task['reason']}"), *truth_lines(task)]
+    lines += [*work_lines(task), *_salvage_lines(task)]
     return [*lines, f'Go on with it: `holdfast send {task["id"]} "TEXT"`.']
 
 
@@ -216,6 +218,7 @@ def _failed(task: TaskDetails) -> list[str]:
     errors = task["runs"][-1]["error_tail"] if task["runs"] else None
     if errors:
         lines.append("The last words on its standard error:\n" + errors.rstrip())
+    lines += truth_lines(task)
     lines += _salvage_lines(task)
     lines.append(
         f"Try again with `holdfast retry {task['id']}` (or --fresh, from the base), or tell its agent what to do: "
@@ -225,7 +228,7 @@ def _failed(task: TaskDetails) -> list[str]:
 
 
 def _cancelled(task: TaskDetails) -> list[str]:
-    lines = [as_sentence(f"It was cancelled: {task['reason']}")]
+    lines = [as_sentence(f"It was cancelled: {task['reason']}"), *truth_lines(task)]
     lines += _salvage_lines(task)
     lines.append(f"Queue it again with `holdfast retry {task['id']}`.")
     return lines

@@ -72,7 +72,15 @@ class TaskColumns(TypedDict):
     worker: str | None
 
 
-class TaskRow(TaskColumns):
+class TruthColumns(TypedDict):
+    """The outcome of an ended task's work. None: unknown, or the task has not ended."""
+
+    changed_files: int | None
+    refused_calls: int | None  # tool calls that the agent's CLI did not permit
+    refused_first: list[str]  # the first of them: "Bash: make test"
+
+
+class TaskRow(TaskColumns, TruthColumns):
     """A task as `ps` lists it."""
 
     gate: GateRow | None
@@ -86,9 +94,10 @@ class TaskRow(TaskColumns):
 
 
 class TaskStateRow(TaskColumns):
-    """A task's own row of the store. `settings`, `progress` and `gate` are JSON text."""
+    """A task's own row of the store. `settings`, `progress`, `gate` and `truth` are JSON text."""
 
     gate: str | None
+    truth: str | None
     base_ref: str
     settings: str
     generation: int
@@ -130,6 +139,13 @@ class ProgressRow(TypedDict):
     at: float
 
 
+class RefusedCallsRow(TypedDict):
+    """The tool calls of a run that its CLI did not permit."""
+
+    count: int
+    first: list[str]
+
+
 class RunRow(TypedDict):
     id: str
     number: int
@@ -154,6 +170,7 @@ class RunRow(TypedDict):
     stage: str | None
     member: str | None
     agent: str | None
+    refused: RefusedCallsRow | None  # None: its agent did not report it
     launch: NotRequired[LaunchRow | None]  # None: the run directory is not kept any more
 
 
@@ -268,7 +285,7 @@ class ByHand(TypedDict):
     warning: str | None
 
 
-class TaskDetails(TaskColumns):
+class TaskDetails(TaskColumns, TruthColumns):
     """A task as `show` prints it. `complete` adds the fields that are not required."""
 
     gate: GateRow | None
@@ -347,6 +364,7 @@ class StageResultRow(TypedDict):
     passed: bool
     text: str
     files: list[str]
+    changed: int | None  # how many files differ from the task's base; None: unknown
     commit: str | None
     gate: StageGateRow | None
     started_at: float | None
@@ -382,8 +400,9 @@ class ResultsRow(TypedDict):
     decisions: list[StageDecisionRow]
 
 
-class ReportRow(ResultsRow):
+class ReportRow(ResultsRow, TruthColumns):
     prompt: str
+    gate: GateRow | None
     messages: list[MessageRow]
     reason: str | None
     repo: str

@@ -20,6 +20,7 @@ from holdfast.api.tasks.results import (
     stage_headings,
     why_not_passed,
 )
+from holdfast.api.tasks.why.outcome import truth_lines
 from holdfast.base.text import clean_text, one_line
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def build_report(queries: Queries, task_id: str) -> ReportRow:
         "usage": task["usage"],
         "files": sorted({name for stage in last for name in stage["files"]}),
         "commit": last[0]["commit"] if last else None,
+        "gate": task["gate"],
+        "changed_files": task["changed_files"],
+        "refused_calls": task["refused_calls"],
+        "refused_first": task["refused_first"],
     }
 
 
@@ -83,6 +88,7 @@ def _summary(found: ReportRow) -> str:
     runs = f"{found['runs']} run{'' if found['runs'] == 1 else 's'}"
     since = (found["ended_at"] or 0.0) - found["created_at"]
     facts = [runs, *([f"{duration(max(0.0, since))} from its acceptance to its end"] if found["ended_at"] else [])]
+    lines += [_inline(line) for line in truth_lines(found)]
     lines.append(f"It took {', '.join([*facts, *([_inline(cost)] if cost else [])])}.")
     if found["branch"]:
         # The stage's commit is not the newest in a workflow: uncommitted work of the last stage was committed after it.

@@ -28,6 +28,7 @@ from holdfast.core.agents.events import (
     SessionStarted,
     StepStarted,
     ToolFinished,
+    ToolRefused,
     ToolStarted,
     Usage,
 )
@@ -48,6 +49,7 @@ NAMES: dict[type, str] = {
     AgentText: "text",
     ToolStarted: "tool_started",
     ToolFinished: "tool_finished",
+    ToolRefused: "tool_refused",
     Usage: "usage",
     Retry: "retry",
     LimitNotice: "limit",

@@ -354,6 +354,7 @@ def _print_event(event: EventRow) -> None:
 
 def _print_end(queries: Queries, task: TaskDetails) -> None:
     from holdfast.api.tasks.explain import explain_state
+    from holdfast.api.tasks.why.outcome import state_words
     from holdfast.api.tasks.why.read import is_announced, read_waits
 
     waits = read_waits(queries, task["id"])
@@ -361,6 +362,6 @@ def _print_end(queries: Queries, task: TaskDetails) -> None:
         # the announced ones are printed on standard error
         waits = [reason for reason in waits if not is_announced(reason)]
     colour = {"completed": "green", "paused": "yellow"}.get(task["state"], "red")
-    print(f"{paint(task['state'], colour)} {task['id']}")
+    print(f"{paint(state_words(task), colour)} {task['id']}")
     for line in explain_state(task, waits):
         print(indent_text(line))

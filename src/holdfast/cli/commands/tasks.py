@@ -170,6 +170,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     from holdfast.api.tasks.explain import complete, facts
     from holdfast.api.tasks.messages import message_lines
     from holdfast.api.tasks.usage import manual_command_lines, run_details
+    from holdfast.api.tasks.why.outcome import state_words, truth_lines
     from holdfast.api.work.checkpoints import checkpoint_lines as checkpoint_lines
 
     queries = Queries(home_directory())
@@ -185,10 +186,10 @@ def run_show(arguments: argparse.Namespace) -> int:
         del task["spends"]
         print_json(task)
         return 0
-    print(f"{paint('task', 'bold')} {task['id']}  {task['state']}  {one_line(task['reason'] or '', 90)}")
+    print(f"{paint('task', 'bold')} {task['id']}  {state_words(task)}  {one_line(task['reason'] or '', 90)}")
     for name, words in facts(task).items():
         print(f"  {name:<10}{indent_text(words, ' ' * 12)}")
-    for line in message_lines(task):
+    for line in (*truth_lines(task), *message_lines(task)):
         print(f"  {indent_text(line, ' ' * 4)}")
     for run in task["runs"]:
         ended = f"{run['outcome']}: {indent_text(run['reason'], ' ' * 6)}" if run["outcome"] else "…"
@@ -228,9 +229,13 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
     _json_flag(parser)
 
 
+_TRUTH = ("changed_files", "refused_calls", "refused_first", "gate")
+
+
 def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.tasks.explain import complete, explain, list_wait_reasons
     from holdfast.api.tasks.spending import budget_lines
+    from holdfast.api.tasks.why.outcome import state_words
     from holdfast.api.tasks.why.text import as_json
 
     queries = Queries(home_directory())
@@ -241,9 +246,10 @@ def run_why(arguments: argparse.Namespace) -> int:
     events = queries.last_events(task_id=task["id"], limit=12)
     if arguments.json:
         found = {"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "spent_in_all": in_all}
-        print_json({**found, "events": events, "waits": [as_json(reason) for reason in waits]})
+        truth = {name: value for name, value in task.items() if name in _TRUTH}
+        print_json({**found, **truth, "events": events, "waits": [as_json(reason) for reason in waits]})
         return 0
-    print(f"Task {task['id']} is {paint(task['state'], 'bold')}.")
+    print(f"Task {task['id']} is {paint(state_words(task), 'bold')}.")
     for line in (*lines, *budget_lines(used, in_all)):
         print(indent_text(line))
     print("What happened last:")

@@ -104,6 +104,10 @@ class Teller:
             for line in said[-OUTPUT_LINES:]:
                 self._line(f"    {one_line(line, self._width - 4)}", "dim")
 
+    def _tool_refused(self, event: AgentEventRow, _at: float | None) -> None:
+        what = f"{one_line(event['name'], 60)}  {one_line(event['input'], max(20, self._width - 40))}".rstrip()
+        self._line(f"{self._marks['warn']} not permitted, so it did without: {what}", "yellow")
+
     def _retry(self, event: AgentEventRow, _at: float | None) -> None:
         number = f" {event['attempt']}" if event["attempt"] is not None else ""
         number += f" of {event['most']}" if number and event["most"] is not None else ""

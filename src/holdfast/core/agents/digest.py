@@ -22,15 +22,18 @@ from holdfast.core.agents.events import (
     SessionStarted,
     StepStarted,
     ToolFinished,
+    ToolRefused,
     ToolStarted,
     Usage,
 )
 from holdfast.core.agents.limit_reset import parse_reset_time
 from holdfast.core.agents.usage import UsageCounter
 from holdfast.core.health.signs import EMPTY_ANSWERS, make_printable
-from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, RunUsage, Verdict
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, RefusedCalls, RunUsage, Verdict
 
 MAX_ERROR_LENGTH = 300  # characters of an agent's error message in our reason
+MOST_REFUSED = 5  # refused tool calls that are kept by name
+MAX_CALL_LENGTH = 120  # characters of the name of a refused tool call
 
 # The order matters: a usage limit is often reported as a rate limit as well, and a lost login as a server error.
 RULES: tuple[tuple[AgentTrouble, Outcome, str], ...] = (
@@ -72,6 +75,7 @@ class RunDigest:
     warning: LimitNotice | None = None
     tool_failure: AgentFailure | None = None  # why none of its tools could start so far
     has_worked: bool = False  # at least one of its tools did
+    refused: RefusedCalls = field(default_factory=RefusedCalls)
     has_words: bool = False  # there was a text; without a turn it is the CLI's own
     has_tools: bool = False  # there was a tool call
     has_events: bool = False  # at least one event that we understood
@@ -117,8 +121,16 @@ class RunDigest:
             case AgentResult():
                 self._add_result(event)
 
+    def _add_refused(self, event: ToolRefused) -> None:
+        known, name = self.refused.first, make_printable(event.name or "a tool", MAX_CALL_LENGTH)
+        call = make_printable(f"{name}: {event.input}", MAX_CALL_LENGTH) if event.input.strip() else name
+        first = known if call in known or len(known) == MOST_REFUSED else (*known, call)
+        self.refused = RefusedCalls(count=self.refused.count + 1, first=first)
+
     def _note_tools(self, event: AgentEvent) -> None:
-        if isinstance(event, ToolFinished) and event.ok:
+        if isinstance(event, ToolRefused):
+            self._add_refused(event)
+        elif isinstance(event, ToolFinished) and event.ok:
             self.has_worked, self.tool_failure = True, None
         elif isinstance(event, AgentFailure) and event.trouble is AgentTrouble.REFUSED and not event.is_fatal:
             self.tool_failure = None if self.has_worked else event
@@ -177,6 +189,7 @@ class RunDigest:
             error_tail=error_tail,
             usage=self.usage,
             has_answer=self.has_answer,
+            refused=self.refused if self.refused.count or self.result is not None else None,
         )
 
     def _judge(self, end: ProcessEnd) -> tuple[Outcome, str, str | float | None]:

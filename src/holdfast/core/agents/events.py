@@ -66,6 +66,14 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ToolRefused:
+    """A tool call that the CLI did not permit, because no person could be asked."""
+
+    name: str
+    input: str = ""  # as text for people, like that of `ToolStarted`
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
     """Tokens and money. Without a flag they are added to what was counted before.
 
@@ -151,6 +159,7 @@ AgentEvent = (
     | AgentText
     | ToolStarted
     | ToolFinished
+    | ToolRefused
     | Usage
     | Retry
     | LimitNotice

@@ -26,6 +26,7 @@ from holdfast.core.agents.events import (
     SessionStarted,
     StepStarted,
     ToolFinished,
+    ToolRefused,
     ToolStarted,
     Usage,
 )
@@ -242,6 +243,7 @@ _HOPELESS = frozenset({AgentTrouble.AUTH, AgentTrouble.BILLING, AgentTrouble.USA
 
 _PLAIN: dict[type, Sign] = {
     StepStarted: Sign(kind=SignKind.TOOL_CLOSED, content="a step"),  # closes a tool without an id
+    ToolRefused: Sign(kind=SignKind.STEP, content="a refused tool call"),
 }
 
 

@@ -107,6 +107,14 @@ class RunUsage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RefusedCalls:
+    """The tool calls of a run that its CLI did not permit."""
+
+    count: int = 0
+    first: tuple[str, ...] = ()  # the first different ones, for people: "Bash: make test"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """A run's ending in the form that the policy decides on."""
 
@@ -117,6 +125,7 @@ class Verdict:
     error_tail: str = ""
     usage: RunUsage | None = None  # None: the agent did not report it
     has_answer: bool = True  # False: its model neither wrote nor did anything in this run
+    refused: RefusedCalls | None = None  # None: the agent did not report it
 
 
 SIGKILL, SIGTERM, SIGINT, SIGHUP = 9, 15, 2, 1

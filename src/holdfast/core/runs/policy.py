@@ -152,6 +152,12 @@ def decide(
     return decision if parking is None else replace(decision, parking=parking)
 
 
+def task_outcome(verdict: Verdict, decision: Decision) -> Outcome:
+    """Return the outcome that a task shows: its run's, but never `completed` for a task that failed all the same."""
+    is_refuted = decision.action is PolicyAction.FAIL and verdict.outcome is Outcome.COMPLETED
+    return Outcome.FAILED if is_refuted else verdict.outcome
+
+
 def rebase_times(decision: Decision, decided: Instant, now: Instant) -> Decision:
     """Shift the times of a decision made at `decided` if the wall clock was set before it is recorded at `now`.
 

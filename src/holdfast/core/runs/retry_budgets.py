@@ -216,8 +216,11 @@ def end_of_pause(request: Request, now: Instant) -> float | None:
     return min(until, now.wall + seconds)
 
 
-FREE_RESUME_PAUSES = frozenset({PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL, PauseReason.OPERATOR})
-"""Pauses whose resume is free. Fixing an account, approving or pausing is the act of a person and not another try."""
+FREE_RESUME_PAUSES = frozenset(
+    {PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL, PauseReason.GATE, PauseReason.OPERATOR}
+)
+"""Pauses whose resume is free. Fixing an account or a gate, approving or pausing is the act of a person and not another
+try."""
 RESUMES_SPENT = "max_resume_attempts_exceeded"  # the failure of a task whose next resume is refused
 
 

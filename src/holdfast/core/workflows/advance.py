@@ -14,7 +14,7 @@ from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.runs.retry_budgets import Budget, RetryLimits, Spend, spent
 from holdfast.core.workflows.next_stage import NextStep, StageEnd, StageStep, decide_next_step, is_workflow_over
-from holdfast.core.workflows.result import StageResult
+from holdfast.core.workflows.result import GateResult, StageResult
 from holdfast.core.workflows.workflow import Ruling
 
 OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_disabled"})
@@ -26,7 +26,8 @@ class StageOutcome:
     """The end of a stage. With `cut_short`, only its gate is still to be asked."""
 
     result: StageResult | None = None
-    cut_short: str = ""  # the run whose gate was ended by a stop
+    cut_short: str = ""  # the run whose gate is still to be asked: a stop ended it, or its command could not be run
+    gate_not_run: GateResult | None = None  # the gate whose command could not be run
 
 
 def advance(
@@ -43,6 +44,8 @@ def advance(
     """
     if is_workflow_over(task.spec.stages, task.progress):
         return replace(decision, spends=()), None  # nothing ran: a person approved the last stage
+    if stage is not None and stage.gate_not_run is not None and decision.action is PolicyAction.COMPLETE:
+        return _wait_for_gate(stage.gate_not_run), None
     if stage is None or stage.result is None or decision.action not in (PolicyAction.COMPLETE, PolicyAction.FAIL):
         return decision, None
     failure = decision.failure or str(verdict.outcome)
@@ -67,6 +70,12 @@ def advance(
     if decided.stage is not None and gives_resumes_back(limits, following):
         decided = replace(decided, stage={**decided.stage, "gives_resumes_back": True})
     return decided, following
+
+
+def _wait_for_gate(gate: GateResult) -> Decision:
+    """Pause a task whose gate could not be run: more tries of the agent cannot change that. A resume asks the gate."""
+    reason = f"the gate could not be run: `{gate.command}` {gate.how}"
+    return Decision(action=PolicyAction.PAUSE, reason=reason, pause=PauseReason.GATE, alert=True)
 
 
 def _decided(task: Task, decision: Decision, following: NextStep) -> Decision:

@@ -16,6 +16,7 @@ class GateResult:
     command: str
     passed: bool
     how: str  # as text: "exited with 1", "timed out after 10 m"
+    was_run: bool = True  # False: the command itself could not be run, so it says nothing about the work
     output: str = ""  # the end of its output, both streams
 
 
@@ -24,7 +25,7 @@ class ChangedFiles:
     """The files that differ from the task's base."""
 
     files: tuple[str, ...] = ()
-    count: int = 0  # larger than the length of `files`, if there are too many
+    count: int | None = None  # larger than the length of `files`, if there are too many; None: unknown
     commit: str | None = None  # the workspace's HEAD; None: unknown
 
 
@@ -48,6 +49,7 @@ class StageResult:
     passed: bool = True  # True: it counts as done, from the outcome, its gate and its ruling together
     text: str = ""  # its agent's last answer
     files: tuple[str, ...] = ()  # files that changed since the task's base
+    changed: int | None = None  # how many files; None: unknown
     commit: str | None = None  # the workspace's HEAD when the run ended
     gate: GateResult | None = None
     started_at: float | None = None

@@ -24,7 +24,7 @@ from holdfast.core.model import (
     Task,
     TaskSpec,
 )
-from holdfast.core.runs.outcome import RunUsage
+from holdfast.core.runs.outcome import RefusedCalls, RunUsage
 from holdfast.core.runs.retry_budgets import Budget, Spend
 from holdfast.core.states import RunState, TaskState
 from holdfast.core.task_settings import (
@@ -232,6 +232,16 @@ def encode_usage(usage: RunUsage | None) -> str | None:
 @stored_data_errors
 def usage(text: str | None, cost_usd: float | None) -> RunUsage | None:
     return None if text is None else RunUsage(**decode(text), cost_usd=cost_usd)
+
+
+def encode_refused(refused: RefusedCalls | None) -> str | None:
+    return None if refused is None else encode_redacted({"count": refused.count, "first": list(refused.first)})
+
+
+@stored_data_errors
+def refused(text: str | None) -> RefusedCalls | None:
+    kept = None if text is None else decode(text)
+    return None if kept is None else RefusedCalls(count=kept["count"], first=tuple(kept["first"]))
 
 
 @stored_data_errors

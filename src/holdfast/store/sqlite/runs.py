@@ -263,6 +263,7 @@ class SqliteRuns:
             usage=rows.encode_usage(verdict.usage),
             tokens=None if verdict.usage is None else verdict.usage.tokens,
             cost_usd=None if verdict.usage is None else verdict.usage.cost_usd,
+            refused=rows.encode_refused(verdict.refused),
             now=now.wall,
             at=now.wall if at is None or not math.isfinite(at) else at,
         )
@@ -334,6 +335,7 @@ class SqliteRuns:
             error_tail=row["error_tail"] or "",
             usage=rows.usage(row["usage"], row["cost_usd"]),
             has_answer=self._sql.value("is_unanswered", id=run_id) is None,
+            refused=rows.refused(row["refused"]),
         )
 
     def settle(self, ownership: Ownership, run_id: str, now: Instant) -> RunAccount | None:

@@ -14,7 +14,7 @@ from holdfast.base.text import as_sentence
 from holdfast.core.model import Event, Level, PauseReason, Task
 from holdfast.core.runs.crashes import CRASHES
 from holdfast.core.runs.outcome import Verdict
-from holdfast.core.runs.policy import Decision, PolicyAction
+from holdfast.core.runs.policy import Decision, PolicyAction, task_outcome
 from holdfast.core.runs.preserve import Disposition, resolve_disposition
 from holdfast.core.runs.retry_budgets import RESUMES_SPENT, Budget, ResumeDecision
 from holdfast.core.states import TASK_TERMINAL, TaskState
@@ -92,7 +92,7 @@ class TaskSettlement:
             run_id=run_id,
             state=str(state),
             reason=decision.reason,
-            outcome=str(verdict.outcome),
+            outcome=str(task_outcome(verdict, decision)),
             failure=decision.failure,
             pause_reason=str(decision.pause) if state is TaskState.PAUSED or refused is not None else None,
             resume_after=decision.resume_after,
@@ -226,7 +226,7 @@ class TaskSettlement:
                 message=as_sentence(f"Task {ownership.task_id} {state}: {decision.reason}"),
                 reason=decision.reason,
                 data={
-                    "outcome": str(verdict.outcome),
+                    "outcome": str(task_outcome(verdict, decision)),
                     "fence": ownership.fence,
                     "delay": decision.delay,
                     "resume_after": decision.resume_after,
@@ -277,11 +277,15 @@ class TaskSettlement:
             stays = disposition is None or disposition.preserve
             self._crashes.alert(ownership.task_id, verdict, decision, stays, now)
             return
+        task_id, is_gate = ownership.task_id, decision.pause is PauseReason.GATE
+        command = f"`holdfast {'resume' if state is TaskState.PAUSED else 'retry'} {task_id}`"
+        remedy = f"go on with {command}."
+        if is_gate:
+            remedy = f"fix what the command needs, then {command}: the gate is asked again, without its agent."
         self._events.raise_alert(
-            f"task:{ownership.task_id}:{verdict.outcome}",
+            f"task:{ownership.task_id}:{PauseReason.GATE if is_gate else verdict.outcome}",
             as_sentence(f"Task {ownership.task_id} {state}: {decision.reason}"),
-            f"Look with `holdfast why {ownership.task_id}`; go on with "
-            f"`holdfast {'resume' if state is TaskState.PAUSED else 'retry'} {ownership.task_id}`.",
+            f"Look with `holdfast why {task_id}`; {remedy}",
             now,
             task_id=ownership.task_id,
         )

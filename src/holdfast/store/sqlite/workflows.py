@@ -280,6 +280,7 @@ class SqliteResults:
             passed=int(result.passed),
             text=result.text,
             files=encode_redacted(list(result.files)),
+            changed=result.changed,
             commit_id=result.commit,
             gate=None
             if gate is None
@@ -319,6 +320,7 @@ def _result(row: Row) -> StageResult:
         passed=bool(row["passed"]),
         text=row["text"],
         files=tuple(decode(row["files"])),
+        changed=row["changed"],
         commit=row["commit_id"],
         gate=None if row["gate"] is None else GateResult(**decode(row["gate"])),
         started_at=row["started_at"],

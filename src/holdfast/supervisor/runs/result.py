@@ -66,15 +66,20 @@ async def collect_result(
         passed=verdict.outcome is Outcome.COMPLETED if passed is None else passed,
         text=text,
         files=touched.files,
+        changed=touched.count,
         commit=touched.commit,
         gate=gate,
     )
 
 
-async def collect_final_result(context: Context, task: Task, run_id: str | None, verdict: Verdict) -> StageResult:
-    """Return the result of a task without a workflow, after its work is saved and before its workspace is removed."""
+async def collect_final_result(
+    context: Context, task: Task, run_id: str | None, verdict: Verdict, *, is_committed: bool
+) -> StageResult:
+    """Return the result of a task without a workflow, after its work is saved and before its workspace is removed.
+
+    `is_committed`: the save found nothing in the workspace that is not committed, so git is not asked again.
+    """
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
-    is_committed = verdict.outcome is Outcome.COMPLETED and task.spec.commit_leftovers == "all"
     return await collect_result(context, task, run_id, verdict, workspace=workspace, is_committed=is_committed)
 
 

@@ -32,8 +32,8 @@ from holdfast.supervisor.workspaces.save import (
     deliver_work,
     is_gone,
     report_vanished,
+    salvage_work,
     save_lost_stashes,
-    save_work,
 )
 
 _TERMINAL = {
@@ -58,10 +58,10 @@ async def settle(
     """
     facts = await context.writer.write(lambda tx: _read_facts(context, tx, task, run_id, verdict, stage))
     expected = decide_settlement(facts)
-    disposition = await _save_workspaces(context, task, expected.decision)
+    disposition, is_whole = await _save_workspaces(context, task, expected.decision)
     result = None
     if (expected.decision.action in _TERMINAL or expected.decision.begins_round) and not task.spec.stages:
-        result = await collect_final_result(context, task, run_id, verdict)
+        result = await collect_final_result(context, task, run_id, verdict, is_committed=is_whole)
     await _save_checkpoint(context, task, ownership, run_id, verdict, expected)
     if run_id is not None:
         context.ports.processes.forget(run_id)  # before: nothing may fail after the task is settled
@@ -167,22 +167,27 @@ async def _save_checkpoint(
     )
 
 
-async def _save_workspaces(context: Context, task: Task, decision: Decision) -> Disposition | None:
-    """Save the work of a task that ends. Between attempts the workspace stays as it is."""
+async def _save_workspaces(context: Context, task: Task, decision: Decision) -> tuple[Disposition | None, bool]:
+    """Save the work of a task that ends. Between attempts the workspace stays as it is.
+
+    Return the disposition, and True if the task's branch is known to hold everything that was in its workspace.
+    """
     ending = _TERMINAL.get(decision.action)
     if decision.begins_round:
         await _commit_round(context, task)
     if ending is None:
-        return None
+        return None, False
     disposition = resolve_disposition(task.spec, ending)
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     there = await context.writer.write(lambda tx: tx.workspaces.all_current(task.id))
     if there and all(map(is_gone, there)):
         disposition = Disposition(preserve=False, tier="safety", reason="its workspace was gone")
+    whole = False
     for workspace in there:
         if workspace.state is not WorkspaceState.INTENDED:
-            disposition = await _save_one(context, task, repo, workspace, ending, disposition)
-    return disposition
+            disposition, is_whole = await _save_one(context, task, repo, workspace, ending, disposition)
+            whole = whole or (is_whole and not workspace.member)
+    return disposition, whole
 
 
 async def _commit_round(context: Context, task: Task) -> None:
@@ -195,9 +200,9 @@ async def _commit_round(context: Context, task: Task) -> None:
 
 async def _save_one(
     context: Context, task: Task, repo: Repo, workspace: Workspace, ending: TaskState, disposition: Disposition
-) -> Disposition:
+) -> tuple[Disposition, bool]:
     """Save one workspace: the task's own, or that of a member of a parallel stage. If the work in one cannot be saved,
-    all of them are preserved."""
+    all of them are preserved. The second value: True if its branch is known to hold everything."""
     await context.ports.strategy_of(task.spec).drop_stale_locks(repo, workspace)
     problem = None
     if ending is TaskState.COMPLETED and not workspace.member:  # a member's are committed when it completes
@@ -206,16 +211,17 @@ async def _save_one(
     has_vanished = is_gone(workspace)
     if problem is None and not has_vanished and not workspace.member:
         problem = await save_lost_stashes(context, task, repo, workspace)
+    is_whole = False
     if problem is None and disposition.preserve and not has_vanished:
-        return disposition
+        return disposition, is_whole
     if problem is None:
-        problem = await save_work(context, task.spec, repo, workspace, f"task {ending}")
+        problem, is_whole = await salvage_work(context, task.spec, repo, workspace, f"task {ending}")
     if has_vanished:
         await report_vanished(context, task, repo, workspace)
     if problem is None:
-        return disposition
+        return disposition, is_whole and workspace.branch is not None and not has_vanished
     await _alert_unsaved(context, task, workspace, problem)
-    return problem.disposition
+    return problem.disposition, False
 
 
 async def _alert_unsaved(context: Context, task: Task, workspace: Workspace, problem: SaveProblem) -> None:

@@ -151,7 +151,10 @@ async def collect_stage_outcome(
     if verdict.outcome is not Outcome.COMPLETED:
         return StageOutcome(result=result)
     if stage.gate:
-        result = replace(result, gate=await run_gate(context, task, ownership, stage, workspace))
+        gate = await run_gate(context, task, ownership, stage, workspace)
+        if not gate.was_run:
+            return StageOutcome(cut_short=run_id or "", gate_not_run=replace(gate, how=make_storable(gate.how)))
+        result = replace(result, gate=gate)
     if stage.reviews:
         result = replace(result, ruling=str(parse_ruling(result.text) or ""))
     return StageOutcome(result=result)
@@ -169,7 +172,7 @@ def record_stage_move(
     """Record the result of the stage and move the task to the next stage. Call this in the transaction of the
     settlement, before it."""
     now = context.clock()
-    if ended is not None and ended.cut_short:
+    if ended is not None and (ended.cut_short or ended.gate_not_run is not None):
         tx.stages.keep(ownership, replace(task.progress, checks=ended.cut_short, asked=0), now)
     if ended is None or ended.result is None or following is None:
         return

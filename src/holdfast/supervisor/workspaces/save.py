@@ -108,16 +108,24 @@ async def save_work(
     """
     if workspace.state is WorkspaceState.INTENDED and over is None:
         return None  # never finished, so no agent has worked in it
+    return (await salvage_work(context, spec, repo, workspace, reason, over=over))[0]
+
+
+async def salvage_work(
+    context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str, *, over: str | None = None
+) -> tuple[SaveProblem | None, bool]:
+    """Salvage what no branch holds. Return the problem, and True if everything was on a branch already."""
     try:
         rules = replace(spec.salvage, litter=litter_patterns(context, spec))
         saved = await context.ports.strategy_of(spec).salvage(repo, workspace, reason, rules, over=over)
     except Exception as error:  # noqa: BLE001 - whatever failed, the consequence is the same: do not remove it
-        return SaveProblem(f"its work could not be saved: {error}", is_transient(error))
-    if saved is not None:
-        await _record_salvage(context, workspace, saved, reason)
-        if saved.partial:
-            return SaveProblem(f"its work could only be saved in part: {saved.describe_missing}")
-    return None
+        return SaveProblem(f"its work could not be saved: {error}", is_transient(error)), False
+    if saved is None:
+        return None, True
+    await _record_salvage(context, workspace, saved, reason)
+    if saved.partial:
+        return SaveProblem(f"its work could only be saved in part: {saved.describe_missing}"), False
+    return None, False
 
 
 async def _record_salvage(context: Context, workspace: Workspace, saved: SalvageResult, reason: str) -> None:

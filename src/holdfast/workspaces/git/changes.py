@@ -55,7 +55,10 @@ class TouchedFiles:
         except (WorkspaceProblem, OSError):
             return ChangedFiles()
         files = sorted({make_text(name) for name in names if name})
-        return ChangedFiles(files=tuple(files[:MOST_FILES]), count=len(files), commit=head)
+        # In the user's own checkout, changes may be the user's.
+        is_known = base is not None and (workspace.strategy is not Strategy.NONE or not files)
+        count = len(files) if is_known else None
+        return ChangedFiles(files=tuple(files[:MOST_FILES]), count=count, commit=head)
 
     async def _head(self, path: str) -> str | None:
         """Return the commit of HEAD, or None on a branch without a commit."""

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from holdfast.base import faults
 from holdfast.base.errors import WorkspaceProblem
@@ -106,23 +107,28 @@ async def run_gate(
                 ["/bin/sh", "-c", command], cwd=workspace.path, env=env, timeout=timeout, output=output, mark=new_id()
             )
         faults.passed("gate.commanded")
-        how = _describe_gate_end(code, err, timeout)
+        hindrance, how = _NOT_RUN.get(code, ""), _describe_gate_end(code, err, timeout)
         end = os.fstat(output).st_size
         tail = os.pread(output, MOST_GATE, max(began, end - MOST_GATE)).replace(b"\0", b"")
         os.write(output, f"({how})\n".encode())
     except OSError as error:
         if error.errno not in _PERMANENT_ERRORS:
             raise  # a problem of the machine: the gate is run again
-        return _gate_not_run(command, os.strerror(error.errno or 0))
+        return replace(_gate_not_run(command, os.strerror(error.errno or 0)), was_run=False)
     finally:
         os.close(output)
-    return GateResult(
-        command=one_line(command, 200), passed=code == 0, how=how, output=clean_text(tail.decode(errors="replace"))
-    )
+    said = clean_text(tail.decode(errors="replace"))
+    if hindrance:
+        last = one_line(next((line for line in reversed(said.splitlines()) if line.strip()), hindrance), 200)
+        how = f"could not be run (exit code {code}): {last}"
+    return GateResult(command=one_line(command, 200), passed=code == 0, how=how, output=said, was_run=not hindrance)
 
 
 def _gate_not_run(command: str, why: str) -> GateResult:
     return GateResult(command=one_line(command, 200), passed=False, how=f"could not be run: {why}")
+
+
+_NOT_RUN = {126: "the command is not executable", 127: "the command was not found"}  # exit codes of every shell
 
 
 def _describe_gate_end(code: int, err: bytes, timeout: float) -> str:

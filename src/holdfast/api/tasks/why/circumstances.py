@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.rows import LIVING, turn
+from holdfast.api.tasks.why.outcome import end_clause
 from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
-from holdfast.api.tasks.why.text import clause, end_clause
+from holdfast.api.tasks.why.text import clause
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow, WorkerStateRow
@@ -29,9 +30,11 @@ _PAUSES = {
     "auth": WaitKind.LOGIN_PAUSE,
     "billing": WaitKind.LOGIN_PAUSE,
     "budget": WaitKind.BUDGET_PAUSE,
+    "gate": WaitKind.GATE_PAUSE,
     "outage": WaitKind.OUTAGE_PAUSE,
 }
-FREE_RESUMES = frozenset({"auth", "billing", "approval", "operator"})  # core/runs/retry_budgets.py; a test compares
+# the same as in core/runs/retry_budgets.py; a test compares
+FREE_RESUMES = frozenset({"auth", "billing", "approval", "gate", "operator"})
 _PLAIN = frozenset({"waiting for a free agent", "claimed"})  # recorded reasons that add nothing to the state
 
 

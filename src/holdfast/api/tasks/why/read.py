@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.rows import LIVING, rows_of, turn
 from holdfast.api.tasks.why.circumstances import Circumstances, Test, Turn, candidate_of
+from holdfast.api.tasks.why.outcome import end_clause
 from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
-from holdfast.api.tasks.why.text import end_clause, held_text
+from holdfast.api.tasks.why.text import held_text
 from holdfast.base.errors import NotFound
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ class WaitKind(StrEnum):
     LIMIT_PAUSE = "limit_pause"
     LOGIN_PAUSE = "login_pause"
     BUDGET_PAUSE = "budget_pause"
+    GATE_PAUSE = "gate_pause"
     OUTAGE_PAUSE = "outage_pause"
 
 

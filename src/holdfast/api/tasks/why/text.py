@@ -12,8 +12,7 @@ from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.tasks.why.reason import WaitCause, WaitKind, WaitReason
 
 if TYPE_CHECKING:
-    from holdfast.api.fleet.models import FleetRow
-    from holdfast.api.tasks.models import JsonObject, TaskRow
+    from holdfast.api.tasks.models import JsonObject
 
 _HELD = (WaitKind.PRESSURE, WaitKind.ACCOUNT, WaitKind.BUDGET, WaitKind.HOLD)  # the clause starts with "held: "
 
@@ -27,12 +26,6 @@ def clause(reason: WaitReason, now: float) -> str:
 def held_text(reason: WaitReason, now: float) -> str:
     """Return the same clause without "held: ", as the field `held` of `ps` has it."""
     return _CLAUSES[reason.kind](reason, now)
-
-
-def end_clause(row: FleetRow | TaskRow) -> str:
-    """Return one clause about a task that has ended."""
-    text, word = row["reason"] or "", row["failure_reason"]
-    return text if not word or text.startswith(word) else f"{word}: {text}"
 
 
 def at_time(at: float, now: float) -> str:
@@ -117,6 +110,7 @@ _CLAUSES: Mapping[WaitKind, Callable[[WaitReason, float], str]] = {
             WaitKind.LIMIT_PAUSE,
             WaitKind.LOGIN_PAUSE,
             WaitKind.BUDGET_PAUSE,
+            WaitKind.GATE_PAUSE,
             WaitKind.OUTAGE_PAUSE,
         ),
         _pause_clause,
@@ -205,6 +199,11 @@ def _pause_sentences(reason: WaitReason, task_id: str) -> list[str]:
         from holdfast.api.tasks.stages import how_to_approve
 
         return [how_to_approve(task_id)]
+    if reason.kind is WaitKind.GATE_PAUSE:
+        return [
+            f"Fix what its command needs, then `{reason.command}`: the gate is asked again, without its agent.",
+            f"Or cancel it with `holdfast cancel {task_id}`.",
+        ]
     lines = [_resume_sentence(reason)]
     if reason.kind is WaitKind.BUDGET_PAUSE and reason.causes:
         lines.append(

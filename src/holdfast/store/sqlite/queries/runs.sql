@@ -49,7 +49,7 @@ WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stop
 -- name: ended
 UPDATE runs
 SET state = 'ended', outcome = :outcome, reason = :reason, resets_at = :resets_at, session_id = :session_id,
-    error_tail = :error_tail, usage = :usage, tokens = :tokens, cost_usd = :cost_usd,
+    error_tail = :error_tail, usage = :usage, tokens = :tokens, cost_usd = :cost_usd, refused = :refused,
     ended_at = min(:now, max(coalesce(started_at, :at), :at))
 WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stopping')
 

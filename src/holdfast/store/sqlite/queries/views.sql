@@ -1,26 +1,35 @@
 -- name: last_gate
 -- The newest answer of a gate in the task's present generation.
 (SELECT json_object('command', gate ->> '$.command', 'passed', json(iif(gate ->> '$.passed', 'true', 'false')), 'how', gate ->> '$.how')
-    FROM results WHERE results.task_id = tasks.id AND results.generation = tasks.generation AND gate IS NOT NULL
+    FROM results WHERE results.task_id = t.id AND results.generation = t.generation AND gate IS NOT NULL
     ORDER BY results.number DESC LIMIT 1)
+
+-- name: truth
+-- What the work of an ended task came to, from the results of its present generation and their runs.
+CASE WHEN t.state IN ('completed', 'failed', 'cancelled') THEN
+    (SELECT json_object('changed', (SELECT r.changed FROM results r WHERE r.task_id = t.id
+                            AND r.generation = t.generation AND r.member = '' ORDER BY r.number DESC LIMIT 1),
+                        'refused', sum(ru.refused ->> '$.count'), 'first', json_group_array(ru.refused -> '$.first'))
+     FROM results re JOIN runs ru ON ru.id = re.run_id
+     WHERE re.task_id = t.id AND re.generation = t.generation AND ru.refused IS NOT NULL) END
 
 -- name: tasks
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings, parent_id,
-       (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
-       (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = tasks.id) AS runs,
-       coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = tasks.id ORDER BY number DESC LIMIT 1)) AS account,
-       account AS bound, worker, progress, {last_gate} AS gate
-FROM tasks WHERE :all OR state IN ('queued', 'running', 'paused')
+       (SELECT path FROM repos WHERE repos.id = t.repo_id) AS repo,
+       (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = t.id) AS runs,
+       coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = t.id ORDER BY number DESC LIMIT 1)) AS account,
+       account AS bound, worker, progress, {last_gate} AS gate, {truth} AS truth
+FROM tasks t WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
 
 -- name: task
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, base_ref, session_id, seq, settings,
-       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker, progress, {last_gate} AS gate,
-       (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo
-FROM tasks WHERE id = :id
+       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker, progress, {last_gate} AS gate, {truth} AS truth,
+       (SELECT path FROM repos WHERE repos.id = t.repo_id) AS repo
+FROM tasks t WHERE id = :id
 
 -- name: slim
 -- A task as a list of thousands shows it. Money and tokens come from `usage`, where each run is counted once.
@@ -42,7 +51,8 @@ SELECT t.id, t.seq, t.state, t.agent, substr(t.prompt, 1, 300) AS prompt, t.bran
             WHERE needs.task_id = t.id AND n.state != 'completed') END AS needs,
        CASE WHEN t.state = 'queued' THEN (SELECT min(l.issue) FROM links l
             WHERE l.task_id = t.id AND l.state != 'claimed') END AS issue,
-       (SELECT w.state FROM workspaces w WHERE w.task_id = t.id AND w.state IN ('intended', 'ready', 'preserved')) AS workspace
+       (SELECT w.state FROM workspaces w WHERE w.task_id = t.id AND w.state IN ('intended', 'ready', 'preserved')) AS workspace,
+       {truth} AS truth
 FROM tasks t
 
 -- name: slim_all
@@ -88,7 +98,7 @@ ORDER BY seq DESC LIMIT 100
 
 -- name: runs
 SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
-       timeout, timeout_why, claim, reports, account, usage, worker, stage, member, agent
+       timeout, timeout_why, claim, reports, account, usage, worker, stage, member, agent, refused
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: earlier_runs
@@ -414,7 +424,7 @@ WHERE t.state != 'completed' ORDER BY t.seq
 
 -- name: results
 SELECT r.name, r.visit, r.attempt, r.member, r.agent, r.outcome, r.reason, r.ruling, r.passed, r.text, r.files,
-       r.commit_id AS "commit", r.gate, r.started_at, r.ended_at, r.run_id AS run
+       r.changed, r.commit_id AS "commit", r.gate, r.started_at, r.ended_at, r.run_id AS run
 FROM results r JOIN tasks t ON t.id = r.task_id
 WHERE r.task_id = :id AND r.generation = t.generation ORDER BY r.number
 
