@@ -31,7 +31,7 @@ def watch_tasks(
     queries = Queries(home)
     deadline = None if timeout is None else time.monotonic() + timeout
     waits_for_person = build_person_test(queries)
-    version, looked, starts = -1, 0.0, 0
+    version, looked, starts, since = -1, 0.0, 0, queries.last_seq()
     while True:
         now, seen = time.monotonic(), queries.data_version()
         if seen != version or now - looked >= LOOK_EVERY:
@@ -43,7 +43,7 @@ def watch_tasks(
                 return
             if start and queries.supervisor() is None:
                 starts += 1
-                refuse_another_start(home, ids[0], starts)
+                refuse_another_start(queries, ids[0], starts, since)
                 ensure_supervisor(queries)
         if deadline is not None and now >= deadline:
             raise WaitTimeout(f"{len(ids) - len(resting)} of {len(ids)} task(s) are not at rest after {timeout:g} s.")

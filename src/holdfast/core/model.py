@@ -102,6 +102,7 @@ class RequestKind(StrEnum):
     PAUSE = "pause"
     DOWN = "down"
     SWEEP = "sweep"
+    TAKE_OVER = "take-over"
 
 
 class Level(StrEnum):

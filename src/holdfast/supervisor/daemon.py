@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import os
 import signal
@@ -12,7 +13,8 @@ from enum import StrEnum
 
 from holdfast.base.concurrency import cancel_all
 from holdfast.base.errors import HoldfastError, Unavailable
-from holdfast.core.model import StopWhy
+from holdfast.core.model import Event, Request, RequestKind, StopWhy
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult, StopCause
 from holdfast.store import doorbell
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.claims.claim import Claims
@@ -36,6 +38,7 @@ from holdfast.supervisor.services.requests import RequestService
 from holdfast.supervisor.services.retention import Retention
 from holdfast.supervisor.services.schedules import ScheduleService
 from holdfast.supervisor.services.trackers import TrackerService
+from holdfast.supervisor.settings import take_over
 from holdfast.supervisor.workspaces.cleanup import CleanupService, ExpiryService
 from holdfast.supervisor.workspaces.sweep import SweepService
 
@@ -74,6 +77,7 @@ class Supervisor:
         self._cleanup = CleanupService(context)
         self._sweep = SweepService(context, self._cleanup)
         self._requests.on_sweep = self._sweep.asked
+        self._requests.on_take_over = self._take_over
         self._retention = Retention(context)
         self._tracking = TrackerService(context)
         self._scheduling = ScheduleService(context)
@@ -193,6 +197,26 @@ class Supervisor:
         count = tx.tasks.unfinished_count(find_operator_blocks(self._context, tx))
         return count + sum(service.owed(tx) for service in self._services)
 
+    async def _take_over(self, request: Request) -> None:
+        """Take over the settings of an `up` that found us running, and answer with the values before and after."""
+        if self._stop is not None or self._requests.down is not None:
+            await self._requests.record(request, RequestAnswer(RequestResult.STOPPING))
+            return
+        old = self._context.settings
+        new = take_over(old, request.data)
+        values = {"agents": [old.agents, new.agents], "idle_exit": [old.idle_exit, new.idle_exit]}
+
+        def write(tx: Transaction) -> None:
+            now = self._context.clock()
+            tx.requests.answer(request.id, RequestAnswer(RequestResult.TAKEN_OVER, json.dumps(values)), now)
+            if new != old:
+                message = f"{request.by} took the supervisor over with `holdfast up`: {new.agents} agents at once."
+                tx.events.emit(Event(kind="host.taken-over", message=message, data=values), now)
+
+        await self._context.writer.write(write)
+        self._context.settings = new
+        self._context.ports.source.adopt(new)
+
     async def _close_if_idle(self) -> bool:
         """Sign off in the transaction that finds nothing left to do: a task that was added before it keeps us
         running."""
@@ -200,7 +224,9 @@ class Supervisor:
         def close(tx: Transaction) -> bool:
             if self._count_unfinished(tx) or tx.workspaces.to_clean(self._context.clock()) or tx.deliveries.waiting():
                 return False  # a task that ended since our last look may have left its workspace, or an alert, behind
-            tx.hosts.close(self._context.host_id, self._context.clock())
+            if any(request.kind is RequestKind.TAKE_OVER for request in tx.requests.pending()):
+                return False  # an `up` wants us to stay
+            tx.hosts.close(self._context.host_id, self._context.clock(), StopCause.IDLE)
             return True
 
         self._closed = await self._context.writer.write(close)
@@ -321,7 +347,10 @@ class Supervisor:
             for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
                 if request.kind == "down":
                     await self._requests.answer_down(request, self._stop)
-            await self._context.writer.write(lambda tx: tx.hosts.close(self._context.host_id, self._context.clock()))
+            cause = StopCause.SIGNAL if self._requests.down is None else StopCause.DOWN
+            await self._context.writer.write(
+                lambda tx: tx.hosts.close(self._context.host_id, self._context.clock(), cause)
+            )
         except Unavailable as trouble:
             log_line(f"holdfast: stopped, but that could not be recorded: {trouble}")
 

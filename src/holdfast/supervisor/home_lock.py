@@ -26,11 +26,7 @@ class HomeLock:
             holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(fd)
             home = os.path.dirname(self._path)
-            if _is_stopped(holder):
-                raise Conflict(
-                    f"The supervisor of {home} (pid {holder}) is stopped (SIGSTOP, or Ctrl-Z) and does nothing. "
-                    f"Let it go on with `kill -CONT {holder}`; or end it with `kill -9 {holder}` and start again."
-                ) from None
+            refuse_stopped(home, holder)
             raise Conflict(
                 f"A supervisor is already running on {home} (pid {holder}). "
                 "Use it as it is, or end it first with `holdfast down`."
@@ -58,6 +54,15 @@ class HomeLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def refuse_stopped(home: str, pid: str) -> None:
+    """Raise Conflict if the supervisor is stopped by a signal: it would never answer."""
+    if _is_stopped(pid):
+        raise Conflict(
+            f"The supervisor of {home} (pid {pid}) is stopped (SIGSTOP, or Ctrl-Z) and does nothing. "
+            f"Let it go on with `kill -CONT {pid}`; or end it with `kill -9 {pid}` and start again."
+        ) from None
 
 
 def _is_stopped(pid: str) -> bool:

@@ -80,6 +80,10 @@ class SettingsSource(Protocol):
         """Make `tuning` the settings in force: later changes are computed against it."""
         ...
 
+    def adopt(self, settings: SupervisorSettings) -> None:
+        """Make these settings the ones in force. Their number of agents overrides the file, as the flag of `up`."""
+        ...
+
 
 class FixedSettings:
     """Settings that never change."""
@@ -91,6 +95,9 @@ class FixedSettings:
         raise HoldfastError("These settings are fixed: there is no file to read them from.")
 
     def accept(self, tuning: ReloadedSettings) -> None:
+        """Do nothing."""
+
+    def adopt(self, settings: SupervisorSettings) -> None:
         """Do nothing."""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from holdfast.core.dispatch.holds import HoldRules
 from holdfast.core.dispatch.pressure import PressureLimits
@@ -52,3 +53,19 @@ class SupervisorSettings:
     checkpoint: CheckpointRules = field(default_factory=CheckpointRules)
     holds: HoldRules = field(default_factory=HoldRules)
     staff: WorkerList = field(default_factory=WorkerList)
+
+
+def take_over(old: SupervisorSettings, wanted: Mapping[str, object]) -> SupervisorSettings:
+    """Return the settings of a running supervisor after another `up` asked for `agents` and `idle_exit` (or None).
+
+    An idle exit is taken away or changed, never given: a supervisor that a person started stays until `down`. If it
+    would have to be given, nothing changes.
+    """
+    agents, idle_exit = wanted.get("agents"), wanted.get("idle_exit")
+    if old.idle_exit is None and idle_exit is not None:
+        return old
+    return replace(
+        old,
+        agents=agents if isinstance(agents, int) else old.agents,
+        idle_exit=float(idle_exit) if isinstance(idle_exit, int | float) else None,
+    )

@@ -72,6 +72,12 @@ class UserSettings:
         self._current, self._supervisor_settings = self._read, tuning.settings
         register_settings_secrets(self._current)
 
+    def adopt(self, settings: SupervisorSettings) -> None:
+        if settings.agents != self._supervisor_settings.agents:
+            self._flags = {**(self._flags or {}), "agents": settings.agents}
+            self._current = self._current.with_values({"agents": settings.agents})
+        self._supervisor_settings = settings
+
 
 def _format_value(key: str, value: object) -> str:
     """Format a setting's value for an event. Possible secrets are masked."""

@@ -330,12 +330,14 @@ def test_a_repository_cannot_drive_the_terminal_through_an_error(fleet: Fleet) -
 
 
 def test_one_supervisor_per_home(fleet: Fleet) -> None:
-    """DESIGN, Home: the second one is a conflict that names the first; the first is not disturbed."""
+    """DESIGN, Home: a second `up` names the first; the first is not disturbed. A unit of systemd is refused instead."""
     first = fleet.up()
     for options in ((), ("--detach",)):
-        line = refused(fleet, "up", *options, code=4)
-        assert "already running" in line
-        assert f"pid {first.pid}" in line
+        assert f"Already up, pid {first.pid}." in fleet.cli("up", *options).stdout
+    unit = ("sh", "-c", 'SYSTEMD_EXEC_PID=$$ exec "$@"', "sh")
+    line = fleet.cli("up", prefix=unit, code=4).stderr
+    assert "already running" in line
+    assert f"pid {first.pid}" in line
     assert fleet.supervisor_pid() == first.pid
     fleet.wait_state(fleet.add("x", command=("true",)), "completed")
 

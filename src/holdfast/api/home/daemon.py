@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
+from holdfast import __version__
+from holdfast.api.commands import change_store, operator_name
 from holdfast.api.queries import Queries
-from holdfast.base import faults
+from holdfast.api.requests import read_result
+from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, Unavailable
 from holdfast.base.files import open_private
 from holdfast.base.home import ensure_home
+from holdfast.base.units import show_duration
+from holdfast.core.model import RequestKind
+from holdfast.core.tasks.requests import StopCause
 from holdfast.store.open import open_store
+from holdfast.supervisor.home_lock import refuse_stopped
+
+if TYPE_CHECKING:
+    from holdfast.api.fleet.models import SupervisorRow
 
 START_PATIENCE = 30.0
 MOST_STARTS = 3  # supervisors in a row that a watcher starts without any event of its task
@@ -34,6 +46,80 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
         settings,
         reload.apply_settings(SupervisorSettings(agents=settings["agents"], idle_exit=idle_exit), settings),
         flags,
+    )
+
+
+def take_over(home: str, *, agents: int | None, idle_exit: float | None) -> str | None:
+    """Let the supervisor that runs on the home take over what `up` asks for, and return a sentence about it.
+
+    None: no supervisor runs. Raise Conflict if it cannot become as asked: then nothing was changed.
+    """
+    try:
+        queries = Queries(home)
+        running = queries.supervisor()
+    except Unavailable:  # the store does not exist yet, or has to be migrated by the supervisor first
+        return None
+    if running is None or _is_unit():
+        return None
+    pid = running["pid"]
+    refuse_stopped(home, str(pid))
+    if running["version"] != __version__:
+        raise Conflict(
+            f"The supervisor (pid {pid}) is of version {running['version']}, this is {__version__}. Nothing was "
+            "changed. To upgrade it, run `holdfast down --keep-agents`, then `holdfast up`."
+        )
+    if agents is not None:
+        from holdfast import config
+
+        config.load(flags={"agents": agents})  # a number that it could not take over is refused here
+    answer = _ask_take_over(queries, running, {"agents": agents, "idle_exit": idle_exit})
+    if answer is None:
+        return take_over(home, agents=agents, idle_exit=idle_exit)  # it has ended: another may run by now
+    return _describe_take_over(pid, json.loads(answer), idle_exit)
+
+
+def _is_unit() -> bool:
+    """True if this process is the main process of a systemd unit. The lock of the home refuses it: with exit code 0
+    the unit would count as done, while a supervisor runs that the unit does not own."""
+    return os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
+
+
+def _ask_take_over(queries: Queries, running: SupervisorRow, wanted: dict[str, object]) -> str | None:
+    """Ask the running supervisor, and return its answer as JSON. None: it has ended or was ending, and is gone now."""
+    request = change_store(
+        queries.home,
+        lambda tx: tx.requests.ask(RequestKind.TAKE_OVER, None, operator_name(), "", wanted, clock.now()),
+    )
+    deadline = time.monotonic() + START_PATIENCE
+    while time.monotonic() < deadline:
+        now_running = queries.supervisor()  # read before the answer: it may answer as its last act
+        answer = read_result(queries, request)
+        if answer is not None and answer.is_done(RequestKind.TAKE_OVER):
+            return answer.detail
+        if now_running is None or now_running["id"] != running["id"]:
+            queries.wait_gone(running, deadline)
+            return None
+        time.sleep(0.01)
+    raise Unavailable(
+        f"The supervisor (pid {running['pid']}) is stopping or does not answer. Nothing was changed. See `holdfast ps`."
+    )
+
+
+def _describe_take_over(pid: int, values: dict[str, list[float | None]], wanted: float | None) -> str:
+    (had, has), (was, left) = values["agents"], values["idle_exit"]
+    if was is None and wanted is not None:
+        raise Conflict(
+            f"The supervisor (pid {pid}) stays until `holdfast down`, so it takes no --idle-exit. Nothing was changed. "
+            f"To start one that ends by itself, run `holdfast down`, then `holdfast up --idle-exit {wanted:g}s`."
+        )
+    runs = f"It runs {has} agents at once." if had == has else f"It now runs {has} agents at once, not {had}."
+    if was == left:
+        ends = "" if left is None else f" It ends after {show_duration(left)} without work."
+        return f"Already up, pid {pid}. {runs}{ends}"
+    stays = "stays until `holdfast down`" if left is None else f"ends after {show_duration(left)}"
+    return (
+        f"Took over the running supervisor, pid {pid}. It was to end after {show_duration(was or 0.0)} without work. "
+        f"Now it {stays}. {runs}"
     )
 
 
@@ -80,8 +166,17 @@ def ensure_supervisor(queries: Queries) -> int | None:
         return None  # another process started a supervisor at the same moment
 
 
-def refuse_another_start(home: str, task_id: str, starts: int) -> None:
-    """Raise Unavailable if supervisors keep ending before they have done anything for the task."""
+def refuse_another_start(queries: Queries, task_id: str, starts: int, since: int) -> None:
+    """Raise Unavailable if a person stopped the supervisor after event `since`, or if supervisors keep ending before
+    they have done anything for the task."""
+    home = queries.home
+    last = queries.view("last_change_of_host", after=since)
+    if last and last[0]["kind"] == "host.stopped" and last[0]["reason"] != StopCause.IDLE:
+        how = "`holdfast down`" if last[0]["reason"] == StopCause.DOWN else "a signal"
+        raise Unavailable(
+            f"The supervisor was stopped by {how}, so none is started again. Task {task_id} is kept as it is. Continue "
+            f"with `holdfast up`; see `holdfast why {task_id}`."
+        )
     if starts > MOST_STARTS:
         why = describe_supervisor_end(log_file(home)).removesuffix(".")
         raise Unavailable(

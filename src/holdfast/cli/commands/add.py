@@ -304,6 +304,7 @@ def _watch_task(
     from holdfast.api.tasks.why.read import build_person_test
 
     interrupts = seen = starts = 0
+    since = queries.last_seq()
     waits_for_person = build_person_test(queries)
     watching = follow_events(queries, after=0, task_id=task_id)
     while True:
@@ -321,7 +322,7 @@ def _watch_task(
                     return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     starts += 1
-                    refuse_another_start(queries.home, task_id, starts)
+                    refuse_another_start(queries, task_id, starts, since)
                     _ensure_supervisor(queries)
         except KeyboardInterrupt:
             interrupts += 1

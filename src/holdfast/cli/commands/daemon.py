@@ -8,7 +8,7 @@ import sys
 import time
 
 from holdfast.api.outcome import NoSupervisor
-from holdfast.base.errors import Unavailable, UsageError
+from holdfast.base.errors import Conflict, Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean_text, indent_text, number, paint, print_json
@@ -29,23 +29,34 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
 
 def run_up(arguments: argparse.Namespace) -> int:
     from holdfast.api.format import parse_duration_option
-    from holdfast.api.home.daemon import log_file, run_here, start_detached
+    from holdfast.api.home.daemon import log_file, run_here, start_detached, take_over
 
     home = home_directory()
     idle = parse_duration_option("--idle-exit", arguments.idle_exit)
-    if arguments.detach:
-        pid = start_detached(home, agents=arguments.agents, idle_exit=arguments.idle_exit)
-        from holdfast.config import load_valid_values
-
-        print(f"Supervisor started, pid {pid}; its log: {log_file(home)}")
-        names = [worker.name for worker in load_valid_values().workers]
-        if names:
-            print(f"Named workers: {', '.join(names)}; `holdfast worker list` shows what each does.")
-        _print_holds(home)
-        return 0
+    taken_over = take_over(home, agents=arguments.agents, idle_exit=idle)
+    if taken_over is None:
+        try:
+            if not arguments.detach:
+                _print_holds(home)
+                run_here(home, agents=arguments.agents, idle_exit=idle)
+                return 0
+            pid = start_detached(home, agents=arguments.agents, idle_exit=arguments.idle_exit)
+        except Conflict:  # another one was started at the same moment
+            taken_over = take_over(home, agents=arguments.agents, idle_exit=idle)
+            if taken_over is None:
+                raise
+    print(f"Supervisor started, pid {pid}; its log: {log_file(home)}" if taken_over is None else taken_over)
+    _print_workers()
     _print_holds(home)
-    run_here(home, agents=arguments.agents, idle_exit=idle)
     return 0
+
+
+def _print_workers() -> None:
+    from holdfast.config import load_valid_values
+
+    names = [worker.name for worker in load_valid_values().workers]
+    if names:
+        print(f"Named workers: {', '.join(names)}; `holdfast worker list` shows what each does.")
 
 
 def _print_holds(home: str) -> None:

@@ -92,11 +92,13 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "up": ManualPage(
         "Runs the supervisor of this home, one per home. It takes over the runs of an earlier supervisor. Then it "
-        "claims tasks, starts and watches their agents, and cleans up.",
+        "claims tasks, starts and watches their agents, and cleans up. If one runs already, it goes on and takes over "
+        "`--agents`; one that `run` started no longer ends when it is idle.",
         (
             ("in the foreground, eight agents at once", "holdfast up --agents 8"),
             ("in the background; its log is in the home", "holdfast up --detach"),
             ("until there is nothing left to do", "holdfast up --idle-exit 60s"),
+            ("change how many agents the running one starts", "holdfast up --agents 12"),
         ),
         (0, 2, 4, 69),
         ("down", "ps", "doctor"),

@@ -9,6 +9,14 @@ from holdfast.core.model import RequestKind
 from holdfast.core.states import TaskState
 
 
+class StopCause(StrEnum):
+    """The cause why a supervisor stopped in good order. Stores keep the value."""
+
+    DOWN = "down"
+    SIGNAL = "signal"
+    IDLE = "idle"  # `--idle-exit`: nothing was left to do
+
+
 class RequestResult(StrEnum):
     """The result of a request. The value is the stored text, or its beginning where a detail follows.
 
@@ -30,13 +38,16 @@ class RequestResult(StrEnum):
     APPROVED = "approved by"  # detail: the operator
     STOPPED = "stopped"  # detail: the mode of `down`
     SUPERVISOR_GONE = "the supervisor was gone already"
+    STOPPING = "refused: it is stopping"
+    TAKEN_OVER = "taken over"  # detail: the values before and after, as JSON
     SWEPT = "swept"  # detail: the report as JSON, which is stored alone
     OTHER = "other"  # detail: the whole text, written by another version
 
 
 _BY_OPERATOR = (RequestResult.RESUMED, RequestResult.RETRIED, RequestResult.APPROVED)
+_BEFORE_DETAIL = (*_BY_OPERATOR, RequestResult.TAKEN_OVER)
 _WITHOUT_DETAIL = frozenset(RequestResult) - {
-    *_BY_OPERATOR,
+    *_BEFORE_DETAIL,
     RequestResult.STOPPED,
     RequestResult.SWEPT,
     RequestResult.OTHER,
@@ -46,6 +57,7 @@ _DONE = {
     RequestKind.CANCEL: frozenset({RequestResult.CANCELLED, RequestResult.ASSUMED_DEAD}),
     RequestKind.DOWN: frozenset({RequestResult.STOPPED, RequestResult.SUPERVISOR_GONE}),
     RequestKind.SWEEP: frozenset({RequestResult.SWEPT}),
+    RequestKind.TAKE_OVER: frozenset({RequestResult.TAKEN_OVER}),
 }
 
 
@@ -79,7 +91,7 @@ def parse_answer(text: str) -> RequestAnswer:
     """Return the answer that the store keeps as `text`."""
     if text in _WITHOUT_DETAIL:
         return RequestAnswer(RequestResult(text))
-    for result in _BY_OPERATOR:
+    for result in _BEFORE_DETAIL:
         if text.startswith(f"{result} "):
             return RequestAnswer(result, text.removeprefix(f"{result} "))
     start = f"{RequestResult.STOPPED} ("

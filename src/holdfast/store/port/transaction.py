@@ -19,7 +19,7 @@ from holdfast.core.runs.policy import Decision
 from holdfast.core.runs.preserve import Disposition
 from holdfast.core.runs.retry_budgets import ResumeDecision, Spend
 from holdfast.core.states import TaskState, WorkspaceState
-from holdfast.core.tasks.requests import RequestAnswer
+from holdfast.core.tasks.requests import RequestAnswer, StopCause
 from holdfast.store.port.values import NO_WORKFLOW_ROLE as NO_WORKFLOW_ROLE
 from holdfast.store.port.values import AgentReports as AgentReports
 from holdfast.store.port.values import Host as Host
@@ -276,7 +276,7 @@ class Hosts(Protocol):
         """Raise LeaseLost if this incarnation was declared lost or has signed off."""
         ...
 
-    def close(self, host_id: str, now: Instant) -> None: ...
+    def close(self, host_id: str, now: Instant, cause: StopCause = StopCause.DOWN) -> None: ...
     def hold(self, host_id: str, reason: str, data: Mapping[str, object], now: Instant, *, tell: bool) -> None:
         """Record why this host starts nothing new. `tell` false: emit no event, because only the reason of a hold
         changed."""

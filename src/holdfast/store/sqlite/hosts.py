@@ -11,7 +11,7 @@ from holdfast.base import faults
 from holdfast.base.errors import LeaseLost, NotFound
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Level, Request, RequestKind
-from holdfast.core.tasks.requests import RequestAnswer, RequestResult
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult, StopCause
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.engine.statements import Statements
@@ -83,12 +83,18 @@ class SqliteHosts:
             event = Event(kind="dispatch.released", message=f"New tasks may start again: {why}.", reason=why)
             self._events.emit(event, now)
 
-    def close(self, host_id: str, now: Instant) -> None:
+    def close(self, host_id: str, now: Instant, cause: StopCause = StopCause.DOWN) -> None:
         self.release(host_id, "the supervisor stops", now)
         self._sql.change("close", id=host_id, now=now.wall)
         faults.tx("host.close")
         self._events.emit(
-            Event(kind="host.stopped", message=f"Supervisor {host_id} stopped.", data={"host": host_id}), now
+            Event(
+                kind="host.stopped",
+                message=f"Supervisor {host_id} stopped.",
+                reason=str(cause),
+                data={"host": host_id, "why": str(cause)},
+            ),
+            now,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from holdfast.base.errors import Conflict
 from holdfast.core.model import Request, RequestKind, StopWhy
@@ -24,6 +24,7 @@ class RequestService(Service):
         self._attempts = attempts
         self.down: Request | None = None  # read by the loop of the supervisor
         self.on_sweep: Callable[[Request], None] = lambda _request: None  # the sweep carries it out and answers it
+        self.on_take_over: Callable[[Request], Awaitable[None]]  # the supervisor sets it
 
     async def tick(self) -> None:
         for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
@@ -31,6 +32,8 @@ class RequestService(Service):
                 self.down = request
             elif request.kind is RequestKind.SWEEP:
                 self.on_sweep(request)
+            elif request.kind is RequestKind.TAKE_OVER:
+                await self.on_take_over(request)
             elif request.task_id is not None and request.kind is RequestKind.PAUSE:
                 await self._pause(request, request.task_id)
             elif request.task_id is not None:
@@ -64,7 +67,7 @@ class RequestService(Service):
                 return
             state = TaskState.CANCELLED
             self._context.bell.ring()
-        await self._record(request, RequestAnswer.from_state(state))
+        await self.record(request, RequestAnswer.from_state(state))
 
     def _cancel_now(self, tx: Transaction, request: Request, task_id: str) -> None:
         """Cancel the task and its subtasks. Subtasks are spared only if every pending request spares them."""
@@ -120,10 +123,11 @@ class RequestService(Service):
 
     async def answer_down(self, request: Request, mode: str | None) -> None:
         """Answer a request to stop the supervisor, which stops in this mode."""
-        await self._record(request, RequestAnswer(RequestResult.STOPPED, str(mode)))
+        await self.record(request, RequestAnswer(RequestResult.STOPPED, str(mode)))
 
     async def _answer(self, request: Request, result: RequestResult) -> None:
-        await self._record(request, RequestAnswer(result))
+        await self.record(request, RequestAnswer(result))
 
-    async def _record(self, request: Request, answer: RequestAnswer) -> None:
+    async def record(self, request: Request, answer: RequestAnswer) -> None:
+        """Record the answer to a request."""
         await self._context.writer.write(lambda tx: tx.requests.answer(request.id, answer, self._context.clock()))

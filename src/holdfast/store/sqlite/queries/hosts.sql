@@ -7,8 +7,8 @@ VALUES (:id, 'active', :boot_id, :pid, :start_ticks, :version, :agents, :lease_u
 UPDATE hosts SET state = 'lost', held = NULL, ended_at = :now WHERE state = 'active' AND id != :id RETURNING id, pid, started_at
 
 -- name: drop_old_downs
--- A `down` request that was meant for a supervisor that is gone must not stop the next one.
-UPDATE requests SET answered_at = :now, answer = :answer WHERE answered_at IS NULL AND kind = 'down'
+-- A `down` or `up` that was meant for a supervisor that is gone must not change the next one.
+UPDATE requests SET answered_at = :now, answer = :answer WHERE answered_at IS NULL AND kind IN ('down', 'take-over')
 
 -- name: beat
 UPDATE hosts SET lease_until = :lease_until WHERE id = :id AND state = 'active'

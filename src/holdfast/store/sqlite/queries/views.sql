@@ -225,6 +225,10 @@ FROM crashes WHERE (:task IS NULL OR task_id = :task) AND at >= :since ORDER BY 
 SELECT id, boot_id, pid, start_ticks, version, agents, lease_until, started_at, held FROM hosts WHERE state = 'active'
 ORDER BY started_at DESC LIMIT 1
 
+-- name: last_change_of_host
+SELECT kind, reason FROM events WHERE seq > :after AND kind IN ('host.started', 'host.stopped', 'host.lost')
+ORDER BY seq DESC LIMIT 1
+
 -- name: accounts
 -- Accounts that are parked or stopped.
 SELECT agent, name, until, outcome, reason, task_id AS task, at FROM accounts ORDER BY agent, name
