@@ -138,11 +138,9 @@ def test_what_a_person_decides(fleet: Fleet) -> None:
         await hands.told("approved by", "nothing is left to do")
         await until(pilot, lambda: fleet.show(task)["state"] == "completed", "it is done")
         await hands.open(task)
-        (fleet.repo / "README.md").write_text("mine\n")
-        await hands.refused(
-            "m", f"{fleet.repo} has main checked out, with uncommitted changes.", "Commit or stash them"
-        )
-        fleet.git("checkout", "README.md")
+        (fleet.repo / ".git" / "MERGE_HEAD").write_text(fleet.git("rev-parse", "HEAD") + "\n")
+        await hands.refused("m", f"{fleet.repo} has an unfinished merge.", "merge --abort")
+        (fleet.repo / ".git" / "MERGE_HEAD").unlink()
         await hands.asked("m", "(2 commits) into main?", f"Your checkout {fleet.repo} moves along.", answer="n")
         assert not (fleet.repo / "door").exists()
         await hands.asked("m", "into main?")

@@ -40,6 +40,20 @@ def one_line(text: object, width: int | None = None) -> str:
     return flat if width is None or len(flat) <= width else flat[: width - 1] + "…"
 
 
+_MARKS = re.compile(r"(?:(?:#+|[-*])\s+(?:\[[ xX]\]\s+)?)+")  # of a heading, a list or a checklist in Markdown
+
+
+def subject_line(text: str, width: int = 72) -> str:
+    """Return the first line of a text as the subject of a commit: without Markdown marks, cut between two words."""
+    first = next((line for line in map(one_line, text.splitlines()) if line), "")
+    first = first[marks.end() :] if (marks := _MARKS.match(first)) and marks.end() < len(first) else first
+    if len(first) <= width:
+        return first.removesuffix(".") if not first.endswith("..") else first
+    cut = first[: width - 1]
+    space = cut.rfind(" ")
+    return (cut[:space] if space > width // 2 else cut).rstrip(" ,;:.-") + "…"
+
+
 def as_sentence(text: str) -> str:
     """Return the text with a full stop, unless it ends as a sentence already."""
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."

@@ -210,16 +210,25 @@ class Client:
         return self._read(task_id)
 
     @public
-    def merge(self, id: str, *, into: str | None = None, no_ff: bool = False) -> Merge:
+    def merge(
+        self,
+        id: str,
+        *,
+        into: str | None = None,
+        no_ff: bool = False,
+        squash: bool = False,
+        message: str | None = None,
+    ) -> Merge:
         """Merge a task's branch into the branch that it started from, or `into` another one.
 
-        `no_ff`: make a merge commit also where a fast-forward would do.
+        `no_ff`: make a merge commit also where a fast-forward would do. `squash`: make one commit of all changes.
+        `message`: of the new commit, which is then made in any case.
         """
         from holdfast.api.work.merge import merge
 
         task_id = self._prepare("merge", id)
         queries = Queries(self.home)
-        done = merge(self.home, queries.task(task_id), into, no_ff=no_ff)
+        done = merge(self.home, queries.task(task_id), into, no_ff=no_ff, squash=squash, message=message)
         return Merge(task=task_id, branch=done.source, into=done.target, commit=done.commit, how=done.how)
 
     # -- within ------------------------------------------------------------------------------------------------------

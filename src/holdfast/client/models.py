@@ -204,7 +204,7 @@ class Merge:
     branch: str
     into: str
     commit: str
-    how: str  # fast-forward, merge commit or already there
+    how: str  # fast-forward, merge commit, squash or already there
 
 
 def _known(cls: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:

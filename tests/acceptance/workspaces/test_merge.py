@@ -13,6 +13,7 @@ from tests.fleet import Fleet, processes_of, wait_until
 from holdfast.api.queries import Queries
 from holdfast.api.work.branches import list_branches, remove_branch
 from holdfast.api.work.merge import MergeResult, merge
+from holdfast.api.work.pull_request import PullRequest
 from holdfast.api.work.salvage import restore_branch
 from holdfast.base.errors import Conflict, NotFound, Refused, UsageError
 
@@ -62,18 +63,31 @@ def merged_or_nothing_at_all(fleet: Fleet, tasks: dict[str, str]) -> None:
     def merged(name: str, into: str | None = None, *, no_ff: bool = False) -> MergeResult:
         return merge_here(fleet, tasks[name], into, no_ff=no_ff)
 
-    with pytest.raises(Refused, match="uncommitted changes"):
-        merged("one")
-    assert (tip(fleet), fleet.git("status", "--short")) == (start, "M README.md")
-    fleet.git("checkout", "--quiet", "README.md")
+    (fleet.repo / "one.txt").write_text("mine, untracked\n")
+    refusal = fleet.cli("merge", tasks["one"], code=1).stderr
+    assert (
+        f"{fleet.repo} has uncommitted changes in files that the merge changes too: one.txt. Commit, stash" in refusal
+    )
+    assert (tip(fleet), fleet.git("status", "--short")) == (start, "M README.md\n?? one.txt")
+    (fleet.repo / "one.txt").unlink()
+    fleet.git("update-ref", "CHERRY_PICK_HEAD", "HEAD")
+    refusal = fleet.cli("merge", tasks["one"], code=1).stderr
+    assert f"unfinished cherry-pick. Finish it with `git -C {fleet.repo} cherry-pick --continue`" in refusal
+    fleet.git("update-ref", "-d", "CHERRY_PICK_HEAD")
+    assert tip(fleet) == start
     (fleet.repo / "untracked.txt").write_text("stays\n")
 
     said = fleet.cli("merge", tasks["one"]).stdout
     assert "fast-forward" in said
+    assert fleet.git("status", "--short") == "M README.md\n?? untracked.txt", "F12: git itself would merge it"
+    assert (fleet.repo / "README.md").read_text() == "mine, uncommitted\n"
+    fleet.git("checkout", "--quiet", "README.md")
     assert tip(fleet) == tip(fleet, f"holdfast/{tasks['one']}")
     assert (fleet.repo / "one.txt").read_text() == "one\n"
     assert fleet.git("status", "--short") == "?? untracked.txt"
     assert merged("one").how == "already there"
+    assert fleet.git("log", "-1", "--format=%s%n%b").startswith("one\nLeft uncommitted by the agent; committed by")
+    assert fleet.git("log", "-1", "--format=%(trailers:key=Holdfast-Task,valueonly)") == tasks["one"]
 
     (row,) = fleet.json("merge", tasks["two"])
     assert (row["how"], row["into"], row["commit"]) == ("merge commit", "main", tip(fleet))
@@ -91,13 +105,37 @@ def merged_or_nothing_at_all(fleet: Fleet, tasks: dict[str, str]) -> None:
 
     fleet.git("branch", "release", start)
     merged("clash", "release", no_ff=True)  # not checked out anywhere
-    assert fleet.git("log", "-1", "--format=%s", "release").startswith(f"Merge holdfast/{tasks['clash']}: clash")
+    assert fleet.git("log", "-1", "--format=%s", "release") == "clash"
+    trailer = "--format=%(trailers:key=Holdfast-Task,valueonly)"
+    assert fleet.git("log", "-1", trailer, "release") == tasks["clash"]
+    fleet.git("branch", "squashed", start)
+    squash(fleet, tasks["kept"], trailer)
     assert fleet.file_on_branch("release", "one.txt") == "theirs"
     assert (fleet.repo / "one.txt").read_text() == "one\n"
     with pytest.raises(NotFound):
         merged("nothing")
     with pytest.raises(UsageError):
         merged("one", "nowhere")
+
+
+def squash(fleet: Fleet, task_id: str, trailer: str) -> None:
+    """F12: one commit with the person's words and the task's trailer; a second squash changes nothing."""
+    words = ("merge", task_id, "--into", "squashed", "--squash", "-m", "Keep it\n\nFor good.")
+    before, one = tip(fleet, "squashed"), fleet.json(*words)[0]
+    assert (one["how"], one["commit"]) == ("squash", tip(fleet, "squashed"))
+    assert fleet.git("log", "--format=%P %s", f"{before}..squashed") == f"{before} Keep it"
+    assert fleet.git("log", "-1", "--format=%b", "squashed").startswith("For good.\n\nHoldfast-Task:")
+    assert fleet.git("log", "-1", trailer, "squashed") == task_id
+    assert fleet.git("show", "squashed:k.txt") == "k"
+    assert fleet.json(*words)[0]["how"] == "already there"
+    rows = {row["task"]: row["merged_into"] for row in fleet.json("branches")}
+    assert rows[task_id] == "squashed"
+    fleet.git("branch", "--quiet", "-f", "squashed", before)
+    rows = {row["task"]: row["merged_into"] for row in fleet.json("branches")}
+    assert rows[task_id] is None, "that commit is gone from the branch"
+    assert "--squash" in fleet.cli(*words, "--no-ff", code=2).stderr
+    assert "is empty" in fleet.cli("merge", task_id, "-m", " ", code=2).stderr
+    fleet.git("branch", "--quiet", "-D", "squashed")
 
 
 def killed_while_merging(fleet: Fleet, task_id: str) -> None:
@@ -139,9 +177,11 @@ def proposed(fleet: Fleet, task_id: str) -> None:
     tools.mkdir()
     for name in ("git", "sh"):
         (tools / name).symlink_to(subprocess.check_output(["which", name], text=True).strip())
-    without = fleet.cli("pr", task_id, code=1, env={"PATH": str(tools)})
-    assert without.stdout == f"git -C {fleet.repo} push --set-upstream origin {branch}\n"
-    assert fleet.git("for-each-ref", cwd=remote) == ""
+    without = fleet.cli("pr", task_id, env={"PATH": str(tools)})
+    assert without.stdout == f"origin/{branch}\n"
+    assert f"Pushing {branch} to {remote}" in without.stderr
+    assert fleet.git("rev-parse", branch, cwd=remote) == tip(fleet, branch)
+    fleet.git("push", "--quiet", "origin", f":{branch}")
     (tools / "gh").write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$@" > {fleet.root}/said\nread code < {fleet.root}/code; exit $code\n'
     )
@@ -221,3 +261,29 @@ def test_a_merge_without_merge_tree(fleet: Fleet) -> None:
         _merge_tree(clash)
     with pytest.raises(Refused, match=r"changed the same places: a\.txt"):
         _merge_in_clone(clash, str(fleet.home))
+
+
+@pytest.mark.parametrize(
+    ("url", "page"),
+    [
+        ("https://tess:secret@github.com/o/r.git", "https://github.com/o/r/compare/main...holdfast/7f3a?expand=1"),
+        ("git@github.com:o/r", "https://github.com/o/r/compare/main...holdfast/7f3a?expand=1"),
+        ("ssh://git@github.example.org:2222/o/r.git/", "https://github.example.org/o/r/compare/main...holdfast/7f3a"),
+        (
+            "git@gitlab.com:group/sub/r.git",
+            "https://gitlab.com/group/sub/r/-/merge_requests/new?merge_request%5Bsource",
+        ),
+        ("https://codeberg.org/o/r.git", None),
+        ("/srv/git/github.com/r.git", None),
+        ("../github.com:o/r", None),
+    ],
+)
+def test_the_page_on_which_a_person_opens_a_pull_request(fleet: Fleet, url: str, page: str | None) -> None:
+    """F12: of GitHub and GitLab, by the address of the remote; never with a login."""
+    fleet.git("remote", "add", "origin", url)
+    proposal = PullRequest(
+        repo=str(fleet.repo), remote="origin", branch="holdfast/7f3a", base="main", title="t", body="b"
+    )
+    found = proposal.compare_page
+    assert found is None if page is None else found is not None and found.startswith(page), found
+    assert "secret" not in str(found)

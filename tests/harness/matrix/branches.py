@@ -13,16 +13,22 @@ from holdfast.api.work.branches import list_branches, remove_branch, select_remo
 from holdfast.api.work.merge import merge
 
 FIRST, SECOND, ASIDE, KEPT = "be merged first", "be merged second", "be merged aside", "stay on its branch"
-TARGETS = {FIRST: "main", SECOND: "main", ASIDE: "aside"}
+SQUASHED = "be merged as one commit"
+TARGETS = {FIRST: "main", SECOND: "main", ASIDE: "aside", SQUASHED: "aside"}
+
+
+MINE = "mine, uncommitted\n"
 
 
 def merged(world: World) -> None:
-    """Two into the checked-out branch (a fast-forward, then a merge commit), one into a branch that nobody looks at."""
+    """Two into the checked-out branch (a fast-forward, then a merge commit), two into a branch that nobody looks at, of
+    which one is squashed. The checkout has an uncommitted change of the user's."""
     git_output(world, "branch", "aside")
     for number, prompt in enumerate((*TARGETS, KEPT)):
         again = COMMIT.replace("\n", " || :\n")  # for one that is started again, and has nothing to commit
         add(world, prompt, write(_file(prompt), prompt) + again, role=f"add{number}")
     up_to_the_end(world, "up")
+    (world.repo / "README.md").write_text(MINE)
     for number, (prompt, target) in enumerate(TARGETS.items()):
         if state(world, prompt) == "completed":
             insist(world, f"merge{number}", lambda p=prompt, t=target: _merge(world, p, t), lambda: False)  # type: ignore[misc]  # bound now
@@ -41,8 +47,13 @@ def problems(world: World) -> list[str]:
         told = [event for event in events if event["task"] == task_id(world, prompt)]
         if len(told) != 1:
             found.append(f"{'silent' if not told else 'twice'}: the merge of '{prompt}' was told {len(told)} times")
-    if changed := git_output(world, "status", "--porcelain"):
+    if (world.repo / "README.md").read_text() != MINE:
+        found.append("lost: the user's uncommitted change")
+    if (changed := git_output(world, "status", "--porcelain")) != "M README.md":
         found.append(f"lost: the user's checkout is not what was merged: {changed}")
+    squashed = git_output(world, "log", "--format=%B", "aside").count(f"Holdfast-Task: {task_id(world, SQUASHED)}")
+    if state(world, SQUASHED) == "completed" and squashed != 1:
+        found.append(f"{'twice' if squashed else 'lost'}: '{SQUASHED}' was squashed {squashed} times")
     branch = f"holdfast/{task_id(world, KEPT)}"
     if state(world, KEPT) == "completed" and git_output(world, "show", f"{branch}:{_file(KEPT)}") != KEPT:
         found.append(f"lost: {branch} was pruned, and nothing else had it")
@@ -51,7 +62,7 @@ def problems(world: World) -> list[str]:
 
 def _merge(world: World, prompt: str, target: str) -> None:
     queries = Queries(str(world.home))
-    merge(str(world.home), queries.task(task_id(world, prompt)), target, no_ff=False)
+    merge(str(world.home), queries.task(task_id(world, prompt)), target, no_ff=False, squash=prompt == SQUASHED)
 
 
 def _prune(world: World) -> None:

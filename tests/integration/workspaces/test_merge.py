@@ -16,7 +16,6 @@ from holdfast.workspaces.git.merge import (
     MergeRequest,
     find_checkout,
     move_target,
-    refuse_dirty,
     refuse_foreign_filters,
     refuse_rebase_under_way,
     resolve_branch_name,
@@ -89,8 +88,11 @@ def test_a_merge_runs_no_command_of_the_repositorys_config(tmp_path: Path) -> No
     with pytest.raises(Refused, match=r"filter 'evil'"):
         refuse_foreign_filters(plan, tip, str(tmp_path))
     move_target(plan, tip, str(repo))
-    (repo / " x.py").touch()
-    refuse_dirty(str(repo), "main")
+    later = run(repo, "commit-tree", f"{tip}^{{tree}}", "-p", tip, "-m", "later")
+    (repo / " x.py").write_text("the user's\n")  # git compares it
+    again = MergeRequest(repo=str(repo), source="agent", source_tip=later, target="main", target_tip=tip)
+    move_target(again, later, str(repo))
+    assert (repo / " x.py").read_text() == "the user's\n"
     assert not canary.exists()
     run(repo, "reset", "-q", "--hard", start)
     canary.unlink(missing_ok=True)

@@ -295,9 +295,10 @@ def test_leftovers_that_were_changed_after_they_were_staged_are_both_committed(w
     workshop.fleet.git("add", ".", cwd=tree)
     (tree / "both.txt").write_text("and changed\n")
     (tree / "gone.txt").unlink()
-    commit = workshop.run(workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "work (leftovers)"))
+    commit = workshop.run(workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "work\n\nbody"))
     assert commit is not None
     assert save(workshop, workspace) is None
+    assert workshop.fleet.git("log", "-2", "--format=%s", commit).splitlines() == ["work", "work (as staged)"]
     assert workshop.fleet.file_on_branch("holdfast/task1", "both.txt") == "and changed"
     assert workshop.fleet.file_on_branch("holdfast/task1~1", "both.txt") == "staged"
     assert workshop.fleet.file_on_branch("holdfast/task1~1", "gone.txt") == "staged, then deleted"

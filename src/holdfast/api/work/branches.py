@@ -24,7 +24,7 @@ from holdfast.store.open import open_store
 from holdfast.store.port.transaction import Salvaged
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.workspaces.git import git
-from holdfast.workspaces.git.merge import find_checkout
+from holdfast.workspaces.git.merge import find_checkout, has_commit
 from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.names import BRANCH_PREFIX, salvage_ref
 from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
@@ -62,15 +62,20 @@ def list_branches(queries: Queries) -> list[Branch]:
     tasks = {row["id"]: row for row in queries.tasks(everything=True)}
     open_ones = {str(row["branch"]): row["state"] for row in queries.workspaces() if row["state"] != "trashed"}
     wanted = {row["id"] for row in queries.view("to_start_from")}
+    squashed = {(row["task"], row["source"]): (row["into"], row["commit"]) for row in queries.view("squashed")}
     found: list[Branch] = []
     for row in queries.repos():
         repo = Repo(id=row["id"], path=row["path"], common_dir=row["common_dir"])
-        found += _in_repo(repo, tasks, open_ones, wanted) if os.path.isdir(repo.common_dir) else ()
+        found += _in_repo(repo, tasks, open_ones, wanted, squashed) if os.path.isdir(repo.common_dir) else ()
     return found
 
 
 def _in_repo(
-    repo: Repo, tasks: Mapping[str, TaskRow], open_ones: Mapping[str, str], wanted: Container[str]
+    repo: Repo,
+    tasks: Mapping[str, TaskRow],
+    open_ones: Mapping[str, str],
+    wanted: Container[str],
+    squashed: Mapping[tuple[str, str], tuple[str, str]],
 ) -> Iterator[Branch]:
     listed = git.run_sync(
         "for-each-ref", "--format=%(objectname) %(refname)", f"refs/heads/{BRANCH_PREFIX}", cwd=repo.common_dir
@@ -81,15 +86,21 @@ def _in_repo(
         match = _TASK.fullmatch(name)
         task = tasks.get(match[1]) if match else None
         ours = task is not None and task["repo"] == repo.path
+        into, commit = squashed.get((match[1] if match else "", tip), ("", ""))
         yield Branch(
             name=name,
             repo=repo,
             tip=tip,
             task=task["id"] if task is not None and ours else None,
             task_state=task["state"] if task is not None and ours else None,
-            merged_into=_find_containing_branch(repo, tip),
+            merged_into=_find_containing_branch(repo, tip) or (_has(repo, into, commit) and into) or None,
             stays=_why_it_stays(repo, name, task if ours else None, open_ones, wanted),
         )
+
+
+def _has(repo: Repo, branch: str, commit: str) -> bool:
+    """True if the branch still has the commit into which a task's branch was squashed."""
+    return bool(branch) and has_commit(repo.common_dir, f"refs/heads/{branch}", commit)
 
 
 def _find_containing_branch(repo: Repo, tip: str) -> str | None:

@@ -10,20 +10,22 @@ from holdfast.api.commands import operator_name
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, Refused, UsageError
-from holdfast.base.text import one_line
+from holdfast.base.text import clean_text
 from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL
+from holdfast.core.tasks.messages import TRAILER, task_commit_message
 from holdfast.store.open import open_store
 from holdfast.workspaces.git.merge import (
+    MergeConflict,
     MergeRequest,
     compute_merge,
     count_commits_ahead,
     find_checkout,
     has_commit,
     move_target,
-    refuse_dirty,
     refuse_foreign_filters,
     refuse_rebase_under_way,
+    refuse_unfinished,
     resolve_branch_name,
     tip_of,
 )
@@ -39,7 +41,7 @@ class MergeResult:
     source: str
     target: str
     commit: str
-    how: str  # already there | fast-forward | merge commit
+    how: str  # already there | fast-forward | merge commit | squash
     checkout: str | None  # the user's checkout that was moved to the new commit
 
 
@@ -80,11 +82,18 @@ def preview(task: TaskDetails, into: str | None) -> MergePreview:
     checkout = find_checkout(repo, target)
     commits = count_commits_ahead(repo, target, source)
     if checkout is not None and commits:
-        refuse_dirty(checkout, target)
+        refuse_unfinished(checkout)
     return MergePreview(source=source, target=target, commits=commits, checkout=checkout)
 
 
-def merge(home: str, task: TaskDetails, into: str | None, *, no_ff: bool) -> MergeResult:
+def merge(
+    home: str, task: TaskDetails, into: str | None, *, no_ff: bool, squash: bool = False, message: str | None = None
+) -> MergeResult:
+    """Merge the branch of an ended task. `message`: of the new commit, which is then made in any case."""
+    if message is not None and not message.strip():
+        raise UsageError("The message of the merge is empty. Nothing was changed.")
+    if squash and no_ff:
+        raise UsageError("A squash is no merge commit: choose one of --squash and --no-ff. Nothing was changed.")
     source, target = branch_of(task), target_of(task, into)
     repo = str(task["repo"])
     source_tip, target_tip = tip_of(repo, source), tip_of(repo, target)
@@ -94,24 +103,44 @@ def merge(home: str, task: TaskDetails, into: str | None, *, no_ff: bool) -> Mer
         raise Conflict(f"{source} or {target} was deleted meanwhile. Nothing was changed.")
     plan = MergeRequest(repo=repo, source=source, source_tip=source_tip, target=target, target_tip=target_tip)
     if has_commit(repo, target_tip, source_tip):
-        there = MergeResult(source=source, target=target, commit=target_tip, how="already there", checkout=None)
-        # No event yet: an earlier merge was killed before it recorded its event, or a person merged by hand.
-        if not _has_merge_event(home, task, target):
-            _emit_merged(home, task, there)
-        return there
+        return _already_there(home, task, plan)
     refuse_rebase_under_way(repo, target)
     checkout = find_checkout(repo, target)
     if checkout is not None:
-        refuse_dirty(checkout, target)
-    title = one_line(task["prompt"], 60)
-    commit = compute_merge(plan, home, f"Merge {source}: {title}\n\nHoldfast task {task['id']}.\n", always_commit=no_ff)
+        refuse_unfinished(checkout)
+    text = _commit_message(task, plan, message)
+    try:
+        commit = compute_merge(plan, home, text, always_commit=no_ff or message is not None, is_squash=squash)
+    except MergeConflict as error:
+        offer = f" Or let its agent solve it: `holdfast send {task['id']} --rebase`."
+        raise MergeConflict(f"{error}{offer if into in (None, task['base_ref']) else ''}") from error
+    if commit == target_tip:
+        return _already_there(home, task, plan)
     if checkout is not None:
         refuse_foreign_filters(plan, commit, home)
     move_target(plan, commit, checkout)
-    how = "fast-forward" if commit == source_tip else "merge commit"
+    how = "squash" if squash else "fast-forward" if commit == source_tip else "merge commit"
     merged = MergeResult(source=source, target=target, commit=commit, how=how, checkout=checkout)
-    _emit_merged(home, task, merged)
+    _emit_merged(home, task, merged, source_tip)
     return merged
+
+
+def _already_there(home: str, task: TaskDetails, plan: MergeRequest) -> MergeResult:
+    there = MergeResult(
+        source=plan.source, target=plan.target, commit=plan.target_tip, how="already there", checkout=None
+    )
+    # No event yet: an earlier merge was killed before it recorded its event, or a person merged by hand.
+    if not _has_merge_event(home, task, plan.target):
+        _emit_merged(home, task, there, plan.source_tip)
+    return there
+
+
+def _commit_message(task: TaskDetails, plan: MergeRequest, message: str | None) -> str:
+    """Return the message of a merge commit: the person's own, or the subject of the prompt. Both name the task."""
+    if message is None:
+        return task_commit_message(task["id"], task["prompt"], f"The work of {plan.source}.")
+    subject, _, body = clean_text(message).strip().partition("\n")
+    return "\n\n".join([subject, *([body.strip()] if body.strip() else []), f"{TRAILER}: {task['id']}\n"])
 
 
 def _has_merge_event(home: str, task: TaskDetails, target: str) -> bool:
@@ -119,13 +148,19 @@ def _has_merge_event(home: str, task: TaskDetails, target: str) -> bool:
     return any(event["kind"] == "branch.merged" and event["data"]["into"] == target for event in told)
 
 
-def _emit_merged(home: str, task: TaskDetails, merged: MergeResult) -> None:
+def _emit_merged(home: str, task: TaskDetails, merged: MergeResult, source_tip: str) -> None:
     event = Event(
         kind="branch.merged",
         component="workspaces",
         task_id=task["id"],
         message=f"{merged.source} was merged into {merged.target} by {operator_name()} "
         f"({merged.how}, {merged.commit[:12]}).",
-        data={"branch": merged.source, "into": merged.target, "commit": merged.commit, "how": merged.how},
+        data={
+            "branch": merged.source,
+            "into": merged.target,
+            "commit": merged.commit,
+            "how": merged.how,
+            "source": source_tip,
+        },
     )
     open_store(home, create=False).write(lambda tx: tx.events.emit(event, clock.now()))

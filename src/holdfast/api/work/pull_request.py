@@ -1,4 +1,4 @@
-"""A task's branch as a pull request: opened with `gh` if that is installed, else the command to type."""
+"""A task's branch as a pull request: pushed, and opened with `gh` if that is installed, else on a page of its host."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
 
 from holdfast.api.work.merge import branch_of
 from holdfast.base import faults
 from holdfast.base.errors import Refused
-from holdfast.base.text import one_line
+from holdfast.base.text import subject_line
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.hardening import search_path
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
     from holdfast.api.tasks.models import TaskDetails
+
+
+# https://host/owner/repo.git, ssh://git@host:22/owner/repo, git@host:owner/repo.git
+_HOSTED = re.compile(
+    r"(?:(?:https?|ssh|git)://(?:[^/@]*@)?(?P<host>[A-Za-z0-9.-]+)(?::\d+)?/|(?:[^/@:]+@)?(?P<short>[A-Za-z0-9.-]+):)"
+    r"/*(?P<path>[^\s?#]*[^\s?#/])/*"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +47,21 @@ class PullRequest:
         return [re.sub(r"(?<=://)[^/@]*@", "", url) for url in found]
 
     @property
+    def compare_page(self) -> str | None:
+        """Return the page on which a person opens the pull request. None: the host of the remote is not known."""
+        found = _HOSTED.fullmatch(self.urls[0])
+        if found is None:
+            return None
+        host, path = (found["host"] or found["short"]).lower(), quote(found["path"].removesuffix(".git"))
+        branch, base = quote(self.branch), quote(self.base)
+        if "github" in host.split("."):
+            return f"https://{host}/{path}/compare/{base}...{branch}?expand=1"
+        if "gitlab" in host.split("."):
+            query = urlencode({"merge_request[source_branch]": self.branch, "merge_request[target_branch]": self.base})
+            return f"https://{host}/{path}/-/merge_requests/new?{query}"
+        return None
+
+    @property
     def push_line(self) -> str:
         return shlex.join(["git", "-C", self.repo, "push", "--set-upstream", self.remote, self.branch])
 
@@ -56,7 +79,7 @@ def build_pull_request(task: TaskDetails, *, remote: str | None, base: str | Non
         remote=chosen,
         branch=branch,
         base=base or str(task["base_ref"]),
-        title=one_line(task["prompt"], 72),
+        title=subject_line(task["prompt"]),
         body=f"{task['prompt'].strip()}\n\nMade by Holdfast task {task['id']}.",
     )
 
@@ -80,8 +103,7 @@ def find_gh() -> str | None:
 def open_pull_request(proposal: PullRequest, gh: str, *, draft: bool) -> None:
     """Push the branch, then let `gh` open the pull request. Both steps can be repeated: a branch that was pushed
     already is up to date."""
-    if not _is_pushed(proposal):
-        _push(proposal)
+    push_branch(proposal)
     words = ["pr", "create", "--head", proposal.branch, "--base", proposal.base]
     words += ["--title", proposal.title, "--body", proposal.body, *(["--draft"] if draft else [])]
     env = git.users_own_environment(proposal.repo)
@@ -100,7 +122,10 @@ def _is_pushed(proposal: PullRequest) -> bool:
     return tips[0] != "" and tips[0] == tips[1]
 
 
-def _push(proposal: PullRequest) -> None:
+def push_branch(proposal: PullRequest) -> None:
+    """Push the branch, unless the remote has it already."""
+    if _is_pushed(proposal):
+        return
     if named := git.list_push_settings(proposal.repo):
         raise Refused(
             f"The repository's own config has settings that a push would use: {', '.join(named)}. An agent could "

@@ -15,7 +15,10 @@ from holdfast.cli.output.render import clean_text, is_terminal, number, paint, p
 def configure_merge(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
     parser.add_argument("--into", metavar="BRANCH", help="the branch that gets the work (default: the task's base)")
-    parser.add_argument("--no-ff", action="store_true", help="a merge commit, even where a fast-forward would do")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--no-ff", action="store_true", help="a merge commit, even where a fast-forward would do")
+    how.add_argument("--squash", action="store_true", help="one commit with all changes, instead of the branch's own")
+    parser.add_argument("--message", "-m", metavar="TEXT", help="message of the new commit (default: from the prompt)")
     add_json_option(parser)
 
 
@@ -24,7 +27,14 @@ def run_merge(arguments: argparse.Namespace) -> int:
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
-    done = merge(queries.home, task, arguments.into, no_ff=arguments.no_ff)
+    done = merge(
+        queries.home,
+        task,
+        arguments.into,
+        no_ff=arguments.no_ff,
+        squash=arguments.squash,
+        message=arguments.message,
+    )
     if arguments.json:
         print_json(
             {"task": task["id"], "branch": done.source, "into": done.target, "commit": done.commit, "how": done.how}
@@ -46,22 +56,32 @@ def configure_pr(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--remote", metavar="NAME", help="where to push (default: origin)")
     parser.add_argument("--draft", action="store_true", help="open it as a draft")
+    parser.add_argument("--push-only", action="store_true", help="push the branch and print where to open it")
 
 
 def run_pr(arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.pull_request import build_pull_request, find_gh, open_pull_request, refuse_after_changes
+    from holdfast.api.work.pull_request import (
+        build_pull_request,
+        find_gh,
+        open_pull_request,
+        push_branch,
+        refuse_after_changes,
+    )
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
     refuse_after_changes(queries, task)
     proposal = build_pull_request(task, remote=arguments.remote, base=arguments.base)
-    gh = find_gh()
-    if gh is None:
-        print("`gh` is not installed, so nothing was pushed. Type this, then open the pull request:", file=sys.stderr)
-        print(proposal.push_line)
-        return 1
+    gh = None if arguments.push_only else find_gh()
     print(f"Pushing {proposal.branch} to {clean_text(', '.join(proposal.urls))}", file=sys.stderr, flush=True)
-    open_pull_request(proposal, gh, draft=arguments.draft)
+    if gh is not None:
+        open_pull_request(proposal, gh, draft=arguments.draft)
+        return 0
+    push_branch(proposal)
+    page = proposal.compare_page
+    draft = ", as a draft" if arguments.draft else ""
+    print(f"Pushed. {f'Open the pull request here{draft}' if page else 'The branch on the remote'}:", file=sys.stderr)
+    print(clean_text(page or f"{proposal.remote}/{proposal.branch}"))
     return 0
 
 

@@ -132,19 +132,25 @@ WORK_PAGES: dict[str, ManualPage] = {
     ),
     "merge": ManualPage(
         "Merges the branch of an ended task into its base branch, as a fast-forward or a merge commit. The merge is "
-        "computed first, without changing anything. A conflict is described. A checkout of the target with its own "
-        "changes is refused. A clean checkout is updated.",
+        "computed first, without changing anything. A checkout of the target is moved along. Your uncommitted changes "
+        "stay, and the merge is refused only if it changes the same files. After a conflict nothing has changed.",
         (
             ("into the branch it started from", "holdfast merge 7f3a"),
+            ("as one commit with a message of yours", 'holdfast merge 7f3a --squash -m "Export as JSON"'),
             ("always with a merge commit, elsewhere", "holdfast merge 7f3a --into release --no-ff"),
+            ("after a conflict: the agent solves it", "holdfast send 7f3a --rebase"),
         ),
         (*READS, 1, 4),
         ("diff", "pr", "branches"),
     ),
     "pr": ManualPage(
-        "Pushes the branch of an ended task and opens a pull request with `gh`. Without `gh` it prints the command "
-        "that pushes, and ends with exit code 1.",
-        (("for review", "holdfast pr 7f3a --draft"), ("to a fork", "holdfast pr 7f3a --remote fork")),
+        "Pushes the branch of an ended task and opens a pull request with `gh`. Without `gh` it prints the "
+        "page of GitHub or GitLab on which you open it, else the branch on the remote.",
+        (
+            ("for review", "holdfast pr 7f3a --draft"),
+            ("to a fork", "holdfast pr 7f3a --remote fork"),
+            ("without `gh`", "holdfast pr 7f3a --push-only"),
+        ),
         (*READS, 1, 4),
         ("merge", "diff"),
     ),

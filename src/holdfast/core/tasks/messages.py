@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.base.text import subject_line
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.workflows.workflow import Stage, Stages
 
@@ -16,6 +17,7 @@ REBASE = (
     "Rebase the branch of this task onto {target}, and resolve every conflict so that both sides keep their meaning. "
     "Check that the work is still complete, then stop. Do not push."
 )
+TRAILER = "Holdfast-Task"  # of every commit that we make for a task
 _LATER = "Later you were also asked:"
 _ENDED_TURNS = frozenset({Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED, Outcome.PAUSED})
 
@@ -50,6 +52,11 @@ class Turn:
 
 
 NO_MESSAGES = Turn()
+
+
+def task_commit_message(task_id: str, text: str, *body: str) -> str:
+    """Return the message of a commit for a task. Its subject is the first line of `text`, mostly the prompt."""
+    return "\n\n".join([subject_line(text) or f"Task {task_id}", *body, f"{TRAILER}: {task_id}\n"])
 
 
 def is_turn_over(outcome: str | None) -> bool:

@@ -13,6 +13,7 @@ from holdfast.core.model import Event, Level, Repo, Strategy, Task, TaskSpec, Wo
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.preserve import RETRY_TIER, Disposition
 from holdfast.core.states import WorkspaceState
+from holdfast.core.tasks.messages import task_commit_message
 from holdfast.store.port.transaction import Salvaged, Transaction
 from holdfast.store.port.values import vanished_alert
 from holdfast.store.port.workspaces import Checkpoint
@@ -60,8 +61,7 @@ async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: 
 
     Any other failure is a warning: the salvage saves what git cannot commit.
     """
-    title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
-    message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
+    message = task_commit_message(task.id, task.spec.prompt, "Left uncommitted by the agent; committed by Holdfast.")
     leave = (*task.spec.workspace.copy, *litter_patterns(context, task.spec))
     may_write = bool(task.spec.stages) or task.spec.agent_options.get("permission") != Permission.READ
     mode = task.spec.commit_leftovers if may_write else "none"  # a salvage keeps what there is all the same

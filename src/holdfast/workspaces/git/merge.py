@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from dataclasses import dataclass
 
 from holdfast.base import faults
@@ -20,7 +21,13 @@ from holdfast.workspaces.git.config_view import locate
 from holdfast.workspaces.git.worktree_entries import list_checkouts
 
 MERGE_TREE = (2, 38)  # the first git version that merges without a work tree
-_IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
+_IN_PROGRESS = {  # file or folder of git → the command that made it
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,13 +72,18 @@ def count_commits_ahead(repo: str, target: str, source: str) -> int:
     return int(out)
 
 
-def compute_merge(merge: MergeRequest, home: str, message: str, *, always_commit: bool) -> str:
-    """Return the commit to which the target will move. No ref points at it yet."""
-    if has_commit(merge.repo, merge.source_tip, merge.target_tip) and not always_commit:
+def compute_merge(merge: MergeRequest, home: str, message: str, *, always_commit: bool, is_squash: bool = False) -> str:
+    """Return the commit to which the target will move. No ref points at it yet.
+
+    `is_squash`: one new commit without the source as a parent, or the target's commit if the target has all changes.
+    """
+    if has_commit(merge.repo, merge.source_tip, merge.target_tip) and not (always_commit or is_squash):
         return merge.source_tip
     modern = git.version() >= MERGE_TREE
     tree = _merge_tree(merge) if modern else _merge_in_clone(merge, home)
-    parents = ("-p", merge.target_tip, "-p", merge.source_tip)
+    if is_squash and tree == _git(merge, "rev-parse", f"{merge.target_tip}^{{tree}}"):
+        return merge.target_tip
+    parents = ("-p", merge.target_tip, *(() if is_squash else ("-p", merge.source_tip)))
     return _git(merge, "commit-tree", tree, *parents, "-m", message, env=_identity(merge.repo))
 
 
@@ -150,23 +162,18 @@ def _head_ref(git_dir: str) -> str | None:
     return out.strip() or None
 
 
-def refuse_dirty(checkout: str, branch: str) -> None:
-    """Raise Refused if the checkout has uncommitted changes or an operation under way: then we must not move it."""
-    code, out, _err = git.run_sync(
-        *("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"),
-        cwd=checkout,
-        env=_checkout_environment(checkout),
-    )
-    if code != 0 or out.strip():
-        raise Refused(
-            f"{checkout} has {branch} checked out, with uncommitted changes. Commit or stash them, then try again. "
-            "Nothing was changed."
-        )
+def refuse_unfinished(checkout: str) -> None:
+    """Raise Refused if git's own merge, rebase or the like is under way in the checkout."""
     location = locate(checkout)
     folder = "" if location is None else location.git_dir
-    for name in _IN_PROGRESS:
+    for name, word in _IN_PROGRESS.items():
         if os.path.lexists(os.path.join(folder, name)):
-            raise Refused(f"{checkout} has an unfinished operation ({name}). Finish it first. Nothing was changed.")
+            word = "am" if os.path.lexists(os.path.join(folder, name, "applying")) else word
+            there = f"git -C {shlex.quote(checkout)} {word}"
+            raise Refused(
+                f"{checkout} has an unfinished {word}. Finish it with `{there} --continue`, or drop it with "
+                f"`{there} --abort`, then try again. Nothing was changed."
+            )
 
 
 def refuse_rebase_under_way(repo: str, branch: str) -> None:
@@ -179,7 +186,10 @@ def refuse_rebase_under_way(repo: str, branch: str) -> None:
             path = os.path.join(folder, name, "head-name")
             with contextlib.suppress(OSError), open(path, "rb", opener=open_regular_file) as file:
                 if file.read().strip() == os.fsencode(f"refs/heads/{branch}"):
-                    raise Refused(f"{branch} is being rebased ({path}). Finish that first. Nothing was changed.")
+                    raise Refused(
+                        f"{branch} is being rebased ({path}). Finish that with `git rebase --continue`, or drop it "
+                        "with `git rebase --abort`, then try again. Nothing was changed."
+                    )
 
 
 def move_target(merge: MergeRequest, commit: str, checkout: str | None) -> None:
@@ -204,6 +214,14 @@ def move_target(merge: MergeRequest, commit: str, checkout: str | None) -> None:
         return
     if tip_of(merge.repo, merge.target) != merge.target_tip:
         raise Conflict(f"{merge.target} moved while we merged. Nothing was changed. Try again.")
+    where = checkout or merge.repo
+    names = [line.strip() for line in err.splitlines() if line.startswith("\t")]
+    if names:  # git lists the files whose changes the merge would overwrite
+        shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        raise Refused(
+            f"{where} has uncommitted changes in files that the merge changes too: {shown}. Commit, stash or move "
+            "them, then try again. Nothing was changed."
+        )
     raise Refused(f"git would not move {merge.target}: {err.strip()} Nothing was changed.")
 
 

@@ -249,7 +249,7 @@ class WorktreeStrategy:
                 "--quiet",
                 "--no-verify",
                 "-m",
-                message.replace("(leftovers)", "(leftovers, as staged)"),
+                message.replace("\n", " (as staged)\n", 1),
             ]
             await self._run_with_retries(*commit, cwd=workspace.path, env=filters, settings=identity)
 

@@ -438,6 +438,11 @@ SELECT e.at, e.data, t.settings ->> ('$.stages[' || (e.data ->> '$.stage') || ']
        t.settings ->> ('$.stages[' || (e.data ->> '$.next') || '].name') AS "to"
 FROM events e JOIN tasks t ON t.id = e.task_id WHERE e.task_id = :id AND e.kind = 'task.approved' ORDER BY e.seq
 
+-- name: squashed
+-- Branches of tasks whose changes were merged as one commit: no other branch has their own commits.
+SELECT task_id AS task, data ->> '$.source' AS source, data ->> '$.into' AS "into", data ->> '$.commit' AS "commit"
+FROM events WHERE kind = 'branch.merged' AND data ->> '$.how' = 'squash' ORDER BY seq
+
 -- name: intake
 SELECT i.key, i.task_id AS task, t.state FROM repos r JOIN intake i ON i.repo_id = r.id LEFT JOIN tasks t ON t.id = i.task_id
 WHERE r.path = :path AND i.key IN (SELECT value FROM json_each(:keys))
