@@ -77,7 +77,7 @@ class Queries:
         """Return (queued task, its account, its provider) → why it is not started. None: nothing is held."""
         running = self.supervisor()
         pressure = None if running is None else running["held"]
-        if pressure is None and not any(map(self._reader.view, ("accounts", "spent_budgets", "holds"))):
+        if pressure is None and not any(map(self._reader.view, ("accounts", "spent_budgets", "holds", "full_repos"))):
             return None
         from holdfast.api.tasks.why.read import build_held_clause
         from holdfast.api.tasks.why.reason import Candidate
@@ -85,7 +85,7 @@ class Queries:
         held = build_held_clause(self, pressure)
 
         def clause(row: JsonObject, account: str | None, provider: str | None) -> str | None:
-            task = Candidate(row["id"], row["agent"], account, provider, row["labels"])
+            task = Candidate(row["id"], row["agent"], account, provider, row["labels"], row["repo"])
             return held(task, row["not_before"])
 
         return clause

@@ -237,7 +237,8 @@ SETTINGS: dict[str, Setting] = {
     "disk.floor": Setting(
         1 * GIB,
         parse_size,
-        "No agent starts while less disk space than this is free for the home. 0 switches the check off.",
+        "No agent starts while less disk space than this is free for the home, or for its repository. 0 switches the "
+        "check off.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),

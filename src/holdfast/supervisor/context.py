@@ -45,6 +45,10 @@ from holdfast.workspaces.port import ContainerSweeper, NoContainers, WorkspaceSe
 from holdfast.workspaces.removal.in_use import WorkspaceUsers
 
 
+def no_disk_is_known(_path: str) -> int | None:
+    return None
+
+
 class WakeUp:
     """Wakes one waiter. Ringing twice before the waiter looks is ringing once."""
 
@@ -81,6 +85,7 @@ class Ports:
     trackers: Trackers | None = None  # None: no tracker is looked at
     schedule_files: ScheduleSource | None = None  # None: no schedule fires
     reclaimer: SalvageReclaimer | None = None  # None: dropped salvages stay on disk
+    free_disk: Callable[[str], int | None] = no_disk_is_known  # path → free bytes, if not on the home's disk
     pressure: Callable[[], Pressure] = Pressure  # how much room the machine has; by default not known
     home_is_ours: Callable[[], bool] = lambda: True  # False: another process took the home's lock
     sweeper: WorkspaceSweeper | None = None  # None: nothing is swept
@@ -113,6 +118,7 @@ class SharedState:
     family_usage: dict[str, FamilyUsage] = field(
         default_factory=dict
     )  # first task → what its family uses at the moment
+    full_repos: set[str] = field(default_factory=set)  # repositories whose file system is below `disk.floor`
     places: Slots = field(default_factory=Slots)  # for members of parallel stages, in addition to those of tasks
 
 

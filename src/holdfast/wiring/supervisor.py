@@ -201,6 +201,7 @@ async def _supervise_locked(
             reclaimer=Reclaimer(home, git),
             sweeper=DiskSweeper(home, git),
             pressure=Machine(home=home).pressure,
+            free_disk=Machine(home=home).free_disk_elsewhere,
             activity=read_activity,
             home_is_ours=lock.is_held,
             changes_so_far=ChangesReader(home, git).read,

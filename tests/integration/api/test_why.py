@@ -121,7 +121,7 @@ def test_what_is_held_is_asked_with_the_facts_of_the_task() -> None:
 
     task = row(account="work", labels={"team": "web"})
     assert replace(UP, tests=(test,)).clause(task, NOW) == "held: the day is spent"
-    assert asked == [Candidate("t1", "claude", "work", "anthropic", {"team": "web"})]
+    assert asked == [Candidate("t1", "claude", "work", "anthropic", {"team": "web"}, task["repo"])]
 
 
 @pytest.mark.parametrize("kind", WaitKind)

@@ -25,12 +25,13 @@ class ClaimTerms:
     blocked: BlockedTasks = NO_BLOCKED_TASKS  # tasks whose accounts are parked or stopped
     providers_down: frozenset[str] = frozenset()  # providers that do not answer, for every agent and account
     labels: frozenset[str] = frozenset()  # `key=value` labels whose tasks may not start now
+    full_repos: frozenset[str] = frozenset()  # repositories whose file system is short of space
     held: bool = False  # no task may start now
     lane: Lane | None = None  # None: an anonymous lane, which takes any waiting task
 
     def __bool__(self) -> bool:
         """True if the claim has to check more than the queue itself."""
-        return bool(self.blocked or self.providers_down or self.labels or self.held or self.lane)
+        return bool(self.blocked or self.providers_down or self.labels or self.full_repos or self.held or self.lane)
 
 
 ANY_TERMS = ClaimTerms()

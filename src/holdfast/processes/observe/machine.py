@@ -27,13 +27,15 @@ class Machine:
 
     def disk(self) -> int | None:
         """Return the bytes that an ordinary user may still write to the home's file system."""
-        if self._home is None:
-            return None
+        return None if self._home is None else _free_disk(self._home)
+
+    def free_disk_elsewhere(self, path: str) -> int | None:
+        """Return the same for a path on another file system than the home's. None: it is on the home's."""
         try:
-            found = os.statvfs(self._home)
+            is_homes = self._home is None or os.stat(path).st_dev == os.stat(self._home).st_dev
         except OSError:
             return None
-        return found.f_bavail * found.f_frsize
+        return None if is_homes else _free_disk(path)
 
     def _load(self) -> float | None:
         words = _text(os.path.join(self._proc, "loadavg")).split()
@@ -63,6 +65,15 @@ class Machine:
                     yield from _free_below_limits(root, path, _V2)
             elif "memory" in controllers.split(","):
                 yield from _free_below_limits(os.path.join(self._cgroups, "memory"), path, _V1)
+
+
+def _free_disk(path: str) -> int | None:
+    """Return the bytes that an ordinary user may still write to the file system of a path."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
 
 
 _V2 = ("memory.max", "memory.current", "inactive_file")

@@ -453,6 +453,7 @@ def _terms_columns(terms: ClaimTerms) -> dict[str, str | None]:
         **_account_columns(terms.blocked),
         "providers_down": rows.encode(sorted(terms.providers_down)),
         "spent_labels": rows.encode(sorted(terms.labels)),
+        "full_repos": rows.encode(sorted(terms.full_repos)),
         "lane": lane.name if lane else None,
         "lane_agent": lane.agent if lane else None,
         "lane_account": lane.account if lane else None,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from holdfast.base.units import show_size
-from holdfast.core.dispatch.pressure import Pressure, PressureHold, check_pressure
+from holdfast.core.dispatch.pressure import Pressure, PressureHold, check_pressure, is_short_of_disk
 from holdfast.core.dispatch.terms import Lane
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
@@ -13,6 +14,7 @@ from holdfast.supervisor.dispatch.terms import build_claim_terms
 
 NOTHING_WAITS = "nothing waits any more"
 DISK_ALERT = "disk:floor"
+LOOK_AT_REPOS_EVERY = 1.0  # seconds
 
 
 class PressureGate:
@@ -22,13 +24,15 @@ class PressureGate:
         self._lanes = lanes
         self._hold: PressureHold | None = None
         self._disk_alert: bool | None = None  # None: an earlier supervisor may have left one open
+        self._repos_looked: float | None = None  # boot time; None: an earlier supervisor may have left alerts open
 
     async def may_claim(self) -> bool:
         """True if the next waiting task may be claimed. The machine is measured only if a task waits."""
         context = self._context
         limits = context.settings.pressure
-        if limits.is_off and self._hold is None and not self._disk_alert:
+        if limits.is_off and self._hold is None and not self._disk_alert and not context.shared.full_repos:
             return True
+        await self._look_at_repos()
         if not await context.writer.write(self._has_waiting_task):
             await self._release(NOTHING_WAITS)
             if self._disk_alert:  # room may have been made meanwhile
@@ -44,6 +48,42 @@ class PressureGate:
         if self._hold is None or self._hold.over != found.over:
             await self._record_hold(found, is_new=self._hold is None)
         return False
+
+    async def _look_at_repos(self) -> None:
+        """Shut out the tasks of repositories whose own file system is short of space, with an alert for each.
+
+        Git writes there, not only into the home. Tasks of other repositories go on.
+        """
+        context, full = self._context, self._context.shared.full_repos
+        now, is_first = context.clock().boottime, self._repos_looked is None
+        if self._repos_looked is not None and now - self._repos_looked < LOOK_AT_REPOS_EVERY:
+            return
+        self._repos_looked = now
+        # Where an alert is open, room may have been made although nothing waits there any more.
+        rows = context.store.view("repos" if is_first or full else "waiting_repos")
+        paths = {str(row["id"]): str(row["path"]) for row in rows}
+        full.intersection_update(paths)  # without those that were forgotten
+        for repo, path in paths.items():
+            free = context.ports.free_disk(path)
+            is_short = is_short_of_disk(context.settings.pressure, Pressure(disk=free), ("disk",) * (repo in full))
+            if is_short != (repo in full) or is_first:
+                await context.writer.write(partial(self._tell_of_repo, repo, path, free if is_short else None))
+            (full.add if is_short else full.discard)(repo)
+
+    def _tell_of_repo(self, repo: str, path: str, free: int | None, tx: Transaction) -> None:
+        """Raise the alert of a repository with too little space, or close it."""
+        key, now = f"{DISK_ALERT}:{repo}", self._context.clock()
+        if free is None:
+            tx.events.close_alert(key, "the disk itself: there is room again", now)
+            return
+        floor = show_size(self._context.settings.pressure.disk_floor)
+        tx.events.raise_alert(
+            key,
+            f"{show_size(free)} of disk are free for the repository {path}, less than `disk.floor` ({floor}): none of "
+            "its tasks starts, running work goes on.",
+            f"Make room on the file system of {path}. Its tasks start by themselves then.",
+            now,
+        )
 
     def _has_waiting_task(self, tx: Transaction) -> bool:
         now = self._context.clock()

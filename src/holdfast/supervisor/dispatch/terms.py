@@ -27,6 +27,7 @@ def build_claim_terms(context: Context, tx: Transaction, lane: Lane | None = Non
         blocked=shut_out,
         providers_down=held_providers(holds, now) if holds else frozenset(),
         labels=labels,
+        full_repos=frozenset(context.shared.full_repos),
         held=is_spent or is_everything_held(holds, now),
         lane=lane,
     )

@@ -190,7 +190,7 @@ def _is_any_ready(workers: Sequence[WaitCause]) -> bool:
 
 
 def candidate_of(row: FleetRow) -> Candidate:
-    return Candidate(row["id"], row["agent"], row["account"], row["provider"], row["labels"])
+    return Candidate(row["id"], row["agent"], row["account"], row["provider"], row["labels"], row["repo"])
 
 
 def may_take(worker: Worker, task: Candidate) -> bool:

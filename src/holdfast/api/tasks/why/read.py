@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.rows import LIVING, rows_of, turn
@@ -66,7 +67,7 @@ class CircumstancesReader:
 
     def _look(self, queries: Queries, now: float, *, with_settings: bool = True) -> Circumstances:
         host = _host(queries)
-        seen = tuple(queries.view(name) for name in ("accounts", "spent_budgets", "holds"))
+        seen = tuple(queries.view(name) for name in ("accounts", "spent_budgets", "holds", "full_repos"))
         if seen != self._seen or not 0 <= now - self._read_at < SETTINGS_HOLD:
             self._seen, self._read_at = seen, now
             self._tests = read_tests(queries)
@@ -100,7 +101,10 @@ def _read_settings() -> tuple[bool, tuple[Worker, ...]]:
 
 
 def read_tests(queries: Queries) -> tuple[Test, ...]:
-    """Return a test for each of accounts, budgets and holds that delays any task. Modules are imported only then."""
+    """Return a test for each of accounts, budgets, holds and repositories that delays any task.
+
+    Modules are imported only then.
+    """
     found: list[Test] = []
     if queries.view("accounts"):
         found.append(_test_accounts(queries))
@@ -108,7 +112,15 @@ def read_tests(queries: Queries) -> tuple[Test, ...]:
         found.append(_test_budgets(queries))
     if queries.view("holds"):
         found.append(_test_holds(queries))
+    if full := {row["repo"]: row["message"] for row in queries.view("full_repos")}:
+        found.append(partial(_test_repo, full))
     return tuple(found)
+
+
+def _test_repo(full: Mapping[str, str], task: Candidate) -> WaitReason | None:
+    """Return the wait for space on the file system of the task's repository."""
+    words = full.get(task.repo)
+    return None if words is None else WaitReason(kind=WaitKind.PRESSURE, text=words.rpartition(": ")[0])
 
 
 def _test_accounts(queries: Queries) -> Test:

@@ -77,6 +77,7 @@ class Candidate(NamedTuple):
     account: str | None  # the one that the task is bound to
     provider: str | None
     labels: Mapping[str, str]
+    repo: str = ""
 
 
 class SupervisorFacts(NamedTuple):

@@ -46,6 +46,7 @@ NOT ({shut_out})
       AND (:spent_labels = '[]' OR NOT EXISTS (
           SELECT 1 FROM json_each(t.settings, '$.labels') mine
           WHERE mine.key || '=' || mine.value IN (SELECT value FROM json_each(:spent_labels))))
+      AND (:full_repos = '[]' OR t.repo_id NOT IN (SELECT value FROM json_each(:full_repos)))
       AND (:lane_agent IS NULL OR t.agent = :lane_agent)
       AND (:lane_account IS NULL OR t.account IS NULL OR t.account = :lane_account)
       AND NOT EXISTS (

@@ -179,6 +179,13 @@ SELECT * FROM (
 SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
 WHERE :all OR acked_at IS NULL ORDER BY id
 
+-- name: full_repos
+-- Repositories whose file system is short of space (supervisor/claims/pressure_gate.py).
+SELECT r.path AS repo, a.message FROM alerts a JOIN repos r ON a.key = 'disk:floor:' || r.id WHERE a.acked_at IS NULL
+
+-- name: waiting_repos
+SELECT id, path FROM repos r WHERE EXISTS (SELECT 1 FROM tasks t WHERE t.repo_id = r.id AND t.state = 'queued')
+
 -- name: alert
 SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
 WHERE id = :id
