@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, UsageError
@@ -28,6 +28,9 @@ from holdfast.processes.caller import find_caller
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
 from holdfast.store.port.transaction import Store, Transaction
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.changes import Given
 
 T = TypeVar("T")
 
@@ -54,7 +57,7 @@ def allow_or_refuse(tx: Transaction, task_id: str, given: SpendingCap, by: str, 
     if given.usd is not None and not 0 < given.usd < math.inf:  # also false for NaN
         raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was changed.")
     if given:
-        _refuse_unreported(tx.tasks.get(task_id), given)
+        refuse_unreported(tx.tasks.get(task_id), given)
         tx.spending.change_cap(task_id, given, by, clock.now())
         _allow_family(tx, tx.tasks.get(task_id), given, by)
     task = tx.tasks.get(task_id)
@@ -63,7 +66,7 @@ def allow_or_refuse(tx: Transaction, task_id: str, given: SpendingCap, by: str, 
         _refuse_spent_shared(tx, task)
 
 
-def _refuse_unreported(task: Task, given: SpendingCap) -> None:
+def refuse_unreported(task: Task, given: SpendingCap) -> None:
     """Raise UsageError if the agent does not report the usage that the budget would limit."""
     from holdfast.agents.registry import AGENTS
 
@@ -186,23 +189,14 @@ class Commands:
         to carry it out.
         """
 
-        def ask(tx: Transaction) -> int | None:
-            task = tx.tasks.get(task_id)
-            if task.state in (TaskState.QUEUED, TaskState.PAUSED):
-                tx.tasks.cancel_waiting(task_id, operator_name(), why, clock.now(), subtasks=subtasks)
-                return None
-            if task.state is not TaskState.RUNNING:
-                raise Conflict(f"Task {task_id} is {task.state} already; there is nothing to cancel.")
-            data = {"assume_dead": assume_dead, "subtasks": subtasks}
-            return tx.requests.ask(RequestKind.CANCEL, task_id, operator_name(), why, data, clock.now())
+        by = operator_name()
+        return self.write(lambda tx: cancel_in(tx, task_id, by, why, assume_dead=assume_dead, subtasks=subtasks))
 
-        return self.write(ask)
-
-    def retry(self, task_id: str, *, fresh: bool) -> None:
-        """Queue an ended task again, from its base if `fresh` is true."""
+    def retry(self, task_id: str, *, fresh: bool, given: Given | None = None) -> None:
+        """Queue an ended task again, from its base if `fresh` is true. `given`: what else changes."""
         if fresh and self._store.write(lambda tx: tx.tasks.get(task_id)).state in TASK_TERMINAL:  # else refused anyway
             self._refuse_in_use(task_id)
-        self.write(lambda tx: tx.tasks.retry(task_id, operator_name(), fresh, clock.now()))
+        self.write(lambda tx: retry_in(tx, task_id, operator_name(), fresh=fresh, given=given))
 
     def _refuse_in_use(self, task_id: str) -> None:
         """Raise Conflict if a process works in the workspace: a fresh start would remove the workspace (R-CLEAN-08)."""
@@ -222,6 +216,7 @@ class Commands:
         checkpoint: int | None = None,
         budget_usd: float | None = None,
         budget_tokens: int | None = None,
+        given: Given | None = None,
     ) -> str:
         """Resume a paused task by one compare-and-set (R-RES-02). Return how many resumes are spent.
 
@@ -230,21 +225,11 @@ class Commands:
         `checkpoint`: the next attempt starts from it. The caller has checked that it can be read (R-RES-06).
         """
 
-        def resume(tx: Transaction) -> ResumeDecision:
-            if not force:
-                _refuse_closed_account(tx, task_id)
-            allow_or_refuse(
-                tx, task_id, SpendingCap(usd=budget_usd, tokens=budget_tokens), operator_name(), force=force
-            )
-            decided = tx.tasks.resume(task_id, operator_name(), clock.now(), force=force)
-            if not decided.allowed:
-                raise _no_resume_left(tx.tasks.get(task_id))
-            if checkpoint is not None:
-                chosen = tx.checkpoints.choose(task_id, checkpoint, operator_name(), clock.now())
-                tx.stages.return_to_checkpoint(task_id, chosen, clock.now())
-            return decided
-
-        return self.write(resume).message
+        cap = SpendingCap(usd=budget_usd, tokens=budget_tokens)
+        by = operator_name()
+        return self.write(
+            lambda tx: resume_in(tx, task_id, by, force=force, checkpoint=checkpoint, cap=cap, given=given)
+        ).message
 
     def down(self, mode: str) -> int:
         """Ask the supervisor to stop. Return the number of the request."""
@@ -269,11 +254,77 @@ class Commands:
         return self.write(acknowledge)
 
 
+def cancel_in(
+    tx: Transaction, task_id: str, by: str, why: str, *, assume_dead: bool = False, subtasks: bool = True
+) -> int | None:
+    """Cancel a task in the transaction `tx`. Return the number of the request if a supervisor has to carry it out."""
+    task = tx.tasks.get(task_id)
+    if task.state in (TaskState.QUEUED, TaskState.PAUSED):
+        tx.tasks.cancel_waiting(task_id, by, why, clock.now(), subtasks=subtasks)
+        return None
+    if task.state is not TaskState.RUNNING:
+        raise Conflict(
+            f"Task {task_id} is {task.state} already; there is nothing to cancel. `holdfast show {task_id}` shows it."
+        )
+    data = {"assume_dead": assume_dead, "subtasks": subtasks}
+    return tx.requests.ask(RequestKind.CANCEL, task_id, by, why, data, clock.now())
+
+
+def retry_in(tx: Transaction, task_id: str, by: str, *, fresh: bool, given: Given | None) -> None:
+    """Queue an ended task again in the transaction `tx`, with what is `given`."""
+    change_first(tx, task_id, given, by)
+    tx.tasks.retry(task_id, by, fresh, clock.now())
+    tell_next_run(tx, task_id, given, by)
+
+
+def resume_in(
+    tx: Transaction,
+    task_id: str,
+    by: str,
+    *,
+    force: bool = False,
+    checkpoint: int | None = None,
+    cap: SpendingCap | None = None,
+    given: Given | None = None,
+) -> ResumeDecision:
+    """Resume a paused task in the transaction `tx`, with what is `given`. Raise Conflict if no resume is left."""
+    if given is not None and tx.tasks.get(task_id).state is TaskState.PAUSED:  # else the resume is refused anyway
+        change_first(tx, task_id, given, by)
+    if not force:
+        _refuse_closed_account(tx, task_id)
+    allow_or_refuse(tx, task_id, cap or SpendingCap(), by, force=force)
+    decided = tx.tasks.resume(task_id, by, clock.now(), force=force)
+    if not decided.allowed:
+        raise _no_resume_left(tx.tasks.get(task_id))
+    if checkpoint is not None:
+        chosen = tx.checkpoints.choose(task_id, checkpoint, by, clock.now())
+        tx.stages.return_to_checkpoint(task_id, chosen, clock.now())
+    tell_next_run(tx, task_id, given, by)
+    return decided
+
+
+def change_first(tx: Transaction, task_id: str, given: Given | None, by: str) -> None:
+    """Change a task in the transaction in which it also goes on."""
+    if given is not None and given.change:
+        from holdfast.api.tasks.changes import change_in
+
+        change_in(tx, task_id, given.change, by)
+
+
+def tell_next_run(tx: Transaction, task_id: str, given: Given | None, by: str) -> None:
+    """Give the next run of a task its changed prompt or further words, also in a session that goes on."""
+    if given is not None and (given.words or given.change.prompt is not None):
+        from holdfast.api.tasks.changes import tell_in
+
+        tell_in(tx, task_id, given.change.prompt, given.words, by)
+
+
 def _no_resume_left(task: Task) -> Conflict:
     used = f"{task.resume_attempts} of {task.spec.max_resumes}"
     return Conflict(
         f"Task {task.id} has no resume left ({used}); nothing was changed. Resume it once more: "
-        f"`holdfast resume {task.id} --force`. Or end it: `holdfast cancel {task.id}`."
+        f"`holdfast resume {task.id} --force`. Or give it more: `holdfast resume {task.id} --max-resumes "
+        f"{2 * task.resume_attempts + 2}`. Or end it: `holdfast cancel {task.id}`."
     )
 
 
@@ -295,16 +346,21 @@ def pause(home: str, task_id: str, why: str = "", seconds: float | None = None, 
     Return None if the task was queued and is paused now, else the number of the request.
     """
 
-    def ask(tx: Transaction) -> int | None:
-        now, task = clock.now(), tx.tasks.get(task_id)
-        until = None if seconds is None else now.wall + seconds
-        if task.state is TaskState.QUEUED:
-            tx.tasks.pause_waiting(task_id, operator_name(), why, until, now)
-            return None
-        if task.state is not TaskState.RUNNING:
-            again = f" `holdfast why {task_id}` says until when." if task.state is TaskState.PAUSED else ""
-            raise Conflict(f"Task {task_id} is {task.state} already; nothing was changed.{again}")
-        data = {"until": until, "seconds": seconds, "force": force}
-        return tx.requests.ask(RequestKind.PAUSE, task_id, operator_name(), why, data, now)
+    by = operator_name()
+    return change_store(home, lambda tx: pause_in(tx, task_id, by, why, seconds, force=force))
 
-    return change_store(home, ask)
+
+def pause_in(
+    tx: Transaction, task_id: str, by: str, why: str = "", seconds: float | None = None, *, force: bool = False
+) -> int | None:
+    """Pause a task in the transaction `tx`. Return the number of the request if its agent works."""
+    now, task = clock.now(), tx.tasks.get(task_id)
+    until = None if seconds is None else now.wall + seconds
+    if task.state is TaskState.QUEUED:
+        tx.tasks.pause_waiting(task_id, by, why, until, now)
+        return None
+    if task.state is not TaskState.RUNNING:
+        what = "says until when" if task.state is TaskState.PAUSED else "says how it ended"
+        raise Conflict(f"Task {task_id} is {task.state} already; nothing was changed. `holdfast why {task_id}` {what}.")
+    data = {"until": until, "seconds": seconds, "force": force}
+    return tx.requests.ask(RequestKind.PAUSE, task_id, by, why, data, now)

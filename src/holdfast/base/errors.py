@@ -45,6 +45,12 @@ class Unavailable(HoldfastError):
     exit_code = 69
 
 
+class WaitTimeout(HoldfastError):
+    """A wait that reached its timeout. The tasks go on; wait again, or look with `holdfast why ID`."""
+
+    exit_code = 75
+
+
 class NewerStore(Unavailable):
     """A store written by a newer Holdfast. This version does not touch it."""
 

@@ -281,13 +281,19 @@ def _budgets_are_kept(evidence: Evidence, limits: CheckedLimits) -> Iterator[Vio
     given_back = Counter(event["task_id"] for event in evidence.events if event["data"].get("gives_resumes_back"))
     # runs that met a limit before any answer: the resumes before them do not count
     returned = Counter(event["task_id"] for event in evidence.events if event["data"].get("returns_resume"))
+    # A person may have changed the maximum since: each resume was decided with the one of its time.
+    allowed: Counter[object] = Counter()
+    for event in evidence.events:
+        if event["kind"] == "task.resumed":
+            allowed[event["task_id"]] = max(allowed[event["task_id"]], int(event["data"]["max_resume_attempts"]))
     for task_id, task in evidence.tasks.items():
         spent = Counter(
             row["budget"]
             for row in evidence.tables["spends"]
             if row["task_id"] == task_id and row["generation"] == task["generation"]
         )
-        resumes = int(json.loads(task["settings"])["max_resumes"]) * (1 + given_back[task_id]) + forced[task_id]
+        most_resumes = max(allowed[task_id], int(json.loads(task["settings"])["max_resumes"]))
+        resumes = most_resumes * (1 + given_back[task_id]) + forced[task_id]
         resumes += returned[task_id]
         losses = max(limits.lost, limits.runs) + 1
         most = {RUNS: limits.runs, CRASH: limits.crash, RETRY: limits.retry + 1, LOST: losses, RESUME: resumes}

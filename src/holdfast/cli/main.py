@@ -95,6 +95,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pause": ("commands.control", "pause a task: its agent ends, its workspace and session stay"),
     "resume": ("commands.control", "continue a paused task now"),
     "send": ("commands.send", "tell a task what to do next, also when it has ended"),
+    "set": ("commands.send", "change a task that does not run: priority, prompt, agent, limits, labels"),
+    "wait": ("commands.wait", "wait until tasks have ended, or need a person"),
     "approve": ("commands.control", "approve the work of a stage, or request changes"),
     "diff": ("commands.branches", "show what a task changed"),
     "merge": ("commands.branches", "merge a task's work into the branch that it started from"),

@@ -14,12 +14,13 @@ from holdfast.api.home.daemon import ensure_supervisor
 from holdfast.api.queries import Queries, poll_events
 from holdfast.api.requests import finish_request
 from holdfast.api.tasks.subtasks import refuse_endless_wait, refuse_inside_run, resolve_parent
+from holdfast.api.tasks.wait import watch_tasks
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import clean_text, is_text
 from holdfast.client.errors import public, public_errors
 from holdfast.client.models import Event, LogEntry, Merge, Run, StageResult, Task, TaskOptions, TaskState
-from holdfast.client.watch import drive, drive_async, watch_tasks
+from holdfast.client.watch import drive, drive_async
 
 if TYPE_CHECKING:
     from holdfast.api.home.models import EventRow

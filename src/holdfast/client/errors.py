@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, Unavailable, UsageError
+from holdfast.base.errors import WaitTimeout as WaitTimeout
 from holdfast.base.text import as_sentence, one_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class WaitTimeout(HoldfastError):
-    """A wait that reached its timeout. The tasks go on; wait again, or look with `holdfast why ID`."""
 
 
 # The public classes, each with the command that follows when the text names none.

@@ -18,6 +18,7 @@ EVENTS: Mapping[str, str] = {
     "task.failed": "the task failed; `failure_reason` is a stable word",
     "task.cancelled": "an operator ended the task, or a task that it needs did not complete",
     "task.frozen": "nothing proves that the task's processes are gone: it is neither run again nor cleaned up",
+    "task.changed": "a person changed a task that did not run; `changed`: what, with the old and the new value",
     "message.sent": "a person sent the task a message; `message` is its number, `state`: what the task was",
     "message.delivered": "a message is given to the agent of this run, in its prompt",
     "message.returned": "the run was never started: its message waits again",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.harness.matrix import (
     alerts,
     branches,
+    changes,
     containers,
     families,
     messages,
@@ -315,6 +316,12 @@ SCENARIOS: dict[str, Scenario] = {
         "messages of a person, to a task at work and to one that has ended",
         is_attended=True,
         also=messages.problems,
+    ),
+    "retold": Scenario(
+        changes.retold,
+        changes.EXPECTED,
+        "a failed task is changed, and retried with another prompt",
+        also=changes.problems,
     ),
     "gate": Scenario(
         stages.checked,

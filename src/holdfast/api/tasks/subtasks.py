@@ -83,8 +83,11 @@ def refuse_looser(home: str, caller: Caller, spec: TaskSpec) -> None:
 
 
 # Options with which a person vouches for something, or gives more than the family has.
-_OF_PEOPLE = ("force", "assume_dead", "budget_usd", "budget_tokens")
-_OF_SUBTASKS = ("cancel", "retry", "pause", "resume")
+_OF_PEOPLE = (
+    *("force", "assume_dead", "budget_usd", "budget_tokens", "prompt", "append", "model", "agent", "account"),
+    *("max_resumes",),
+)
+_OF_SUBTASKS = ("cancel", "retry", "pause", "resume", "wait")
 
 
 def refuse_agent(home: str, caller: Caller, command: str, arguments: Mapping[str, object]) -> None:
@@ -92,13 +95,15 @@ def refuse_agent(home: str, caller: Caller, command: str, arguments: Mapping[str
     who = f"this process belongs to {f'run {caller.run} of ' if caller.run else ''}task {caller.task}"
     if command in _OF_SUBTASKS:
         queries = Queries(home)
-        task_id = queries.resolve(str(arguments["id"]))
-        if task_id == caller.task or not _is_family(queries, caller, task_id):
-            raise Refused(
-                f"Task {task_id} is not a subtask of the caller's own task: {who}. Nothing was changed. Only a person "
-                f"can {command} it."
-            )
-        given = [name for name in _OF_PEOPLE if arguments.get(name)]
+        words = arguments["ids"] if "ids" in arguments else [arguments["id"]]
+        for task_id in map(queries.resolve, map(str, words if isinstance(words, list) else ())):
+            if task_id == caller.task or not _is_family(queries, caller, task_id):
+                raise Refused(
+                    f"Task {task_id} is not a subtask of the caller's own task: {who}. Nothing was changed. Only a "
+                    f"person can {command} it."
+                )
+        of_people = _OF_PEOPLE if command == "wait" else (*_OF_PEOPLE, "timeout")
+        given = [name for name in of_people if arguments.get(name) is not None and arguments[name] is not False]
         if not given:
             return
         command += f" --{given[0].replace('_', '-')}"

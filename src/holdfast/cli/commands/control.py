@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from holdfast.api.commands import Commands, pause
 from holdfast.api.format import moment, parse_duration_option
@@ -14,9 +15,12 @@ from holdfast.api.tasks.stages import approve
 from holdfast.base.errors import Conflict, Refused, Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
-from holdfast.cli.output.options import add_json_option, add_task_id
+from holdfast.cli.output.options import add_change_options, add_json_option, add_task_id, has_change, read_change
 from holdfast.cli.output.render import clean_text, number, print_json
 from holdfast.core.model import RequestKind
+
+if TYPE_CHECKING:
+    from holdfast.api.tasks.changes import Given
 
 
 def configure_pause(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +92,7 @@ def configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=number(1), metavar="N", help="go back to this one first (`holdfast show`)")
     parser.add_argument("--budget-usd", type=float, metavar="X", help="what its runs may cost from now on, in all")
     parser.add_argument("--budget-tokens", type=number(1), metavar="N", help="tokens that its runs may use, in all")
+    add_change_options(parser)
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
@@ -105,6 +110,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
         checkpoint=arguments.checkpoint,
         budget_usd=arguments.budget_usd,
         budget_tokens=arguments.budget_tokens,
+        given=_given(queries, task_id, arguments),
     )
     print(f"{task_id}: {message}.")
     if queries.supervisor() is None:
@@ -151,13 +157,30 @@ def run_cancel(arguments: argparse.Namespace) -> int:
 def configure_retry(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
     parser.add_argument("--fresh", action="store_true", help="start from the base instead of where it stopped")
+    parser.add_argument("--budget-usd", metavar="X", help="what its runs may cost from now on, in all")
+    parser.add_argument("--budget-tokens", metavar="N", help="tokens that its runs may use, in all")
+    add_change_options(parser)
+
+
+def _given(queries: Queries, task_id: str, arguments: argparse.Namespace, **more: object) -> Given | None:
+    """Return what the options change about a task that goes on. None: nothing."""
+    if not has_change(arguments) and not any(more.values()):
+        return None
+    from holdfast.api.tasks.changes import read_given
+
+    return read_given(queries, task_id, *read_change(arguments, **more))
 
 
 def run_retry(arguments: argparse.Namespace) -> int:
     home = home_directory()
-    task_id = Queries(home).resolve(arguments.id)
-    Commands(home, create=False).retry(task_id, fresh=arguments.fresh)
+    queries = Queries(home)
+    task_id = queries.resolve(arguments.id)
+    caps = {"budget_usd": arguments.budget_usd, "budget_tokens": arguments.budget_tokens}
+    given = _given(queries, task_id, arguments, **caps)
+    Commands(home, create=False).retry(task_id, fresh=arguments.fresh, given=given)
     print(f"Queued {task_id} again, {'from its base' if arguments.fresh else 'where it stopped'}.")
+    if queries.supervisor() is None:
+        print(no_supervisor(), file=sys.stderr)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The commands that change what a task is to do: send."""
+"""The commands that change what a task is to do: send and set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.commands.add import read_prompt
 from holdfast.cli.output.options import add_json_option, add_task_id
-from holdfast.cli.output.render import print_json
+from holdfast.cli.output.render import clean_text, print_json
 
 _TOLD = {
     "running": "Its agent gets the message at the end of its turn",
@@ -79,3 +79,25 @@ def _edited(task_id: str) -> str:
     if not text.strip():
         raise UsageError(f"The message to task {task_id} is empty. Nothing was sent.")
     return text.rstrip("\n")
+
+
+def configure_set(parser: argparse.ArgumentParser) -> None:
+    add_task_id(parser)
+    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="what to change: a name of an option of `add`")
+    add_json_option(parser)
+
+
+def run_set(arguments: argparse.Namespace) -> int:
+    from holdfast.api.tasks.changes import parse_changes, set_task
+
+    queries = Queries(home_directory())
+    wanted = parse_changes(arguments.changes)
+    task_id = queries.resolve(arguments.id)
+    before = queries.last_seq()
+    set_task(queries, task_id, wanted)
+    told = [event for event in queries.events(after=before, task_id=task_id) if event["kind"] == "task.changed"]
+    if arguments.json:
+        print_json({"id": task_id, "changed": told[-1]["data"]["changed"] if told else {}})
+    else:
+        print(clean_text(told[-1]["message"]) if told else f"Task {task_id} is like that already.")
+    return 0

@@ -224,8 +224,16 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("retry", "salvage", "why"),
     ),
     "retry": ManualPage(
-        "Queues a failed or cancelled task again, with fresh budgets. It continues where it stopped, or from its base.",
-        (("with the work that was saved", "holdfast retry 7f3a"), ("from the base", "holdfast retry 7f3a --fresh")),
+        "Queues a failed or cancelled task again, with fresh budgets. It continues where it stopped, or from its base. "
+        "--prompt replaces its prompt, and --append adds words. Both reach the agent of the next run once, also in a "
+        "session that goes on. Another agent or account begins a new session, with a hand-over.",
+        (
+            ("with the work that was saved", "holdfast retry 7f3a"),
+            ("from the base", "holdfast retry 7f3a --fresh"),
+            ("with another prompt", 'holdfast retry 7f3a --prompt "fix the lexer, not the parser"'),
+            ("with further words and more time", 'holdfast retry 7f3a --append "mind the tests" --timeout 2h'),
+            ("by another agent", "holdfast retry 7f3a --agent codex"),
+        ),
         (0, 2, 3, 4, 69),
         ("cancel", "resume"),
     ),

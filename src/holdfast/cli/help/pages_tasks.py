@@ -49,6 +49,8 @@ WORK_PAGES: dict[str, ManualPage] = {
             ("do not wait for the reset", "holdfast resume 7f3a"),
             ("raise its spending cap to 8 dollars in all", "holdfast resume 7f3a --budget-usd 8"),
             ("once more, whatever the limit", "holdfast resume 7f3a --force"),
+            ("with other words, in its session", 'holdfast resume 7f3a --append "skip the slow tests"'),
+            ("give it more resumes", "holdfast resume 7f3a --max-resumes 10"),
             ("from an earlier state of its tree and session", "holdfast resume 7f3a --checkpoint 3"),
         ),
         (0, 1, 2, 3, 4, 69),
@@ -67,6 +69,34 @@ WORK_PAGES: dict[str, ManualPage] = {
         ),
         (0, 2, 3, 4, 69),
         ("why", "logs", "retry", "approve"),
+    ),
+    "set": ManualPage(
+        "Changes a task that does not run. The keys are names of options of `add`: prompt, priority, agent, model, "
+        "account, timeout, max-resumes, budget-usd, budget-tokens, memory, processes, cpu-weight, max-output, "
+        "stuck-after, startup-timeout, on-stuck, gate, tries. `preserve` is always, on-failure or never. "
+        "`label.NAME=VALUE` sets a label, and an empty value removes it. All is changed at once or not at all. A "
+        "changed prompt reaches the agent of the next run, also in a session that goes on. A running task is refused: "
+        "pause it first, or use `send`.",
+        (
+            ("let it start first", "holdfast set 7f3a priority=10"),
+            ("another prompt for its next run", 'holdfast set 7f3a prompt="fix the lexer, not the parser"'),
+            ("more resumes and another model", "holdfast set 7f3a max-resumes=10 model=opus"),
+            ("a check, and a label", 'holdfast set 7f3a gate="make test" label.area=core'),
+        ),
+        (0, 2, 3, 4, 69),
+        ("send", "retry", "resume", "show"),
+    ),
+    "wait": ManualPage(
+        "Waits until all tasks are at rest: they have ended, are paused, or wait for a person. It starts a supervisor "
+        "where none runs. Then it prints one line for each task. The exit code is the worst: 1 if one failed or was "
+        "cancelled, 75 if one is paused or waits for a person, 0 if all completed. With --timeout, 75 too.",
+        (
+            ("both of them", "holdfast wait 7f3a 8c21"),
+            ("the first one of three", "holdfast wait 7f3a 8c21 9d40 --any"),
+            ("half an hour at most, for a script", "holdfast wait 7f3a --timeout 30m --json"),
+        ),
+        (0, 1, 2, 3, 69, 75),
+        ("run", "ps", "why"),
     ),
     "approve": ManualPage(
         "Approves the work of a stage that needs your approval (`approval = true`), or that failed and was left to you "

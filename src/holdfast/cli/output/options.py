@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+from holdfast.cli.output.render import number
+
+if TYPE_CHECKING:  # most commands change no task
+    from holdfast.api.tasks.changes import Wanted
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -13,3 +19,45 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 def add_task_id(parser: argparse.ArgumentParser) -> None:
     """Add the id of a task. `Queries.resolve` completes a shortened id."""
     parser.add_argument("id", help="a task's id, or the beginning of it")
+
+
+def add_task_ids(parser: argparse.ArgumentParser) -> None:
+    """Add the ids of one or more tasks."""
+    parser.add_argument("ids", nargs="+", metavar="ID", help="a task's id, or the beginning of it; several")
+
+
+def add_change_options(parser: argparse.ArgumentParser) -> None:
+    """Add what changes about a task that goes on: its words, its agent and its limits."""
+    words = parser.add_mutually_exclusive_group()
+    words.add_argument("--prompt", metavar="TEXT", help="a new prompt instead of its own; `-` reads standard input")
+    words.add_argument("--append", metavar="TEXT", help="further words for its agent; `-` reads standard input")
+    parser.add_argument("--model", metavar="NAME", help="another model of its agent")
+    parser.add_argument("--agent", help="another agent, which begins with a hand-over")
+    parser.add_argument("--account", metavar="NAME", help="under which of the agent's accounts")
+    parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 30m")
+    parser.add_argument("--max-resumes", type=number(0), metavar="N", help="how often it may be resumed after a pause")
+
+
+def has_change(arguments: argparse.Namespace) -> bool:
+    """True if an option of `add_change_options` is given."""
+    names = ("prompt", "append", "model", "agent", "account", "timeout", "max_resumes")
+    return any(getattr(arguments, name) is not None for name in names)
+
+
+def read_change(arguments: argparse.Namespace, **more: object) -> tuple[Wanted, str]:
+    """Return what the options of `add_change_options` change, and the words for the next run. `more`: further keys."""
+    from holdfast.api.tasks.changes import Wanted, parse_changes
+    from holdfast.cli.commands.add import read_prompt
+
+    prompt, words = (read_prompt("-") if text == "-" else text for text in (arguments.prompt, arguments.append or ""))
+    given = {
+        "prompt": prompt,
+        "timeout": arguments.timeout,
+        "max-resumes": arguments.max_resumes,
+        "agent": arguments.agent,
+        "model": arguments.model,
+        "account": arguments.account,
+        **more,
+    }
+    pairs = [f"{key}={value}" for key, value in given.items() if value is not None]
+    return parse_changes(pairs) if pairs else Wanted(), words

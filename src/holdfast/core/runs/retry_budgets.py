@@ -244,7 +244,8 @@ def decide_resume(
         attempt=attempt,
         message=(
             f"Maximum resume attempts exceeded ({attempt}/{maximum}): {what}. "
-            "Break it into smaller tasks; or raise `resume.max_attempts`; "
+            f"Break it into smaller tasks; or give it more: `holdfast retry {task_id} --max-resumes {2 * attempt}` "
+            "(for all new tasks: `resume.max_attempts`); "
             f"or look into why it pauses with `holdfast events {task_id}`"
         ),
     )

@@ -42,8 +42,9 @@ class Turn:
     is_interrupted: bool = False  # the turn before was cut short: its work is not done
 
     def full_prompt(self, prompt: str) -> str:
-        """Return the task's prompt with all messages behind it."""
-        return "\n\n".join([prompt, *(f"{_LATER}\n\n{one.text}" for one in (*self.earlier, *self.new))])
+        """Return the task's prompt with all messages behind it, but not the message that became the prompt itself."""
+        later = [one.text for one in (*self.earlier, *self.new) if one.text != prompt]
+        return "\n\n".join([prompt, *(f"{_LATER}\n\n{text}" for text in later)])
 
     @property
     def reply(self) -> str:

@@ -23,6 +23,11 @@ class Messages(Protocol):
         with the command to type instead, if the task cannot go on with a message."""
         ...
 
+    def attach(self, task: Task, text: str, by: str, now: Instant) -> None:
+        """Record a message for the next run of a task, in the transaction that changes, retries or resumes the task.
+        `task`: as that transaction leaves it."""
+        ...
+
     def deliver(self, task: Task, run_id: str, now: Instant) -> Turn:
         """Give the waiting messages to a run, in the transaction that records its intent. Return the messages that
         matter for its prompt."""
@@ -30,6 +35,10 @@ class Messages(Protocol):
 
     def begin_round(self, task_id: str, now: Instant) -> None:
         """Begin another round of a task whose work is done, because messages wait: part of its settlement."""
+        ...
+
+    def has_begun(self, task_id: str) -> bool:
+        """True if an agent was started for the task."""
         ...
 
     def of_task(self, task_id: str) -> Sequence[Message]:

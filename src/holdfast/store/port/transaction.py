@@ -30,6 +30,7 @@ from holdfast.store.port.values import stuck_alert as stuck_alert
 from holdfast.store.port.values import unended_alert as unended_alert
 
 if TYPE_CHECKING:  # a command that adds one task needs few of these facets, and has to start fast
+    from holdfast.core.tasks.changes import TaskChange
     from holdfast.store.port.dispatch import AccountStates, Holds, UsageRows, Workers
     from holdfast.store.port.history import Crashes, Deliveries, OldRecords
     from holdfast.store.port.messages import Messages
@@ -130,6 +131,11 @@ class Tasks(PausedTasks, Protocol):
         ...
 
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None: ...
+    def update(self, task_id: str, change: TaskChange, by: str, now: Instant) -> Task:
+        """Change a task that does not run, by one compare-and-set. Return the task before. Raise Conflict, with the
+        command to type instead, if the task runs."""
+        ...
+
     def drop_session(self, ownership: Ownership, account: str, now: Instant) -> None:
         """Start the next run with a new session in the same workspace: the session's account is no longer in the
         settings."""

@@ -50,21 +50,32 @@ class SqliteMessages:
                 f"Task {task_id} waits for your approval, so no message was sent. Ask for changes instead: "
                 f"`holdfast approve {task_id} --changes TEXT`."
             )
-        number = int(self._sql.value("add", task_id=task_id, words=text, by=by, now=now.wall))
+        number = self._record(task, text, by, now)
+        if task.state not in (TaskState.QUEUED, TaskState.RUNNING):
+            self._reopen(task, number, by, now)
+        return task.state
+
+    def attach(self, task: Task, text: str, by: str, now: Instant) -> None:
+        _refuse_without_builder(task)
+        self._record(task, text, by, now)
+        builder = find_builder(task.spec.stages)
+        if builder is not None and builder != task.progress.stage and task.state is TaskState.QUEUED:
+            self._stages.enter_round(task, builder, keeps_feedback=True)
+
+    def _record(self, task: Task, text: str, by: str, now: Instant) -> int:
+        number = int(self._sql.value("add", task_id=task.id, words=text, by=by, now=now.wall))
         faults.tx("message.record")
         self._events.emit(
             Event(
                 kind="message.sent",
-                task_id=task_id,
-                message=f"Message {number} to task {task_id} by {by}: {one_line(text, MOST_TOLD)}",
+                task_id=task.id,
+                message=f"Message {number} to task {task.id} by {by}: {one_line(text, MOST_TOLD)}",
                 reason=by,
                 data={"message": number, "by": by, "state": str(task.state)},
             ),
             now,
         )
-        if task.state not in (TaskState.QUEUED, TaskState.RUNNING):
-            self._reopen(task, number, by, now)
-        return task.state
+        return number
 
     def _reopen(self, task: Task, number: int, by: str, now: Instant) -> None:
         """Queue a task that has ended or is paused, by one compare-and-set."""
@@ -116,6 +127,9 @@ class SqliteMessages:
             new=tuple(one for one in found if one.number in given),
             is_interrupted=not is_turn_over(last),
         )
+
+    def has_begun(self, task_id: str) -> bool:
+        return bool(self._sql.value("has_begun", task_id=task_id))
 
     def of_task(self, task_id: str) -> Sequence[Message]:
         return [_message(row) for row in self._sql.rows("of_task", task_id=task_id)]

@@ -33,6 +33,7 @@ from holdfast.store.sqlite.subtasks import SubtaskTree
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
 if TYPE_CHECKING:
+    from holdfast.core.tasks.changes import TaskChange
     from holdfast.store.sqlite.workflows import SqliteStageProgress
 
 
@@ -76,7 +77,7 @@ class Pauses:
     def resume(self, task_id: str, by: str, now: Instant, *, operator: bool, force: bool) -> ResumeDecision:
         task = self._get(task_id)
         if task.state is not TaskState.PAUSED:
-            raise Conflict(f"Task {task_id} is {task.state}, not paused; nothing was changed.")
+            raise Conflict(_no_resume(task))
         if task.progress.awaits:
             raise Conflict(
                 f"Task {task_id} waits for your approval of what its last stage did; nothing was changed. Approve it: "
@@ -248,9 +249,7 @@ class SqliteTasks:
         how = "from the base" if fresh else "where it stopped"
         reason = f"retried by {by}, {how}"
         if self._sql.change("retry", id=task_id, reason=reason, fresh=int(fresh), now=now.wall) == 0:
-            raise Conflict(
-                f"Task {task_id} is {task.state}; only a failed or cancelled task can be retried. Nothing was changed."
-            )
+            raise Conflict(_no_retry(task))
         if fresh:
             self._sql.change("forget_choice", id=task_id)
         if task.spec.stages:
@@ -259,6 +258,39 @@ class SqliteTasks:
         faults.tx("task.retry")
         self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.queued", task_id, f"Task {task_id} {reason}.", now, reason=reason, data={"by": by})
+
+    def update(self, task_id: str, change: TaskChange, by: str, now: Instant) -> Task:
+        from holdfast.core.tasks.changes import apply_change, describe_change, may_keep_session  # few commands change
+
+        task = self.get(task_id)
+        if task.state is TaskState.RUNNING:
+            raise Conflict(
+                f"Task {task_id} is running, so it cannot be changed; nothing was changed. Pause it first: "
+                f"`holdfast pause {task_id}`. Or tell its agent: `holdfast send {task_id} TEXT`."
+            )
+        after = apply_change(task.spec, change)
+        told = list(describe_change(task.spec, after))
+        if not told:
+            return task
+        changed = self._sql.change(
+            "change",
+            id=task_id,
+            state=str(task.state),
+            prompt=after.prompt,
+            agent=after.agent,
+            priority=after.priority,
+            settings=rows.encode_settings(after),
+            keeps_session=int(may_keep_session(task.spec, after)),
+            keeps_progress=int(bool(task.spec.stages) == bool(after.stages)),
+            account=rows.named_account(after),
+        )
+        if changed == 0:
+            raise Conflict(f"Task {task_id} was changed by someone else at the same moment; nothing was changed.")
+        faults.tx("task.change")
+        words = ", ".join(f"{what} {old} → {new}" for what, old, new in told)
+        data: dict[str, object] = {"by": by, "changed": {what: [old, new] for what, old, new in told}}
+        self._emit("task.changed", task_id, f"Task {task_id} was changed by {by}: {words}.", now, reason=by, data=data)
+        return task
 
     def pause_waiting(self, task_id: str, by: str, why: str, until: float | None, now: Instant) -> None:
         self._pauses.pause_waiting(task_id, by, why, until, now)
@@ -445,6 +477,26 @@ class SqliteTasks:
             Event(kind=kind, level=level, task_id=task_id, message=message, reason=reason, data=data or {}),
             now,
         )
+
+
+def _no_resume(task: Task) -> str:
+    """Return why a task that is not paused is not resumed, and what to type instead."""
+    nothing = f"Task {task.id} is {task.state}, not paused; nothing was changed."
+    if task.state in (TaskState.FAILED, TaskState.CANCELLED):
+        return f"{nothing} Try it again: `holdfast retry {task.id}`."
+    if task.state is TaskState.COMPLETED:
+        return f"{nothing} Tell it what to do next: `holdfast send {task.id} TEXT`."
+    return f"{nothing} `holdfast why {task.id}` says what it waits for or does."
+
+
+def _no_retry(task: Task) -> str:
+    """Return why a task that has not failed is not retried, and what to type instead."""
+    nothing = f"Task {task.id} is {task.state}; only a failed or cancelled task can be retried. Nothing was changed."
+    if task.state is TaskState.COMPLETED:
+        return f"{nothing} Tell it what to do next: `holdfast send {task.id} TEXT`."
+    if task.state is TaskState.PAUSED:
+        return f"{nothing} Let it go on: `holdfast resume {task.id}`."
+    return f"{nothing} `holdfast why {task.id}` says what it waits for or does."
 
 
 def _terms_columns(terms: ClaimTerms) -> dict[str, str | None]:

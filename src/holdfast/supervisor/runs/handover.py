@@ -32,9 +32,8 @@ async def build_handover(context: Context, task: Task, run: Run, workspace: Work
     )
     if not rows:
         return None
-    said = await run_in_thread(
-        _read_earlier_output, context.home, adapter, [str(row["id"]) for row in rows[-MOST_RUNS:]]
-    )
+    agents = {str(row["id"]): context.ports.agents[str(row["agent"] or task.spec.agent)] for row in rows[-MOST_RUNS:]}
+    said = await run_in_thread(_read_earlier_output, context.home, agents)
     earlier = [_earlier_run(row, said.get(str(row["id"]))) for row in rows]
     leave = (*task.spec.workspace.copy, *litter_patterns(context, task.spec))
     changes = await context.ports.changes_so_far(workspace, leave)
@@ -75,9 +74,10 @@ def _earlier_run(row: Mapping[str, object], said: RunMemory | None) -> EarlierRu
     )
 
 
-def _read_earlier_output(home: str, adapter: AgentAdapter, runs: list[str]) -> dict[str, RunMemory]:
+def _read_earlier_output(home: str, runs: Mapping[str, AgentAdapter]) -> dict[str, RunMemory]:
+    """Return what each run did, as its own agent's adapter reads the output. A task may have changed its agent."""
     found = {}
-    for run_id in runs:
+    for run_id, adapter in runs.items():
         recollection = RunMemory()
         for line in last_lines(os.path.join(home, "runs", run_id, "out.log"), MOST_OUTPUT):
             for event in adapter.parse(line, Stream.OUT):

@@ -29,6 +29,9 @@ RETURNING number
 SELECT outcome FROM runs
 WHERE task_id = :task_id AND id != :run_id AND member = '' AND started_at IS NOT NULL ORDER BY number DESC LIMIT 1
 
+-- name: has_begun
+SELECT EXISTS (SELECT 1 FROM runs WHERE task_id = :task_id AND started_at IS NOT NULL)
+
 -- name: reopen
 -- Compare-and-set: of two people who send at the same time, one reopens the task and both messages wait.
 UPDATE tasks

@@ -180,6 +180,15 @@ SET state = 'queued', reason = :reason, failure_reason = NULL, pause_reason = NU
     account = CASE WHEN :fresh THEN json_extract(settings, '$.agent_options.account') ELSE account END
 WHERE id = :id AND state IN ('failed', 'cancelled')
 
+-- name: change
+-- Compare-and-set: only a task that does not run. `updated_at` stays: it is the moment when a wait was decided.
+UPDATE tasks
+SET prompt = :prompt, agent = :agent, priority = :priority, settings = :settings,
+    session_id = CASE WHEN :keeps_session THEN session_id END,
+    account = CASE WHEN :keeps_session THEN account ELSE :account END,
+    progress = CASE WHEN :keeps_progress THEN progress END
+WHERE id = :id AND state = :state AND state != 'running'
+
 -- name: forget_choice
 -- A fresh start does not go back to a checkpoint, not even if the workspace was lost.
 DELETE FROM going_back WHERE task_id = :id

@@ -31,6 +31,9 @@ SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_a
        (SELECT path FROM repos WHERE repos.id = t.repo_id) AS repo
 FROM tasks t WHERE id = :id
 
+-- name: states_of
+SELECT id, state FROM tasks WHERE id IN (SELECT value FROM json_each(:ids))
+
 -- name: slim
 -- A task as a list of thousands shows it. Money and tokens come from `usage`, where each run is counted once.
 -- `open_runs`: the runs whose output files the screen checks.
@@ -104,7 +107,7 @@ FROM runs WHERE task_id = :id ORDER BY number
 -- name: earlier_runs
 -- Runs in which an agent worked, since the last fresh start, in order. Without those whose first request was refused.
 SELECT * FROM (
-    SELECT r.id, r.number, r.outcome, r.reason, r.claim ->> '$.message' AS claimed,
+    SELECT r.id, r.number, r.agent, r.outcome, r.reason, r.claim ->> '$.message' AS claimed,
            r.reports ->> '$.progress.message' AS progress
     FROM runs r JOIN tasks t ON t.id = r.task_id
     WHERE r.task_id = :id AND r.number < :before AND r.number > max(t.fresh_after, :after) AND r.started_at IS NOT NULL
