@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.fleet import Fleet, wait_filled, wait_until
 
 
@@ -129,11 +130,26 @@ def test_what_was_set_aside_stays_aside(fleet: Fleet) -> None:
     assert "later.txt" not in fleet.git("ls-tree", "-r", "--name-only", branch)
 
 
-def test_a_stash_survives_garbage_collection_by_the_user(fleet: Fleet) -> None:
+ON_TWO = "echo one > README.md; {stash}; echo two > README.md; {stash}"
+STORE = "git stash store -m kept $(git stash create); git checkout -q -- ."
+STASHED = {
+    "on its branch": ON_TWO.format(stash="git stash -q"),
+    "with a message": ON_TWO.format(stash="git stash push -q -m kept"),
+    "on a detached head": "git checkout -q --detach; " + ON_TWO.format(stash="git stash -q"),
+    "on another branch": "git switch -q -c other; " + ON_TWO.format(stash="git stash -q"),
+    "by git stash store": ON_TWO.format(stash=STORE),
+    "by git stash store, detached": "git checkout -q --detach; " + ON_TWO.format(stash=STORE),
+}
+
+
+@pytest.mark.parametrize("how", STASHED)
+def test_a_stash_survives_garbage_collection_by_the_user(fleet: Fleet, how: str) -> None:
     """All worktrees share the user's list of stashes. What an agent stashed is in its checkpoint, and becomes a salvage
-    when the user's `reflog expire` and `gc` have destroyed it."""
+    when the user's `reflog expire` and `gc` have destroyed it. The user's own stash is not kept."""
     go = fleet.root / "go"
-    stash = "echo one > README.md; git stash -q; echo two > README.md; git stash -q; echo three > new.txt"
+    stash = f"{STASHED[how]}; git switch -q holdfast/$HOLDFAST_TASK_ID; echo three > new.txt"
+    (fleet.repo / "README.md").write_text("of the user\n")
+    fleet.git("stash", "-q")
     wait = f"{sys.executable} -m holdfast agent checkpoint; while ! test -e {go}; do sleep 0.1; done"
     fleet.up()
     task = fleet.add("stash", command=("sh", "-c", f"{stash}; {wait}"))
@@ -148,6 +164,7 @@ def test_a_stash_survives_garbage_collection_by_the_user(fleet: Fleet) -> None:
     texts = fleet.git("log", "-p", "--all", "--diff-merges=first-parent", "--format=", "--", "README.md", cwd=shadow)
     assert "+one" in texts
     assert "+two" in texts
+    assert "+of the user" not in texts
     assert saved["ref"].startswith("refs/salvage/")
     fleet.wait_clean()
     assert fleet.file_on_branch(f"holdfast/{task}", "new.txt") == "three"

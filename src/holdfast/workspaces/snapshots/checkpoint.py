@@ -36,11 +36,11 @@ from holdfast.workspaces.snapshots.snapshot import (
     commit,
     commit_index,
     has_anything_to_take,
-    list_branch_stashes,
     make_source,
     resolve_commit,
     take_snapshot,
 )
+from holdfast.workspaces.snapshots.stashes import list_agent_stashes
 
 TRIES = 3  # an agent may commit during a checkpoint; the last try is kept as it was seen
 ABSENT = "absent"  # in the state's tree: files that a sparse checkout leaves out on purpose, each with a NUL
@@ -80,7 +80,8 @@ async def take_checkpoint(
             raise WorkspaceProblem(f"{workspace.path} is gone")
         before = await _read_head(source)
         await add_clone_branches(source, own_git)
-        source.stashes = list_branch_stashes(source.common_dir, workspace.branch) if own_git is None else []
+        if own_git is None:
+            source.stashes = await list_agent_stashes(git, source.common_dir, source.git_dir, workspace.branch)
         async with shadow.held(), open_private_index(shadow, home, source.tree) as table:
             seen = await take_snapshot(shadow, table, source, rules)
             state = await _collect_state(table, source, seen)

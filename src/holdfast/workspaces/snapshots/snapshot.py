@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.base.files import NotRegularFile, open_regular_file
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state, refs
@@ -109,22 +108,6 @@ async def add_clone_branches(source: SnapshotSource, own_git: str | None, *, eve
         source.lost.append(f"{len(differing) - len(kept)} of the {len(differing)} branches that its agent made")
     source.branches = {name: oid for oid, name in kept}
     source.held = frozenset(line.split(" ", 1)[0] for line in same)
-
-
-def list_branch_stashes(common_dir: str, branch: str | None) -> list[str]:
-    """Return the stashes that were made on a branch, newest first.
-
-    All worktrees share one list of stashes. `git reflog expire` and `git gc` of the user can destroy them.
-    """
-    path = os.path.join(common_dir, "logs", "refs", "stash")
-    try:
-        with open(path, encoding="utf-8", errors="replace", opener=open_regular_file) as file:
-            lines = file.read(git_state.LARGEST).splitlines()
-    except (OSError, NotRegularFile):
-        return []
-    made_on = (f"WIP on {branch}:", f"On {branch}:")
-    parts = [line.partition("\t") for line in reversed(lines)]
-    return [head.split()[1] for head, _tab, message in parts if message.startswith(made_on) and len(head.split()) > 1]
 
 
 async def bring_commits(shadow: ShadowRepo, source: SnapshotSource) -> None:
