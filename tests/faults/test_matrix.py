@@ -156,6 +156,8 @@ ELSEWHERE = {
     "tx.workspace.stays": "tests/acceptance/cli/test_red_team.py: dropped, but its work cannot be saved",
     "shell.start": "tests/acceptance/workspaces/test_in_use.py: `holdfast shell`",
     "tx.workspace.freed": "likewise",
+    "clone.base": "tests/acceptance/workspaces/test_rebase.py: killed while a clone gets its base",
+    "clone.base_there": "likewise",
     "merge.checkout": "tests/acceptance/workspaces/test_merge.py: `merge`, killed at each point and at any instant",
     "merge.moved": "likewise",
     "merge.ref": "likewise: a target that is checked out nowhere",

@@ -59,6 +59,7 @@ class SettleFacts:
     recorded: Instant  # when the settlement is recorded: later, because work was saved in between
     jitter: float  # in [0, 1)
     stage: StageOutcome | None = None
+    conflict: str = ""  # the branch was to be rebased, and still conflicts with its base, in words
     messages: int = 0  # messages of people that wait for the end of the turn
     spent: str = ""  # the spending cap of the task that is used up, in words
     crossed: Sequence[str] = ()  # names of the shared caps that this run used up
@@ -147,6 +148,14 @@ def go_on_with_messages(settlement: Settlement, facts: SettleFacts) -> Settlemen
         decision, action=PolicyAction.REQUEUE, reason=f"{decision.reason}; {waiting} for it", begins_round=True
     )
     return replace(settlement, decision=going_on)
+
+
+def tell_conflict(settlement: Settlement, facts: SettleFacts) -> Settlement:
+    """Name the conflict that a rebase did not solve: the agent's report of success is not the whole truth."""
+    decision = settlement.decision
+    if decision.action is not PolicyAction.COMPLETE or not facts.conflict:
+        return settlement
+    return replace(settlement, decision=replace(decision, reason=f"{facts.conflict}; {decision.reason}"))
 
 
 def change_account(settlement: Settlement, facts: SettleFacts) -> Settlement:
@@ -274,6 +283,7 @@ STEPS: tuple[Step, ...] = (
     spare_mass_death,
     next_stage,
     go_on_with_messages,
+    tell_conflict,
     change_account,
     enforce_spending,
     refuse_resume,

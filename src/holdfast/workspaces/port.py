@@ -85,6 +85,14 @@ class WorkspacePlan:
     base_commit: str | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseComparison:
+    """A task's branch beside the branch that it started from."""
+
+    fork: str  # the newest commit that both have
+    conflicts: tuple[str, ...] = ()  # files that a merge of the two could not merge
+
+
 class WorkspaceStrategy(Protocol):
     """One kind of workspace: how it is created, saved, restored and removed."""
 
@@ -154,6 +162,14 @@ class WorkspaceStrategy(Protocol):
 
     async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
         """True if the task's branch is in the user's repository, with at least one commit beyond its base."""
+        ...
+
+    async def bring_base(self, repo: Repo, workspace: Workspace, base_ref: str) -> None:
+        """Make the present commit of the branch `base_ref` available in the workspace."""
+        ...
+
+    async def compare_with_base(self, repo: Repo, workspace: Workspace, base_ref: str) -> BaseComparison | None:
+        """Compare the task's branch with the branch `base_ref`, both in the user's repository. None: unknown."""
         ...
 
     async def salvage_checkpoint(

@@ -46,13 +46,28 @@ def send_message(home: str, task_id: str, text: str) -> TaskState:
 
 
 def rebase_text(queries: Queries, task_id: str) -> str:
-    """Return the message that asks an agent to rebase its branch. Raise Conflict if the task has no branch."""
+    """Return the message that asks an agent to rebase its branch. Raise Conflict if there is nothing to rebase."""
+    from holdfast.core.states import TASK_TERMINAL
     from holdfast.core.tasks.messages import REBASE
+    from holdfast.workspaces.git.merge import has_commit, tip_of
 
     task = queries.task(task_id)
-    if not task["branch"]:
+    repo, base, branch = task["repo"], task["base_ref"], task["branch"]
+    if not branch:
         raise Conflict(f"Task {task_id} has no branch to rebase. Nothing was sent. Look with `holdfast why {task_id}`.")
-    return REBASE.format(target=task["base_ref"])
+    commit = tip_of(repo, base)
+    if commit is None:
+        raise Conflict(
+            f"Task {task_id} started from {base}, which is not a branch of {repo}. Nothing was sent. Say onto what: "
+            f'`holdfast send {task_id} "Rebase onto …"`.'
+        )
+    tip = tip_of(repo, branch)
+    if task["state"] in {str(state) for state in TASK_TERMINAL} and tip is not None and has_commit(repo, tip, commit):
+        raise Conflict(
+            f"The branch of task {task_id} has all of {base} already. Nothing was sent. `holdfast merge {task_id}` "
+            "merges it."
+        )
+    return REBASE.format(target=base, commit=commit)
 
 
 def message_lines(task: TaskDetails) -> Iterator[str]:

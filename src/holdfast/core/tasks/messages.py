@@ -13,8 +13,9 @@ from holdfast.base.text import subject_line
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.workflows.workflow import Stage, Stages
 
-REBASE = (
-    "Rebase the branch of this task onto {target}, and resolve every conflict so that both sides keep their meaning. "
+_REBASE = "Rebase the branch of this task onto "
+REBASE = _REBASE + (
+    "{target} (commit {commit}), and resolve every conflict so that both sides keep their meaning. "
     "Check that the work is still complete, then stop. Do not push."
 )
 TRAILER = "Holdfast-Task"  # of every commit that we make for a task
@@ -63,6 +64,11 @@ def task_commit_message(task_id: str, text: str, *body: str) -> str:
 def is_turn_over(outcome: str | None) -> bool:
     """True if the agent, or a person, ended the turn. After any other ending the work goes on."""
     return outcome is None or outcome in _ENDED_TURNS
+
+
+def is_rebase_request(text: str) -> bool:
+    """True if a message is the one of `holdfast send --rebase`."""
+    return text.startswith(_REBASE)
 
 
 def find_builder(stages: Stages) -> int | None:

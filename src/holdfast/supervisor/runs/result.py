@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 
 from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.port import AgentAdapter, Stream
@@ -73,13 +74,16 @@ async def collect_result(
 
 
 async def collect_final_result(
-    context: Context, task: Task, run_id: str | None, verdict: Verdict, *, is_committed: bool
+    context: Context, task: Task, run_id: str | None, verdict: Verdict, *, is_committed: bool, base: str | None = None
 ) -> StageResult:
     """Return the result of a task without a workflow, after its work is saved and before its workspace is removed.
 
-    `is_committed`: the save found nothing in the workspace that is not committed, so git is not asked again.
+    `is_committed`: the save found nothing in the workspace that is not committed, so git is not asked again. `base`:
+    the branch was rebased onto that commit.
     """
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
+    if workspace is not None and base is not None:
+        workspace = replace(workspace, base_commit=base)
     return await collect_result(context, task, run_id, verdict, workspace=workspace, is_committed=is_committed)
 
 

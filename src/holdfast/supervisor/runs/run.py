@@ -48,6 +48,7 @@ from holdfast.supervisor.runs.stages import task_with_stage_prompt
 from holdfast.supervisor.runs.stop_request import StopRequest, StopRequested, verdict_stopped_before, with_requester
 from holdfast.supervisor.settings import Thresholds
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
+from holdfast.supervisor.workspaces.rebase import bring_base
 
 
 def record_intent(
@@ -269,6 +270,7 @@ class RunDriver:
     async def _prepare(self) -> None:
         """Prepare the workspace of the run."""
         await self.stop_request.run_cancellable(ensure_workspace(self._context, self.task, self.ownership))
+        await self.stop_request.run_cancellable(bring_base(self._context, self.task))
 
     def _current_workspace(self, tx: Transaction) -> Workspace | None:
         return tx.workspaces.current(self.task.id, self.place_of)

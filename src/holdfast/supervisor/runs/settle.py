@@ -26,6 +26,7 @@ from holdfast.supervisor.dispatch.spending import cap_names, describe_spent_cap
 from holdfast.supervisor.dispatch.workers import read_worker_facts, record_worker_crash
 from holdfast.supervisor.runs.result import collect_final_result
 from holdfast.supervisor.runs.stages import record_stage_move
+from holdfast.supervisor.workspaces.rebase import compare_rebased, describe_conflicts
 from holdfast.supervisor.workspaces.save import (
     SaveProblem,
     commit_leftovers,
@@ -59,15 +60,23 @@ async def settle(
     facts = await context.writer.write(lambda tx: _read_facts(context, tx, task, run_id, verdict, stage))
     expected = decide_settlement(facts)
     disposition, is_whole = await _save_workspaces(context, task, expected.decision)
+    rebased, base = None, None
+    if expected.decision.action is PolicyAction.COMPLETE:
+        rebased = await compare_rebased(context, task)
+        conflict = "" if rebased is None else describe_conflicts(task.spec.base_ref, rebased.conflicts)
+        facts = replace(facts, conflict=conflict)
+        base = None if rebased is None or rebased.conflicts else rebased.fork  # `diff` shows the task's work alone
     result = None
     if (expected.decision.action in _TERMINAL or expected.decision.begins_round) and not task.spec.stages:
-        result = await collect_final_result(context, task, run_id, verdict, is_committed=is_whole)
+        result = await collect_final_result(context, task, run_id, verdict, is_committed=is_whole, base=base)
     await _save_checkpoint(context, task, ownership, run_id, verdict, expected)
     if run_id is not None:
         context.ports.processes.forget(run_id)  # before: nothing may fail after the task is settled
     faults.passed("settle.ask")  # a supervisor that stops here may be declared lost before it settles
 
     def record(tx: Transaction) -> TaskState:
+        if base is not None:
+            tx.tasks.set_base(ownership, base, tx.tasks.get(task.id).branch, context.clock())
         return _record(context, tx, ownership, run_id, facts, disposition, result)
 
     state = await context.writer.write(record)

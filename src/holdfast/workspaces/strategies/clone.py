@@ -24,6 +24,7 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
 from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.git_state import READ_ONLY_ENV
 from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import drop_branch_lock
 from holdfast.workspaces.port import SalvageResult
@@ -289,6 +290,21 @@ class CloneStrategy(WorktreeStrategy):
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         git_dir = _trusted_git_dir(workspace)
         return git_dir is not None and os.path.isfile(os.path.join(git_dir, "HEAD"))
+
+    async def bring_base(self, repo: Repo, workspace: Workspace, base_ref: str) -> None:
+        """Fetch the branch as `holdfast/BRANCH` of a remote: the agent's own branches stay as they are."""
+        git_dir = find_clone_git_dir(workspace)
+        if git_dir is None:
+            return
+        ref = f"+refs/heads/{base_ref}:refs/remotes/holdfast/{base_ref}"
+        faults.effect("clone.base")
+        await self._git.run(
+            "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow", "--no-auto-maintenance",
+            "--no-recurse-submodules", repo.common_dir, ref, cwd=git_dir, settings=_SETTINGS,
+            # a clone's settings could redirect to another URL
+            env={**READ_ONLY_ENV, "GIT_ALLOW_PROTOCOL": "file"},
+        )  # fmt: skip
+        faults.passed("clone.base_there")
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:
         await deliver_commits(self._git, repo, workspace)

@@ -14,7 +14,14 @@ from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.git.hardening import environment
-from holdfast.workspaces.port import NO_EDITS, CheckpointResult, CommandRunner, SalvageResult, WorkspacePlan
+from holdfast.workspaces.port import (
+    NO_EDITS,
+    BaseComparison,
+    CheckpointResult,
+    CommandRunner,
+    SalvageResult,
+    WorkspacePlan,
+)
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_to_trash
 from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
@@ -97,6 +104,12 @@ class DirectoryStrategy:
 
     async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
         return False  # there is no branch
+
+    async def bring_base(self, repo: Repo, workspace: Workspace, base_ref: str) -> None:
+        return  # there is no branch to rebase
+
+    async def compare_with_base(self, repo: Repo, workspace: Workspace, base_ref: str) -> BaseComparison | None:
+        return None  # there is no branch
 
     async def salvage_checkpoint(
         self, repo: Repo, workspace: Workspace, checkpoint: CheckpointResult, reason: str

@@ -9,7 +9,14 @@ from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces.names import repo_gone_message
-from holdfast.workspaces.port import NO_CHECKPOINTS, NO_EDITS, CheckpointResult, SalvageResult, WorkspacePlan
+from holdfast.workspaces.port import (
+    NO_CHECKPOINTS,
+    NO_EDITS,
+    BaseComparison,
+    CheckpointResult,
+    SalvageResult,
+    WorkspacePlan,
+)
 
 
 class NoneStrategy:
@@ -63,6 +70,12 @@ class NoneStrategy:
 
     async def has_delivered(self, repo: Repo, workspace: Workspace) -> bool:
         return False  # there is no branch
+
+    async def bring_base(self, repo: Repo, workspace: Workspace, base_ref: str) -> None:
+        return  # there is no branch to rebase
+
+    async def compare_with_base(self, repo: Repo, workspace: Workspace, base_ref: str) -> BaseComparison | None:
+        return None  # there is no branch
 
     async def salvage_checkpoint(
         self, repo: Repo, workspace: Workspace, checkpoint: CheckpointResult, reason: str

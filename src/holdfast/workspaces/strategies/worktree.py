@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.base import faults
 from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import LaunchError, WorkspaceProblem, is_transient
+from holdfast.base.text import make_text
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
@@ -19,6 +20,7 @@ from holdfast.workspaces.git import refs
 from holdfast.workspaces.git.delete_branch import delete_branch, drop_deletion_locks
 from holdfast.workspaces.git.git import Git, GitFailed, version
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
+from holdfast.workspaces.git.merge import MERGE_TREE
 from holdfast.workspaces.git.repo_lock import UserGcWaiter, hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import (
     can_make_entry,
@@ -31,7 +33,7 @@ from holdfast.workspaces.git.worktree_entries import (
     make_entry,
     prepare_for_git,
 )
-from holdfast.workspaces.port import NO_EDITS, CheckpointResult, SalvageResult, WorkspacePlan
+from holdfast.workspaces.port import NO_EDITS, BaseComparison, CheckpointResult, SalvageResult, WorkspacePlan
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_to_trash
 from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
@@ -320,6 +322,23 @@ class WorktreeStrategy:
         if tip is None or tip == workspace.base_commit:
             return False
         return not await self._is_ancestor(repo, tip, str(workspace.base_commit))
+
+    async def bring_base(self, repo: Repo, workspace: Workspace, base_ref: str) -> None:
+        return  # a worktree has all branches of its repository
+
+    async def compare_with_base(self, repo: Repo, workspace: Workspace, base_ref: str) -> BaseComparison | None:
+        where = repo.common_dir
+        tips = [await refs.resolve_ref(self._git, where, f"refs/heads/{name}") for name in (base_ref, workspace.branch)]
+        if None in tips or version() < MERGE_TREE:
+            return None
+        code, out, _err = await self._git.ask("merge-base", *map(str, tips), cwd=where)
+        fork = out.strip()
+        words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", *map(str, tips))
+        merged, listed, _err = (1, "", "") if code != 0 else await self._git.ask(*words, cwd=where)
+        if code != 0 or merged not in (0, 1):
+            return None
+        names = [make_text(name) for name in listed.split("\0")[1:] if name] if merged == 1 else []
+        return BaseComparison(fork=fork, conflicts=tuple(names))
 
     async def salvage_checkpoint(
         self, repo: Repo, workspace: Workspace, checkpoint: CheckpointResult, reason: str
