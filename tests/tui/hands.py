@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from tests.tui.screen import until, until_seen
+from textual import events
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
 from holdfast.tui.app import Top
-from holdfast.tui.widgets.dialogs import Asking, Dialog, Question, Refusal
+from holdfast.tui.widgets.dialogs import Dialog, Question, Refusal
+from holdfast.tui.widgets.form import Form
 from holdfast.tui.widgets.grid import Grid
 from holdfast.tui.widgets.screen import View
 
@@ -83,11 +86,22 @@ class Hands:
         await self._leave(answer)
 
     async def says(self, key: str, text: str, *words: str) -> None:
-        """Press it, and type the text that it asks for."""
-        await self.pilot.press(key)
-        await self._dialog(Asking, words)
-        await self.pilot.press(*(("space" if letter == " " else letter) for letter in text))
-        await self._leave("enter")
+        """Press it, and type the text that it asks for, without a look at the screen in between."""
+        await self.writes(key, text)
+        await self._dialog(Form, words)
+        await self._leave("ctrl+d")
+
+    async def writes(self, key: str, *texts: str) -> None:
+        """Press it, and type into one field after the other, at once."""
+        for number, text in enumerate(texts):
+            for letter in (*((key,) if not number else ("tab",)), *text):
+                name = "enter" if letter == "\n" else _character_to_key(letter) if len(letter) == 1 else letter
+                self.app.post_message(events.Key(name, letter if len(letter) == 1 else None))
+
+    async def form_says(self, *words: str) -> None:
+        """The form stays, and has the reason on it."""
+        await until_seen(self.pilot, *words)
+        assert isinstance(self.app.screen, Form)
 
     async def refused(self, key: str, *words: str) -> None:
         """Press it: why not, and what to do, stays until it is closed."""

@@ -93,7 +93,7 @@ def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
         await hands.row_is(key="six")
         alert = hands.row()
         Commands(str(fleet.home)).ack_all_alerts()
-        app.actions.act(ACTIONS["ack"], alert)  # as by a key on a screen that is a moment behind
+        app.actions.act(ACTIONS["ack"], [alert])  # as by a key on a screen that is a moment behind
         await hands.refused("", f"Acknowledge: No open alert {alert['id']}.", "`holdfast alerts --all`")
 
         await hands.go("4", "schedules")
@@ -110,7 +110,7 @@ def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
         await hands.told("Schedule nightly is enabled.")
         schedule = hands.row()
         user_file(fleet, CREW)
-        app.actions.act(ACTIONS["fire"], schedule)
+        app.actions.act(ACTIONS["fire"], [schedule])
         await hands.asked("", "Fire the schedule nightly now?")
         await hands.refused("", "Fire: The schedule nightly is not in its file any more.")
 

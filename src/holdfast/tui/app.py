@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import Provider
@@ -78,6 +79,9 @@ class Top(App[None]):
             super().__init__()
             self.watch, self.value = watch, value
 
+    class FormReady(Message):
+        """A form can take keys."""
+
     class Told(Message):
         """The store cannot be read, or can be read again (`trouble` is None)."""
 
@@ -104,6 +108,30 @@ class Top(App[None]):
         self.actions = ActionRunner(self)
         self.messages: deque[str] = deque(maxlen=50)  # the newest at the end
         self._message_until = 0.0
+        self.drafts: dict[str, dict[str, str]] = {}  # what was typed into forms that were left, by their titles
+        self._held: deque[events.Event] | None = None
+
+    # -- keys that are typed before a form is drawn --------------------------------------------------------------------
+
+    def hold_keys(self) -> None:
+        """Keep the keys that are typed from now on for the form that is about to open: they are not commands."""
+        if self._held is None:
+            self._held = deque()
+
+    def drop_held_keys(self) -> None:
+        self._held = None
+
+    async def on_top_form_ready(self, _message: FormReady) -> None:
+        held, self._held = self._held, None
+        for event in held or ():
+            await super().on_event(event)
+
+    async def on_event(self, event: events.Event) -> None:
+        is_typed = isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded
+        if self._held is None or not is_typed or getattr(event, "key", "") in ("ctrl+c", "ctrl+z"):
+            await super().on_event(event)
+        else:
+            self._held.append(event)
 
     def _pass_on(self, message: Message) -> None:
         """Post a message from the feed's thread. Textual's post_message is safe in threads."""
@@ -230,7 +258,7 @@ class Top(App[None]):
 
     def action_press(self, key: str) -> None:
         """Press the key that was clicked in the line of keys."""
-        self.simulate_key(key)
+        self.simulate_key({"+": "plus"}.get(key, key))
 
     def _fatal_error(self) -> None:
         """Print a short message. Textual would print every variable, including prompts and paths."""

@@ -8,6 +8,8 @@ with the reason and the remedy.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from holdfast.core.model import RequestKind
 
 if TYPE_CHECKING:
     from holdfast.api.commands import Commands
+    from holdfast.api.work.pull_request import PullRequest
 
 
 Row = dict[str, Any]
@@ -126,6 +129,37 @@ def approve(home: str, task: Row) -> ActionResult:
     return _with_note(home, f"{task_of(task)}: {approve(home, task_of(task))}.")
 
 
+def send(home: str, task: Row) -> ActionResult:
+    from holdfast.api.tasks.messages import send_message
+
+    before = str(send_message(home, task_of(task), task["answer"]))
+    if before == "running":
+        return f"Sent to {task_of(task)}: its agent gets the message at the end of its turn."
+    again = "" if before == "queued" else f" It was {before} and is queued again."
+    return _with_note(home, f"Sent to {task_of(task)}: its next run gets the message.{again}")
+
+
+def add_task(home: str, form: Row) -> ActionResult:
+    """Add a task from the values of the form, with the checks of `holdfast add`."""
+    from holdfast.api.commands import NewTask
+    from holdfast.api.tasks.subtasks import resolve_parent
+
+    permission = form["permission"].strip() or None
+    if permission not in (None, "read", "edit", "full"):
+        raise UsageError(f"A permission is read, edit or full, not '{one_line(permission, 40)}'. Nothing was queued.")
+    new = NewTask(
+        prompt=form["prompt"],
+        directory=os.path.abspath(os.path.expanduser(form["directory"].strip() or ".")),
+        agent=form["agent"].strip() or None,
+        gate=form["gate"].strip() or None,
+        permission=permission,
+        parent=resolve_parent(home, None),
+    )
+    made = commands(home)
+    task = made.add(new)
+    return _with_note(home, " ".join((f"Queued {task.id}.", *made.notes)))
+
+
 def ask_changes(home: str, task: Row) -> ActionResult:
     from holdfast.api.tasks.stages import approve
 
@@ -153,6 +187,40 @@ def merge(home: str, task: Row) -> ActionResult:
         return f"{done.target} has all of {done.source} already."
     where = f", and in {done.checkout}" if done.checkout else ""
     return f"{done.source} is merged into {done.target} ({done.how}, {done.commit[:12]}){where}."
+
+
+def confirm_pull_request(home: str, task: Row) -> str:
+    proposal, _gh = _pull_request(home, task)
+    where = one_line(", ".join(proposal.urls), 300)
+    return f"Push {proposal.branch} to {where}, and open a pull request into {proposal.base}?\n\n{proposal.title}"
+
+
+def open_pull_request(home: str, task: Row) -> ActionResult:
+    """Push and open the pull request. The app has handed the terminal over: git and `gh` may ask for a login."""
+    from holdfast.api.work.pull_request import open_pull_request
+
+    proposal, gh = _pull_request(home, task)
+    try:
+        open_pull_request(proposal, gh, draft=False)
+    finally:
+        with contextlib.suppress(EOFError):
+            input("Enter goes back to holdfast top. ")
+    return f"{proposal.branch} is pushed, and its pull request is open."
+
+
+def _pull_request(home: str, task: Row) -> tuple[PullRequest, str]:
+    """Return the pull request to open, and `gh`. Raise Refused with the command to type if that is not installed."""
+    from holdfast.api.work.pull_request import build_pull_request, find_gh, refuse_after_changes
+
+    queries = Queries(home)
+    found = queries.task(task_of(task))
+    refuse_after_changes(queries, found)
+    proposal, gh = build_pull_request(found, remote=None, base=None), find_gh()
+    if gh is None:
+        raise Refused(
+            f"`gh` is not installed, so nothing was pushed. Type `{proposal.push_line}`, then open the pull request."
+        )
+    return proposal, gh
 
 
 # -- workspaces --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,9 +20,10 @@ from textual.app import SuspendNotSupported
 from holdfast.api.queries import Queries
 from holdfast.base.errors import HoldfastError, Refused, Unavailable
 from holdfast.tui.actions.handlers import ActionResult, Asked, task_of
+from holdfast.tui.actions.marks import MarkedResult, ask_about_all, carry_out_all
 from holdfast.tui.actions.table import Action
 from holdfast.tui.feed import Feed, Watch
-from holdfast.tui.widgets.dialogs import Asking, Question
+from holdfast.tui.widgets.dialogs import Question
 
 if TYPE_CHECKING:
     from holdfast.api.requests import RequestOutcome
@@ -43,46 +44,82 @@ class ActionRunner:
         self._requests = PendingRequests(
             app.feed, app.show_message, lambda what, why: app.refuse(what, why, is_unchanged=False)
         )
-        self._running: set[tuple[str, str]] = set()  # by name and subject
+        self._running: set[tuple[str, ...]] = set()  # by name and subjects
 
-    def act(self, action: Action, subject: Row) -> None:
-        """Start the action, unless the same one is running: a key that is pressed twice acts once."""
-        which = (action.name, str(subject.get("id", subject.get("name"))))
+    def act(self, action: Action, rows: Sequence[Row], done: Callable[[], None] = lambda: None) -> None:
+        """Start the action on the rows, unless the same one is running: a key that is pressed twice acts once.
+
+        `done` is called when the action was carried out, on one of the rows at least.
+        """
+        which = (action.name, *(str(row.get("id", row.get("name"))) for row in rows))
         if which not in self._running:
             self._running.add(which)
-            self._app.run_worker(self._act(action, subject, which), group="actions", exit_on_error=True)
+            if action.form is not None:
+                self._app.hold_keys()
+            self._app.run_worker(self._act(action, rows, which, done), group="actions", exit_on_error=True)
 
-    async def _act(self, action: Action, subject: Row, which: tuple[str, str]) -> None:
+    async def _act(self, action: Action, rows: Sequence[Row], which: tuple[str, ...], done: Callable[[], None]) -> None:
         try:
-            result = await self._carry_out(action, subject)
+            result = await self._carry_out(action, rows)
         except Exception as error:  # noqa: BLE001 - any error is shown, and the screen stays
             message, is_unchanged = _describe_error(error)
             self._app.refuse(action.label, message, is_unchanged=is_unchanged)
             return
         finally:
             self._running.discard(which)
+            self._app.drop_held_keys()
         self._app.feed.look()
+        if not result:
+            return
+        done()
+        if isinstance(result, MarkedResult):
+            for asked in result.asked:
+                self._requests.wait_for(asked)
+            self._app.show_message(result.summary(action.label))
+            if result.refusals:
+                words = "\n".join((f"{len(result.refusals)} of {len(rows)} were refused.", *result.refusals))
+                self._app.refuse(action.label, words, is_unchanged=False)
+            return
         if isinstance(result, Asked):
             self._requests.wait_for(result)
-            self._app.show_message(result.message)
-        elif result:
-            self._app.show_message(result)
+            result = result.message
+        self._app.show_message(result)
 
-    async def _carry_out(self, action: Action, subject: Row) -> ActionResult:
-        """Return the message of the action, or an empty message if the user answered no."""
-        home = self._app.home
+    async def _carry_out(self, action: Action, rows: Sequence[Row]) -> ActionResult | MarkedResult:
+        """Return the result of the action, or an empty message if the user left its question or its form."""
+        home, row = self._app.home, rows[0]
+        if action.form is not None:
+            return await self._fill(action, rows)
+        if len(rows) > 1:
+            ask_all = partial(ask_about_all, action.label, action.question, home, rows)
+            if await self._app.push_screen_wait(Question(await self._in_thread(action, ask_all))) is None:
+                return ""
+            return await self._in_thread(action, partial(carry_out_all, action.do, home, rows))
         if action.question is not None:
-            question = await self._in_thread(action, partial(action.question, home, subject))
+            question = await self._in_thread(action, partial(action.question, home, row))
             if question is not None and await self._app.push_screen_wait(Question(question)) is None:
                 return ""
-        if action.asks:
-            answer = await self._app.push_screen_wait(Asking(action.asks))
-            if answer is None:
-                return ""
-            subject = {**subject, "answer": answer}
         if action.in_terminal:
-            return self._in_terminal(action, subject)
-        return await self._in_thread(action, partial(action.do, home, subject))
+            return self._in_terminal(action, row)
+        return await self._in_thread(action, partial(action.do, home, row))
+
+    async def _fill(self, action: Action, rows: Sequence[Row]) -> ActionResult | MarkedResult:
+        """Show the form of the action, and act with its values. The form shows errors and stays open."""
+        from holdfast.tui.widgets.form import Form  # the first frame does not wait for this import
+
+        home = self._app.home
+        assert action.form is not None
+        spec = await self._in_thread(action, partial(action.form, home, rows))
+
+        async def submit(values: dict[str, str]) -> ActionResult | MarkedResult:
+            filled = [{**row, **values} for row in rows]
+            if len(filled) > 1:
+                return await self._in_thread(action, partial(carry_out_all, action.do, home, filled))
+            return await self._in_thread(action, partial(action.do, home, filled[0]))
+
+        form = Form(spec, submit, lambda error: _describe_error(error)[0])
+        await self._app.push_screen_wait(form)
+        return "" if form.submission is None else await form.submission
 
     async def _in_thread(self, action: Action, do: Callable[[], T]) -> T:
         is_slow = f"{action.label}: not done yet. It continues in the background."

@@ -7,13 +7,14 @@ acknowledges, x removes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from textual.binding import Binding
 
-from holdfast.tui.actions import handlers
+from holdfast.tui.actions import forms, handlers
+from holdfast.tui.actions.forms import FormSpec
 from holdfast.tui.actions.handlers import ActionResult
 
 Row = dict[str, Any]
@@ -35,13 +36,16 @@ class Action:
     about: frozenset[str]  # the subjects: task, worker, alert, schedule, workspace, or ANYWHERE
     do: Callable[[str, Row], ActionResult]  # home, subject
     question: Callable[[str, Row], str | None] | None = None  # returns the question to ask first, or None
-    asks: str = ""  # prompt for a text that the action needs; the text is passed on as subject["answer"]
+    form: Callable[[str, Sequence[Row]], FormSpec] | None = None  # its values are passed on with the subject
+    many: bool = False  # works on marked rows, one by one, after one question
     in_terminal: bool = False  # needs the terminal (a shell): the app hands it over
     when: Callable[[Row], bool] = _always  # true: the line of keys has this action. Its key always acts or is refused
 
     @property
     def binding(self) -> Binding:
-        return Binding(self.key, f"act('{self.name}')", self.label, tooltip=self.help)
+        # With priority, the form takes every letter typed after the key, however fast the user types.
+        has_form = self.form is not None
+        return Binding(self.key, f"act('{self.name}')", self.label, tooltip=self.help, priority=has_form)
 
 
 def _about(*subjects: str) -> frozenset[str]:
@@ -90,37 +94,48 @@ def _can_be_restarted(row: Row) -> bool:
 _TASKS = (
     Action(
         "approve", "a", "Approve", "approve the result of the task's last stage",
-        _about("task"), handlers.approve, when=_awaits_approval,
+        _about("task"), handlers.approve, when=_awaits_approval, many=True,
     ),
     Action(
         "changes", "A", "Changes", "send it back to its builder with your text",
-        _about("task"), handlers.ask_changes, asks="What should be changed? The agent gets this text.",
+        _about("task"), handlers.ask_changes, form=forms.changes_form,
         when=_awaits_approval,
     ),
     Action(
         "pause", "p", "Pause", "end its agent for now; its workspace and session are kept",
-        _about("task"), handlers.pause, when=_task_is("queued", "running"),
+        _about("task"), handlers.pause, when=_task_is("queued", "running"), many=True,
     ),
     Action(
         "resume", "u", "Resume", "let a paused task go on now",
-        _about("task"), handlers.resume, when=_task_is("paused"),
+        _about("task"), handlers.resume, when=_task_is("paused"), many=True,
     ),
     Action(
         "cancel", "c", "Cancel", "end the task; its work is saved",
         _about("task"), handlers.cancel, question=handlers.confirm_cancel, when=_task_is("queued", "running", "paused"),
+        many=True,
     ),
     Action(
         "retry", "r", "Retry", "queue an ended task again, where it stopped",
-        _about("task"), handlers.retry, when=_task_is("failed", "cancelled"),
+        _about("task"), handlers.retry, when=_task_is("failed", "cancelled"), many=True,
+    ),
+    Action(
+        "send", "T", "Send", "send a message, which the task's agent gets at the end of its turn",
+        _about("task"), handlers.send, form=forms.message_form, many=True,
     ),
     Action(
         "retry_fresh", "R", "Retry fresh", "queue an ended task again, from its base",
         _about("task"), handlers.retry_fresh, question=handlers.confirm_retry_fresh,
-        when=_task_is("failed", "cancelled"),
+        when=_task_is("failed", "cancelled"), many=True,
     ),
     Action(
         "merge", "m", "Merge", "bring its work into the branch that it started from",
         _about("task", "workspace"), handlers.merge, question=handlers.confirm_merge, when=_has_branch,
+        many=True,
+    ),
+    Action(
+        "pr", "P", "Pull request", "push its branch, and open a pull request with `gh`",
+        _about("task"), handlers.open_pull_request, question=handlers.confirm_pull_request, in_terminal=True,
+        when=_has_branch,
     ),
     Action(
         "shell", "w", "Shell", "open a shell in its workspace, which is kept while the shell is open",
@@ -130,10 +145,12 @@ _TASKS = (
     Action(
         "clean", "x", "Clean", "drop its preserved workspace, salvaged first",
         _about("task", "workspace"), handlers.clean, question=handlers.confirm_clean, when=_has_workspace("preserved"),
+        many=True,
     ),
     Action(
         "keep", "K", "Keep", "keep its workspace until you drop it",
         _about("task", "workspace"), handlers.keep, when=_has_workspace("intended", "ready", "preserved"),
+        many=True,
     ),
 )  # fmt: skip
 _WORKERS = (
@@ -185,6 +202,10 @@ _SCHEDULES = (
     ),
 )  # fmt: skip
 _EVERYWHERE = (
+    Action(
+        "add", "+", "New task", "add a task: its prompt, agent, gate and permission",
+        _about(ANYWHERE), handlers.add_task, form=forms.new_task_form,
+    ),
     Action(
         "up", "U", "Start a supervisor", "start a supervisor in the background, where none is running",
         _about(ANYWHERE), handlers.start_supervisor, when=lambda _row: False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -41,6 +41,7 @@ class Painter(Protocol):
     """The data that columns and stamps are made of. FleetView has it."""
 
     picture: FleetSnapshot
+    marks: set[str]  # ids
     live: Mapping[str, LiveCost]  # costs of tasks whose agents report costs while they work
 
 
@@ -64,6 +65,8 @@ def make_columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow],
         made.append(Column("STAGE", 11, stage_text, spare=4))
     if "cost" in told:
         made.append(Column("COST", 8, lambda row: cost_text(view, row), spare=5, right=True))
+    if view.marks:
+        made.insert(0, Column("", 1, lambda row: Cell("*" if row["id"] in view.marks else " ", "bold")))
     made += [
         Column("PROMPT", 14, lambda row: prompt_text(view.picture, row), grow=True),
         Column("WHY", 12, lambda row: view.picture.why(row, time.time()), grow=True, spare=1),
@@ -81,6 +84,7 @@ def line_stamp(view: Painter, row: FleetRow) -> tuple[object, ...]:
         picture.why(row, now),
         picture.levels.get(task_id),
         view.live.get(task_id),
+        task_id in view.marks,
     )
 
 
@@ -133,8 +137,8 @@ def short_age(moment: float, now: float) -> str:
 
 COSTS_EVERY = 5.0  # seconds between two looks at what running agents took
 READING = "Reading the tasks …"
-NONE = "No tasks are unfinished: `holdfast add` queues one; e shows the finished ones too."
-NONE_AT_ALL = "No tasks. `holdfast add` queues one."
+NONE = "No tasks are unfinished: + adds one; e shows the finished ones too."
+NONE_AT_ALL = "No tasks. + adds one."
 NONE_MATCHES = "No task has all these words: Escape drops the filter."
 
 
@@ -151,12 +155,15 @@ class FleetView(View):
         Binding("s", "sort", "Sort", show=False, tooltip=f"the next order: {', '.join(ORDERS)}"),
         Binding("S", "turn_round", "Backwards", show=False, tooltip="the same order backwards"),
         Binding("e", "everything", "All", show=False, tooltip="finished tasks too, or not"),
-        Binding("escape", "drop_filter", "No filter", show=False),
+        Binding("space", "mark", "Mark", show=False, tooltip="mark the task, or not; actions work on all marked ones"),
+        Binding("asterisk", "mark_all", "Mark all", key_display="*", show=False, tooltip="mark all listed, or none"),
+        Binding("escape", "drop_filter", "No filter", show=False, tooltip="drop the filter, then the marks"),
     ]
 
     def __init__(self) -> None:
         self.reader = FleetReader()
         self.picture = FleetSnapshot()
+        self.marks: set[str] = set()
         self._watch = Watch("fleet", self._read, self.seen, every=SIGNS_EVERY)
         self.live: Mapping[str, LiveCost] = {}
         self._costs = LiveCosts()
@@ -216,8 +223,12 @@ class FleetView(View):
             self._title(grid)
         grid.say_when_empty(NONE_MATCHES if picture.wish.words else NONE_AT_ALL if picture.wish.everything else NONE)
         grid.show(picture.rows)
-        self.query_one("#listed", Static).update(Text(describe_list(picture)), layout=False)
+        self._tell_listed()
         self._tell_about()
+
+    def _tell_listed(self) -> None:
+        marks = describe_marks(len(self.marks), len(self.marked()))
+        self.query_one("#listed", Static).update(Text(marks + describe_list(self.picture)), layout=False)
 
     def _seen_costs(self, live: Mapping[str, LiveCost]) -> None:
         is_first, self.live = bool(live) != bool(self.live), live
@@ -244,6 +255,33 @@ class FleetView(View):
         row: FleetRow | None = self.query_one(Grid).row
         return row
 
+    # -- marks ---------------------------------------------------------------------------------------------------------
+
+    def marked(self) -> Sequence[FleetRow]:
+        """Return the marked rows that are listed. What the user does not see is not acted on."""
+        return [row for row in self.picture.rows if row["id"] in self.marks] if self.marks else ()
+
+    def unmark(self) -> None:
+        self._mark(frozenset())
+
+    def action_mark(self) -> None:
+        if (row := self.subject()) is not None:
+            self._mark(self.marks ^ {row["id"]})
+            self.query_one(Grid).action_move(1)
+
+    def action_mark_all(self) -> None:
+        listed = {row["id"] for row in self.picture.rows}
+        self._mark(self.marks - listed if listed <= self.marks else self.marks | listed)
+
+    def _mark(self, marks: Set[str]) -> None:
+        is_other, self.marks = bool(marks) != bool(self.marks), set(marks)
+        grid = self.query_one(Grid)
+        if is_other:
+            self._title(grid)
+        grid.tick()
+        self._tell_listed()
+        self.show_keys()
+
     def on_grid_chosen(self, message: Grid.Chosen) -> None:
         self.top.open_task(message.row["id"])
 
@@ -258,7 +296,10 @@ class FleetView(View):
         self.query_one(FilterBar).open()
 
     def action_drop_filter(self) -> None:
-        self.query_one(FilterBar).action_drop()
+        if self.reader.wish.words or not self.marks:
+            self.query_one(FilterBar).action_drop()
+        else:
+            self.unmark()
 
     def on_filter_bar_filtered(self, message: FilterBar.Filtered) -> None:
         self._want(replace(self.reader.wish, words=message.words))
@@ -276,6 +317,13 @@ class FleetView(View):
 
     def action_everything(self) -> None:
         self._want(replace(self.reader.wish, everything=not self.reader.wish.everything))
+
+
+def describe_marks(marked: int, listed: int) -> str:
+    if not marked:
+        return ""
+    hidden = f" ({marked - listed} of them not listed: actions leave them out)" if listed < marked else ""
+    return f"{marked} marked{hidden}; "
 
 
 def describe_list(picture: FleetSnapshot) -> str:

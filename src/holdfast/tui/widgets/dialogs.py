@@ -1,4 +1,4 @@
-"""Dialogs: questions before a destructive action, input for an action, refusals with their remedy, and help.
+"""Dialogs: questions before a destructive action, refusals with their remedy, and help.
 
 The text of a dialog may quote anything: a prompt, a path, output of git. It is cleaned, cut, and never read as markup.
 Critical alerts stay visible above a dialog.
@@ -15,7 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from holdfast.base.text import clean_text
 from holdfast.tui.widgets.alert_banner import Banner
@@ -84,24 +84,6 @@ class Question(Dialog):
 
     def action_answer(self) -> None:
         self.dismiss("yes")
-
-
-class Asking(Dialog):
-    """A dialog that asks for a text. An empty text is an answer too."""
-
-    AUTO_FOCUS = "Input"
-    keys = "Enter: send   Esc: leave it"
-
-    def __init__(self, words: str) -> None:
-        super().__init__()
-        self.words = words
-
-    def body(self) -> ComposeResult:
-        yield Static(make_text(self.words))
-        yield Input()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value)
 
 
 class Refusal(Dialog):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.screen import Screen
+from textual.widgets import Input
 
 from holdfast.tui.actions.table import ACTIONS, ANYWHERE, Action, about
 from holdfast.tui.feed import Watch
@@ -141,19 +142,41 @@ class View(Screen[None]):
             more = [key for key in more if key[0] != DIFF.key]
         line.show((*((action.key, action.key, action.label) for action in offered), *more))
 
+    def marked(self) -> Sequence[Any]:
+        """Return the marked rows. An action that works on many rows takes them in place of the row with the cursor."""
+        return ()
+
+    def unmark(self) -> None:
+        """Drop the marks: an action was carried out on the marked rows."""
+
     def offered(self) -> list[Action]:
-        """Return the actions that make sense for the row with the cursor. Other keys work too, and show a refusal."""
-        row = self.subject()
-        return [action for action in about(self.ABOUT) if row is not None and action.when(row)]
+        """Return the actions that make sense for the row with the cursor, or for one of the marked rows.
+
+        Other keys work too, and show a refusal.
+        """
+        row, marked = self.subject(), self.marked()
+        rows = marked or ([] if row is None else [row])
+        return [
+            action
+            for action in about(self.ABOUT)
+            if (any(action.when(row) for row in rows) and (action.many or not marked))
+            or (ANYWHERE in action.about and action.when({}))
+        ]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return False while the user types into a line of this screen: a letter is not a command then."""
+        return not (action == "act" and isinstance(self.focused, Input))
 
     def action_act(self, name: str) -> None:
-        action, subject = ACTIONS[name], self.subject()
-        if ANYWHERE in action.about:
-            self.top.actions.act(action, {})
+        action, subject, marked = ACTIONS[name], self.subject(), self.marked()
+        if marked and action.many:
+            self.top.actions.act(action, marked, self.unmark)
+        elif ANYWHERE in action.about:
+            self.top.actions.act(action, [subject or {}])
         elif subject is None:
             self.notify("There is nothing under the cursor.", severity="warning")
         else:
-            self.top.actions.act(action, subject)
+            self.top.actions.act(action, [subject])
 
     def action_diff(self) -> None:
         task_id = self._task_under_cursor()
