@@ -241,12 +241,23 @@ KEYS = (
     "XAI_API_KEY",
     "MISTRAL_API_KEY",
 )
+_OWN_ARGUMENTS = (
+    *(*_ALWAYS, "--chat-mode", "--dry-run", "--model", "-m", "--env-file", "--chat-history-file"),
+    *("--input-history-file", "--message-file", "-f", "--message", "--msg", "--yes", "--load", "--apply", "--gui"),
+    *("--browser", "--exit", "--commit", "--lint", "--test", "--watch-files", "--help", "-h", "--version"),
+    *("--config", "-c", "--edit-format", "--show-prompts", "--verbose", "-v", "--multiline"),
+)
+
+
 AIDER = CliAgent(
     name="aider",
     title="aider",
     binary="aider",
     tested=("0.86.2", "0.86.2"),
     arguments=_arguments,
+    own_arguments=_OWN_ARGUMENTS,
+    abbreviates=True,
+    runs_commands=False,
     parse_line=_parse,
     environment=_environment,
     files=_files,

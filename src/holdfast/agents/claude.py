@@ -2,8 +2,10 @@
 
 Seen with 2.1.325:
 - `read` is its plan mode. `edit` accepts edits of files and simple commands on them (touch, mkdir). Other commands are
-  refused unless its own settings allow them. `full` skips its permissions. The CLI refuses `full` to root unless
-  `IS_SANDBOX=1` is set. A container as workspace or `permissions.sandbox` sets it.
+  refused unless its own settings or `permissions.allow` allow them. `full` skips its permissions. The CLI refuses
+  `full` to root unless `IS_SANDBOX=1` is set. A container as workspace or `permissions.sandbox` sets it.
+- It takes no notice of the commands that a repository's `.claude/settings.json` allows, unless its state has trust in
+  the repository. A worktree counts as the repository that it belongs to. `--allowedTools` needs no trust.
 - Unattended, it does not ask whether a repository is trusted. The hooks of the repository's `.claude/settings.json` and
   the servers of its `.mcp.json` are started in every mode, also in `read`.
 - By default it retries for three minutes when its provider fails (11 requests). With three retries it takes about ten
@@ -26,6 +28,7 @@ Errors are read only from fields that the CLI itself fills, never from the model
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -34,6 +37,8 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
+    RepositoryTrust,
+    allowed_commands,
     as_count,
     as_http_status,
     as_number,
@@ -363,6 +368,8 @@ def _arguments(order: WorkOrder) -> list[str]:
     # With partial messages: otherwise a long answer would be silent for minutes, like an answer that never comes.
     given = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
     given += _MODES[order_permission(order)]
+    if commands := allowed_commands(order):
+        given += ["--allowedTools", *(f"Bash({command}:*)" for command in commands)]  # `:*`: also with more arguments
     given += ["--resume", order.session_id] if order.session_id is not None else ["--session-id", order.new_session]
     for flag, name in (("--model", "model"), ("--max-budget-usd", "budget_usd"), ("--max-turns", "max_turns")):
         if (value := format_option(order, name)) is not None:
@@ -396,6 +403,30 @@ def _transcript(session: str, config: str, _workspace: str) -> str:
     return f"{config}/projects/*/{session}.jsonl"
 
 
+_OWN_ARGUMENTS = (
+    *("-p", "--print", "--output-format", "--input-format", "--verbose", "--include-partial-messages"),
+    *("--permission-mode", "--permission-prompt-tool", "--dangerously-skip-permissions"),
+    *("--allow-dangerously-skip-permissions", "--resume", "-r", "--continue", "-c", "--session-id", "--fork-session"),
+    *("--no-session-persistence", "--from-pr", "--teleport", "--cloud", "--bg", "--background", "--worktree", "-w"),
+    *("--tmux", "--model", "--max-budget-usd", "--max-turns", "--replay-user-messages"),
+    *("--help", "-h", "--version", "-v"),
+)
+
+
+def _has_rules(settings: str) -> bool:
+    """True if the settings of a repository have commands that Claude Code may run without asking."""
+    return bool(as_object((parse_object(settings) or {}).get("permissions")).get("allow"))
+
+
+def _is_trusted(state: str, repository: str) -> bool:
+    """True if Claude Code trusts the repository, or a directory above it."""
+    projects = as_object((parse_object(state) or {}).get("projects"))
+    above = [repository]
+    while (parent := os.path.dirname(above[-1])) != above[-1]:
+        above.append(parent)
+    return any(as_object(projects.get(path)).get("hasTrustDialogAccepted") is True for path in above)
+
+
 CLAUDE = CliAgent(
     name="claude",
     provider_name="anthropic",
@@ -406,6 +437,15 @@ CLAUDE = CliAgent(
     parse_line=parse,
     environment=_environment,
     refusal=_refusal,
+    own_arguments=_OWN_ARGUMENTS,
+    trust=RepositoryTrust(
+        rules=".claude/settings.json",
+        has_rules=_has_rules,
+        file="{config}/.claude.json",
+        default_file="~/.claude.json",
+        is_trusted=_is_trusted,
+        remedy="run `claude` there once and accept its question",
+    ),
     login_variables=(
         *_LOGIN,
         *_PROVIDERS,

@@ -361,6 +361,16 @@ def _tool_words(item: Mapping[str, Any]) -> tuple[str, str, str]:
             return words(kind), format_one_line(rest), format_one_line(rest)
 
 
+# `key=` is a setting that -c would set. `permissions.allow` needs no argument: every command runs in the sandbox.
+_OWN_ARGUMENTS = (
+    *("--json", "--experimental-json", "--sandbox", "-s", "--ask-for-approval", "-a", "--full-auto", "--yolo"),
+    *("--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "--model", "-m", "--cd", "-C", "--last"),
+    *("--ephemeral", "--profile", "-p", "--oss", "--help", "-h", "--version", "-V"),
+    *("sandbox_mode=", "approval_policy=", "projects=", "sandbox_workspace_write=", "model=", "model_provider="),
+    *("model_providers=", "profile=", "permissions=", "default_permissions="),
+)
+
+
 CODEX = CliAgent(
     name="codex",
     provider_name="openai",
@@ -373,6 +383,7 @@ CODEX = CliAgent(
     files=_files,
     standard_input=_standard_input,
     refusal=_refusal,
+    own_arguments=_OWN_ARGUMENTS,
     login_variables=("CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE", "OPENAI_API_KEY"),
     longest_quiet_answer=600.0,
     capabilities=Capabilities(reset_time=True, session_usage=True),

@@ -25,6 +25,7 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
+    allowed_commands,
     as_count,
     as_http_status,
     as_object,
@@ -74,6 +75,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
         *("--output-format", "json"),
         *("--no-auto-update", "--no-ask-user", "--no-color"),
         *_ALLOWED[order_permission(order)],
+        *(f"--allow-tool=shell({command}{more})" for command in allowed_commands(order) for more in ("", ":*")),
         *((f"--usage-output-file={usage}",) if usage else ()),
         *((f"--model={model}",) if (model := format_option(order, "model")) else ()),
         *((f"--resume={order.session_id}",) if resume else (f"--session-id={order.new_session}",)),
@@ -250,6 +252,13 @@ def _last_words(line: str) -> Sequence[AgentEvent]:
     return ()
 
 
+_OWN_ARGUMENTS = (
+    *("--output-format", "--auto-update", "--ask-user", "--color", "--allow-all", "--allow-all-tools", "--yolo"),
+    *("--usage-output-file", "--model", "--resume", "--continue", "--session-id", "--prompt", "-p", "--interactive"),
+    *("-i", "--silent", "-s", "--acp", "--help", "-h", "--version", "-v"),
+)
+
+
 COPILOT = CliAgent(
     name="copilot",
     provider_name="github",
@@ -257,6 +266,7 @@ COPILOT = CliAgent(
     binary="copilot",
     tested=("1.0.102", "1.0.102"),
     arguments=_arguments,
+    own_arguments=_OWN_ARGUMENTS,
     parse_line=_parse,
     environment=_environment,
     login_variables=(

@@ -27,6 +27,7 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
+    allowed_commands,
     as_count,
     as_http_status,
     as_object,
@@ -74,6 +75,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
         "--skip-trust",  # it does not start in an untrusted directory, and a worktree is always new
         "--approval-mode",
         _MODES[order_permission(order)],
+        *(f"--allowed-tools=run_shell_command({command})" for command in allowed_commands(order)),
         *(("-m", model) if (model := format_option(order, "model")) else ()),
         *session,
     )
@@ -272,6 +274,13 @@ def _retry(found: re.Match[str]) -> Retry:
     )
 
 
+_OWN_ARGUMENTS = (
+    *("--output-format", "-o", "--skip-trust", "--approval-mode", "--yolo", "-y", "--model", "-m", "--resume", "-r"),
+    *("--session-id", "--prompt", "-p", "--prompt-interactive", "-i", "--list-sessions", "--delete-session", "--acp"),
+    *("--experimental-acp", "--worktree", "-w", "--help", "-h", "--version", "-v"),
+)
+
+
 GEMINI = CliAgent(
     name="gemini",
     provider_name="google",
@@ -279,6 +288,7 @@ GEMINI = CliAgent(
     binary="gemini",
     tested=("0.61.0", "0.61.0"),
     arguments=_arguments,
+    own_arguments=_OWN_ARGUMENTS,
     parse_line=_parse,
     environment=_environment,
     login_variables=(

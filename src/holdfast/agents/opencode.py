@@ -31,6 +31,7 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
+    allowed_commands,
     as_count,
     as_http_status,
     as_number,
@@ -106,12 +107,20 @@ def _model(order: WorkOrder) -> str | None:
     return model
 
 
+def _allowed(order: WorkOrder) -> Mapping[str, object]:
+    """Return the permissions of single commands. If several patterns match a command, the last one decides."""
+    commands = allowed_commands(order)
+    rules = {pattern: "allow" for command in commands for pattern in (command, f"{command} *")}
+    return {"bash": {"*": "deny", **rules}} if commands else {}
+
+
 def _environment(order: WorkOrder) -> Mapping[str, str]:
     account = order.account
+    permission = {**_PERMISSIONS[order_permission(order)], **_allowed(order)}
     config: dict[str, object] = {
         "autoupdate": False,
         "share": "disabled",
-        "agent": {PROFILE: {"mode": "primary", "permission": _PERMISSIONS[order_permission(order)]}},
+        "agent": {PROFILE: {"mode": "primary", "permission": permission}},
     }
     env = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
     if account.base_url:
@@ -316,12 +325,20 @@ def _unquoted(value: str) -> str:
         return value.strip('"')
 
 
+_OWN_ARGUMENTS = (
+    *("--format", "--print-logs", "--log-level", "--agent", "--model", "-m", "--session", "-s", "--continue", "-c"),
+    *("--fork", "--share", "--command", "--attach", "--port", "--dir", "--help", "-h", "--version", "-v"),
+    *("--dangerously-skip-permissions", "--auto", "--interactive", "-i"),
+)
+
+
 OPENCODE = CliAgent(
     name="opencode",
     title="opencode",
     binary="opencode",
     tested=("1.18.33", "1.18.33"),
     arguments=_arguments,
+    own_arguments=_OWN_ARGUMENTS,
     parse_line=_parse,
     environment=_environment,
     login_variables=(

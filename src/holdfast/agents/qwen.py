@@ -31,6 +31,7 @@ from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
+    allowed_commands,
     as_count,
     as_http_status,
     as_object,
@@ -79,6 +80,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
         "stream-json",
         "--approval-mode",
         _MODES[order_permission(order)],
+        *(f"--allowed-tools=run_shell_command({command})" for command in allowed_commands(order)),
         *(("--auth-type", "openai") if _speaks_openai(order.account) else ()),
         *(("-m", model) if (model := format_option(order, "model")) else ()),
         *(("--max-session-turns", turns) if (turns := format_option(order, "max_turns")) else ()),
@@ -266,12 +268,20 @@ def _parse_error_line(line: str) -> Sequence[AgentEvent]:
     return (RawLine(text=line),)
 
 
+_OWN_ARGUMENTS = (
+    *("--output-format", "-o", "--input-format", "--approval-mode", "--yolo", "-y", "--model", "-m", "--auth-type"),
+    *("--max-session-turns", "--resume", "-r", "--continue", "-c", "--session-id", "--prompt", "-p", "--acp"),
+    *("--prompt-interactive", "-i", "--experimental-acp", "--help", "-h", "--version", "-v"),
+)
+
+
 QWEN = CliAgent(
     name="qwen",
     title="Qwen Code",
     binary="qwen",
     tested=("0.24.4", "0.24.4"),
     arguments=_arguments,
+    own_arguments=_OWN_ARGUMENTS,
     parse_line=_parse,
     environment=_environment,
     files=lambda order: {DEFAULTS: json.dumps(_SETTINGS)} if order.files_directory else {},

@@ -19,6 +19,7 @@ from holdfast.config.values import (
     WholeNumber,
     parse_age,
     parse_boolean,
+    parse_commands,
     parse_pairs,
     parse_program,
     parse_text,
@@ -61,6 +62,15 @@ SETTINGS: dict[str, Setting] = {
                 Setting("", parse_program, f"The {name} CLI. Empty: found in PATH.", user_only=DANGEROUS),
             ),
             (
+                f"{name}.args",
+                Setting(
+                    [],
+                    parse_words,
+                    f"More arguments for the {name} CLI. An argument that Holdfast sets itself is refused.",
+                    user_only=DANGEROUS,
+                ),
+            ),
+            (
                 f"{name}.model",
                 Setting("", parse_text, f"The model of {name} tasks. Empty: the CLI's own choice.", untrusted=NEVER),
             ),
@@ -80,6 +90,13 @@ SETTINGS: dict[str, Setting] = {
         OneOf("read", "edit", "full"),
         "What agents may do without asking. `read`: change nothing. `edit`: change files of their workspace. `full`: "
         "everything that you may do.",
+        user_only=DANGEROUS,
+    ),
+    "permissions.allow": Setting(
+        [],
+        parse_commands,
+        'Commands that agents may run without asking in the mode `edit`, also with more arguments: `["make test"]`. '
+        "The modes `read` and `full` take no notice of them.",
         user_only=DANGEROUS,
     ),
     "permissions.sandbox": Setting(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,26 @@ def parse_words(value: object) -> list[str]:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return [_checked(word) for word in value]
     raise ValueError(f'\'{quote_wrong_value(value)}\' is not a list of texts, like ["one", "two"]')
+
+
+_COMMAND = re.compile(r"[A-Za-z0-9_./@%+:=][A-Za-z0-9_./@%+:=-]*(?: [A-Za-z0-9_./@%+:=-]+)*", re.ASCII)
+
+
+def is_plain_command(text: str) -> bool:
+    """True if the text is one program with plain arguments: every CLI reads such a command in the same way."""
+    return _COMMAND.fullmatch(text) is not None
+
+
+def parse_commands(value: object) -> list[str]:
+    """Parse a list of plain commands, without quotes, wildcards or anything that a shell would read as more."""
+    commands = [" ".join(word.split()) for word in parse_words(value)]
+    for command in commands:
+        if not is_plain_command(command):
+            raise ValueError(
+                f"'{quote_wrong_value(command)}' is not one plain command, like \"make test\": it may not have quotes, "
+                "wildcards, commas or characters of the shell"
+            )
+    return commands
 
 
 def variable_patterns(value: object) -> list[str]:

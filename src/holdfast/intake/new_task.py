@@ -163,6 +163,8 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
         "binary": settings[f"{name}.binary"],
         "model": model,
         "permission": new.permission or settings["permissions.mode"],
+        "allow": settings["permissions.allow"] or None,
+        "args": settings[f"{name}.args"] or None,
         "max_turns": new.max_turns,
         "account": account,
         # Claude Code uses this variable

@@ -115,7 +115,10 @@ def test_a_gate_for_an_existing_file_is_added_or_refused(fleet: Fleet) -> None:
     file = repo_file(fleet, "# ours\nworkspace.preserve_ttl = '1d'\n")
     fleet.cli("trust", "--yes")
     assert f"Set gate.command in {file}" in fleet.cli("init", "--gate", "make a").stdout
-    assert file.read_text() == "# ours\nworkspace.preserve_ttl = '1d'\ngate.command = \"make a\"\n"
+    assert (
+        file.read_text()
+        == '# ours\nworkspace.preserve_ttl = \'1d\'\ngate.command = "make a"\npermissions.allow = ["make a"]\n'
+    )
     assert shown(fleet)["gate.command"]["value"] == "make a"
     said = fleet.cli("init", "--gate", "make b").stdout
     assert "make a" in said

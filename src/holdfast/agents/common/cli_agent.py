@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.agents.port import Account, AgentCommand, EndedRun, HostFacts, Permission, Stream, WorkOrder
 from holdfast.agents.port import Capabilities as Capabilities  # adapters import it from here
+from holdfast.base.text import one_line
 from holdfast.core.agents.digest import RunDigest
 from holdfast.core.agents.events import AgentEvent, RawLine, ToolRefused
 from holdfast.core.health.signs import Sign, SignKind, signs_from_events
@@ -39,6 +40,18 @@ class Login:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RepositoryTrust:
+    """The CLI's own trust in repositories. Without it, the CLI takes no notice of rules that a repository has."""
+
+    rules: str  # file of the repository
+    has_rules: Callable[[str], bool]  # of the text of that file
+    file: str  # `{config}` is the configuration directory of an account …
+    default_file: str  # … and this is the file of the user's own login
+    is_trusted: Callable[[str, str], bool]  # of the text of that file, and the path of the repository
+    remedy: str  # what a person does about it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CliAgent:
     """The adapter of one CLI, as data and pure functions. Implements AgentAdapter."""
 
@@ -52,6 +65,10 @@ class CliAgent:
     files: Callable[[WorkOrder], Mapping[str, str]] = lambda _order: {}
     standard_input: Callable[[WorkOrder], str] = lambda order: full_prompt(order)
     refusal: Callable[[Mapping[str, object], HostFacts], str | None] = lambda _options, _surroundings: None
+    own_arguments: Sequence[str] = ()  # options that `<name>.args` may not have: Holdfast sets them, or relies on them
+    abbreviates: bool = False  # the CLI also accepts the beginning of an option's name
+    runs_commands: bool = True  # False: the CLI never runs a command unattended, so none can be allowed
+    trust: RepositoryTrust | None = None
     login_variables: Sequence[str] = ()
     capabilities: Capabilities = field(default_factory=Capabilities)
     login: Login = field(default_factory=Login)
@@ -81,6 +98,17 @@ class CliAgent:
     def problem(self, options: Mapping[str, object], surroundings: HostFacts) -> str | None:
         if options.get("max_turns") is not None and not self.capabilities.turns:
             return f"{self.title} cannot be given a number of turns (--max-turns)"
+        if (refused := find_own_argument(self, options.get("args"))) is not None:
+            return (
+                f"the setting {self.name}.args may not have `{one_line(refused, 60)}`, because Holdfast sets it itself "
+                f"or relies on it. Take it out; `holdfast config show {self.name}` lists what can be set instead"
+            )
+        if options.get("allow") and not self.runs_commands and permission_of(options) is Permission.EDIT:
+            return (
+                f"{self.title} runs no commands unattended, so it cannot use permissions.allow. Let Holdfast run them "
+                "as the gate (--gate COMMAND), choose another agent, or add this task without the setting: "
+                "HOLDFAST_PERMISSIONS_ALLOW= holdfast …"
+            )
         return self.refusal(options, surroundings)
 
     def continue_by_hand(self, session: str, account: Account) -> Sequence[str]:
@@ -92,7 +120,7 @@ class CliAgent:
     def build(self, order: WorkOrder) -> AgentCommand:
         program = str(order.options.get("binary") or self.binary)
         return AgentCommand(
-            argv=[program, *self.arguments(order)],
+            argv=[program, *_with_more(self.arguments(order), order.options.get("args"))],
             stdin=self.standard_input(order),
             env={**self.environment(order), **order.account.env},
             files=self.files(order),
@@ -160,6 +188,60 @@ def order_permission(order: WorkOrder) -> Permission:
 
 def permission_of(options: Mapping[str, object]) -> Permission:
     return Permission(str(options.get("permission") or Permission.EDIT))
+
+
+def allowed_commands(order: WorkOrder) -> Sequence[str]:
+    """Return the commands that the agent may run without asking. Only the mode `edit` has any."""
+    found = order.options.get("allow")
+    return [str(command) for command in found] if isinstance(found, list) and _is_edit(order) else []
+
+
+def _is_edit(order: WorkOrder) -> bool:
+    return order_permission(order) is Permission.EDIT
+
+
+def _with_more(arguments: Sequence[str], more: object) -> list[str]:
+    """Return the arguments with those of the user. A last `-` (read standard input) stays the last one."""
+    extra = [str(word) for word in more] if isinstance(more, list) else []
+    return [*arguments[:-1], *extra, "-"] if arguments and arguments[-1] == "-" else [*arguments, *extra]
+
+
+def find_own_argument(agent: CliAgent, more: object) -> str | None:
+    """Return the first of the user's arguments that the adapter reserves for itself, or None.
+
+    The first one has to be an option: another word would be a prompt or a command of the CLI.
+    """
+    extra = [str(word) for word in more] if isinstance(more, list) else []
+    if extra and not extra[0].startswith("-"):
+        return extra[0]
+    return next((word for word in extra if _is_own_argument(agent, word)), None)
+
+
+def _is_own_argument(agent: CliAgent, word: str) -> bool:
+    if word in ("-", "--"):
+        return True
+    name, _, value = word.partition("=")
+    if _is_own_setting(agent, word if value and not word.startswith("-") else value):
+        return True
+    if word.startswith("--"):
+        same = _plain_name(name)
+        names = [_plain_name(own) for own in agent.own_arguments if own.startswith("--")]
+        return same in names or (agent.abbreviates and any(own.startswith(same) for own in names))
+    if not word.startswith("-") or not word[1].isalpha():
+        return False  # the value of the option before it
+    letters = {own[1] for own in agent.own_arguments if len(own) == 2}
+    return bool(letters & ({word[1]} if value else set(word[1:])))
+
+
+def _is_own_setting(agent: CliAgent, text: str) -> bool:
+    """True for `key=value` if the adapter sets this key of the CLI's configuration itself."""
+    key, equals, _ = text.partition("=")
+    return bool(equals) and f"{key.strip()}=" in agent.own_arguments
+
+
+def _plain_name(option: str) -> str:
+    """Return the name of an option as parsers compare it: `--outputFormat` is `--output-format`."""
+    return option.lower().removeprefix("--").removeprefix("no-").replace("-", "").replace("_", "")
 
 
 def format_option(order: WorkOrder, name: str) -> str | None:

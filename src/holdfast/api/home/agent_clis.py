@@ -225,5 +225,37 @@ def _own_variables(env: Mapping[str, str], made: Mapping[str, AgentCommand]) -> 
 
 def find_start_problem(cli: AgentCli, settings: config.Config, mode: str) -> str | None:
     """Return why this CLI cannot be started here in this mode, or None."""
-    options: dict[str, Any] = {"permission": mode, "sandbox": settings["permissions.sandbox"] or None}
+    options: dict[str, Any] = {
+        "permission": mode,
+        "sandbox": settings["permissions.sandbox"] or None,
+        "allow": settings["permissions.allow"],
+        "args": settings[f"{cli.name}.args"],
+    }
     return cli.agent.problem(options, describe_host(str(settings["workspace.strategy"]), options))
+
+
+def find_distrust(cli: AgentCli, settings: config.Config, repo: str) -> str | None:
+    """Return why this CLI takes no notice of the repository's own rules, or None. Only files are read."""
+    trust = cli.agent.trust
+    if trust is None or not trust.has_rules(_read_text(os.path.join(repo, trust.rules))):
+        return None
+    files = [
+        trust.default_file if table.config_dir is None else trust.file.replace("{config}", table.config_dir)
+        for table in settings.accounts.get(cli.name, {}).values()
+    ]
+    own = os.environ.get(cli.agent.login.config_variable)
+    files = files or [trust.file.replace("{config}", own) if own else trust.default_file]
+    if any(trust.is_trusted(_read_text(os.path.expanduser(file)), repo) for file in files):
+        return None
+    return (
+        f"{cli.agent.title} does not trust {repo}, so it ignores the commands that {trust.rules} allows there: "
+        f"{trust.remedy}, or allow them here: permissions.allow (`holdfast help permissions`)"
+    )
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(4 << 20)
+    except OSError:
+        return ""

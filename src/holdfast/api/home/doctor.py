@@ -121,7 +121,7 @@ def run_doctor_checks(home: str, *, with_agents: bool = True) -> list[DoctorFind
         findings += _supervisor(queries)
         findings += alert_findings(queries)
         findings += schedule_findings(home)
-        findings += agent_findings(home, _unfinished(queries)) if with_agents else ()
+        findings += agent_findings(home, _unfinished(queries), _repositories(queries)) if with_agents else ()
         findings += _leftovers(queries)
         findings += _processes(queries)
         findings += _run_directories(queries)
@@ -266,6 +266,10 @@ def _supervisor(queries: Queries) -> Iterator[DoctorFinding]:
 def _unfinished(queries: Queries) -> dict[str, int]:
     """Count, for each agent, the unfinished tasks that need it."""
     return {str(row["agent"]): int(row["n"]) for row in queries.view("unfinished_agents")}
+
+
+def _repositories(queries: Queries) -> list[str]:
+    return [row["path"] for row in queries.repos()]
 
 
 def _leftovers(queries: Queries) -> Iterator[DoctorFinding]:

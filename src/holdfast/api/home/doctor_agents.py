@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
-from holdfast.api.home.agent_clis import AgentCli, LoginState, find_clis, find_start_problem, logins
+from holdfast.api.home.agent_clis import AgentCli, LoginState, find_clis, find_distrust, find_start_problem, logins
 
 if TYPE_CHECKING:
     from holdfast.api.home.models import AgentCliRow
@@ -28,15 +28,18 @@ class DoctorFinding:
     data: Mapping[str, Any] | None = None  # for programs
 
 
-def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[DoctorFinding]:
+def agent_findings(home: str, needed: Mapping[str, int], repos: Sequence[str] = ()) -> Iterator[DoctorFinding]:
     """Yield findings about every agent CLI. `needed`: how many unfinished tasks need each agent. A defect is a problem
-    if a task needs the agent, else a note."""
+    if a task needs the agent, else a note. `repos`: the checkouts that this home knows."""
     settings = config.load_valid_values()
     clis = find_clis(settings, home, PATIENCE)
     missing = [cli for cli in clis if cli.path is None]
     for cli in clis:
         if cli.path is not None:
             yield _found(cli, settings, needed.get(cli.name, 0))
+            for repo in repos:
+                if (distrust := find_distrust(cli, settings, repo)) is not None:
+                    yield DoctorFinding("note", "agents", distrust, {"agent": cli.name, "repo": repo})
     for cli in missing:
         if cli.name in needed or cli.is_chosen:
             yield _missing(cli, needed.get(cli.name, 0))
@@ -49,7 +52,9 @@ def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[DoctorFindi
         yield DoctorFinding("ok", "agents", f"not installed, and no task needs them: {', '.join(rest)}")
     mode, origin = settings["permissions.mode"], settings.origins["permissions.mode"]
     chosen = "not chosen: `holdfast init` asks" if origin == "default" else origin
-    yield DoctorFinding("ok", "agents", f"may do unasked: {mode} ({chosen})", {"permissions": mode})
+    allowed = "".join(f", and `{command}`" for command in settings["permissions.allow"]) if mode == "edit" else ""
+    data = {"permissions": mode, "allow": settings["permissions.allow"]}
+    yield DoctorFinding("ok", "agents", f"may do unasked: {mode}{allowed} ({chosen})", data)
 
 
 def _missing(cli: AgentCli, tasks: int) -> DoctorFinding:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.api.home.models import TrustRow
 
 AGENT, PERMISSIONS = "agent", "permissions.mode"  # of the user's own file
-GATE, SETUP = "gate.command", "workspace.setup"  # of the repository's file
+GATE, SETUP, ALLOW = "gate.command", "workspace.setup", "permissions.allow"  # of the repository's file
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,7 @@ HEAD = """\
 # Settings of Holdfast for this repository: `holdfast help configure` explains them, `holdfast config show` lists all.
 # What runs commands is in force only while this checkout is trusted. After a change: holdfast trust
 # gate.command: a task counts as done only if this passes. workspace.setup: prepares each new workspace.
+# permissions.allow: commands that agents may run without asking.
 
 """
 TAIL = """\

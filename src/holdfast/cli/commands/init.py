@@ -143,12 +143,13 @@ def _has_terminal() -> bool:
 # -- the gate ----------------------------------------------------------------------------------------------------------
 
 
-def choose_gate(home: str, asked: TrustQuestion, users_gate: str, wanted: str | None, *, is_yes: bool) -> None:
-    """Write the gate, and with a new gate the proposed set-up, into the repository's file, where they are in force."""
+def choose_gate(home: str, asked: TrustQuestion, settings: Config, wanted: str | None, *, is_yes: bool) -> None:
+    """Write the gate, and with a new gate the proposed set-up, into the repository's file, where they are in force.
+    Agents may run the gate's command themselves."""
     from holdfast.api.home.init import SETUP, write_repo_values
     from holdfast.api.home.proposals import propose
 
-    present = str(asked.values.get(GATE) or users_gate)
+    present = str(asked.values.get(GATE) or settings[GATE])
     if wanted is None and present:
         print(
             f"Gate: {clean_text(present)} ({clean_text(asked.file) if GATE in asked.values else 'your own settings'})."
@@ -164,8 +165,23 @@ def choose_gate(home: str, asked: TrustQuestion, users_gate: str, wanted: str | 
     if not gate:
         print("Gate: none. Name the command that runs your tests: holdfast init --gate COMMAND")
         return
-    for line in write_repo_values(home, asked, {GATE: gate} | ({SETUP: setup} if setup else {})):
+    values = {GATE: gate, **({SETUP: setup} if setup else {}), **_allow(gate, asked, settings)}
+    for line in write_repo_values(home, asked, values):
         print(clean_text(line))
+
+
+def _allow(gate: str, asked: TrustQuestion, settings: Config) -> dict[str, list[str]]:
+    """Return the commands that agents may run, with the gate's. Empty: they may already, or it is more than one plain
+    command."""
+    from holdfast.agents.registry import AGENTS
+    from holdfast.api.home.init import ALLOW
+    from holdfast.config.values import is_plain_command
+
+    agent = AGENTS.get(read_choice(AGENT) or "")
+    before = list(asked.values.get(ALLOW) or settings[ALLOW])
+    if gate in before or not is_plain_command(gate) or not getattr(agent, "runs_commands", True):
+        return {}
+    return {ALLOW: [*before, gate]}
 
 
 def _ask_gate(found: Proposal) -> str:
@@ -215,7 +231,7 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
 def run_init(arguments: argparse.Namespace) -> int:
     from holdfast import config
     from holdfast.api.commands import Commands
-    from holdfast.api.home.agent_clis import find_clis
+    from holdfast.api.home.agent_clis import find_clis, find_distrust
     from holdfast.intake.repository import absolute_path
 
     if arguments.agent is not None:
@@ -229,11 +245,14 @@ def run_init(arguments: argparse.Namespace) -> int:
     choose_permissions(found, settings, arguments.permissions, is_yes=arguments.yes)
     if "HOLDFAST_HOME" in os.environ and "HOLDFAST_CONFIG" not in os.environ:
         print("Your own settings are not in HOLDFAST_HOME. Another file of settings: HOLDFAST_CONFIG.")
+    for cli in found:
+        if (distrust := find_distrust(cli, settings, repo.path)) is not None:
+            print(clean_text(f"{distrust}."))
     asked = _ask_about_existing(home, repo.path, is_yes=arguments.trust)
     if arguments.gate and asked is None:
         raise Refused("The gate was not written, because holdfast.toml has mistakes.")
     if asked is not None and not arguments.no_file and (asked.is_trusted or arguments.gate):
-        choose_gate(home, asked, str(settings[GATE]), arguments.gate, is_yes=arguments.yes)
+        choose_gate(home, asked, settings, arguments.gate, is_yes=arguments.yes)
     print("Rehearse without spending anything: holdfast rehearse SCENARIO.toml")
     return 0
 

@@ -51,7 +51,9 @@ def truth_lines(row: Mapping[str, Any]) -> list[str]:
     if files is not None:
         told.append(f"It changed {files} file{'' if files == 1 else 's'}." if files else "It changed no files.")
     if refused:
-        told.append(f"{describe_refused(refused, row['refused_first'])}.")
+        told.append(
+            f"{describe_refused(refused, row['refused_first'])}. To allow commands: `holdfast help permissions`."
+        )
     gate = row.get("gate")
     if gate is not None and gate["passed"]:
         told.append(f"Its gate `{one_line(gate['command'], 200)}` passed.")
