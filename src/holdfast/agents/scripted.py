@@ -137,7 +137,7 @@ class ScriptedAgent:
                 if event["holdfast"] == "usage":
                     return (Sign(kind=SignKind.USAGE, usage=_usage(event)),)
                 return (Sign(kind=SignKind.STEP, content=str(event.get("name"))),)
-        return (Sign(kind=SignKind.PROGRESS, content=line),) if line.strip() else ()
+        return (Sign(kind=SignKind.PROGRESS, content=line, told=line),) if line.strip() else ()
 
 
 def _parse_event(event: Mapping[str, object], line: str) -> AgentEvent:
@@ -198,6 +198,7 @@ def _tool_sign(event: Mapping[str, object]) -> Sign:
         tool=str(event.get("id")),
         name=str(event.get("name")),
         content=f"{event.get('name')} {event.get('input')}",
+        told="" if event.get("closed") else f"{event.get('name')} {event.get('input') or ''}",
         deadline=float(deadline) if isinstance(deadline, int | float) else None,
     )
 

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.api.tasks.stages import read_stage
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import Completion, JsonObject, RunRow, TaskDetails, TaskRow, TaskStateRow, UnmetNeed
     from holdfast.api.work.models import CheckpointRow, SalvageRow, WorkspaceRow
 
+SHORTEST_ID = 4  # letters of an id that a list shows at least
 _SETTINGS = ("labels", "max_resumes", "timeout", "grace", "orphan_grace")
 
 
@@ -46,14 +47,25 @@ class Queries:
             raise Conflict(f"'{prefix}' may be any of {', '.join(ids)}: write more of the id.")
         return ids[0]
 
+    def shorten_ids(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the beginning of each id that no other task shares, of four letters at least."""
+        short = {}
+        for row in self._reader.view("id_neighbours", ids=json.dumps(list(ids))):
+            shared = max(_count_shared(row["id"], row[way] or "") for way in ("before", "behind"))
+            short[str(row["id"])] = str(row["id"])[: max(SHORTEST_ID, shared + 1)]
+        return short
+
     def completions(self, prefix: str, states: list[str] | None) -> list[Completion]:
         """Return the tasks whose id begins with `prefix`, the newest first, a hundred at most."""
         rows = self._reader.view("completions", prefix=prefix, states=json.dumps(states) if states else None)
         return cast("list[Completion]", rows)
 
-    def tasks(self, *, everything: bool, recent: float = 0.0) -> list[TaskRow]:
-        """Return the tasks that `ps` lists: the active ones and what failed since `recent`, or everything."""
-        rows = self._reader.view("tasks", all=int(everything), recent=recent)
+    def tasks(self, *, everything: bool, recent: float = 0.0, ids: Sequence[str] | None = None) -> list[TaskRow]:
+        """Return the tasks that `ps` lists: the active ones and what failed since `recent`, or everything, or `ids`."""
+        if ids is None:
+            rows = self._reader.view("tasks", all=int(everything), recent=recent)
+        else:
+            rows = self._reader.view("tasks_of", all=1, recent=0.0, ids=json.dumps(list(ids)))
         held = self._held_clauses() if any(row["state"] == "queued" for row in rows) else None
         opened, worst = self.open_alerts()
         own = {row["task"]: int(row["n"]) for row in self._reader.view("alerts_by_task")} if opened else {}
@@ -256,6 +268,12 @@ class Queries:
         """Wait until the process of a supervisor that has stopped is gone too."""
         while _is_alive(host) and time.monotonic() < deadline:
             time.sleep(0.01)
+
+
+def _count_shared(one: str, other: str) -> int:
+    """Return how many letters both begin with."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
 
 
 def _no_task(word: str) -> str:

@@ -269,6 +269,8 @@ def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple
     """Parse the arguments. Everything after `--` is the agent's command, which we never interpret."""
     if name in ("send", "set"):  # the words of a person may stand on both sides of an option
         return parser.parse_intermixed_args(rest), []
+    if name == "ps":
+        return parser.parse_intermixed_args(_join_order(rest)), []
     if name not in ("run", "add"):
         return parser.parse_args(rest), []
     command: list[str] = []
@@ -288,6 +290,15 @@ def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple
             "A prompt that begins with '-' is read from a file (--from FILE) or from standard input (--from -)."
         )
     return arguments, command
+
+
+def _join_order(words: list[str]) -> list[str]:
+    """Return the words with `--sort -cost` as one word, because argparse takes an order with `-` for an option."""
+    joined: list[str] = []
+    for word in words:
+        is_order = joined[-1:] == ["--sort"] and word[:1] == "-" and word[1:2].isalpha()
+        joined[-1:] = [f"--sort={word}"] if is_order else [*joined[-1:], word]
+    return joined
 
 
 def _choose_command(argv: list[str]) -> tuple[str, list[str]]:

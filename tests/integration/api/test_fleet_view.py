@@ -216,7 +216,7 @@ def test_once_prints_what_the_screen_shows(fleet: Fleet) -> None:
     assert f"{task}  queued" in plain
     assert "\x1b" not in plain
     found = json.loads(fleet.cli("top", "--once", "--all", "--json").stdout)
-    assert {row["id"]: row["why"].split(";")[0] for row in found["tasks"]}[task] == "no supervisor is running"
+    assert {row["id"]: row["why"].split(":")[0] for row in found["tasks"]}[task] == "no supervisor is running"
     assert {row["id"] for row in found["tasks"]} == {task, over}
     assert set(found) >= {"supervisor", "counts", "holds", "machine", "alerts", "workers", "schedules", "left_out"}
     assert abs(found["at"] - time.time()) < 3600

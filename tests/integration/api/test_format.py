@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.api.tasks.explain import state_lines
-from holdfast.cli.commands.tasks import _took
+from holdfast.cli.output.task_columns import took
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from holdfast.cli.commands.tasks import _took
     [(None, None, "-"), (0, None, "-"), (576, None, "576 tok"), (12_400, None, "12k tok"), (576, 0.0027, "$0.0027")],
 )
 def test_what_a_task_took_in_ps(tokens: int | None, cost: float | None, words: str) -> None:
-    assert _took(tokens, cost) == words
+    assert took(tokens, cost) == words
 
 
 def test_a_failure_that_we_declared_is_named_once() -> None:

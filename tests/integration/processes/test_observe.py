@@ -23,7 +23,8 @@ from holdfast.agents.port import Stream
 from holdfast.agents.scripted import ScriptedAgent
 from holdfast.base import clock
 from holdfast.base.files import data_lines
-from holdfast.core.health.signs import Sign, SignKind, SignReader
+from holdfast.core.agents.events import AgentEvent, AgentText, AgentTrouble, Retry, ToolFinished, ToolStarted
+from holdfast.core.health.signs import Sign, SignKind, SignReader, signs_from_events
 from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.processes.identity import identify
 from holdfast.processes.observe import observer
@@ -201,6 +202,69 @@ def test_the_time_of_an_output_is_that_of_the_file_within_reason(run: Path) -> N
     os.utime(run / "out.log", (time.time() + 9999, time.time() + 9999))
     view.look(now + 2)
     assert view.output_at == now + 2
+
+
+SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
+
+
+@pytest.mark.parametrize(
+    ("output", "does"),
+    [
+        ("", None),
+        ("one\ntwo\n\n", "two"),
+        (f"one\ntoken {SECRET} read\n", "token [redacted: a GitHub token] read"),
+        ("Go on? [y/N] ", "Go on? [y/N]"),
+        (f"token {SECRET[:9]}", "token"),  # half of a secret is not recognized
+        ("10%\r20%\r30%\r", "30%"),
+        (f"{SECRET[4:]} and so on {'x' * 8192}\n", None),
+        (f"{'x' * 9000}\nthe end\n", "the end"),
+        ("a\x1b[31mb\u202ec\n", "abc"),
+    ],
+)
+def test_the_last_line_of_plain_output_is_saved_for_lists(run: Path, output: str, does: str | None) -> None:
+    append(run / "out.log", output)
+    view = RunView(str(run), None, clock.monotonic() - 5)
+    view.look(clock.monotonic())
+    view.save()
+    saved = json.loads((run / STATE).read_text())["does"]
+    assert (saved and saved[0]) == does
+    assert SECRET[4:] not in (run / STATE).read_text()
+
+
+def test_the_last_tool_or_text_is_saved_for_lists_and_taken_over(run: Path) -> None:
+    """A tool, its end, a text, a piece of a text (which may be half a secret), a retry; the next supervisor goes on."""
+    view = RunView(str(run), SignReader(lambda line, _stream: signs_from_events([EVENTS[line]])), clock.monotonic() - 5)
+
+    def saved(line: str) -> str:
+        append(run / "out.log", f"{line}\n")
+        view.look(clock.monotonic())
+        view.save()
+        return str(json.loads((run / STATE).read_text())["does"][0])
+
+    assert saved("tool") == "Bash make test [redacted: a GitHub token]"
+    assert saved("other tool") == "Read a.txt"
+    assert saved("other end") == "Read a.txt", "one of them is still open"
+    assert saved("end") == "after Read a.txt"
+    assert saved("text") == "and then the tests"
+    assert saved("piece") == "and then the tests"
+    assert saved("retry") == "retries: overloaded"
+    later = RunView(str(run), SignReader(lambda _line, _stream: ()), 0.0)
+    later.take_over(clock.monotonic())
+    later.told = "stuck"  # something new to save
+    later.save()
+    assert json.loads((run / STATE).read_text())["does"][0] == "retries: overloaded"
+    assert SECRET not in (run / STATE).read_text()
+
+
+EVENTS: dict[str, AgentEvent] = {
+    "tool": ToolStarted(id="1", name="Bash", input=f"make test {SECRET}"),
+    "other tool": ToolStarted(id="2", name="Read", input="a.txt"),
+    "other end": ToolFinished(id="2", ok=True),
+    "end": ToolFinished(id="1", ok=True),
+    "text": AgentText(text="I mend it first,\nand then the tests\n\n"),
+    "piece": AgentText(text="half", is_delta=True),
+    "retry": Retry(trouble=AgentTrouble.OVERLOADED, message="overloaded"),
+}
 
 
 def test_freeing_the_middle_of_a_log_is_no_output(run: Path) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.fleet.rows import LIVING, turn
-from holdfast.api.tasks.subtasks import walk_tree
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow
 
 Key = tuple[Any, ...]
+FILTERS = ("state", "agent", "label", "repo", "worker", "stage", "workflow")  # `state:paused`: see `_text`
 RECENT = 3600.0  # seconds; a failed task stays in the list for an hour without `everything`
 LINGER = 60.0  # seconds; any other ended task stays for a minute, so that people see that it ended
 TREE, LIFE = "added", "life"
@@ -85,6 +85,26 @@ def _text(row: FleetRow) -> str:
     )
 
 
+def build_option_test(
+    *, states: Sequence[str] = (), agents: Sequence[str] = (), labels: Sequence[str] = (), repos: Sequence[str] = ()
+) -> Callable[[FleetRow], bool]:
+    """Return a test of a row for options: one of the states, agents and repositories, and all of the labels.
+
+    A label is `KEY=VALUE`, or `KEY` for any value.
+    """
+    pairs = [label.partition("=") for label in labels]
+
+    def matches(row: FleetRow) -> bool:
+        return (
+            (not states or row["state"] in states)
+            and (not agents or row["agent"] in agents)
+            and (not repos or row["repo"] in repos)
+            and all(row["labels"].get(key) == value if sep else key in row["labels"] for key, sep, value in pairs)
+        )
+
+    return matches
+
+
 class SortedRows:
     """Rows in order. A changed row is moved to its position, so that ten thousand rows are not sorted again."""
 
@@ -114,12 +134,25 @@ class SortedRows:
 
 
 def sort_as_tree(rows: Iterable[FleetRow]) -> tuple[list[FleetRow], dict[str, int]]:
-    """Return the rows in the order of `ps`, and the depth of each row that is below another one."""
+    """Return the rows in the order of `ps`, and the depth of each row that is below another one.
+
+    Subtasks stand behind their parent if the parent is listed.
+    """
+    known = sorted(rows, key=lambda row: row["seq"])
+    ids = {row["id"] for row in known} if any(row["parent_id"] for row in known) else set()
+    if not ids:
+        return known, {}
+    below: dict[str | None, list[FleetRow]] = {}
+    for row in known:
+        below.setdefault(row["parent_id"] if row["parent_id"] in ids else None, []).append(row)
     listed, levels = [], {}
-    for level, row in walk_tree(sorted(rows, key=lambda row: row["seq"])):
+    waiting = [(0, row) for row in reversed(below.get(None, []))]
+    while waiting:
+        level, row = waiting.pop()
         listed.append(row)
         if level:
             levels[row["id"]] = level
+        waiting += [(level + 1, child) for child in reversed(below.get(row["id"], []))]
     return listed, levels
 
 

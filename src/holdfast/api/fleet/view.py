@@ -27,6 +27,7 @@ from holdfast.api.fleet.filter import (
     sort_by_sign_of_life,
 )
 from holdfast.api.fleet.rows import LIVING, active_rows, all_rows, read_signs_of_life, rows_of, turn
+from holdfast.api.tasks.why.activity import Activity, read_activities
 from holdfast.api.tasks.why.circumstances import Circumstances
 from holdfast.api.tasks.why.read import CircumstancesReader
 
@@ -82,6 +83,7 @@ class FleetReader:
         self._turns: dict[str, tuple[int, bool, int]] = {}
         self._queue: list[tuple[int, bool, int]] = []
         self._signs: dict[str, float] = {}
+        self._activities: dict[str, Activity] = {}
         self._told: set[str] = set()
         self._repos: set[str] = set()
         self._left_out = 0
@@ -102,7 +104,8 @@ class FleetReader:
         if tick >= self._signs_at + SIGNS_EVERY or changed is None:
             self._signs_at = tick
             self._signs = self._look_for_signs(queries, wish)
-        around = self._looker.look(queries, self._queue, self._running, now)
+            self._activities = read_activities(queries.home, self._seen())
+        around = self._looker.look(queries, self._queue, self._running, now, activities=self._activities)
         self._list(changed, wish, around, now, tick)
         rows, levels = self._shown
         return FleetSnapshot(
@@ -121,13 +124,16 @@ class FleetReader:
 
         For other tasks, return the last known sign.
         """
-        wanted = None if wish.order == LIFE else self.in_sight
-        if wanted is None:
+        if wish.order == LIFE:
             return read_signs_of_life(queries.home, self._running)
         kept = {task: at for task, at in self._signs.items() if task in self._running}
-        return kept | read_signs_of_life(
-            queries.home, {task: self._running[task] for task in wanted & self._running.keys()}
-        )
+        return kept | read_signs_of_life(queries.home, self._seen())
+
+    def _seen(self) -> dict[str, FleetRow]:
+        """Return the running tasks in sight."""
+        if self.in_sight is None:
+            return self._running
+        return {task: self._running[task] for task in self.in_sight & self._running.keys()}
 
     # -- what is there -------------------------------------------------------------------------------------------------
 

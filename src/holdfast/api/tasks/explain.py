@@ -76,8 +76,10 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
     from holdfast.api.tasks.stages import stage_lines as stage_lines
     from holdfast.api.tasks.subtasks import family_lines
     from holdfast.api.tasks.usage import usage_lines
+    from holdfast.api.tasks.why.activity import activity_lines
 
     lines = explain_state(task, waits)
+    lines += activity_lines(queries.home, task)
     lines += _resume_lines(task)
     for request in queries.pending_requests(task["id"]):
         lines.append(f"{request['by']} asked to {request['kind']} it; that is being carried out.")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable
@@ -13,10 +13,8 @@ from holdfast.processes.caller import Caller, find_caller
 from holdfast.store.open import open_store
 
 if TYPE_CHECKING:
-    from holdfast.api.fleet.models import FleetRow
-    from holdfast.api.tasks.models import Relative, TaskDetails, TaskRow
+    from holdfast.api.tasks.models import Relative, TaskDetails
 
-_Listed = TypeVar("_Listed", "TaskRow", "FleetRow")
 NO_PARENT = "none"
 LIVING = ("queued", "running", "paused")
 MOST_NAMED = 5
@@ -146,20 +144,6 @@ def family_lines(queries: Queries, task: TaskDetails) -> list[str]:
             f"`holdfast cancel {task['id']}` would cancel them too."
         )
     return lines
-
-
-def walk_tree(rows: Iterable[_Listed]) -> Iterator[tuple[int, _Listed]]:
-    """Yield (level, row): subtasks behind their parent if the parent is listed, everything else in its order."""
-    known = list(rows)
-    ids = {row["id"] for row in known}
-    below: dict[str | None, list[_Listed]] = {}
-    for row in known:
-        below.setdefault(row["parent_id"] if row["parent_id"] in ids else None, []).append(row)
-    waiting = [(0, row) for row in reversed(below.get(None, []))]
-    while waiting:
-        level, row = waiting.pop()
-        yield level, row
-        waiting += [(level + 1, child) for child in reversed(below.get(row["id"], []))]
 
 
 MOST_RELATIVES = 500

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import (
-    build_rich_table,
     clean_text,
     format_age,
     indent_text,
@@ -20,15 +20,15 @@ from holdfast.cli.output.render import (
     one_line,
     paint,
     print_json,
-    print_table,
 )
 
 if TYPE_CHECKING:
+    from holdfast.api.fleet.selection import ListingReader, TaskListing
     from holdfast.api.home.models import EventRow
     from holdfast.api.tasks.models import TaskRow
-    from holdfast.api.tasks.why.read import CircumstancesReader
 
 RECENT = 3600.0  # `ps` without --all shows failures for an hour
+ORDER = "added"  # of `ps`: as they came, subtasks below their parents
 
 
 def _json_flag(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,19 @@ def _json_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def configure_ps(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="*", metavar="WORD", help="ids of tasks, filters (state:paused) and text")
     parser.add_argument("--all", "-a", action="store_true", help="finished tasks too")
+    for name, metavar, text in (
+        ("state", "S", "only tasks in this state (again: or in this one)"),
+        ("agent", "A", "only tasks of this agent (again: or of this one)"),
+        ("label", "K=V", "only tasks with this label (again: and with this one)"),
+        ("repo", "DIR", "only tasks of this repository (. is the present one)"),
+    ):
+        parser.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=text)
+    parser.add_argument("--sort", default=ORDER, metavar="KEY", help="order; -KEY is the other way round")
+    parser.add_argument("--limit", type=number(1), metavar="N", help="only the first N tasks")
+    parser.add_argument("--columns", metavar="LIST", help="columns, in this order: id,state,prompt,why")
+    parser.add_argument("--wide", action="store_true", help="cut nothing")
     parser.add_argument("--watch", "-w", action="store_true", help="keep the list on screen, live")
     _json_flag(parser)
     parser.epilog = "Without --all: what is queued, running or paused, and what failed within the last hour."
@@ -47,75 +59,61 @@ def configure_ps(parser: argparse.ArgumentParser) -> None:
 
 def run_ps(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
-    if arguments.json:
-        for row in queries.tasks(everything=arguments.all, recent=time.time() - RECENT):
-            print_json(row)
+    if arguments.json and _is_plain(arguments):  # without the modules that select, because scripts ask often
+        _print_tasks(queries.tasks(everything=arguments.all, recent=time.time() - RECENT))
         return 0
-    if arguments.watch:
-        return _watch(queries, everything=arguments.all)
-    rows = queries.tasks(everything=arguments.all, recent=time.time() - RECENT)
-    if rows:
-        print_table(*_ps_table(queries, rows), state_column=1)
-    print(_summary(queries), file=sys.stderr)
+    from holdfast.api.fleet.selection import ListingReader, Selection
+    from holdfast.cli.output.task_columns import find_room, listing_lines, parse_columns
+
+    columns = parse_columns(arguments.columns)
+    reader = ListingReader(
+        Selection(
+            words=tuple(arguments.words),
+            states=tuple(arguments.state),
+            agents=tuple(arguments.agent),
+            labels=tuple(arguments.label),
+            repos=tuple(arguments.repo),
+            everything=arguments.all,
+            sort=arguments.sort,
+            limit=arguments.limit,
+        )
+    )
+    if arguments.watch and not arguments.json:
+        return _watch(queries, reader, columns, wide=arguments.wide)
+    listing = reader.read(queries)
+    if arguments.json:
+        order = {row["id"]: place for place, row in enumerate(listing.rows)}
+        _print_tasks(sorted(queries.tasks(everything=False, ids=list(order)), key=lambda row: order[row["id"]]))
+        return 0
+    if listing.rows:
+        for line in listing_lines(queries, listing, columns, find_room(wide=arguments.wide), wide=arguments.wide):
+            print(line)
+    print(f"{_listing_note(listing)}{_summary(queries)}", file=sys.stderr)
     return 0
 
 
-_PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
+def _is_plain(arguments: argparse.Namespace) -> bool:
+    """True if no task is selected and no order is chosen."""
+    chosen = ("words", "state", "agent", "label", "repo", "limit", "columns", "wide", "watch")
+    return arguments.sort == ORDER and not any(getattr(arguments, name) for name in chosen)
 
 
-def _ps_table(
-    queries: Queries, rows: list[TaskRow], looker: CircumstancesReader | None = None
-) -> tuple[list[str], list[list[str]]]:
-    """Return headers and lines. Workers and costs have a column only if a task has one."""
-    from holdfast.api.tasks.subtasks import walk_tree
-    from holdfast.api.tasks.why.read import CircumstancesReader, read_clauses
-
-    why = read_clauses(queries, rows, looker or CircumstancesReader())
-    tree = list(walk_tree(rows))  # subtasks follow their parents
-    lines = [_ps_row(row, level, _stage_words(row) or why[row["id"]]) for level, row in tree]
-    headers, rows = list(_PS_HEADERS), [row for _, row in tree]
-    if any(row["worker"] for row in rows):
-        headers.insert(3, "WORKER")
-        for row, line in zip(rows, lines, strict=True):
-            line.insert(3, row["worker"] or "-")
-    if any(row["tokens"] for row in rows):
-        at = headers.index("PROMPT")
-        headers.insert(at, "TOOK")
-        for row, line in zip(rows, lines, strict=True):
-            line.insert(at, _took(row["tokens"], row["cost_usd"]))
-    return headers, lines
+def _print_tasks(rows: list[TaskRow]) -> None:
+    for row in rows:
+        print_json(row)
 
 
-def _took(tokens: int | None, cost_usd: float | None) -> str:
-    """Return the cost if it is known, else the tokens."""
-    from holdfast.api.format import money
-
-    if cost_usd is not None:
-        return money(cost_usd)
-    tokens = tokens or 0
-    return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else "-"
-
-
-def _ps_row(row: TaskRow, level: int, why: str) -> list[str]:
-    below = f"{'  ' * (level - 1)}└ " if level else ""
-    return [
-        row["id"],
-        row["state"],
-        row["agent"],
-        format_age(row["created_at"]),
-        str(row["runs"]),
-        below + one_line(row["prompt"], 40 - len(below)),
-        one_line(why, 70),
-    ]
-
-
-def _stage_words(row: TaskRow) -> str | None:
-    """Return the stage of a running task. For a task that waits or has ended, the reason is more useful."""
-    if row["stage"] is None or row["state"] != "running":
-        return None
-    from holdfast.api.tasks.stages import words
-
-    return words(row["stage"])
+def _listing_note(listing: TaskListing) -> str:
+    """Return a note about tasks that are not listed: those beyond the limit, or all because none matches."""
+    if listing.matched > len(listing.rows):
+        return f"the first {len(listing.rows)} of {listing.matched} tasks; "
+    if listing.rows or not listing.candidates:
+        return ""
+    labels = sorted({f"{key}={value}" for row in listing.candidates for key, value in row["labels"].items()})
+    agents = sorted({row["agent"] for row in listing.candidates})
+    known = f"agents here: {', '.join(map(one_line, agents[:8]))}"
+    known += f"; labels here: {', '.join(one_line(label, 60) for label in labels[:8])}" if labels else ""
+    return f"no task matches ({known}); "
 
 
 def _summary(queries: Queries) -> str:
@@ -133,20 +131,18 @@ def _summary(queries: Queries) -> str:
     return f"{listed}; {state}{noted}"
 
 
-def _watch(queries: Queries, *, everything: bool) -> int:
+def _watch(queries: Queries, reader: ListingReader, columns: Sequence[str] | None, *, wide: bool) -> int:
     if not is_terminal():
         raise UsageError("--watch needs a terminal; in a script use `holdfast events -f --json`.")
-    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
-    from holdfast.api.tasks.why.read import CircumstancesReader
-
-    looker = CircumstancesReader()
+    from holdfast.cli.output.task_columns import find_room, listing_lines
 
     def screen() -> Any:
-        rows = queries.tasks(everything=everything, recent=time.time() - RECENT)
-        return Group(build_rich_table(*_ps_table(queries, rows, looker), 1), Text(_summary(queries), style="dim"))
+        listing = reader.read(queries)
+        lines = listing_lines(queries, listing, columns, find_room(wide=wide), wide=wide) if listing.rows else []
+        return Text.from_ansi("\n".join([*lines, paint(_summary(queries), "dim")]), no_wrap=True, overflow="ellipsis")
 
     with Live(screen(), refresh_per_second=4, screen=False) as live:
         while True:

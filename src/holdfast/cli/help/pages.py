@@ -114,15 +114,24 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("up",),
     ),
     "ps": ManualPage(
-        "Lists tasks that wait, run or are paused, and those that failed lately.",
+        "Lists tasks that wait, run or are paused, and those that failed lately: one line each. WHY tells what a task "
+        "waits for, how it ended, or the last tool or line of its agent and the age of that. A word is the beginning "
+        "of an id, a filter (state:, agent:, label:, repo:, worker:, stage:, workflow:) or text; with `!` in front it "
+        "must not match. The words mean the same as behind `/` in `top`. Ids and ended states are found without "
+        "--all. A wrong order or column is answered with the known ones.",
         (
             ("what is going on", "holdfast ps"),
             ("all tasks, finished ones too", "holdfast ps --all"),
+            ("some tasks", "holdfast ps 7f3a k2m9"),
+            ("what is paused in this repository", "holdfast ps state:paused repo:."),
+            ("what failed, for one label", "holdfast ps --state failed --label area=docs"),
+            ("the ten dearest tasks", "holdfast ps --all --sort cost --limit 10"),
+            ("your own columns, nothing cut", "holdfast ps --columns id,labels,prompt,why --wide"),
             ("refresh the list until Ctrl-C", "holdfast ps --watch"),
             ("an object per line, for scripts", "holdfast ps --all --json"),
         ),
-        (0, 2, 69),
-        ("show", "why", "events"),
+        READS,
+        ("show", "why", "top", "events"),
     ),
     "show": ManualPage(
         "Shows everything about one task: settings, runs, workspace, budgets, saved work. The beginning of an id is "

@@ -10,9 +10,9 @@ import math
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.base.text import clean_text
 from holdfast.core.agents.events import (
@@ -86,6 +86,7 @@ class Sign:
     is_hopeless: bool = False  # the next try cannot help
     usage: Usage | None = None  # the reported tokens and money
     near_limit: NearLimit | None = None
+    told: str = field(default="", compare=False)  # for people: the tool with its input, or the text; raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,15 @@ class OpenTool:
     name: str
     opened_at: float
     deadline_at: float | None = None  # until then its silence is intended
+
+
+class LastAct(NamedTuple):
+    """The tool that an agent started last, or the text that it wrote last, as raw text."""
+
+    text: str
+    at: float
+    is_tool: bool = False
+    is_over: bool = False  # the tool has ended, and nothing was reported since
 
 
 def make_printable(text: str, most: int) -> str:
@@ -124,6 +134,7 @@ class AgentActivity:
         self.progress_at: float | None = None  # the earliest time at which the newest progress can have been made
         self.has_answer = False  # its model wrote or did something: the provider answered
         self.near_limit: NearLimit | None = None  # the newest warning
+        self.last_act: LastAct | None = None
         self._empty_answers: deque[float] = deque(maxlen=EMPTY_ANSWERS)  # times of the newest, since the last progress
         self._retries: deque[float] = deque(maxlen=MOST_RETRIES)
         self._lately: dict[int, None] = {}  # in order, the newest last; checksums, so that it stays small
@@ -136,10 +147,14 @@ class AgentActivity:
             return
         self.has_answer = self.has_answer or sign.kind in _ANSWERS
         self.near_limit = sign.near_limit or self.near_limit
+        if sign.told:
+            self.last_act = LastAct(sign.told, at, is_tool=sign.kind is SignKind.TOOL_OPENED)
         if sign.kind is SignKind.TOOL_OPENED:
             self._open(sign, at)
         elif sign.kind is SignKind.TOOL_CLOSED:
-            self.tools.pop(sign.tool[:MOST_ID], None)
+            is_known = self.tools.pop(sign.tool[:MOST_ID], None) is not None
+            if is_known and not self.tools and self.last_act is not None and self.last_act.is_tool:
+                self.last_act = self.last_act._replace(at=at, is_over=True)
         elif sign.kind is SignKind.DOOMED:
             self._record_trouble(sign, StallKind.FATAL, at)
             return
@@ -258,18 +273,25 @@ def _usage_sign(usage: Usage) -> Sign:
     return Sign(kind=kind, content="answers without a word", usage=usage)
 
 
+def _end_of(text: str) -> str:
+    """Return the end of a text. A word that would be cut is left out, because half of a secret is not recognized."""
+    return text if len(text) <= MOST_CONTENT else "".join(text[-MOST_CONTENT:].split(None, 1)[1:])
+
+
 def _sign(event: AgentEvent) -> Sign | None:
     """Return the sign of an event. Text, tools and results are progress when they are new. A retry or a bookkeeping
     step never is."""
     match event:
-        case AgentText(text=text):
-            return Sign(kind=SignKind.PROGRESS, content=text[:MOST_CONTENT]) if text.strip() else None
+        case AgentText(text=text, is_delta=is_delta):
+            told = "" if is_delta else _end_of(text)  # a piece of a text may hold half of a secret
+            return Sign(kind=SignKind.PROGRESS, content=text[:MOST_CONTENT], told=told) if text.strip() else None
         case ToolStarted():
             return Sign(
                 kind=SignKind.TOOL_OPENED,
                 tool=event.id,
                 name=event.name,
                 content=f"{event.name} {event.input[:MOST_CONTENT]}",
+                told=f"{event.name} {event.input[:MOST_CONTENT]}",
                 deadline=event.deadline,
             )
         case ToolFinished():
@@ -283,6 +305,7 @@ def _sign(event: AgentEvent) -> Sign | None:
             return Sign(
                 kind=SignKind.RETRY,
                 content=event.message or str(event.trouble),
+                told=f"retries: {(event.message or event.trouble)[:MOST_CONTENT]}",
                 delay=event.delay,
                 is_hopeless=event.trouble in _HOPELESS or (event.delay or 0.0) > LONGEST_DELAY,
             )

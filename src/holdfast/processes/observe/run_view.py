@@ -1,6 +1,7 @@
 """The view of one run from outside: its output, its heartbeat, and the signs that its agent printed so far.
 
-The state of reading is saved in the run directory (`reading.json`), so that the next supervisor continues from there.
+The state of reading is saved in the run directory (`reading.json`), so that the next supervisor continues from there,
+and so that lists of tasks show what each agent does (api/tasks/why/activity.py).
 If that file is lost, incomplete or tampered with, everything is read again. That costs time, but nothing is wrong.
 """
 
@@ -16,14 +17,17 @@ from functools import partial
 from typing import Any
 
 from holdfast.base import clock, faults
+from holdfast.base.files import open_log_file
 from holdfast.core.agents.stream import Stream
-from holdfast.core.health.signs import MOST_WORDS, AgentActivity, SignReader, make_printable
+from holdfast.core.health.signs import MOST_WORDS, AgentActivity, LastAct, SignReader, make_printable
 from holdfast.core.runs.liveness import ProcessIdentity
 from holdfast.processes.observe.output_reader import OutputReader
 from holdfast.processes.run_dir import CHANNEL
+from holdfast.secrets.redact import redact_text
 
 STATE = "reading.json"
 LARGEST_STATE = 1 << 18
+TAIL = 8192  # bytes at the end of plain output, in which the last line is searched
 _OUTPUT = ("out.log", "err.log")
 _CHANNEL = (f"{CHANNEL}/heartbeat", f"{CHANNEL}/reports")
 Stamp = tuple[int, int]  # size and time of the last change
@@ -156,6 +160,9 @@ class RunView:
         if not all(within) or not all(math.isfinite(at) and 0 <= at <= now for at in moments):
             raise ValueError("not what we wrote")
         stamps = {str(name): (int(stamp[0]), int(stamp[1])) for name, stamp in kept["stamps"].items()}
+        if kept.get("does") is not None:
+            text, at = kept["does"]
+            talk.last_act = LastAct(make_printable(str(text), MOST_WORDS), min(float(at), now))
         self.talk, self.told = talk, make_printable(str(kept["told"]), MOST_WORDS)
         self.started_at, self._looked_at = moments[0], moments[1]
         self.output_at = None if kept["output_at"] is None else float(kept["output_at"])
@@ -173,7 +180,7 @@ class RunView:
         No fsync: after a power cut the run is over, and an incomplete file counts as missing.
         """
         read, talk = self._offsets(), self.talk
-        state = (*read.values(), self.output_at, self.channel_at, self.told, talk.steps, len(talk.tools))
+        state = (*read.values(), self.output_at, self.channel_at, self.told, talk.steps, len(talk.tools), talk.last_act)
         if state == self._saved:
             return
         path = os.path.join(self.path, STATE)
@@ -201,7 +208,36 @@ class RunView:
             "told": self.told,
             "stamps": self._stamps,
             "talk": self.talk.dump(),
+            "does": self._describe_act(),
         }
+
+    def _describe_act(self) -> tuple[str, float] | None:
+        """Return what the agent does now, without secrets, and since when: for people, as `ps` and `top` show it."""
+        act = self.talk.last_act
+        if act is not None and act.is_tool:
+            return f"{'after ' if act.is_over else ''}{make_printable(redact_text(act.text), MOST_WORDS)}", act.at
+        text, at = ("", None) if act is None else (act.text, act.at)
+        if self._signs is None:
+            text, at = self._read_tail(), self.output_at
+        lines = [line for line in redact_text(text).splitlines() if line.strip()]
+        return (make_printable(lines[-1].strip(), MOST_WORDS), at) if lines and at is not None else None
+
+    def _read_tail(self) -> str:
+        """Return the end of plain output, without a first line that began earlier.
+
+        The last word is left out if it has not ended yet, because half of a secret is not recognized.
+        """
+        try:
+            fd = open_log_file(os.path.join(self.path, "out.log"))
+        except OSError:
+            return ""
+        try:
+            start = max(0, os.fstat(fd).st_size - TAIL)
+            text = os.pread(fd, TAIL, start).decode(errors="replace").replace("\r", "\n")
+        finally:
+            os.close(fd)
+        whole = text[: max(text.rfind(blank) for blank in " \t\n") + 1]
+        return whole.partition("\n")[2] if start else whole
 
 
 def start_time_of(agent: ProcessIdentity, now: float) -> float:

@@ -29,7 +29,8 @@ from holdfast.supervisor.ports import WatchedRun
 from holdfast.supervisor.service import Service
 from holdfast.workspaces.snapshots.change_detection import FoundChange, find_change_since
 
-SAVE_EVERY = 10.0
+SAVE_EVERY = 2.0  # seconds between two savings of a view; `ps` reads there what the agent does
+SAVES_SPREAD = 0.02  # seconds per run, where there are many: fifty savings a second at most
 RETRY_AFTER = 1.0  # seconds after a look that failed, or a stop that could not be recorded
 REPORTED_EVERY = 10.0  # seconds between two looks at a run that was reported and may go on; its output wakes us at once
 OVERSLEPT_BY = 5.0  # seconds: if the loop slept this much longer than asked, runs are treated as just adopted
@@ -174,7 +175,7 @@ class HealthService(Service):
         if watch.is_looping or watch.view.told or watch.threshold_key != before or has_caught_up:
             self._schedule(watch, now)
         elif watch.is_unsaved:
-            self._schedule(watch, watch.saved_at + SAVE_EVERY)
+            self._schedule(watch, self._next_save(watch))
 
     def _continue_reading(self, run_id: str) -> None:
         self._reading_on.discard(run_id)
@@ -191,7 +192,7 @@ class HealthService(Service):
         if seen.behind:
             self._reading_on.add(run_id)
             asyncio.get_running_loop().call_later(READ_ON_AFTER * len(self._reading_on), self._continue_reading, run_id)
-        if seen.output and watch.patient.signs is not None:
+        if seen.output:
             watch.is_unsaved = True
         if (
             spent := watch.reason_over_cap
@@ -265,7 +266,7 @@ class HealthService(Service):
         every = self._numbers.look_every
         at = min(now + every, watch.alarm_at if watch.alarm_at > now else now + RETRY_AFTER)
         if watch.is_unsaved:
-            at = min(at, watch.saved_at + SAVE_EVERY)
+            at = min(at, self._next_save(watch))
         diagnosis = watch.diagnosis
         if diagnosis is None or watch.is_stopping or watch.leader_ended:
             return at
@@ -360,9 +361,12 @@ class HealthService(Service):
         return change
 
     def _save_if_due(self, watch: RunObservation, now: float) -> None:
-        if watch.is_unsaved and now >= watch.saved_at + SAVE_EVERY:
+        if watch.is_unsaved and now >= self._next_save(watch):
             watch.saved_at = now
             self._save(watch)
+
+    def _next_save(self, watch: RunObservation) -> float:
+        return watch.saved_at + max(SAVE_EVERY, SAVES_SPREAD * len(self._watches))
 
     def _save(self, watch: RunObservation) -> None:
         watch.is_unsaved = False

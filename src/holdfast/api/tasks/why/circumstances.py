@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.rows import LIVING, turn
+from holdfast.api.tasks.why.activity import Activity
 from holdfast.api.tasks.why.outcome import end_clause
 from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
 from holdfast.api.tasks.why.text import clause
@@ -52,6 +53,7 @@ class Circumstances:
     ahead: int | None = None  # counted by the store when only one task is read; None: count in `queue`
     checkouts: Mapping[str, str] = field(default_factory=dict)  # repository → the task that works in its checkout
     at_work: int = 0
+    activities: Mapping[str, Activity] = field(default_factory=dict)  # running task → what its agent does
 
     def why(self, row: FleetRow, now: float) -> str:
         """Return the clause of a task, marked if the task has an open alert."""
@@ -60,16 +62,24 @@ class Circumstances:
 
     def clause(self, row: FleetRow, now: float) -> str:
         """Return one clause about a task in any state."""
+        return "".join(self.parts(row, now))
+
+    def parts(self, row: FleetRow, now: float) -> tuple[str, str]:
+        """Return the clause in two parts. The second one, the age of an activity, stays when the first one is cut."""
         if row["state"] == "running":
-            return self._running(row)
+            words, activity = self._running(row), self.activities.get(row["id"])
+            if activity is None or self.supervisor is None or not row["open_runs"]:
+                return words, ""
+            return f"{words}: {activity.text}" if words else activity.text, f", {activity.age(now)}"
         first = next(self.waits(row, now), None)
         if first is None:
-            return end_clause(row)
+            return end_clause(row), ""
         words = clause(first, now)
         is_plain = row["state"] != "queued" or not row["reason"] or row["reason"] in _PLAIN
-        return words if is_plain else f"{words}; {row['reason']}"
+        return words if is_plain else f"{words}; {row['reason']}", ""
 
     def _running(self, row: FleetRow) -> str:
+        """Return the clause about a running task, apart from what its agent does."""
         if self.supervisor is None:
             return "no supervisor is running: its agent is not watched"
         if row["last_run"] and row["last_run"][0] == "ended":

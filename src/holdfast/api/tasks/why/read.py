@@ -8,9 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.api.fleet.rows import LIVING, rows_of, turn
+from holdfast.api.fleet.rows import rows_of
 from holdfast.api.tasks.why.circumstances import Circumstances, Test, Turn, candidate_of
-from holdfast.api.tasks.why.outcome import end_clause
 from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
 from holdfast.api.tasks.why.text import held_text
 from holdfast.base.errors import NotFound
@@ -18,7 +17,8 @@ from holdfast.base.errors import NotFound
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow, HoldRow
     from holdfast.api.queries import Queries
-    from holdfast.api.tasks.models import BudgetRow, TaskRow, UnmetNeed
+    from holdfast.api.tasks.models import BudgetRow, UnmetNeed
+    from holdfast.api.tasks.why.activity import Activity
     from holdfast.core.dispatch.accounts import ClosedAccount
     from holdfast.core.dispatch.workers import Worker
 
@@ -42,6 +42,7 @@ class CircumstancesReader:
         running: Mapping[str, FleetRow],
         now: float,
         *,
+        activities: Mapping[str, Activity],
         with_settings: bool = True,
     ) -> Circumstances:
         """Return the circumstances of a list of tasks. `with_settings`: False if no task depends on the settings."""
@@ -51,6 +52,7 @@ class CircumstancesReader:
             queue=queue,
             checkouts={row["repo_id"]: row["id"] for row in running.values() if row["strategy"] == "none"},
             at_work=len(running),
+            activities=activities,
         )
 
     def look_at(self, queries: Queries, row: FleetRow, now: float, *, in_line: bool = True) -> Circumstances:
@@ -213,19 +215,7 @@ def build_held_clause(queries: Queries, pressure: str | None) -> Callable[[Candi
     return held
 
 
-def read_clauses(queries: Queries, rows: Sequence[TaskRow], looker: CircumstancesReader) -> dict[str, str]:
-    """Return task → clause for the rows of `ps`. The fleet is read once."""
-    now, ids = time.time(), [row["id"] for row in rows if row["state"] in LIVING]
-    active = {row["id"]: row for row in rows_of(queries, ids)} if ids else {}
-    running = {task: row for task, row in active.items() if row["state"] == "running"}
-    queue = sorted(turn(row) for row in active.values() if row["state"] == "queued")
-    around = looker.look(queries, queue, running, now, with_settings=any(map(_may_resume, active.values())))
-    return {
-        row["id"]: around.clause(active[row["id"]], now) if row["id"] in active else end_clause(row) for row in rows
-    }
-
-
-def _may_resume(row: FleetRow) -> bool:
+def depends_on_settings(row: FleetRow) -> bool:
     """True if the settings decide whether a paused task resumes by itself."""
     return row["state"] == "paused" and row["resume_after"] is not None and row["pause_reason"] != "operator"
 

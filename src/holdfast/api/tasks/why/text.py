@@ -29,9 +29,9 @@ def held_text(reason: WaitReason, now: float) -> str:
 
 
 def at_time(at: float, now: float) -> str:
-    """Return a moment as short as possible, and how far away it is: "14:05 (in 12m 3s)"."""
+    """Return a moment as short as possible, and how far away it is: "14:05 (in 12m)"."""
     form = "%H:%M" if abs(at - now) < 20 * 3600 else "%b %d %H:%M"
-    ahead = f" (in {duration(at - now)})" if at > now else ""
+    ahead = f" (in {duration(at - now).partition(' ')[0]})" if at > now else ""
     return time.strftime(form, time.localtime(at)) + ahead
 
 
@@ -40,12 +40,17 @@ def _some(names: Sequence[str], most: int = 2) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _account_state(cause: WaitCause) -> str:
-    return "stopped" if cause.until is None else f"parked until {moment(cause.until)}"
+def _account_state(cause: WaitCause, now: float | None = None) -> str:
+    """Return the state of an account. `now`: only in a list, where the moment is short."""
+    if cause.until is None:
+        return "stopped"
+    return f"parked until {moment(cause.until) if now is None else at_time(cause.until, now)}"
 
 
-def _budget_words(reason: WaitReason) -> str:
-    ends = [f", until {moment(cause.until)}" if cause.until is not None else "" for cause in reason.causes]
+def _budget_words(reason: WaitReason, now: float | None = None) -> str:
+    """Return the spent budgets. `now`: only in a list, where the moments are short."""
+    untils = [cause.until for cause in reason.causes]
+    ends = ["" if at is None else f", until {moment(at) if now is None else at_time(at, now)}" for at in untils]
     return "; ".join(f"{cause.reason}{end}" for cause, end in zip(reason.causes, ends, strict=True))
 
 
@@ -81,17 +86,17 @@ def _pause_clause(reason: WaitReason, now: float) -> str:
 
 
 _CLAUSES: Mapping[WaitKind, Callable[[WaitReason, float], str]] = {
-    WaitKind.NO_SUPERVISOR: lambda _reason, _now: no_supervisor(NoSupervisor.IN_STATUS),
+    WaitKind.NO_SUPERVISOR: lambda reason, _now: f"{no_supervisor(NoSupervisor.IN_STATUS)}: {reason.command}",
     WaitKind.DEPENDENCIES: lambda reason, _now: (
         f"after {_some([f'{cause.name} ({cause.state})' for cause in reason.causes])}"
     ),
     WaitKind.NOT_BEFORE: lambda reason, now: f"not before {at_time(reason.until or now, now)}",
     WaitKind.BACK_OFF: lambda reason, now: f"not before {at_time(reason.until or now, now)}",
     WaitKind.PRESSURE: lambda reason, _now: reason.text,
-    WaitKind.ACCOUNT: lambda reason, _now: "; ".join(
-        f"account {cause.name} is {_account_state(cause)}" for cause in reason.causes
+    WaitKind.ACCOUNT: lambda reason, now: "; ".join(
+        f"account {cause.name} is {_account_state(cause, now)}" for cause in reason.causes
     ),
-    WaitKind.BUDGET: lambda reason, _now: _budget_words(reason),
+    WaitKind.BUDGET: lambda reason, now: _budget_words(reason, now),
     WaitKind.HOLD: lambda reason, _now: _hold_words(reason),
     WaitKind.ISSUE: lambda reason, _now: f"its issue {reason.name} is not ours now",
     WaitKind.WORKER: lambda reason, _now: _worker_clause(reason),

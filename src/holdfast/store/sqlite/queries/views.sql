@@ -24,6 +24,9 @@ FROM tasks t WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
 
+-- name: tasks_of
+SELECT * FROM ({tasks}) WHERE id IN (SELECT value FROM json_each(:ids))
+
 -- name: task
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, base_ref, session_id, seq, settings,
@@ -92,6 +95,11 @@ WHERE parent_id IS NOT NULL AND base_commit IS NULL AND state IN ('queued', 'run
 
 -- name: ids_like
 SELECT id FROM tasks WHERE id >= :prefix AND id < :prefix || '~' ORDER BY id LIMIT 12
+
+-- name: id_neighbours
+-- The ids before and behind each of :ids: they say how much of an id is enough.
+SELECT value AS id, (SELECT max(id) FROM tasks WHERE id < value) AS before, (SELECT min(id) FROM tasks WHERE id > value) AS behind
+FROM json_each(:ids)
 
 -- name: completions
 -- For shell completion: the newest tasks whose id has this prefix.
