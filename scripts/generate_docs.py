@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from scripts import json_schemas
 from tests.harness.campaign.pages import reliability as campaign_words
 
 from holdfast.base.instant import Instant
@@ -25,7 +26,7 @@ from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, format_value, variable_
 from holdfast.config.tables.schedule_keys import KEYS, MEANINGS
 from holdfast.config.tables.workflow_keys import MEANINGS as STAGE_MEANINGS
 from holdfast.core.dispatch.workers import WORKER_MOVES
-from holdfast.core.event_kinds import EVENTS
+from holdfast.core.event_kinds import EVENT_DATA, EVENTS
 from holdfast.core.model import TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import POLICY, Decision, PolicyAction, Rule, decide
@@ -65,6 +66,8 @@ def paths() -> list[str]:
 
 
 def text_of(path: str) -> str:
+    if path.endswith(".json"):
+        return f"{_PAGES[path]()}\n"
     return f"{NOTE}\n\n{_PAGES[path]().strip()}\n"
 
 
@@ -255,16 +258,27 @@ def _budget_table() -> str:
 # -- references --------------------------------------------------------------------------------------------------------
 
 
+@page("docs/reference/json.md")
+def json_page() -> str:
+    return json_schemas.json_page(table)
+
+
+@page("src/holdfast/cli/output/schemas.json")
+def json_schemas_page() -> str:
+    """Not a page: the JSON Schemas of every `--json` output, which the package has."""
+    return json_schemas.schemas_page()
+
+
 @page("docs/reference/events.md")
 def events_page() -> str:
-    rows = [(f"`{kind}`", meaning) for kind, meaning in EVENTS.items()]
+    rows = [(f"`{kind}`", meaning, ", ".join(EVENT_DATA.get(kind, ())) or "–") for kind, meaning in EVENTS.items()]
     return f"""# Events
 
 Every decision is an event, committed in the transaction that made it true; their numbers rise in commit order.
-`holdfast events --json` prints an object per line: `seq, at, level, component, kind, task, run, message, reason, data`.
-Names are stable.
+`holdfast events --json` prints [an object per line](json.md#eventrow). Names are stable. A field of `data` may be
+absent where there is nothing to say. The events of every acceptance test are checked against this table.
 
-{table(("kind", "what it says"), rows)}
+{table(("kind", "what it says", "fields of `data`"), rows)}
 """
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.fleet import Fleet, processes_of
+from tests.json_outputs import check_events
 
 from holdfast.processes.cgroups import CgroupRecord
 
@@ -56,3 +57,4 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     if made.home.is_dir():
         CgroupRecord(str(made.home)).abandon()
     assert not left, f"the test left processes behind: {left}"
+    check_events(made.home)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests import json_outputs
 from tests.harness.mutations import Mutation
 from tests.warm import CAN_BE_WARM, Warm, fits
 
@@ -258,6 +259,7 @@ class Fleet:
         assert text.returncode != UNFORESEEN, text.stderr
         if code is not None:
             assert text.returncode == code, f"holdfast {arguments} → {text.returncode}\n{text.stdout}\n{text.stderr}"
+        json_outputs.check(words, text.stdout)
         return text
 
     def start(
@@ -301,7 +303,9 @@ class Fleet:
         )
 
     def json(self, *arguments: object) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.cli(*arguments, "--json").stdout.splitlines()]
+        """The objects that the command prints, without the number of the format."""
+        lines = self.cli(*arguments, "--json").stdout.splitlines()
+        return [{key: value for key, value in json.loads(line).items() if key != "schema"} for line in lines]
 
     def add(self, *arguments: object, command: tuple[object, ...] = (), **options: Any) -> str:
         """Queue a task; its id. `command` goes behind `--`."""

@@ -108,3 +108,115 @@ EVENTS: Mapping[str, str] = {
     "notice.given-up": "a delivery of an alert failed `notify.attempts` times, or its target is no longer configured",
     "attempt.trouble": "a step of a task failed for a passing reason and is tried again",
 }
+
+_SETTLED = (
+    "outcome fence delay resume_after pause_reason failure_reason spends returns_resume resume_attempts "
+    "max_resume_attempts by"
+)
+_STAGE = f"{_SETTLED} step stage name try turn from passed failure gives_resumes_back"
+_WORKSPACE = "workspace strategy path branch"
+_REMOVED = f"{_WORKSPACE} method duration_ms cancellation_reason"
+_KEPT = f"{_WORKSPACE} container"
+_WORKER = "worker state task run crashes decision released"
+_ISSUE = "issue repo assignee"
+_NOTICE = "key target attempt transition"
+_ENDED = "outcome unexpected fence answered"
+
+# kind → the fields of its data. A field may be absent where it has nothing to say. A kind without a row has no data.
+EVENT_DATA: Mapping[str, tuple[str, ...]] = {
+    kind: tuple(names.split())
+    for kind, names in {
+        "task.queued": "by priority",
+        "task.claimed": "fence host worker",
+        "task.adopted": "fence from host",
+        "task.requeued": _SETTLED,
+        "task.stage": _STAGE,
+        "task.approved": "by changes next stage",
+        "task.changed": "by changed",
+        "task.paused": f"{_STAGE} provider",
+        "task.resumed": "resume_attempts max_resume_attempts by forced",
+        "task.resume-refused": "resume_attempts max_resume_attempts by failure_reason",
+        "task.completed": _SETTLED,
+        "task.failed": _SETTLED,
+        "task.cancelled": _SETTLED,
+        "message.sent": "by message state",
+        "message.delivered": "message",
+        "message.returned": "message",
+        "subtask.added": "child",
+        "subtask.ended": "child state",
+        "run.started": "fence pid",
+        "run.handed-over": "bytes runs",
+        "run.ended": _ENDED,
+        "stage.member-ended": "agent member outcome stage visit",
+        "stage.collected": "members outcomes stage visit",
+        "agent.progress": "message percent",
+        "agent.claimed": "kind message counts",
+        "agent.reports-refused": "refused",
+        "agent.stuck": "condition evidence on_stuck",
+        "agent.recovered": "condition evidence",
+        "agent.terminated": f"{_ENDED} reason_word agent stage member",
+        "workspace.created": _WORKSPACE,
+        "workspace.furnished": "workspace commands copied left duration_ms",
+        "workspace.teardown-failed": "workspace",
+        "workspace.kept": "branch commit",
+        "workspace.not-committed": "branch commit",
+        "workspace.salvaged": "commit files ref",
+        "salvage.dropped": "commit files ref salvage",
+        "workspace.vanished": "branch checkpoint files path workspace",
+        "workspace.preserved": f"{_KEPT} tier expires_at",
+        "workspace.pinned": "ttl",
+        "workspace.in-use": _KEPT,
+        "workspace.expired": f"{_KEPT} expires_at",
+        "workspace.trashed": _REMOVED,
+        "workspace.gone": _REMOVED,
+        "workspace.cleanup-failed": "failures retry_at workspace",
+        "branch.merged": "branch commit how into source",
+        "checkpoint.saved": "number commit files partial stage fence",
+        "checkpoint.failed": "why",
+        "checkpoint.restored": "number",
+        "checkpoint.not-restored": "number",
+        "dispatch.held": "scope name until rounds failures memory load stall disk over",
+        "dispatch.probing": "scope name rounds",
+        "dispatch.released": "scope name rounds",
+        "worker.started": _WORKER,
+        "worker.stopped": _WORKER,
+        "worker.benched": _WORKER,
+        "clock.moved": "by",
+        "host.started": "host pid",
+        "host.stopped": "host why",
+        "host.taken-over": "agents idle_exit",
+        "host.lost": "host pid",
+        "recovery.completed": "tasks",
+        "sweep.backlog": "backlog_count",
+        "sweep.completed": "swept_count failed_count root_owned_skipped prune_succeeded duration_ms backlog_count "
+        "foreign preserved healed in_use odd processes_ended containers_removed cgroups_removed reported failed "
+        "skipped",
+        "config.reloaded": "at_next_start changes",
+        "store.restored": "made_at source",
+        "repo.changed-outside": "alarming count names repo",
+        "repo.forgotten": "path tasks",
+        "retention.completed": "events runs tasks records salvages",
+        "task.session-left": "account",
+        "account.parked": "account until",
+        "account.stopped": "account until",
+        "account.opened": "account",
+        "issue.claimed": _ISSUE,
+        "issue.released": _ISSUE,
+        "issue.closed": _ISSUE,
+        "issue.left": _ISSUE,
+        "issue.lost": _ISSUE,
+        "issue.overwritten": "issue assignee status restored",
+        "tracker.trouble": "repo",
+        "schedule.fired": "schedule repo fire_time scheduled late by",
+        "schedule.skipped": "schedule repo fire_time first count",
+        "schedule.refused": "schedule repo",
+        "schedule.changed": "schedule repo what",
+        "budget.spent": "key label until usd tokens",
+        "budget.available": "key",
+        "budget.raised": "by tokens usd",
+        "crash.recorded": "claim_released crash issue outcome recent restarted worker workspace",
+        "alert.acknowledged": "alert by",
+        **dict.fromkeys(("notice.sent", "notice.failed", "notice.given-up"), _NOTICE),
+        "attempt.trouble": "trace",
+    }.items()
+}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.fleet import Fleet, wait_until
 
 
@@ -40,7 +38,7 @@ def test_an_operator_pauses_what_waits_and_what_runs(fleet: Fleet) -> None:
     assert "Task not found: nosuch" in fleet.cli("pause", "nosuch", code=3).stderr
     assert "--for" in fleet.cli("pause", waiting, "--for", "5", code=2).stderr
 
-    paused = json.loads(fleet.cli("pause", running, "--why", "deploy first", "--json").stdout)
+    (paused,) = fleet.json("pause", running, "--why", "deploy first")
     shown = {"id": running, "state": "paused", "pause_reason": "operator", "resume_after": None, "checkpoint": 1}
     assert paused == shown
     before = fleet.show(running)

@@ -136,7 +136,7 @@ def test_set_changes_what_does_not_run(fleet: Fleet) -> None:
         assert why in refused, refused
     assert fleet.show(task)["priority"] == 5
     assert "like that already" in fleet.cli("set", task, "priority=5").stdout
-    told = json.loads(fleet.cli("set", task, "priority=6", "--json").stdout)
+    (told,) = fleet.json("set", task, "priority=6")
     assert told == {"id": task, "changed": {"priority": ["5", "6"]}}
     fleet.up()
     done = fleet.wait_state(task, "completed", "failed")

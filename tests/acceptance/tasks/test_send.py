@@ -77,7 +77,7 @@ def test_what_cannot_take_a_message_says_why(fleet: Fleet) -> None:
     fleet.cli("send", task, "--edit", env={"EDITOR": "printf 'by editor' >"})
     fleet.cli("send", task, "-", stdin=b"by pipe")
     shown = json.loads(fleet.cli("send", task, "--json", "once", "again").stdout)
-    assert shown == {"id": task, "before": "queued", "message": 3}
+    assert shown == {"schema": 1, "id": task, "before": "queued", "message": 3}
     assert [one["text"] for one in fleet.show(task)["messages"]] == ["by editor", "by pipe", "once again"]
 
 

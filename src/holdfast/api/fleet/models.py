@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 if TYPE_CHECKING:
+    from holdfast.api.fleet.schedule_models import ScheduleRow
     from holdfast.api.tasks.models import JsonObject, ProgressRow, StageRow
 
 
@@ -93,6 +94,8 @@ class SupervisorStatus(TypedDict):
 
 
 class MachineRow(TypedDict):
+    """The machine, as far as it limits the fleet."""
+
     disk_free: int | None
     disk_floor: int
     disk_low: bool
@@ -112,14 +115,16 @@ class VitalsRow(TypedDict):
 
 
 class AlertRow(TypedDict):
+    """A trouble that needs a person."""
+
     id: int
     key: str
     at: float
-    level: str
+    level: str  # debug, info, warning or critical
     task: str | None
     message: str
-    remedy: str
-    count: int
+    remedy: str  # what to type
+    count: int  # how often it was raised in this episode
     details: JsonObject
     acked_at: float | None
     acked_by: str | None
@@ -165,6 +170,8 @@ class DeathRow(TypedDict):
 
 
 class CrashRow(TypedDict):
+    """An agent that died unexpectedly."""
+
     id: int
     at: float
     recorded_at: float
@@ -222,10 +229,12 @@ class HoldRow(TypedDict):
 
 
 class AccountRow(TypedDict):
-    account: str
+    """One login of an agent."""
+
+    account: str  # AGENT/NAME
     agent: str
     name: str
-    state: str
+    state: str  # open, parked or stopped
     until: float | None
     reason: str | None
     outcome: str | None
@@ -266,6 +275,8 @@ class WorkerStateRow(TypedDict):
 
 
 class WorkerRow(TypedDict):
+    """A named worker."""
+
     name: str
     state: str
     task: str | None
@@ -285,3 +296,78 @@ class WorkerRow(TypedDict):
 
 class WorkerLine(WorkerRow):
     rests: str | None  # why a ready worker does not take a task
+
+
+class AcknowledgedRow(TypedDict):
+    """The alerts that a person acknowledged."""
+
+    acknowledged: list[int]
+
+
+class AccountResumedRow(TypedDict):
+    """An account that is open again."""
+
+    account: str
+    resumed: list[str]  # tasks that waited for a person
+
+
+class ReleasedRow(TypedDict):
+    """Holds that a person released."""
+
+    released: list[str]
+    resumed: list[str]  # tasks that go on
+
+
+class SnapshotTask(TypedDict):
+    """A task as `top` lists it. Its prompt and reason are cut."""
+
+    id: str
+    seq: int
+    state: str
+    agent: str
+    prompt: str
+    branch: str | None
+    reason: str | None
+    outcome: str | None
+    failure_reason: str | None
+    pause_reason: str | None
+    resume_after: float | None
+    resume_attempts: int
+    max_resumes: int | None
+    not_before: float | None
+    priority: int
+    strategy: str
+    parent_id: str | None
+    created_at: float
+    updated_at: float
+    ended_at: float | None
+    worker: str | None
+    account: str | None
+    labels: dict[str, str]
+    workflow: str | None
+    repo: str
+    runs: int  # how many
+    open_runs: list[str]
+    needs: list[str]  # tasks that it still waits for
+    issue: str | None  # that it waits for
+    tokens: int | None
+    cost_usd: float | None
+    stage: StageRow | None
+    why: str  # what the screen says
+    last_sign: float | None  # when its agent last printed or reported something; None: it does not run
+
+
+class SnapshotRow(TypedDict):
+    """The fleet at one moment, as `top --once` prints it."""
+
+    at: float
+    supervisor: SupervisorStatus
+    counts: dict[str, int]
+    accounts: list[ClosedAccountRow]
+    holds: list[HoldRow]
+    machine: MachineRow
+    alerts: list[AlertRow]  # open ones
+    workers: list[WorkerRow]
+    schedules: list[ScheduleRow]
+    tasks: list[SnapshotTask]
+    left_out: int  # older tasks that are not listed

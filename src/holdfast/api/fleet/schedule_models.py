@@ -6,13 +6,15 @@ this file for type checks only, so that `holdfast ps` does not pay for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import JsonObject
 
 
 class ScheduleRow(TypedDict):
+    """A schedule with its times."""
+
     name: str
     repo: str
     file: str
@@ -40,6 +42,8 @@ class ScheduleRow(TypedDict):
 
 
 class ScheduleLine(ScheduleRow):
+    """A schedule as the screen lists it."""
+
     key: str
 
 
@@ -63,6 +67,8 @@ class FiredRow(TypedDict):
 
 
 class TrackerRow(TypedDict):
+    """A tracker that is asked for issues."""
+
     repo: str
     kind: str
     trouble: str | None
@@ -96,6 +102,8 @@ class AgentChoiceRow(TypedDict):
 
 
 class WorkflowRow(TypedDict):
+    """A workflow with its stages."""
+
     name: str
     origin: str
     place: str | None
@@ -108,6 +116,8 @@ class WorkflowRow(TypedDict):
 
 
 class DurationRow(TypedDict):
+    """Seconds that runs took."""
+
     mean: float | None
     p50: float | None
     p95: float | None
@@ -117,16 +127,83 @@ class StatsRow(TypedDict):
     """The reliability of one agent, in all or in one hour or day."""
 
     agent: str
-    since: float | None
+    since: float | None  # the beginning of the hour or day, UTC
     runs: int
     ends: dict[str, int]
     unexpected: int
     unexpected_share: float
     restarts: int
     duration: DurationRow
-    forgotten: int
+    forgotten: int  # runs of forgotten tasks; they are not in the percentiles
     tokens: int | None
     input: int | None
     output: int | None
     cached: int | None
     cost_usd: float | None
+
+
+class ScheduleListRow(ScheduleRow):
+    """A line of `schedule list`: a schedule."""
+
+    record: Literal["schedule"]
+
+
+class ScheduleProblemRow(TypedDict):
+    """A line of `schedule list`: a file whose schedules are not in force."""
+
+    record: Literal["problem"]
+    file: str
+    problem: str
+
+
+class ScheduleDetails(ScheduleRow):
+    """A schedule as `schedule show` prints it."""
+
+    next_fires: list[float]
+    last_fires: list[FireRow]
+
+
+class ScheduleFiredRow(TypedDict):
+    """A schedule that was fired by hand."""
+
+    schedule: str
+    repo: str
+    task: str
+    supervisor: bool
+
+
+class ScheduleSwitchedRow(TypedDict):
+    """A schedule that was enabled or disabled."""
+
+    schedule: str
+    repo: str
+    enabled: bool
+    changed: bool
+    supervisor: bool
+
+
+class TrackerListRow(TrackerRow):
+    """A line of `tracker list`: a tracker."""
+
+    record: Literal["tracker"]
+
+
+class LinkListRow(LinkRow):
+    """A line of `tracker list`: an issue with its task."""
+
+    record: Literal["link"]
+
+
+class SyncRow(TypedDict):
+    """The answer to `tracker sync`."""
+
+    asked: bool
+    supervisor: bool
+
+
+class WorkflowProblemRow(TypedDict):
+    """A mistake in a workflow."""
+
+    problem: str
+    place: str
+    line: int | None

@@ -6,7 +6,7 @@ this file for type checks only, so that `holdfast ps` does not pay for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import JsonObject
@@ -19,8 +19,10 @@ class RepoRow(TypedDict):
 
 
 class TrustRow(TypedDict):
+    """A repository whose settings a person trusted."""
+
     repo: str
-    state: str
+    state: str  # trusted, changed since, or unused
     keys: list[str] | None
     by: str | None
     at: float | None
@@ -38,6 +40,8 @@ class SweepFinding(TypedDict):
 
 
 class EventRow(TypedDict):
+    """A decision or change. [Events](events.md) has the kinds and their data."""
+
     seq: int
     at: float
     level: str
@@ -64,16 +68,127 @@ class RequestRow(TypedDict):
 
 
 class AgentLoginRow(TypedDict):
+    """A login, as far as its files show it."""
+
     account: str
     is_seen: bool | None
     text: str
 
 
 class AgentCliRow(TypedDict):
+    """An agent CLI that this version can drive."""
+
     agent: str
     is_default: bool
     binary: str
-    path: str | None
+    path: str | None  # None: not installed
     version: str | None
     tested: list[str]
     logins: list[AgentLoginRow]
+
+
+class RevokedRow(TypedDict):
+    """A repository that is not trusted any more."""
+
+    repo: str
+    was_trusted: bool
+
+
+class TrustQuestionRow(TypedDict):
+    """A repository's settings that need trust."""
+
+    repo: str
+    file: str
+    values: JsonObject
+    trusted: bool
+
+
+class SweptRow(TypedDict):
+    """A sweep: what it removed, corrected and left alone."""
+
+    swept_count: int  # workspaces and their remains that are gone now
+    failed_count: int
+    root_owned_skipped: int
+    prune_succeeded: bool  # our git entries agree with the ledger
+    duration_ms: float
+    backlog_count: int
+    foreign: list[str]
+    preserved: int
+    healed: int  # markers, branches and rows that were corrected
+    in_use: list[str]  # removed when they are free
+    odd: int  # names that Holdfast does not give
+    processes_ended: int
+    containers_removed: int
+    cgroups_removed: int
+    reported: list[str]  # for a person: perhaps ours, but without proof
+    failed: list[str]
+    skipped: list[str]  # for lack of permission; each with the command that fixes it
+
+
+class BackupRow(TypedDict):
+    """A backup that was made and verified."""
+
+    path: str
+    size: int  # bytes
+    tasks: int
+    salvages: int
+    store_only: bool
+
+
+class FindingRow(TypedDict):
+    """A finding of `doctor`."""
+
+    level: str  # ok, note or problem
+    what: str
+    text: str
+    data: JsonObject | None
+
+
+class ViolationRow(TypedDict):
+    """A promise that does not hold, found by the independent checker."""
+
+    promise: str
+    rule: str
+    text: str
+
+
+class SettingRow(TypedDict):
+    """A setting in force. `per_agent.AGENT.KEY` is the value of a single agent."""
+
+    key: str
+    value: Any  # durations in seconds, sizes in bytes; secrets are masked without --reveal
+    origin: str  # default, FILE:LINE or `NAME in the environment`
+
+
+class SettingMistakeRow(TypedDict):
+    """A mistake in the settings."""
+
+    level: str  # problem or warning
+    place: str | None
+    line: int | None
+    text: str
+
+
+class SettingsFileRow(TypedDict):
+    """A file of settings that is read."""
+
+    path: str
+    role: str  # user or repository
+    exists: bool
+
+
+class ServiceRow(TypedDict):
+    """The systemd unit as it is, and as it would be written."""
+
+    path: str
+    state: str  # absent, same, older, other, changed or foreign
+    system: bool
+    text: str
+
+
+class ServiceChangeRow(TypedDict):
+    """A change of the systemd unit."""
+
+    path: str
+    did: list[str]
+    dry_run: bool

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AlertCounts, CrashRow
+    from holdfast.api.home.models import EventRow
     from holdfast.api.work.models import CheckpointRow, SalvageRow, TaskWorkspace
 
 
@@ -23,13 +24,13 @@ StageRow = TypedDict(
     {
         "workflow": str,
         "name": str,
-        "number": int,
-        "of": int,
+        "number": int,  # from 1
+        "of": int,  # how many stages the workflow has
         "try": int,
         "turn": int,
         "awaits_approval": bool,
-        "feedback": str,
-        "names": list[str],
+        "feedback": str,  # what its agent was told after a ruling for changes
+        "names": list[str],  # every stage of the workflow
         "members": list[str],
     },
 )
@@ -40,42 +41,42 @@ class GateRow(TypedDict):
 
     command: str
     passed: bool
-    how: str
+    how: str  # how the command ended, in words
 
 
 class TaskColumns(TypedDict):
     """Columns that `ps` and `show` have in common."""
 
     id: str
-    state: str
+    state: str  # queued, running, paused, completed, failed or cancelled
     agent: str
     prompt: str
-    branch: str | None
-    resume_attempts: int
-    pause_reason: str | None
-    resume_after: float | None
-    outcome: str | None
-    reason: str | None
-    failure_reason: str | None
-    priority: int
-    strategy: str
-    not_before: float | None
+    branch: str | None  # the branch with the work
+    resume_attempts: int  # counted resumes so far
+    pause_reason: str | None  # a stable word
+    resume_after: float | None  # when a paused task goes on by itself
+    outcome: str | None  # how the newest run ended, as a stable word
+    reason: str | None  # why the task is in this state, in words
+    failure_reason: str | None  # a stable word
+    priority: int  # higher first
+    strategy: str  # the kind of workspace
+    not_before: float | None  # the task does not start before this moment
     created_at: float
     updated_at: float
     ended_at: float | None
-    base_commit: str | None
-    session_id: str | None
-    seq: int
-    parent_id: str | None
+    base_commit: str | None  # the commit that the work began from
+    session_id: str | None  # of the agent's newest conversation
+    seq: int  # rises with every task
+    parent_id: str | None  # the task that this one is a subtask of
     repo: str
     account: str | None
-    worker: str | None
+    worker: str | None  # the named worker that took the task
 
 
 class TruthColumns(TypedDict):
     """The outcome of an ended task's work. None: unknown, or the task has not ended."""
 
-    changed_files: int | None
+    changed_files: int | None  # how many files an ended task changed
     refused_calls: int | None  # tool calls that the agent's CLI did not permit
     refused_first: list[str]  # the first of them: "Bash: make test"
 
@@ -83,13 +84,13 @@ class TruthColumns(TypedDict):
 class TaskRow(TaskColumns, TruthColumns):
     """A task as `ps` lists it."""
 
-    gate: GateRow | None
-    runs: int
+    gate: GateRow | None  # None: the task has no gate, or nothing was checked yet
+    runs: int  # how many
     tokens: int | None
     cost_usd: float | None
     labels: dict[str, str]
-    stage: StageRow | None
-    held: str | None
+    stage: StageRow | None  # None: the task has no workflow
+    held: str | None  # why a queued task does not start: the supervisor starts nothing new, or its account is closed
     alerts: AlertCounts
 
 
@@ -147,28 +148,30 @@ class RefusedCallsRow(TypedDict):
 
 
 class RunRow(TypedDict):
+    """One start of an agent for a task."""
+
     id: str
-    number: int
+    number: int  # 1 is the first run of the task
     pid: int | None
     state: str
-    outcome: str | None
+    outcome: str | None  # how the run ended, as a stable word
     reason: str | None
-    stop_why: str | None
+    stop_why: str | None  # why Holdfast asked the run to end
     started_at: float | None
     ended_at: float | None
     session_id: str | None
     cost_usd: float | None
     tokens: int | None
-    error_tail: str | None
-    timeout: float | None
+    error_tail: str | None  # the end of its error output
+    timeout: float | None  # its own, adapted to earlier runs; None: the task's
     timeout_why: str | None
-    claim: ClaimRow | None
+    claim: ClaimRow | None  # the result that the agent reported
     progress: ProgressRow | None
     account: str | None
     usage: UsageRow | None
     worker: str | None
     stage: str | None
-    member: str | None
+    member: str | None  # of a parallel stage
     agent: str | None
     refused: RefusedCallsRow | None  # None: its agent did not report it
     launch: NotRequired[LaunchRow | None]  # None: the run directory is not kept any more
@@ -207,11 +210,56 @@ class TotalsRow(TypedDict):
     turns: int | None
 
 
-# One event of an agent's output. Its fields depend on `event` (docs/reference/json.md, `logs`).
+# One event of an agent's output. `LogRow` names its fields.
 AgentEventRow = dict[str, Any]
 
 
+class LogRow(TypedDict):
+    """One event of an agent's output. Which of the fields that may be absent are there depends on `event`."""
+
+    event: str  # session, step, text, tool_*, usage, retry, limit, error, result, raw, gap, or total at the end
+    run: int  # the number of the run
+    stream: str  # out or err
+    id: NotRequired[str]  # session, tool_started, tool_finished
+    model: NotRequired[str | None]  # session, total
+    text: NotRequired[str]  # text, result, raw: raw is a line that means nothing to Holdfast
+    is_delta: NotRequired[bool]  # text: a piece, the next one follows on the same line
+    is_thought: NotRequired[bool]  # text
+    name: NotRequired[str]  # tool_started, tool_finished, tool_refused
+    input: NotRequired[str | int]  # tool_started, tool_refused: as text; usage, total: tokens, with those from a cache
+    deadline: NotRequired[float | None]  # tool_started: seconds after which the tool ends by itself
+    ok: NotRequired[bool | None]  # tool_finished (None: unknown), result
+    output: NotRequired[str | int]  # tool_finished: as text; usage, total: tokens, with those of reasoning
+    cached: NotRequired[int]  # usage, total
+    reasoning: NotRequired[int]  # usage, total
+    cost_usd: NotRequired[float | None]  # usage, total
+    is_total: NotRequired[bool]  # usage: replaces what was counted before. Read `total` instead of adding up
+    settles: NotRequired[bool]  # usage: replaces what was counted since the last such report
+    of: NotRequired[str]  # usage: a message that may be reported several times and counts once
+    context_used: NotRequired[int | None]  # usage
+    context_size: NotRequired[int | None]  # usage
+    trouble: NotRequired[str]  # retry, error: a stable word
+    attempt: NotRequired[int | None]  # retry
+    most: NotRequired[int | None]  # retry
+    delay: NotRequired[float | None]  # retry: seconds
+    status: NotRequired[int | None]  # retry, error: of HTTP
+    message: NotRequired[str]  # retry, error
+    resets_at: NotRequired[float | None]  # limit, error: when the limit ends
+    reset: NotRequired[str | float | None]  # retry: a hint at the end of the limit, as the agent wrote it
+    rejected: NotRequired[bool]  # limit: False is only a warning
+    scope: NotRequired[str]  # limit
+    utilization: NotRequired[float | None]  # limit: 0 to 1
+    is_fatal: NotRequired[bool]  # error: the run cannot succeed by itself any more
+    outlasts_success: NotRequired[bool]  # error: a later report of success does not undo it
+    turns: NotRequired[int | None]  # result, total
+    session_id: NotRequired[str | None]  # total
+    bytes: NotRequired[int]  # gap: how many bytes are not kept, or are in a line that is too long
+    clipped: NotRequired[bool]  # a text of more than 65536 characters was cut
+
+
 class Need(TypedDict):
+    """A task that has to complete first."""
+
     id: str
     state: str
 
@@ -224,6 +272,8 @@ class UnmetNeed(Need):
 
 
 class Child(TypedDict):
+    """A subtask."""
+
     id: str
     state: str
     outcome: str | None
@@ -241,6 +291,8 @@ class Relative(TypedDict):
 
 
 class SpendRow(TypedDict):
+    """One use of a retry budget."""
+
     budget: str
     wall: float
     boottime: float
@@ -260,10 +312,10 @@ class BudgetRow(TypedDict):
     spent: float
     limit: float
     left: float
-    window: NotRequired[float]
-    oldest_leaves_at: NotRequired[float | None]
-    in_all: NotRequired[int]
-    unpriced_runs: NotRequired[int]
+    window: NotRequired[float]  # crash: seconds
+    oldest_leaves_at: NotRequired[float | None]  # crash: when one less counts
+    in_all: NotRequired[int]  # lost: since the task was added
+    unpriced_runs: NotRequired[int]  # of a budget in money: runs whose cost is not known
 
 
 class SpentInAll(TypedDict):
@@ -288,35 +340,35 @@ class ByHand(TypedDict):
 class TaskDetails(TaskColumns, TruthColumns):
     """A task as `show` prints it. `complete` adds the fields that are not required."""
 
-    gate: GateRow | None
+    gate: GateRow | None  # None: the task has no gate, or nothing was checked yet
     base_ref: str
-    generation: int
+    generation: int  # 1, and one more for every retry and message after an end
     fence: int
     owner: str | None
     repo_id: str
     labels: dict[str, str]
-    stage: StageRow | None
+    stage: StageRow | None  # None: the task has no workflow
     max_resumes: int
-    timeout: float
-    schedule: str | None
-    fire_time: str | None
-    time_zone: str | None
+    timeout: float  # of a run, in seconds
+    schedule: str | None  # the schedule that added the task
+    fire_time: str | None  # the occurrence of that schedule
+    time_zone: str | None  # of its agent, where it was set
     grace: float
     orphan_grace: float
-    health: dict[str, Any]
-    limits: dict[str, Any]
+    health: dict[str, Any]  # the settings `health.*` as resolved when the task was added; null: switched off
+    limits: dict[str, Any]  # the settings `limits.*`; null: no limit
     budget: TaskBudget
     runs: list[RunRow]
     messages: list[MessageRow]
     workspace: TaskWorkspace
     needs: list[Need]
     children: list[Child]
-    waits_for: list[str]
+    waits_for: list[str]  # what it needs that did not complete yet
     salvages: list[SalvageRow]
     crashes: list[CrashRow]
     checkpoints: list[CheckpointRow]
     spends: NotRequired[list[SpendRow]]
-    budgets: NotRequired[dict[str, BudgetRow]]
+    budgets: NotRequired[dict[str, BudgetRow]]  # runs, crash, retry, lost, outage, session, resume, and spending caps
     spent_in_all: NotRequired[SpentInAll]
     usage: NotRequired[UsageRow | None]
     by_hand: NotRequired[ByHand | None]
@@ -333,6 +385,8 @@ class MessageRow(TypedDict):
 
 
 class Completion(TypedDict):
+    """A task that the completion of the shell offers."""
+
     id: str
     state: str
     prompt: str
@@ -347,7 +401,9 @@ class PromptRow(TypedDict):
 
 
 class StageGateRow(GateRow):
-    output: str
+    """The answer of a stage's gate."""
+
+    output: str  # the end of what the command printed
 
 
 class StageResultRow(TypedDict):
@@ -360,10 +416,10 @@ class StageResultRow(TypedDict):
     agent: str
     outcome: str
     reason: str
-    ruling: str | None
+    ruling: str | None  # of a review: approve or changes
     passed: bool
-    text: str
-    files: list[str]
+    text: str  # the agent's last answer, at most 64 KiB of its end
+    files: list[str]  # what it changed
     changed: int | None  # how many files differ from the task's base; None: unknown
     commit: str | None
     gate: StageGateRow | None
@@ -392,15 +448,19 @@ class StageDecisionRow(TypedDict):
 
 
 class ResultsRow(TypedDict):
+    """The results of a task. A task without a workflow has one stage, `work`, when it has ended."""
+
     task: str
     state: str
     workflow: str | None
-    stages: list[StageResultRow]
-    members: list[MemberCounts]
+    stages: list[StageResultRow]  # in order, of the present generation
+    members: list[MemberCounts]  # for each time that a parallel stage was run
     decisions: list[StageDecisionRow]
 
 
 class ReportRow(ResultsRow, TruthColumns):
+    """A task with its results, as `holdfast report` prints it."""
+
     prompt: str
     gate: GateRow | None
     messages: list[MessageRow]
@@ -417,3 +477,163 @@ class ReportRow(ResultsRow, TruthColumns):
     usage: UsageRow | None
     files: list[str]
     commit: str | None
+
+
+class AddedRow(TypedDict):
+    """A task that was queued."""
+
+    id: str
+    state: str
+    supervisor: bool  # true: a supervisor is running
+    parent_id: str | None  # the task that this one is a subtask of
+
+
+class ListedTask(TypedDict):
+    """A task of a list that was queued now."""
+
+    id: str | None  # None: --dry-run
+    key: str
+    where: str
+    prompt: str
+
+
+class KnownListTask(TypedDict):
+    """A task of a list that was queued by an earlier `add`."""
+
+    id: str
+    key: str
+    where: str
+    state: str | None  # None: forgotten
+
+
+class RepeatedTask(TypedDict):
+    """A task that stands in its list twice."""
+
+    key: str
+    where: str
+
+
+class ListMistake(TypedDict):
+    """A mistake in a list of tasks."""
+
+    where: str
+    text: str
+
+
+class AddedListRow(TypedDict):
+    """The answer to `add --from` of a list. With a mistake nothing is queued, and the exit code is 2."""
+
+    source: str
+    format: str
+    dry_run: bool
+    queued: list[ListedTask]
+    known: list[KnownListTask]
+    repeated: list[RepeatedTask]
+    skipped: int  # ticked boxes
+    mistakes: list[ListMistake]
+    supervisor: bool
+
+
+class SentRow(TypedDict):
+    """A message that was sent to a task."""
+
+    id: str
+    before: str  # the state of the task before
+    message: int  # the number of the message
+
+
+class PausedRow(TypedDict):
+    """A task that was paused, or whose pause was requested."""
+
+    id: str
+    state: str
+    pause_reason: str | None
+    resume_after: float | None
+    checkpoint: int | None  # the checkpoint that holds its tree
+
+
+class ApprovedRow(TypedDict):
+    """A stage that a person approved, or asked to change."""
+
+    id: str
+    state: str
+    reason: str  # what follows
+
+
+class WaitCauseRow(TypedDict):
+    """One thing that a task waits for: a task, an account, a budget, a hold or a worker."""
+
+    name: str
+    state: str
+    reason: str
+    since: float | None
+    until: float | None
+
+
+class WaitRow(TypedDict):
+    """One reason for which a task waits."""
+
+    kind: str  # no_supervisor, dependencies, not_before, slots_full, limit_pause and other stable words
+    name: str  # the agent, worker, issue, repository or pause reason
+    text: str  # the recorded reason
+    causes: list[WaitCauseRow]
+    tasks: list[str]  # the tasks in the way
+    count: int | None  # tasks ahead, agents at work, or counted resumes of a paused task
+    limit: int | None  # agents at once, or resumes in all
+    until: float | None
+    command: str | None  # ends the wait
+    needs_person: bool  # time alone does not end it
+    fails_at_limit: bool  # after the next resume, the task fails at its next limit
+
+
+class WhyRow(TruthColumns):
+    """The explanation of a task's state."""
+
+    id: str
+    state: str
+    why: list[str]
+    gate: GateRow | None
+    budgets: dict[str, BudgetRow]
+    spent_in_all: SpentInAll
+    events: list[EventRow]  # the last ones
+    waits: list[WaitRow]  # the most important reason first
+
+
+class RehearsedRow(TypedDict):
+    """The end of a rehearsal with a scenario."""
+
+    id: str
+    state: str
+    outcome: str | None
+    left_behind: list[str]
+
+
+class RehearsedAgentRow(TypedDict):
+    """The end of a rehearsal with an installed agent CLI."""
+
+    id: str
+    state: str
+    outcome: str
+    seconds: float
+    reason: str
+    next: str  # what Holdfast does next
+    requests: int  # how often the agent asked its model
+    left_behind: list[str]
+
+
+class ChangedRow(TypedDict):
+    """A task that a person changed."""
+
+    id: str
+    changed: dict[str, list[Any]]  # key → the old and the new value, as people read them; empty: it was like that
+
+
+class RestingRow(TypedDict):
+    """A task at rest: it ended, is paused, or waits for a person."""
+
+    id: str
+    state: str
+    outcome: str | None
+    reason: str | None
+    failure_reason: str | None
+    branch: str | None

@@ -30,6 +30,8 @@ class TaskWorkspace(TypedDict):
 
 
 class WorkspaceRow(TypedDict):
+    """The workspace of a task."""
+
     id: str
     task: str
     strategy: str
@@ -47,7 +49,7 @@ class WorkspaceRow(TypedDict):
     task_state: str
     repo: str
     common_dir: str
-    size: NotRequired[int | None]
+    size: NotRequired[int | None]  # bytes; None: nothing of ours on disk
 
 
 class WorkspaceLine(TypedDict):
@@ -89,13 +91,23 @@ class LeftoverRow(TypedDict):
 
 
 class KeptRow(TypedDict):
+    """A workspace that is kept for longer."""
+
     task: str
     path: str | None
     state: str | None
     expires_at: float | None
 
 
+class CleanedRow(TypedDict):
+    """A preserved workspace that will be salvaged and removed."""
+
+    task: str
+
+
 class SalvageRow(TypedDict):
+    """Work that was saved before its workspace was removed."""
+
     id: str
     task: str
     ref: str
@@ -115,11 +127,15 @@ class SalvageRow(TypedDict):
 
 
 class ChangedFile(TypedDict):
-    status: str
+    """A file that saved work changes."""
+
+    status: str  # A, M, D or T
     path: str
 
 
 class CheckpointRow(TypedDict):
+    """A snapshot of a workspace, taken while its agent worked."""
+
     number: int
     at: float
     why: str
@@ -145,10 +161,55 @@ class DiffGlance(TypedDict):
 
 
 class BranchRow(TypedDict):
+    """A branch of a task."""
+
     branch: str
     repo: str
     commit: str
     task: str | None
     task_state: str | None
     merged_into: str | None
-    stays: str | None
+    stays: str | None  # why it may not be deleted
+
+
+class PrunedBranchRow(BranchRow):
+    """A branch that may be deleted."""
+
+    deleted: bool
+
+
+class MergedRow(TypedDict):
+    """A merge of a task's branch."""
+
+    task: str
+    branch: str
+    into: str
+    commit: str
+    how: str  # fast-forward, merge commit, squash or already there
+
+
+class SalvageFiles(SalvageRow):
+    """Saved work with its files."""
+
+    changed: list[ChangedFile]
+
+
+class SalvagePatch(SalvageRow):
+    """Saved work as a patch."""
+
+    patch: str
+
+
+class SalvageRestoredRow(TypedDict):
+    """Saved work that was restored."""
+
+    salvage: str
+    task: str
+    branch: str | None
+    to: str | None
+
+
+class SalvageDroppedRow(SalvageRow):
+    """Saved work that was deleted, or with --dry-run would be."""
+
+    dropped: bool

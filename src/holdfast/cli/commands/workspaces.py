@@ -89,11 +89,11 @@ def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
         raise UsageError("Say whose workspace: `holdfast workspaces clean ID…`, or --all-preserved.")
     if arguments.all_preserved:
         rows = preserved(queries)
+        if not arguments.json:
+            for line in [f"{row['task']}  {row['path']}" for row in rows] or ["No workspace is preserved."]:
+                print(line)
         if not rows:
-            print("No workspace is preserved.")
             return 0
-        for row in rows:
-            print(f"{row['task']}  {row['path']}")
         if not arguments.yes:
             confirm("All of these will be salvaged and removed.", "clean")
         wanted = [row["task"] for row in rows]
@@ -101,7 +101,10 @@ def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
         wanted = list(dict.fromkeys(queries.resolve(word) for word in arguments.ids))
     clean(queries.home, wanted)
     for task_id in wanted:
-        print(f"The workspace of {task_id} will be salvaged and removed.")
+        if arguments.json:
+            print_json({"task": task_id})
+        else:
+            print(f"The workspace of {task_id} will be salvaged and removed.")
     if queries.supervisor() is None:
         print(no_supervisor(NoSupervisor.TAKES_EFFECT_LATER), file=sys.stderr)
     return 0

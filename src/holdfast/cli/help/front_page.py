@@ -44,6 +44,7 @@ _FRONT: tuple[tuple[str, str, str], ...] = (
 )
 # Pages beside the how-to pages. The wheel has the same (pyproject.toml).
 _PAGES = ("agents", "faults", "glossary", "scripted-agent", "security", "stub-llm", "subtasks")
+_REFERENCES = ("json",)
 _EXAMPLES = (
     'holdfast run "fix the flaky test" --agent claude --gate "make test"',
     "holdfast COMMAND --help    one command, with examples",
@@ -94,6 +95,7 @@ def topics() -> dict[str, str]:
         if os.path.isdir(howto):
             names = [name.removesuffix(".md") for name in os.listdir(howto) if name.endswith(".md")]
             pages = {name: os.path.join(howto, f"{name}.md") for name in names}
+            pages |= {name: os.path.join(docs, "reference", f"{name}.md") for name in _REFERENCES}
             return pages | {name: os.path.join(docs, f"{name}.md") for name in _PAGES}
     return {}
 

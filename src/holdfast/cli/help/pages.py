@@ -405,6 +405,9 @@ def build_epilog(name: str, note: str | None) -> str | None:
 def configure_help(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", nargs="?", metavar="TOPIC", help="a command or a topic (the commands of a normal day)")
     parser.add_argument("--all", action="store_true", help="list every command and every topic")
+    parser.add_argument(
+        "--schema", nargs="?", const="", metavar="OUTPUT", help="print the JSON Schema of `holdfast OUTPUT --json`"
+    )
 
 
 def run_help(arguments: argparse.Namespace) -> int:
@@ -412,6 +415,8 @@ def run_help(arguments: argparse.Namespace) -> int:
     from holdfast.cli.help.wrong_usage import find_same
     from holdfast.cli.main import COMMANDS, build_parser
 
+    if arguments.schema is not None:
+        return _print_schema(arguments.schema)
     topic = arguments.topic
     if topic is None:
         print(front_page.all_commands(COMMANDS) if arguments.all else front_page.front_page(COMMANDS))
@@ -424,6 +429,15 @@ def run_help(arguments: argparse.Namespace) -> int:
     if name is None:
         raise UsageError(_unknown_topic(topic))
     build_parser(name).print_help()
+    return 0
+
+
+def _print_schema(name: str) -> int:
+    import json
+
+    from holdfast.cli.help.json_schema import build_schema, read_schemas
+
+    print(json.dumps(build_schema(name) if name else read_schemas(), indent=2, ensure_ascii=False))
     return 0
 
 

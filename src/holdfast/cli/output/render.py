@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.api.colours import LEVEL_COLOURS, STATE_COLOURS
@@ -16,6 +16,7 @@ from holdfast.api.outcome import ActionOutcome
 from holdfast.base.text import clean_text, indent_text, one_line
 
 __all__ = [
+    "SCHEMA",
     "build_rich_table",
     "clean_text",
     "format_age",
@@ -35,6 +36,7 @@ __all__ = [
 _CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "dim": 2}
 
 
+SCHEMA = 1  # the number of the JSON format: it rises if a field goes or gets another meaning
 BIGGEST_NUMBER = 2**31 - 1
 
 
@@ -71,10 +73,10 @@ def paint_level(text: str, level: str, stream: Any = None) -> str:
     return paint(text, LEVEL_COLOURS.get(level, "dim"), stream)
 
 
-def print_json(value: object) -> None:
-    """Print one line of JSON. Characters that the encoding of the stream may not have are escaped."""
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print one object as a line of JSON. Characters that the encoding of the stream may not have are escaped."""
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
-    text = json.dumps(value, ensure_ascii=not is_utf8, separators=(",", ":"))
+    text = json.dumps({"schema": SCHEMA, **value}, ensure_ascii=not is_utf8, separators=(",", ":"))
     print(text if text.isascii() and "\x7f" not in text else _TERMINAL_CONTROLS.sub(_escape_match, text))
 
 
