@@ -23,7 +23,7 @@ from holdfast.base.files import NotRegularFile, listed, open_beneath
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state as gitstate
-from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.index_entries import IndexEntry
 from holdfast.workspaces.port import CheckpointResult
 from holdfast.workspaces.snapshots.private_index import PrivateIndex, open_private_index
@@ -81,7 +81,7 @@ async def take_checkpoint(
         before = await _read_head(source)
         await add_clone_branches(source, own_git)
         if own_git is None:
-            source.stashes = await list_agent_stashes(git, source.common_dir, source.git_dir, workspace.branch)
+            await _add_stashes(source)
         async with shadow.held(), open_private_index(shadow, home, source.tree) as table:
             seen = await take_snapshot(shadow, table, source, rules)
             state = await _collect_state(table, source, seen)
@@ -95,6 +95,17 @@ async def take_checkpoint(
             lost += ["HEAD, which moved meanwhile"] if moved else []
             return await _keep(shadow, table, source, seen, state, ref, key, lost)
     raise AssertionError("unreachable: the last try returns")
+
+
+async def _add_stashes(source: SnapshotSource) -> None:
+    try:
+        source.stashes = await list_agent_stashes(
+            source.git, source.common_dir, source.git_dir, source.workspace.branch
+        )
+    except GitFailed as error:
+        if not error.answered:
+            raise
+        source.lost.append("the stashes of its agent")
 
 
 async def _read_head(source: SnapshotSource) -> tuple[str | None, str | None]:

@@ -1,8 +1,9 @@
 """Stashes of an agent in a worktree, told from those of the user and of other agents.
 
-All worktrees share one list of stashes. `git reflog expire` and `git gc` of the user can destroy an agent's stash there,
-so a checkpoint keeps it. The message of a stash commit names the branch that it was made on, whatever `git stash store`
-wrote into the list. The reflog of the agent's HEAD names the branches and commits that the agent was at.
+All worktrees share one list of stashes. `git reflog expire` and `git gc` of the user can destroy an agent's stash
+there, so a checkpoint keeps it. The message of a stash commit names the branch that it was made on, whatever
+`git stash store` wrote into the list. The reflog of the agent's HEAD names the branches and commits where the agent
+was.
 """
 
 from __future__ import annotations
@@ -32,10 +33,8 @@ async def list_agent_stashes(git: Git, common_dir: str, git_dir: str | None, bra
         moved = _MOVED.match(message)
         branches |= set(moved.groups()) if moved else set()
     asked = ("log", "--no-walk=unsorted", "--ignore-missing", "--format=%H %P%x09%s", "--stdin")
-    code, told, _err = await git.ask(*asked, cwd=common_dir, stdin="\n".join(commits).encode())
-    return (
-        [line.split(" ", 1)[0] for line in told.splitlines() if _is_made_by(line, branches, places)] if not code else []
-    )
+    told = await git.run(*asked, cwd=common_dir, stdin="\n".join(commits).encode())
+    return [line.split(" ", 1)[0] for line in told.splitlines() if _is_made_by(line, branches, places)]
 
 
 def _is_made_by(line: str, branches: set[str], places: set[str]) -> bool:
