@@ -35,7 +35,6 @@ TINY_MODULES = {
     "base/low_memory.py": "imported before everything else",
     "base/platform.py": "what this operating system can do, alone",
     "config/values.py": "three tables of settings share it",
-    "client/watch.py": "the two drivers of a watch, sync and async, side by side",
     "containers/workspaces.py": "an adapter of the workspace port",
     "intake/new_task.py": "agents and intake would import one another",
     "cli/output/options.py": "every parser imports it",

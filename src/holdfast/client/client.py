@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 import warnings
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args
 
 from holdfast.api.commands import Commands, NewTask, pause
 from holdfast.api.home.daemon import ensure_supervisor
-from holdfast.api.queries import Queries, poll_events
+from holdfast.api.queries import POLL_INTERVAL, Queries, poll_events
 from holdfast.api.requests import finish_request
 from holdfast.api.tasks.subtasks import refuse_endless_wait, refuse_inside_run, resolve_parent
 from holdfast.api.tasks.wait import watch_tasks
@@ -20,12 +21,12 @@ from holdfast.base.home import home_directory
 from holdfast.base.text import clean_text, is_text
 from holdfast.client.errors import public, public_errors
 from holdfast.client.models import Event, LogEntry, Merge, Run, StageResult, Task, TaskOptions, TaskState
-from holdfast.client.watch import drive, drive_async
 
 if TYPE_CHECKING:
     from holdfast.api.home.models import EventRow
     from holdfast.api.tasks.models import TaskRow
 
+T = TypeVar("T")
 STATES: tuple[str, ...] = get_args(TaskState)
 
 
@@ -145,7 +146,7 @@ class Client:
         """
         full = self._resolve(ids)
         watching = watch_tasks(self.home, full, first=first, timeout=timeout, start=start_supervisor)
-        return [self._read(task_id) for task_id in next(drive(watching))]
+        return [self._read(task_id) for task_id in next(_drive(watching))]
 
     async def wait_async(
         self, *ids: str, first: bool = False, timeout: float | None = None, start_supervisor: bool = True
@@ -154,7 +155,7 @@ class Client:
         with public_errors():
             full = self._resolve(ids)
             watching = watch_tasks(self.home, full, first=first, timeout=timeout, start=start_supervisor)
-        found = await anext(drive_async(watching))
+        found = await anext(_drive_async(watching))
         with public_errors():
             return [self._read(task_id) for task_id in found]
 
@@ -162,7 +163,7 @@ class Client:
         """Yield the events with a number above `after`, of one task or of all. `follow`: go on as they happen."""
         with public_errors():
             watching = self._watch_events(after, task, follow)
-        for batch in drive(watching):
+        for batch in _drive(watching):
             yield from map(Event._from_row, batch)
 
     async def events_async(
@@ -171,7 +172,7 @@ class Client:
         """Yield events as `events` does, and let other coroutines run meanwhile."""
         with public_errors():
             watching = self._watch_events(after, task, follow)
-        async for batch in drive_async(watching):
+        async for batch in _drive_async(watching):
             for row in batch:
                 yield Event._from_row(row)
 
@@ -286,3 +287,23 @@ class Client:
         if request is not None:
             finish_request(queries, request, kind, task_id)
         return self._read(task_id)
+
+
+def _drive(steps: Iterator[T | None]) -> Iterator[T]:
+    """Yield what the watch finds, and sleep between its steps."""
+    with public_errors():
+        for found in steps:
+            if found is None:
+                time.sleep(POLL_INTERVAL)
+            else:
+                yield found
+
+
+async def _drive_async(steps: Iterator[T | None]) -> AsyncIterator[T]:
+    """Yield what the watch finds, and leave the event loop to others between its steps."""
+    with public_errors():
+        for found in steps:
+            if found is None:
+                await asyncio.sleep(POLL_INTERVAL)
+            else:
+                yield found
