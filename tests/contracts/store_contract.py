@@ -2557,7 +2557,7 @@ class TestAccounts:
         scene.settle(ownership, decision, run_id, verdict)
 
     def unavailable(self, scene: Scene) -> list[tuple[str, float | None]]:
-        return [(a.full_name, a.until) for a in scene.write(lambda tx: tx.accounts.unavailable(scene.now))]
+        return [(a.full_name, a.until) for a in scene.write(lambda tx: tx.accounts.unavailable())]
 
     def test_a_settle_shuts_and_binds_and_the_claim_goes_around(self, scene: Scene) -> None:
         ownership = self.claude(scene)
@@ -2581,8 +2581,9 @@ class TestAccounts:
         assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, around)) is None
         assert scene.write(lambda tx: tx.accounts.open_due(scene.now)) == []
         scene.tick(31)
-        assert self.unavailable(scene) == []
+        assert self.unavailable(scene) == [("claude/work", reset)], "nobody has opened it yet"
         assert scene.write(lambda tx: tx.accounts.open_due(scene.now)) == ["claude/work"]
+        assert self.unavailable(scene) == []
         assert scene.take(scene.open_host()).task_id == named.id
 
     def test_a_claim_keeps_its_terms(self, scene: Scene) -> None:

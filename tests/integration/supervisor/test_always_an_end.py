@@ -220,7 +220,7 @@ class Play:
         return row["bound"] in stopped or stopped == {"default", "work"}
 
     def _shut(self) -> Any:
-        return self.world.write(lambda tx: tx.accounts.unavailable(self.world.now))
+        return self.world.write(lambda tx: tx.accounts.unavailable())
 
     def _is_frozen(self, task_id: str) -> bool:
         assert self.world.supervisor is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.retry_budgets import RetryLimits
 from holdfast.core.workflows.workflow import Member, Stage
 from holdfast.store.port.transaction import Transaction
+from holdfast.supervisor.claims.claim import claim_next
 
 YEARS = 10 * 365 * 86400.0
 DONE = Ending(name="done", said=Outcome.COMPLETED)
 DOWN = Ending(name="down", said=Outcome.OVERLOADED)
 KILLED = Ending(name="killed", signal=9)
 LIMIT = Ending(name="limited", said=Outcome.USAGE_LIMITED, resets_in=60.0)
+UNTOLD = Ending(name="limited-untold", said=Outcome.RATE_LIMITED)
 
 DEFAULTS = RetryLimits()
 
@@ -92,6 +95,50 @@ class TestAnAccountAfterItsReset:
             await world.end(world.unfrozen[0], DONE)
             assert sorted(states(world, [*tasks, late])) == ["completed", "running", "running", "running"]
             assert max(world.row(task)["resume_attempts"] for task in tasks) <= 2
+
+        live(play)
+
+    @pytest.mark.parametrize("limit", [replace(LIMIT, resets_in=10.0), UNTOLD], ids=["told", "untold"])
+    def test_the_late_end_of_an_earlier_run_makes_no_second_probe(self, limit: Ending) -> None:
+        """Two runs met the limit, one long after the other: the probe between them keeps its place."""
+
+        async def play(world: World) -> None:
+            early, late = [world.add(agent_options={"account": "work"}) for _ in range(2)]
+            await world.look()
+            runs = {task_of(world, run): run for run in world.unfrozen}
+            await world.end(runs[early], limit)
+            world.pass_time(15)
+            await world.look()
+            assert states(world, [early, late]) == ["running", "running"], "the probe, and the run from before"
+            [probe] = [run for run in world.unfrozen if run != runs[late]]
+            await world.end(runs[late], limit)
+            world.pass_time(25)  # not so long that the probe would let others follow
+            await world.look()
+            assert states(world, [early, late]) == ["running", "paused"]
+            await world.start()  # the next supervisor knows the probe too
+            assert states(world, [early, late]) == ["running", "paused"]
+            await world.end(probe, limit)
+            world.pass_time(45)
+            await world.look()
+            assert sorted(states(world, [early, late])) == ["paused", "running"]
+
+        live(play, limits=RetryLimits(default_hold=10.0, resume_jitter=0.0))
+
+    def test_a_park_that_ends_between_two_looks_lets_no_task_pass(self) -> None:
+        """Its hold is recorded when the account is opened. A claim before that would start a task beside the probe."""
+
+        async def play(world: World) -> None:
+            world.add(agent_options={"account": "work"})
+            await world.look()
+            await world.end(world.unfrozen[0], LIMIT)
+            late = world.add(agent_options={"account": "work"}, priority=9)
+            world.pass_time(61)
+            world.write(lambda tx: tx.hosts.beat(world.context.host_id, 30.0, world.now))
+            assert world.write(lambda tx: claim_next(world.context, tx)) is None
+            await world.look()
+            assert task_of(world, world.unfrozen[0]) == late
+            assert len(world.unfrozen) == 1
+            assert holds(world)["account:played/work"].is_probe(late)
 
         live(play)
 

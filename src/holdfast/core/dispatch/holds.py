@@ -218,29 +218,38 @@ def is_outage(hold: Hold) -> bool:
 def new_account_hold(account: str, now: Instant, before: Hold | None = None) -> Hold:
     """Return the hold of an account whose time has come: one task starts as the probe.
 
-    `before`: the row that counts how often probes of the account met the same limit.
+    `before`: the row that counts how often probes of the account met the same limit. Its probe may still run, if a run
+    from before the probe met the limit again.
     """
     reason = "its limit should be over; one task goes first"
     hold = Hold(scope=Scope.ACCOUNT, name=account, since=now, until=now.wall, decided=now.wall, reason=reason)
-    return hold if before is None else replace(hold, since=before.since, rounds=before.rounds)
+    return hold if before is None else replace(hold, since=before.since, rounds=before.rounds, probe=before.probe)
 
 
-def count_repeats(hold: Hold) -> int:
-    """Return how often runs of the account met the same limit, the run that ends now included.
+def count_repeats(hold: Hold, task_id: str) -> int:
+    """Return how often probes of the account met the same limit, the run that ends now included.
 
-    A run that is not a probe repeats nothing: it began before, or an operator opened the account.
+    A run that is not the probe repeats nothing: it began before, or an operator opened the account.
     """
-    return hold.rounds + hold.is_held
+    return hold.rounds + (hold.is_held and not _is_beside_probe(hold, task_id))
+
+
+def _is_beside_probe(hold: Hold, task_id: str) -> bool:
+    """True if another task is the probe and at work: this one began before."""
+    return hold.has_running_probe() and not hold.is_probe(task_id)
 
 
 def update_account_hold(hold: Hold, task_id: str, verdict: Verdict) -> Hold | None:
     """Return the hold after a run of the account ended. None: the account is open, or the run parked or stopped it for
     another reason (core/dispatch/accounts.py).
 
-    A probe that met the same limit is only counted: nothing is held, because the account is parked.
+    A probe that met the same limit is only counted: nothing is held, because the account is parked. The limit of a run
+    from before leaves the probe its place.
     """
+    if verdict.outcome in PARKING and _is_beside_probe(hold, task_id):
+        return replace(hold, until=None)
     if verdict.outcome in PARKING and not verdict.has_answer:
-        return replace(hold, until=None, rounds=count_repeats(hold), probe=None)
+        return replace(hold, until=None, rounds=count_repeats(hold, task_id), probe=None)
     if verdict.outcome in PARKING or verdict.outcome in STOPPING:
         return None
     if not hold.is_held:

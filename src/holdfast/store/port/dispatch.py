@@ -191,8 +191,9 @@ def limit_alert(full_name: str) -> str:
 class AccountStates(Protocol):
     """Accounts that are parked or stopped. `tasks.settle` parks or stops them."""
 
-    def unavailable(self, now: Instant) -> Sequence[ClosedAccount]:
-        """Return the accounts that are parked or stopped now."""
+    def unavailable(self) -> Sequence[ClosedAccount]:
+        """Return the accounts that are parked or stopped, also those whose time is over until `open_due` opens them:
+        the hold that lets one task go first begins there."""
         ...
 
     def open_due(self, now: Instant) -> Sequence[str]:

@@ -41,9 +41,8 @@ class SqliteAccounts:
         self._sql = Statements(connection, "accounts")
         self._events = events
 
-    def unavailable(self, now: Instant) -> Sequence[ClosedAccount]:
-        found = self._sql.rows("all")
-        return [account for account in map(_account, found) if account.holds(now)] if found else ()
+    def unavailable(self) -> Sequence[ClosedAccount]:
+        return [_account(row) for row in self._sql.rows("all")]
 
     def update_after_run(
         self, under: RunAccount, task_id: str, outcome: Outcome, parking: AccountPause | None, now: Instant

@@ -76,7 +76,7 @@ def unavailable_accounts(
     An account is held while another task is its probe, or while enough agents use it near its limit.
     """
     now, holds = context.clock(), tx.holds.all() if holds is None else holds
-    shut = tx.accounts.unavailable(now)
+    shut = tx.accounts.unavailable()
     return [*shut, *held_accounts(holds, _find_crowded_accounts(context, tx, holds), now, task_id)] if holds else shut
 
 
@@ -88,7 +88,7 @@ def find_blocked_now(context: Context, tx: Transaction, holds: Sequence[Hold]) -
 
 def find_blocked_for_operator(context: Context, tx: Transaction) -> BlockedTasks:
     """Return the agents and accounts whose tasks only an operator can help."""
-    shut = [account for account in tx.accounts.unavailable(context.clock()) if account.until is None]
+    shut = [account for account in tx.accounts.unavailable() if account.until is None]
     return find_blocked_tasks(shut, context.ports.accounts.names, context.ports.accounts.choosable)
 
 

@@ -61,7 +61,9 @@ def read_holds(context: Context, tx: Transaction, task: Task, run_id: str | None
     if run_id is None and _has_members(task):
         freed = [hold for hold in standing if hold.scope is not Scope.FLEET and hold.is_probe(task.id)]
         return HoldFacts(holds=[hold for hold in standing if hold.scope is Scope.FLEET], freed=freed)
-    repeats = max((rules_of.count_repeats(hold) for hold in standing if _is_of_run(tx, task, run_id, hold)), default=0)
+    repeats = max(
+        (rules_of.count_repeats(hold, task.id) for hold in standing if _is_of_run(tx, task, run_id, hold)), default=0
+    )
     provider = task.spec.provider
     before = next((hold for hold in standing if hold.full_name == f"{Scope.PROVIDER}:{provider}"), None)
     if not provider or (before is None and verdict.outcome not in OUTAGE):

@@ -193,8 +193,7 @@ class MemberRun(RunDriver):
         A parked or stopped account is a failure of this member. If all members met one, the task waits as it would for
         a single agent.
         """
-        now = self._context.clock()
-        shut = await self._write(lambda tx: tx.accounts.unavailable(now))
+        shut = await self._write(lambda tx: tx.accounts.unavailable())
         mine = [account for account in shut if account.agent == self._member.agent]
         if not mine:
             return _ACCOUNT_HELD
