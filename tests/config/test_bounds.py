@@ -93,6 +93,7 @@ BOUNDS: dict[str, tuple[float, float, bool]] = {
     "tracker.poll": (0.05, YEARS, False),
     "tracker.max_delay": (0.1, YEARS, False),
     "tracker.timeout": (0.1, YEARS, False),
+    "notify.gather": (0, YEARS, False),
     "notify.timeout": (0.1, YEARS, False),
     "notify.attempts": (1, COUNTS, False),
     "retention.events": (0.001, math.inf, False),

@@ -1613,8 +1613,10 @@ class TestResume:
         }
         assert (paused["pause_reason"], paused["resume_after"]) == ("rate_limit", PAUSE.resume_after)
         told = scene.events(ownership.task_id, after)
-        assert [event["kind"] for event in told] == ["task.resume-refused", "task.failed"], "in this order"
-        for event in told:
+        kinds = ["task.resume-refused", "task.failed", "alert.raised"]
+        assert [event["kind"] for event in told] == kinds, "in this order"
+        assert told[2]["reason"] == f"task:{ownership.task_id}:resumes"
+        for event in told[:2]:
             assert (event["level"], event["message"]) == ("warning", f"{decision.message}.")
             assert event["data"] == {
                 "resume_attempts": limit + 1,

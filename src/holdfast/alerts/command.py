@@ -16,7 +16,7 @@ from holdfast.alerts.port import LONGEST_SUMMARY, TIMEOUT_PREFIX, AlertRunner, S
 from holdfast.base.ids import new_id
 from holdfast.base.text import clean_text, one_line
 from holdfast.base.units import show_duration
-from holdfast.core.tasks.alerts import AlertChange
+from holdfast.core.tasks.alerts import AlertChange, show_notice
 from holdfast.secrets.redact import redact_text
 
 KEPT = 4096
@@ -90,13 +90,17 @@ class CommandTarget:
 def delivery_variables(notice: AlertChange) -> dict[str, str]:
     """Return the main fields of a delivery as variables, for scripts that do not parse JSON."""
     alert = json.loads(notice.body)["alert"]
+    title, text = show_notice(notice)
     return {
         "HOLDFAST_NOTICE_KEY": notice.key,
         "HOLDFAST_NOTICE_TRANSITION": str(notice.transition),
-        "HOLDFAST_ALERT_ID": str(alert["id"]),
+        "HOLDFAST_NOTICE_TITLE": _plain(title),
+        "HOLDFAST_NOTICE_TEXT": _plain(text[:4000]),
+        "HOLDFAST_ALERT_ID": str(alert["id"] or ""),
         "HOLDFAST_ALERT_LEVEL": str(notice.level),
         "HOLDFAST_ALERT_MESSAGE": _plain(str(alert["message"])[:4000]),
         "HOLDFAST_TASK_ID": str(alert["task"] or ""),
+        "HOLDFAST_TASK_PROMPT": _plain(str(alert.get("prompt") or "")),
     }
 
 

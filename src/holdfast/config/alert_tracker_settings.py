@@ -15,6 +15,7 @@ from holdfast.config.values import (
     NEVER,
     OF_THE_SUPERVISOR,
     UP,
+    ListOf,
     OneOf,
     Parser,
     Setting,
@@ -23,6 +24,7 @@ from holdfast.config.values import (
     parse_text,
     parse_words,
 )
+from holdfast.core.tasks.alerts import FAILED, NEEDS_YOU, NOTICE_WORDS
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HIDDEN = "…"
@@ -100,6 +102,16 @@ NOTIFY: dict[str, Setting] = {
     ),
     "notify.level": _own(
         "warning", OneOf("debug", "info", "warning", "critical"), "The lowest level of alerts that are sent to people."
+    ),
+    "notify.on": _own(
+        [FAILED, NEEDS_YOU],
+        ListOf(*NOTICE_WORDS),
+        "What is sent. `needs-you`: every alert of at least `notify.level`. The others: endings of tasks.",
+    ),
+    "notify.gather": _own(
+        60.0,
+        parse_duration,
+        "The shortest time between two notices of endings: more endings within it become one notice.",
     ),
     "notify.command": _own(
         [], parse_words, "A command that gets every delivery as JSON on its standard input. Exit code 0 is success."

@@ -166,10 +166,22 @@ class OneOf:  # lower case: see `count`
         return f". Did you mean '{close[0]}'?" if close else ""
 
 
+class ListOf:
+    """A parser for a list of a few words. The text of a variable has them with blanks between them."""
+
+    def __init__(self, *choices: str) -> None:
+        self.one = OneOf(*choices)
+
+    def __call__(self, value: object) -> list[str]:
+        return [self.one(word) for word in parse_words(value)]
+
+
 def describe_parser(parse: Parser) -> str:
     """Describe the values that a parser accepts."""
     if isinstance(parse, WholeNumber):
         return f"a whole number of at least {parse.least}"
+    if isinstance(parse, ListOf):
+        return "a list of " + ", ".join(parse.one.choices)
     if isinstance(parse, OneOf):
         return "one of " + ", ".join(parse.choices)
     return _TAKES.get(parse, "text")

@@ -20,7 +20,14 @@ from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord, decide_a
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.runs.crashes import CRASHES
 from holdfast.core.runs.outcome import Verdict
-from holdfast.core.runs.policy import AUTO_RESUMED_PAUSES, Decision, PolicyAction, decide, rebase_times
+from holdfast.core.runs.policy import (
+    AUTO_RESUMED_PAUSES,
+    FAILED_BY_LIMIT,
+    Decision,
+    PolicyAction,
+    decide,
+    rebase_times,
+)
 from holdfast.core.runs.retry_budgets import RESUMES_SPENT, Budget, RetryLimits, Spend, decide_resume, spent
 from holdfast.core.workflows.advance import StageOutcome, advance
 from holdfast.core.workflows.next_stage import NextStep
@@ -279,6 +286,19 @@ def keep_worker(settlement: Settlement, facts: SettleFacts) -> Settlement:
     return replace(settlement, decision=decision, worker_crash=crash)
 
 
+def alert_people(settlement: Settlement, _facts: SettleFacts) -> Settlement:
+    """Raise an alert for a pause that only a person ends, and for a failure by a limit of Holdfast.
+
+    Other such pauses have an alert already: of the account, the provider, or the approval.
+    """
+    decision = settlement.decision
+    is_stuck = decision.action is PolicyAction.PAUSE and decision.pause is PauseReason.BUDGET
+    is_limited = decision.action is PolicyAction.FAIL and decision.failure in FAILED_BY_LIMIT
+    if not (is_limited or (is_stuck and decision.resume_after is None)):
+        return settlement
+    return replace(settlement, decision=replace(decision, alert=True))
+
+
 STEPS: tuple[Step, ...] = (
     spare_mass_death,
     next_stage,
@@ -292,5 +312,6 @@ STEPS: tuple[Step, ...] = (
     wait_behind_probe,
     one_alert_per_provider,
     keep_worker,
+    alert_people,
 )
 MEMBER_STEPS: tuple[Step, ...] = (wait_behind_probe, one_alert_per_provider, spare_mass_death)

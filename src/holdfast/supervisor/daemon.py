@@ -325,7 +325,9 @@ class Supervisor:
         """Send the last deliveries: the end of the last agents may have raised an alert. The rest waits for the next
         supervisor."""
         if self._stop is StopMode.GRACEFUL:
+            self._notifying.is_last = True
             with contextlib.suppress(Unavailable):
+                await self._notifying.tick()  # makes the notice of gathered endings
                 await self._notifying.tick()
             await self._notifying.finish(DELIVERY_PATIENCE)
 

@@ -59,6 +59,8 @@ def rules_of(settings: config.Config) -> DeliveryRules:
         resolved=settings["notify.resolved"],
         crashes=settings["crash.notify"],
         attempts=settings["notify.attempts"],
+        on=frozenset(settings["notify.on"]),
+        gather=settings["notify.gather"],
     )
 
 

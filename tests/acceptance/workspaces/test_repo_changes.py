@@ -105,14 +105,23 @@ def test_a_user_who_works_all_day_beside_ten_agents_gets_no_alert(fleet: Fleet) 
 
 
 def test_an_agent_that_moves_main_is_told_within_a_second(fleet: Fleet) -> None:
-    """F2: a branch that the user has checked out, moved to a commit that no reflog of the agent names, or back."""
+    """F2: a branch that the user has checked out, moved to a commit that no reflog of the agent names, or back. So is
+    an agent that writes a hook, or a configuration key that runs a command."""
     fleet.up("--agents", 1)
-    for move in ("$(git commit-tree -m x HEAD^{tree})", "HEAD^"):
+    git = fleet.repo / ".git"
+    changes = {
+        "git update-ref refs/heads/main $(git commit-tree -m x HEAD^{tree})": "refs/heads/main",
+        "git update-ref refs/heads/main HEAD^": "refs/heads/main",
+        f"echo evil > {git}/hooks/post-checkout": "hooks/post-checkout",
+        "git config core.fsmonitor evil": "config core.fsmonitor",
+    }
+    for change, name in changes.items():
         fleet.git("commit", "-q", "--allow-empty", "-m", "mine")
-        task = fleet.queue(f"git update-ref refs/heads/main {move}")
+        task = fleet.queue(change)
         (run,) = fleet.wait_state(task, "completed")["runs"]
         (alert,) = [alert for alert in fleet.json("alerts") if alert["task"] == task]
-        assert alert["details"]["names"] == ["refs/heads/main"]
+        assert alert["details"]["names"] == [name]
         assert 0 <= alert["at"] - run["ended_at"] < 1
-        fleet.git("reset", "-q", "--hard")
         fleet.cli("alerts", "ack", "--all")
+        if name == "refs/heads/main":
+            fleet.git("reset", "-q", "--hard")

@@ -24,6 +24,8 @@ STORED = {
     "approved by ann (again)": RequestAnswer(RequestResult.APPROVED, "ann (again)"),
     "stopped (graceful)": RequestAnswer(RequestResult.STOPPED, "graceful"),
     "the supervisor was gone already": RequestAnswer(RequestResult.SUPERVISOR_GONE),
+    "refused: it is stopping": RequestAnswer(RequestResult.STOPPING),
+    'taken over {"agents": [4, 8]}': RequestAnswer(RequestResult.TAKEN_OVER, '{"agents": [4, 8]}'),
     '{"removed": 2}': RequestAnswer(RequestResult.SWEPT, '{"removed": 2}'),
     "a sentence of a later version": RequestAnswer(RequestResult.OTHER, "a sentence of a later version"),
     "stopped": RequestAnswer(RequestResult.OTHER, "stopped"),
@@ -55,6 +57,7 @@ def test_every_state_of_a_task_has_an_answer(state: TaskState) -> None:
         (RequestKind.CANCEL, {RequestResult.CANCELLED, RequestResult.ASSUMED_DEAD}),
         (RequestKind.DOWN, {RequestResult.STOPPED, RequestResult.SUPERVISOR_GONE}),
         (RequestKind.SWEEP, {RequestResult.SWEPT}),
+        (RequestKind.TAKE_OVER, {RequestResult.TAKEN_OVER}),
     ],
 )
 def test_which_results_mean_that_a_request_was_carried_out(kind: RequestKind, done: set[RequestResult]) -> None:

@@ -40,6 +40,7 @@ def told(world: World) -> list[str]:
     crashed = sum(run["outcome"] == "external_kill" for run in task["runs"])
     notices = world.root / "notices"
     keys = notices.read_text().split() if notices.exists() else []
+    keys = [key for key in keys if key.startswith("alert-")]  # an ending may be told too: the fault's own
     told = [(int(key.split("-")[1]), key.split("-")[2]) for key in dict.fromkeys(keys)]  # which alert, and what of it
     of_crashes = {row["id"] for row in Evidence(str(world.home)).tables["alerts"] if row["key"].startswith("crash:")}
     kinds = [what for alert, what in told if alert in of_crashes]
@@ -53,3 +54,31 @@ def told(world: World) -> list[str]:
     wrong += [f"silent: {row['state']}: notice {row['key']}" for row in queries.view("undelivered")]
     records = len(task["crashes"])
     return wrong if records == crashed else [*wrong, f"twice: {crashed} crash(es) have {records} record(s)"]
+
+
+def fail_and_tell(world: World) -> None:
+    """Two tasks fail on their own, and a third is limited: people are told of the endings, and of the alert."""
+    hook = HOOK.replace("$HOLDFAST_NOTICE_KEY", "$HOLDFAST_NOTICE_KEY $HOLDFAST_NOTICE_TEXT").replace("\\n", "\\0")
+    hook = hook.replace("\\", "\\\\").replace('"', '\\"')
+    world.settings.write_text(f'[notify]\ngather = "10ms"\ncommand = ["sh", "-c", "{hook}"]\n')
+    for prompt in ("fail first", "fail second"):
+        add(world, prompt, "echo no >&2; exit 5\n")
+    up_to_the_end(world, "up")
+
+
+def told_endings(world: World) -> list[str]:
+    """Each task that failed was told; what came twice had the same key; nothing waits."""
+    found = [task_id(world, prompt) for prompt in ("fail first", "fail second")]
+    notices = world.root / "notices"
+    texts = notices.read_text().split("\0") if notices.exists() else []
+    once = {text.partition(" ")[0]: text for text in texts}.values()
+    queries = Queries(str(world.home))
+    wrong = []
+    for task in filter(None, found):
+        state = queries.task(task)["state"]
+        count = sum(task in text for text in once)
+        if state == "failed" and count == 0:
+            wrong.append(f"silent: task {task} failed, and nobody was told")
+        if count > 1:
+            wrong.append(f"twice: task {task} was told in {count} notices")
+    return wrong + [f"silent: {row['state']}: notice {row['key']}" for row in queries.view("undelivered")]

@@ -235,6 +235,12 @@ SCENARIOS: dict[str, Scenario] = {
         "recorded, alerted, told to people",
         also=alerts.told,
     ),
+    "endings-told": Scenario(
+        alerts.fail_and_tell,
+        {"fail first": ("failed",), "fail second": ("failed",)},
+        "two tasks fail: people are told of both, once",
+        also=alerts.told_endings,
+    ),
     "crash-out-retried": Scenario(
         alerts.crash_out_and_retry,
         {"crash out": ("completed", "failed")},

@@ -84,6 +84,8 @@ PLACES: dict[str, tuple[str, str, Any]] = {
     "tracker.max_delay": ('"7s"', "settings.thresholds.tracker_delay", 7.0),
     "crash.notify": ("false", "rules.crashes", False),
     "notify.level": ('"critical"', "rules.level", Level.CRITICAL),
+    "notify.on": ('["completed"]', "rules.on", frozenset({"completed"})),
+    "notify.gather": ('"7s"', "rules.gather", 7.0),
     "notify.command": ('["/bin/new"]', "command._argv", ["/bin/new"]),
     "notify.webhook": ('"https://new.example"', "webhook._url", "https://new.example"),
     "notify.secret": ('"env:NOTIFY_KEY"', "webhook._secret", "the key"),

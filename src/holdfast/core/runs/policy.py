@@ -18,6 +18,7 @@ from holdfast.core.model import PauseReason
 from holdfast.core.runs.crashes import CRASHES, RecentCrashes
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.retry_budgets import (
+    RESUMES_SPENT,
     Budget,
     ResumeDecision,
     RetryLimits,
@@ -100,6 +101,7 @@ POLICY: Mapping[Outcome, Rule] = {
 CLOCK_WAS_SET = 60.0  # seconds; less is the ordinary drift between two clocks
 _LEAST_HOLD = 0.1  # share of `default_hold`: the shortest wait after the first resume
 _MOST_SPREAD = 0.1  # share of a wait: a limit of seconds is not spread over minutes
+CRASH_LOOP, RESUME_DISABLED = "crash_loop", "resume_disabled"  # failures; stable words
 AUTO_RESUMED_PAUSES = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
 
 
@@ -212,7 +214,7 @@ def _decide(
         return Decision(
             action=PolicyAction.FAIL,
             reason=f"resume_disabled: {verdict.reason}; with `resume.enabled = false` a limit ends its task",
-            failure="resume_disabled",
+            failure=RESUME_DISABLED,
             spends=rule.spends,
             keeps_session=rule.keeps_session,
         )
@@ -279,12 +281,13 @@ def _continues_automatically(rule: Rule) -> bool:
 
 
 _EXHAUSTED_FAILURES = {
-    Budget.CRASH: "crash_loop",
+    Budget.CRASH: CRASH_LOOP,
     Budget.RETRY: "retries_spent",
     Budget.LOST: "lost_too_often",
     Budget.SESSION: "session_lost",
     Budget.RUNS: "runs_spent",
 }
+FAILED_BY_LIMIT = frozenset({*_EXHAUSTED_FAILURES.values(), RESUME_DISABLED, RESUMES_SPENT})
 
 
 def _decide_exhausted(budget: Budget, verdict: Verdict, rule: Rule) -> Decision:

@@ -8,7 +8,14 @@ from typing import Protocol
 
 from holdfast.base.instant import Instant
 from holdfast.core.model import Repo
-from holdfast.core.tasks.alerts import AlertChange, Delivery, DeliveryPlan
+from holdfast.core.tasks.alerts import (
+    AlertChange,
+    Delivery,
+    DeliveryPlan,
+    Ending,
+    RecentNotices,
+    TogetherNotice,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +99,19 @@ class Deliveries(Protocol):
         """Return notices that have no targets yet, oldest first."""
         ...
 
+    def find_endings(self, limit: int) -> Sequence[Ending]:
+        """Return endings of tasks that were not looked at yet, oldest first, ready to be shown."""
+        ...
+
+    def read_recent(self, window: float, now: Instant) -> RecentNotices:
+        """Return what people were told within `window` seconds."""
+        ...
+
+    def see_endings(self, seq: int) -> None:
+        """Record that the endings up to this event were looked at."""
+        ...
+
+    def put_together(self, together: TogetherNotice, now: Instant) -> None: ...
     def plan(self, notice: AlertChange, plan: DeliveryPlan) -> None: ...
     def next_deliveries(self) -> Sequence[Delivery]:
         """Return the oldest waiting delivery of each target. Deliveries go out in order, so later ones wait for it."""

@@ -11,11 +11,24 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.base.instant import Instant
 from holdfast.base.stored_json import stored_data_errors
+from holdfast.base.text import one_line
 from holdfast.core.model import Event, Level
-from holdfast.core.tasks.alerts import AlertChange, Delivery, DeliveryPlan, Transition
+from holdfast.core.tasks.alerts import (
+    ENDINGS,
+    AlertChange,
+    Delivery,
+    DeliveryPlan,
+    Ending,
+    RecentNotices,
+    TogetherNotice,
+    Transition,
+)
+from holdfast.secrets.redact import redact_text
 from holdfast.store.sqlite.engine.statements import Row, Statements
-from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.rows import encode
+from holdfast.store.sqlite.events import SqliteEvents, short_prompt
+from holdfast.store.sqlite.rows import encode, encode_redacted
+
+LONGEST_REASON = 300  # letters of the reason of an ending in a notice
 
 
 class SqliteDeliveries:
@@ -27,6 +40,41 @@ class SqliteDeliveries:
 
     def find_unplanned(self, limit: int) -> Sequence[AlertChange]:
         return [_notice(row) for row in self._sql.rows("unplanned", limit=limit)]
+
+    def find_endings(self, limit: int) -> Sequence[Ending]:
+        return [
+            Ending(
+                seq=int(row["seq"]),
+                at=float(row["at"]),
+                word=ENDINGS[row["kind"]],
+                task=str(row["task_id"]),
+                prompt=short_prompt(row["prompt"]),
+                reason=one_line(redact_text(row["reason"]), LONGEST_REASON),
+                has_alert=bool(row["has_alert"]),
+            )
+            for row in self._sql.rows("endings", limit=limit)
+        ]
+
+    def read_recent(self, window: float, now: Instant) -> RecentNotices:
+        (row,) = self._sql.rows("recent", since=now.wall - window, now=now.wall)
+        return RecentNotices(alerts=row["alerts"], last=row["last"], is_idle=bool(self._sql.value("is_idle")))
+
+    def see_endings(self, seq: int) -> None:
+        self._sql.change("see_endings", seq=seq)
+        faults.tx("notice.see")
+
+    def put_together(self, together: TogetherNotice, now: Instant) -> None:
+        self._sql.change(
+            "put",
+            key=together.key,
+            alert_id=0,
+            alert_key="endings",
+            transition=str(Transition.ENDED),
+            level=str(together.level),
+            body=encode_redacted(together.body),
+            now=now.wall,
+        )
+        faults.tx("notice.together")
 
     def plan(self, notice: AlertChange, plan: DeliveryPlan) -> None:
         planned = ", ".join(plan.targets) or f"nobody: {plan.why}"

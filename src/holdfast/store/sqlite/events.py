@@ -10,12 +10,20 @@ from holdfast.base import faults
 from holdfast.base.errors import NotFound
 from holdfast.base.instant import Instant
 from holdfast.base.stored_json import load_stored_json
+from holdfast.base.text import one_line
 from holdfast.core.model import Event, Level
 from holdfast.core.runs.crashes import task_crash_alert_key
 from holdfast.secrets.redact import redact_text
 from holdfast.store.port.transaction import stuck_alert, unended_alert
 from holdfast.store.sqlite.engine.statements import Row, Statements
 from holdfast.store.sqlite.rows import encode_redacted
+
+LONGEST_PROMPT = 160  # letters of a prompt in a notice
+
+
+def short_prompt(prompt: object) -> str:
+    """Return the prompt of a task as notices show it. Redacted before it is cut: half a key does not look like one."""
+    return one_line(redact_text(str(prompt or "")), LONGEST_PROMPT)
 
 
 class SqliteEvents:
@@ -123,6 +131,8 @@ class SqliteEvents:
         transition = Transition(what)
         key = delivery_key(alert["id"], transition, now.wall)
         told = {**alert, "task": alert["task_id"], "details": load_stored_json(alert["details"])}
+        if alert["task_id"] is not None:
+            told["prompt"] = short_prompt(self._outbox.value("prompt", id=alert["task_id"]))
         self._outbox.change(
             "put",
             key=key,

@@ -13,8 +13,8 @@ from holdfast.base.instant import Instant
 from holdfast.base.text import as_sentence
 from holdfast.core.model import Event, Level, PauseReason, Task
 from holdfast.core.runs.crashes import CRASHES
-from holdfast.core.runs.outcome import Verdict
-from holdfast.core.runs.policy import Decision, PolicyAction, task_outcome
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import CRASH_LOOP, FAILED_BY_LIMIT, Decision, PolicyAction, task_outcome
 from holdfast.core.runs.preserve import Disposition, resolve_disposition
 from holdfast.core.runs.retry_budgets import RESUMES_SPENT, Budget, ResumeDecision
 from holdfast.core.states import TASK_TERMINAL, TaskState
@@ -273,7 +273,7 @@ class TaskSettlement:
         disposition: Disposition | None,
         now: Instant,
     ) -> None:
-        if verdict.outcome in CRASHES:
+        if verdict.outcome in CRASHES and decision.failure == CRASH_LOOP:
             stays = disposition is None or disposition.preserve
             self._crashes.alert(ownership.task_id, verdict, decision, stays, now)
             return
@@ -282,10 +282,15 @@ class TaskSettlement:
         remedy = f"go on with {command}."
         if is_gate:
             remedy = f"fix what the command needs, then {command}: the gate is asked again, without its agent."
+        elif decision.pause is PauseReason.BUDGET:
+            remedy = "it has the command that continues the task."
+        cause = decision.pause if decision.pause in (PauseReason.GATE, PauseReason.BUDGET) else verdict.outcome
+        is_mild = decision.pause is PauseReason.BUDGET or decision.failure in FAILED_BY_LIMIT
         self._events.raise_alert(
-            f"task:{ownership.task_id}:{PauseReason.GATE if is_gate else verdict.outcome}",
+            f"task:{ownership.task_id}:{cause}",
             as_sentence(f"Task {ownership.task_id} {state}: {decision.reason}"),
             f"Look with `holdfast why {task_id}`; {remedy}",
             now,
             task_id=ownership.task_id,
+            level=Level.WARNING if is_mild and verdict.outcome is not Outcome.LOST else Level.CRITICAL,
         )

@@ -132,6 +132,14 @@ class Pauses:
         self._endings.end_wait(task.id, now)
         self._events.close_alerts_of_task(task.id, "a refused resume", now)
         self._tell("task.failed", task.id, decision, data, now)
+        self._events.raise_alert(
+            f"task:{task.id}:resumes",
+            as_sentence(f"Task {task.id} failed: {decision.message}"),
+            f"Look with `holdfast why {task.id}`; go on with `holdfast retry {task.id}`.",
+            now,
+            task_id=task.id,
+            level=Level.WARNING,
+        )
         self._workspaces.dispose_waiting_task(task.spec, TaskState.FAILED, now)
         self._endings.settle_dependents(task.id, TaskState.FAILED, now)
 

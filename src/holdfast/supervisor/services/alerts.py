@@ -17,9 +17,11 @@ from holdfast.base import faults
 from holdfast.base.errors import HoldfastError
 from holdfast.core.tasks.alerts import (
     Delivery,
+    DeliveryPlan,
     DeliveryRules,
+    RecentNotices,
     is_out_of_attempts,
-    plan_delivery,
+    plan_notices,
     seconds_after_attempt,
     seconds_until_due,
 )
@@ -28,7 +30,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import log_line
 from holdfast.supervisor.service import Service
 
-PIECE = 100  # deliveries planned per look
+PIECE = 1000  # notices and endings planned per look
 
 
 class DeliveryService(Service):
@@ -37,6 +39,7 @@ class DeliveryService(Service):
         self._sending: dict[str, asyncio.Task[None]] = {}  # by target
         self._next: float | None = None  # on the loop's clock: when another attempt may begin
         self._waits = False
+        self.is_last = False  # the supervisor stops: gathered endings are told at once
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -56,9 +59,9 @@ class DeliveryService(Service):
         """Plan what is new, and begin one attempt for every free target with a delivery that is due."""
         outlets = self._context.ports.alert_targets
         rules, names = outlets.rules(), outlets.names()
-        heads = await self._context.writer.write(lambda tx: self._look(tx, rules, names))
+        heads, gathers = await self._context.writer.write(lambda tx: self._look(tx, rules, names))
         now = self._context.clock()
-        waits = []
+        waits = [] if gathers is None else [gathers]
         for delivery in heads:
             running = self._sending.get(delivery.target)
             if running is not None and not running.done():
@@ -69,7 +72,7 @@ class DeliveryService(Service):
                 continue
             sending = self._attempt(delivery, outlets.target(delivery.target), rules)
             self._sending[delivery.target] = asyncio.create_task(sending, name=f"notice to {delivery.target}")
-        self._waits = bool(heads)
+        self._waits = bool(heads) or gathers is not None
         self._next = asyncio.get_running_loop().time() + min(waits) if waits else None
 
     async def finish(self, patience: float) -> None:
@@ -77,10 +80,28 @@ class DeliveryService(Service):
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=patience)
 
-    def _look(self, tx: Transaction, rules: DeliveryRules, targets: Sequence[str]) -> Sequence[Delivery]:
-        for notice in tx.deliveries.find_unplanned(PIECE):
-            tx.deliveries.plan(notice, plan_delivery(notice, targets, rules))
-        return tx.deliveries.next_deliveries()
+    def _look(
+        self, tx: Transaction, rules: DeliveryRules, targets: Sequence[str]
+    ) -> tuple[Sequence[Delivery], float | None]:
+        """Plan what is new. Return the deliveries that come next, and the seconds until gathered endings are told."""
+        now, outbox = self._context.clock(), tx.deliveries
+        unplanned, endings = outbox.find_unplanned(PIECE), outbox.find_endings(PIECE)
+        if not unplanned and not endings:
+            return outbox.next_deliveries(), None
+        recent = outbox.read_recent(rules.gather, now)
+        if self.is_last:
+            recent = RecentNotices(alerts=recent.alerts, is_idle=True)
+        plan = plan_notices(unplanned, endings, targets, rules, recent, now.wall)
+        for notice, where in plan.singles:
+            outbox.plan(notice, where)
+        if plan.together is not None:
+            outbox.put_together(plan.together, now)
+            for notice in plan.together.alerts:
+                outbox.plan(notice, DeliveryPlan(targets=(), why=f"it is told in {plan.together.key}"))
+            self._context.bell.ring()
+        if plan.seen is not None:
+            outbox.see_endings(plan.seen)
+        return outbox.next_deliveries(), plan.wait
 
     async def _attempt(self, delivery: Delivery, target: AlertTarget | None, rules: DeliveryRules) -> None:
         try:

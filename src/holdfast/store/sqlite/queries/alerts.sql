@@ -4,6 +4,29 @@
 INSERT INTO notices (key, alert_id, alert_key, transition, level, at, body)
 VALUES (:key, :alert_id, :alert_key, :transition, :level, :now, :body) ON CONFLICT (key) DO NOTHING
 
+-- name: prompt
+SELECT prompt FROM tasks WHERE id = :id
+
+-- name: endings
+-- `has_alert`: the transaction of the ending raised an alert of the task, which is told by itself.
+SELECT e.seq, e.at, e.kind, e.task_id, coalesce(e.reason, e.message) AS reason, t.prompt,
+       EXISTS (SELECT 1 FROM alerts a WHERE a.task_id = e.task_id AND a.at = e.at) AS has_alert
+FROM events e INDEXED BY events_of_endings LEFT JOIN tasks t ON t.id = e.task_id
+WHERE e.kind IN ('task.failed', 'task.completed', 'task.cancelled', 'task.paused', 'task.resumed')
+  AND e.seq > (SELECT seq FROM endings_seen) ORDER BY e.seq LIMIT :limit
+
+-- name: see_endings
+UPDATE endings_seen SET seq = :seq WHERE seq < :seq
+
+-- name: recent
+SELECT count(*) FILTER (WHERE transition = 'raised' AND planned NOT LIKE 'nobody%'
+                          AND json_extract(body, '$.alert.task') IS NOT NULL) AS alerts,
+       max(at) FILTER (WHERE transition = 'ended') AS last
+FROM (SELECT * FROM notices ORDER BY id DESC LIMIT 1000) WHERE at > :since AND at <= :now
+
+-- name: is_idle
+SELECT NOT EXISTS (SELECT 1 FROM tasks WHERE state IN ('queued', 'running'))
+
 -- name: unplanned
 SELECT id, key, alert_key, transition, level, body FROM notices WHERE planned IS NULL ORDER BY id LIMIT :limit
 

@@ -1,0 +1,159 @@
+"""People are told of endings: what `notify.on` chooses, once, and many of them in one notice."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fleet import PATIENCE, Fleet, wait_until
+from tests.receivers import Hook
+
+SECRET = "sk-ant-api03-" + "A1b2C3d4" * 6
+
+
+def configure(fleet: Fleet, hook: Hook, lines: str = "") -> None:
+    path = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"[notify]\ncommand = {json.dumps(hook.argv)}\ntimeout = '20s'\n{lines}\n")
+
+
+def told(hook: Hook) -> list[dict[str, Any]]:
+    """What was told, in order; what came again is taken once, by its key."""
+    return [json.loads(got.body) for got in {got.key: got for got in hook.received}.values()]
+
+
+def endings(hook: Hook) -> list[dict[str, Any]]:
+    """Every ending that was told, also by an alert."""
+    found: list[dict[str, Any]] = []
+    for body in told(hook):
+        alert = body["alert"]
+        more = alert["details"].get("endings") if body["transition"] == "ended" else None
+        found += more or [{"task": alert["task"], "what": "needs-you", "prompt": alert["prompt"]}]
+    return found
+
+
+def words_told(hook: Hook, word: str) -> list[str]:
+    return [one["task"] for one in endings(hook) if one["what"] == word]
+
+
+def test_a_failed_task_is_told_with_its_prompt_reason_and_next_command(fleet: Fleet, tmp_path: Path) -> None:
+    """F2: by default failures are told and successes are not. The prompt is hostile and has a secret in it."""
+    hook = Hook(tmp_path)
+    configure(fleet, hook)
+    fleet.up()
+    fleet.wait_state(fleet.queue("true"), "completed")
+    task = fleet.queue("echo it broke >&2; exit 3", prompt=f"mend\x1b[31m the \x07build {SECRET}\nsecond line")
+    fleet.wait_state(task, "failed")
+    (body,) = wait_until(lambda: told(hook), "it is told")
+    alert = body["alert"]
+    assert body["transition"] == "ended"
+    assert (alert["task"], alert["level"]) == (task, "warning")
+    assert alert["message"].startswith(f"Task {task} failed: ")
+    assert "3" in alert["message"]
+    assert f"`holdfast retry {task}`" in alert["remedy"]
+    assert alert["prompt"].startswith("mend the build ")
+    assert SECRET not in json.dumps(body)
+    assert fleet.json("alerts", "--all") == [], "a notice is not an alert: nothing is to be acknowledged"
+    assert "alerts: 0" not in fleet.cli("ps").stdout
+
+
+def test_a_hundred_failed_tasks_are_not_a_hundred_messages(fleet: Fleet, tmp_path: Path) -> None:
+    """F2: one notice at once, and one a `gather` later, whoever fails meanwhile. Each ending is told once."""
+    hook = Hook(tmp_path)
+    configure(fleet, hook, "gather = '3s'")
+    tasks = {fleet.queue("exit 3", prompt=f"number {number}") for number in range(30)}
+    fleet.up("--agents", 4)
+    for task in tasks:
+        fleet.wait_state(task, "failed")
+    wait_until(lambda: sum(_count(body) for body in told(hook)) == 30, "all are told")
+    assert len(told(hook)) <= 12, "a notice in three seconds"
+    named = [one["task"] for one in endings(hook)]
+    assert len(named) == len(set(named))
+    assert set(named) <= tasks
+    assert told(hook)[-1]["alert"]["details"]["summary"].endswith("failed")
+
+
+def _count(body: dict[str, Any]) -> int:
+    details = body["alert"]["details"]
+    return len(details["endings"]) + int(details["more"])
+
+
+def test_what_is_told_is_chosen_and_taken_over_by_a_running_supervisor(fleet: Fleet, tmp_path: Path) -> None:
+    """`notify.on`: completed, cancelled, paused, resumed. Endings from before the choice are not told."""
+    hook = Hook(tmp_path)
+    configure(fleet, hook, "on = ['cancelled', 'paused', 'resumed']\ngather = '1s'")
+    fleet.up()
+    fleet.wait_state(fleet.queue("exit 3"), "failed")
+    task = fleet.queue("sleep 600")
+    fleet.wait_state(task, "running")
+    for word, command in (("paused", "pause"), ("resumed", "resume"), ("cancelled", "cancel")):
+        fleet.cli(command, task)
+        wait_until(partial(words_told, hook, word), f"{word} is told")
+    configure(fleet, hook, "on = ['completed']\ngather = '1s'")
+    wait_until(lambda: [one for one in fleet.events() if one["kind"] == "config.reloaded"], "the choice is taken over")
+    fleet.wait_state(fleet.queue("true"), "completed")
+    wait_until(lambda: [one for one in endings(hook) if one["what"] == "completed"], "it is told")
+    assert [one["what"] for one in endings(hook)] == ["paused", "resumed", "cancelled", "completed"]
+    refused = fleet.cli("config", "check", env={"HOLDFAST_NOTIFY_ON": "failed, done"}, code=2)
+    assert "notify.on" in refused.stdout + refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "script", "settings"),
+    [
+        (("--timeout", "300ms"), "sleep 600", "[retry]\nmax = 0\n"),
+        (("--max-output", "4k"), "yes | head -c 100000; sleep 600", ""),
+    ],
+)
+def test_a_limit_of_holdfast_is_an_alert(
+    fleet: Fleet, tmp_path: Path, options: tuple[str, ...], script: str, settings: str
+) -> None:
+    """F2: a task that fails by a limit, or pauses until a person acts, alerts; once, and not as an ending too."""
+    hook = Hook(tmp_path)
+    configure(fleet, hook, settings)
+    fleet.up()
+    task = fleet.add("be limited", *options, command=("sh", "-c", script))
+    state = fleet.wait_state(task, "failed", "paused")["state"]
+    (alert,) = wait_until(lambda: fleet.json("alerts"), "it is an alert")
+    assert alert["task"] == task
+    assert alert["level"] == "warning"
+    assert alert["message"].startswith(f"Task {task} {state}: ")
+    (body,) = wait_until(lambda: told(hook), "it is told")
+    assert (body["transition"], body["alert"]["prompt"]) == ("raised", "be limited")
+    other = fleet.queue("exit 1", prompt="the next one")
+    fleet.wait_state(other, "failed")
+    wait_until(lambda: len(told(hook)) == 2, "the next one is told")
+    assert [one["task"] for one in endings(hook)] == [task, other], "the first one is told once"
+
+
+@pytest.mark.parametrize("point", ["tx.notice.together", "tx.notice.see", "notice.send", "notice.answered"])
+def test_a_supervisor_that_dies_while_it_tells_endings(fleet: Fleet, tmp_path: Path, point: str) -> None:
+    """Nothing silent, nothing twice: every ending arrives, and what comes again has the same key."""
+    hook = Hook(tmp_path)
+    configure(fleet, hook)
+    first = fleet.queue("exit 3")
+    dying = fleet.up(env={"HOLDFAST_FAULT": f"{point}:1:kill"})
+    assert dying.wait(PATIENCE) != 0
+    fleet.up()
+    wait_until(lambda: told(hook), "it is told")
+    fleet.cli("down")
+    assert [one["task"] for one in [body["alert"] for body in told(hook)]] == [first]
+
+
+def test_many_alerts_of_tasks_are_told_together(fleet: Fleet, tmp_path: Path) -> None:
+    """The first three by themselves, the others in one notice; each stays an alert of its own."""
+    hook = Hook(tmp_path)
+    configure(fleet, hook, "gather = '3s'\n[retry]\nmax = 0")
+    tasks = [fleet.queue("sleep 600", timeout=0.2) for _ in range(8)]
+    fleet.up("--agents", 8)
+    for task in tasks:
+        fleet.wait_state(task, "failed")
+    assert len(fleet.json("alerts")) == 8
+    wait_until(lambda: {one["task"] for one in endings(hook)} == set(tasks), "all are told")
+    transitions = [body["transition"] for body in told(hook)]
+    assert transitions.count("raised") == 3
+    assert 1 <= transitions.count("ended") <= 4
+    assert len(endings(hook)) == 8
