@@ -59,7 +59,7 @@ def rebase_text(queries: Queries, task_id: str) -> str:
     if commit is None:
         raise Conflict(
             f"Task {task_id} started from {base}, which is not a branch of {repo}. Nothing was sent. Say onto what: "
-            f"`holdfast send {task_id} TEXT`."
+            f'`holdfast send {task_id} "Rebase onto BRANCH"`.'
         )
     tip = tip_of(repo, branch)
     if task["state"] in {str(state) for state in TASK_TERMINAL} and tip is not None and has_commit(repo, tip, commit):

@@ -47,8 +47,7 @@ from holdfast.supervisor.runs.repo_changes import compare_after, fingerprint_bef
 from holdfast.supervisor.runs.stages import task_with_stage_prompt
 from holdfast.supervisor.runs.stop_request import StopRequest, StopRequested, verdict_stopped_before, with_requester
 from holdfast.supervisor.settings import Thresholds
-from holdfast.supervisor.workspaces.prepare import ensure_workspace
-from holdfast.supervisor.workspaces.rebase import bring_base
+from holdfast.supervisor.workspaces.prepare import bring_base, ensure_workspace
 
 
 def record_intent(

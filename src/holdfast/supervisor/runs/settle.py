@@ -26,7 +26,7 @@ from holdfast.supervisor.dispatch.spending import cap_names, describe_spent_cap
 from holdfast.supervisor.dispatch.workers import read_worker_facts, record_worker_crash
 from holdfast.supervisor.runs.result import collect_final_result
 from holdfast.supervisor.runs.stages import record_stage_move
-from holdfast.supervisor.workspaces.rebase import compare_rebased, describe_conflicts
+from holdfast.supervisor.workspaces.prepare import compare_rebased, describe_conflicts
 from holdfast.supervisor.workspaces.save import (
     SaveProblem,
     commit_leftovers,

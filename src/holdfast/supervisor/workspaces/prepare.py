@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
-from holdfast.base.errors import LaunchError, WorkspaceProblem, is_transient
+from holdfast.base.errors import HoldfastError, LaunchError, WorkspaceProblem, is_transient
 from holdfast.base.ids import new_id
+from holdfast.base.text import one_line
 from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
+from holdfast.core.tasks.messages import is_rebase_request
 from holdfast.core.workflows.workflow import name_of
 from holdfast.store.port.transaction import Ownership, Transaction
 from holdfast.supervisor.context import Context
@@ -23,7 +25,7 @@ from holdfast.supervisor.workspaces.remove import remove_workspace
 from holdfast.supervisor.workspaces.save import deliver_work, save_work
 from holdfast.supervisor.workspaces.setup import set_up_workspace
 from holdfast.workspaces import names
-from holdfast.workspaces.port import WorkspacePlan
+from holdfast.workspaces.port import BaseComparison, WorkspacePlan
 
 
 async def ensure_workspace(context: Context, task: Task, ownership: Ownership) -> Workspace:
@@ -220,3 +222,48 @@ async def _remove_old_workspace(context: Context, task: Task, repo: Repo, worksp
     if problem is not None:
         raise LaunchError(f"The old workspace {workspace.path} cannot be removed: {problem}")
     await remove_workspace(context, task, repo, workspace, "given up for a new one")
+
+
+# -- a rebase that a person asked for ----------------------------------------------------------------------------------
+
+MOST_NAMED = 5  # files with conflicts in a reason
+
+
+async def bring_base(context: Context, task: Task) -> None:
+    """Make the present commit of the base available in the workspace of a task that is asked to rebase."""
+    found = await context.writer.write(lambda tx: _read_request(tx, task.id))
+    if found is not None:
+        repo, workspace, base = found
+        async with _problems_as_launch_errors():
+            await context.ports.strategy_of(task.spec).bring_base(repo, workspace, base)
+
+
+async def compare_rebased(context: Context, task: Task) -> BaseComparison | None:
+    """Compare the saved branch of a task that was asked to rebase with its base. None: not asked, or unknown."""
+    found = await context.writer.write(lambda tx: _read_request(tx, task.id))
+    if found is None:
+        return None
+    repo, workspace, base = found
+    try:
+        return await context.ports.strategy_of(task.spec).compare_with_base(repo, workspace, base)
+    except (HoldfastError, OSError):
+        return None  # the repository cannot be read: the settlement does not depend on it
+
+
+def _read_request(tx: Transaction, task_id: str) -> tuple[Repo, Workspace, str] | None:
+    """Return the repository, the workspace and the base, if the newest message of the task asks for a rebase."""
+    messages, workspace = tx.messages.of_task(task_id), tx.workspaces.current(task_id)
+    if not messages or not is_rebase_request(messages[-1].text) or workspace is None or workspace.branch is None:
+        return None
+    spec = tx.tasks.get(task_id).spec
+    return tx.workspaces.repo(spec.repo_id), workspace, spec.base_ref
+
+
+def describe_conflicts(base: str, names: Sequence[str]) -> str:
+    """Return "its branch still conflicts with main: a.py, b.py"."""
+    if not names:
+        return ""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return (
+        f"its branch still conflicts with {base}: {', '.join(one_line(name, 80) for name in names[:MOST_NAMED])}{more}"
+    )
