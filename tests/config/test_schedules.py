@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import UsageError
 from holdfast.config import trust
 from holdfast.config.layers import load, load_valid_values
 from holdfast.config.problems import ConfigError
 from holdfast.config.read_file import read_settings_file
 from holdfast.config.report import report_settings
 from holdfast.config.schedule_files import read_schedule_files
-from holdfast.config.tables.schedules import schedules_to_show, to_table, trust_values
+from holdfast.config.tables.schedule_keys import KEYS, MEANINGS, NOT_OF_A_SCHEDULE, TASK_KEYS
+from holdfast.config.tables.schedules import schedules_to_show, to_table, trust_lines, trust_values
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
+from holdfast.core.tasks.task_lists import NAMES
+from holdfast.intake import repository, scheduled_task
+from holdfast.intake.new_task import NewTask
 
 GOOD = """\
 [[schedule]]
@@ -88,6 +95,16 @@ MISTAKES = {
     "an agent": (HEAD + "agent = 'cluade'\n", 6, "there is no agent 'cluade'", "did you mean 'claude'?"),
     "enabled": (HEAD + "enabled = 'yes'\n", 6, "neither true nor false", ""),
     "priority": (HEAD + "priority = 1.5\n", 6, "'1.5' is not a whole number", ""),
+    "permission": (HEAD + "permission = 'raed'\n", 6, "'raed' is not one of read, edit, full", "did you mean 'read'?"),
+    "a budget": (HEAD + "budget_usd = 'five'\n", 6, "'five' is not an amount of dollars", "like 5 or 0.25"),
+    "no budget": (HEAD + "budget_usd = 0\n", 6, "it has to be more than nothing", ""),
+    "tries": (HEAD + "tries = 0\n", 6, "schedule.tries: '0' is not a whole number of at least 1", ""),
+    "a gate": (HEAD + "gate = true\n", 6, "the gate of the settings is used anyway", "or write a command"),
+    "a workspace": (HEAD + "workspace = 'worktre'\n", 6, "'worktre' is not one of", "did you mean 'worktree'?"),
+    "a command": (HEAD + "command = 'x'\n", 6, "it is not a command as a list of words", ""),
+    "two agents": (HEAD + "agent = 'claude'\ncommand = ['x']\n", 7, "the agent 'claude' takes no command", ""),
+    "no delay": (HEAD + "delay = '5m'\n", 6, "a schedule has no `delay`", "`jitter` makes a start later"),
+    "no limits": (HEAD + "limits = { memory = '4GB' }\n", 6, "a schedule has no `limits`", "in the settings"),
     "too many": ("[[schedule]]\n" * 257, 1, "there are 257 schedules; 256 is the most", ""),
 }
 
@@ -243,3 +260,81 @@ def test_commands_that_only_look_do_not_compute_with_times(user_file: Path) -> N
     assert "zoneinfo" not in lean
     assert without.strip() == "True", "tomllib does without datetime now: look for it above too"
     assert load_valid_values().schedules == ()
+
+
+ALL = """\
+[[schedule]]
+name = "all"
+repo = "{repo}"
+cron = "0 2 * * *"
+prompt = "Look for mistakes."
+agent = "claude"
+model = "opus"
+account = "work"
+permission = "read"
+budget_usd = 2.5
+budget_tokens = 1000
+max_turns = 9
+gate = "make test"
+tries = 4
+base = "main"
+ref = "next"
+workspace = "clone"
+preserve_on_failure = true
+keep_workspace = true
+labels = {{ area = "web" }}
+priority = 3
+timeout = "20m"
+stuck_after = "5m"
+startup_timeout = "2m"
+on_stuck = "notify"
+max_resumes = 0
+"""
+
+
+def test_each_option_of_a_task_is_a_key_of_a_schedule_or_is_refused_with_the_reason() -> None:
+    """F16: a new option of tasks has to be decided on here, too."""
+    options = {field.name for field in fields(NewTask)} | NAMES
+    assert sorted(options - set(TASK_KEYS)) == sorted(NOT_OF_A_SCHEDULE)
+    assert set(TASK_KEYS) <= options
+    assert set(MEANINGS) == set(KEYS)
+
+
+def test_each_option_reaches_the_task(user_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task of a schedule has the value of every key, also after the schedule was stored."""
+    user_file.write_text(ALL.format(repo=tmp_path))
+    [schedule] = load().schedules
+    assert set(TASK_KEYS) - set(schedule.task) == {"workflow", "command"}
+    found: list[NewTask] = []
+    monkeypatch.setattr(scheduled_task, "resolve_task", lambda _home, new, *_rest: found.append(new))
+    monkeypatch.setattr(repository, "locate_fast", lambda _repo: (str(tmp_path), str(tmp_path)))
+    for task in ({}, {"workflow": "review-swarm"}, {"command": ["my-agent", "-x"]}):
+        stored = json.loads(json.dumps(dict(schedule.task) | task))
+        scheduled_task.resolve_scheduled_task("/home", replace(schedule, task=stored), 0.0)
+        new = asdict(found.pop())
+        assert {key: new[key] for key in stored if key != "labels"} == {
+            key: value for key, value in stored.items() if key != "labels"
+        }
+        assert new["labels"] == {"area": "web", "schedule": "all"}
+    for key, damaged in (("permission", 3), ("budget_usd", "5"), ("sudo", "yes"), ("labels", [])):
+        with pytest.raises(UsageError, match=f"a value for '{key}' that cannot be used"):
+            scheduled_task.resolve_scheduled_task("/home", replace(schedule, task={key: damaged}), 0.0)
+
+
+def test_trust_covers_every_key(tmp_path: Path) -> None:
+    """A repository's schedule runs nothing until a person has seen its account, permission, gate and budget."""
+    path = tmp_path / "holdfast.toml"
+    path.write_text(ALL.replace('repo = "{repo}"\n', "").format())
+    layer = read_settings_file(str(path), of_repository=True)
+    assert not layer.problems
+    [table] = trust_values(layer.schedules).values()
+    assert set(TASK_KEYS) - set(table) == {"workflow", "command"}
+    [line] = trust_lines(layer.schedules)
+    for shown in (
+        'account = "work"',
+        'permission = "read"',
+        'gate = "make test"',
+        "budget_usd = 2.5",
+        'timeout = "20m"',
+    ):
+        assert shown in line

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from holdfast.config.read_file import Layer, read_settings_file
 from holdfast.config.tables import builtin_workflows
+from holdfast.config.tables.workflow_keys import NOT_OF_A_STAGE, STAGE_KEYS
+from holdfast.core.tasks.task_lists import NAMES
 from holdfast.core.workflows.draft import AgentChoice, DraftFlaw, MemberDraft, WorkflowDraft, find_flaws
 from holdfast.core.workflows.workflow import OnFailure
+from holdfast.intake.new_task import NewTask
 
 GOOD = """\
 [workflow.careful]
@@ -292,3 +296,19 @@ def test_the_examples_of_the_documentation_are_true(tmp_path: Path) -> None:
     assert problem.line == 22
     for name in ("careful", "panel", "rehearsal"):
         assert f"[workflow.{name}]" in page
+
+
+def test_each_option_of_a_task_is_a_key_of_a_stage_or_is_refused_with_the_reason(tmp_path: Path) -> None:
+    """A new option of tasks has to be decided on here, too; the refusal names what to write instead."""
+    options = {field.name for field in fields(NewTask)} | NAMES
+    assert sorted(options - set(STAGE_KEYS) - set(NOT_OF_A_STAGE)) == []
+    assert not set(STAGE_KEYS) & set(NOT_OF_A_STAGE)
+    path = tmp_path / "config.toml"
+    lines = [f"{key} = 1" for key in NOT_OF_A_STAGE]
+    path.write_text(
+        "\n".join(["[[workflow.w.stage]]", 'name = "a"', *lines, 'members = [{ name = "m", priority = 1 }]'])
+    )
+    told = [problem.text for problem in read_settings_file(str(path), of_repository=False).problems]
+    for key, why in NOT_OF_A_STAGE.items():
+        assert any(f"stage 'a': {key}: a stage has no `{key}`: {why}" in text for text in told), key
+    assert any("member 'm'" in text and "a member has no `priority`" in text for text in told)

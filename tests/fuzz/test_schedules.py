@@ -66,6 +66,12 @@ WORDS = {
     "overlap": ("skip", "queue", "replace", "never", ""),
     "misfire": ("last", "skip", "all", "none"),
     "jitter": ("5m", "0s", "3d", "-1s", "5", "999999999999d"),
+    "gate": ("make test", "", False, True, HOSTILE),
+    "command": (["sh", "-c", HOSTILE], [""], [], "sh"),
+    "permission": ("read", "edit", "full", "sudo"),
+    "budget_usd": (2.5, 0, -1, float("nan"), float("inf"), "five"),
+    "budget_tokens": (1000, 0, -1, True),
+    "stuck_after": ("5m", "0s", "off"),
     "timeout": ("1h", "0s", "soon", "9" * 80 + "s"),
     "labels": ({}, {"a": "b"}, {"schedule": "x"}, {"": "x"}, {"a=b": "c"}),
 }

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
+from holdfast.base.errors import UsageError
+from holdfast.base.text import one_line
 from holdfast.config.read_file import Layer
-from holdfast.config.tables.schedule_keys import LABEL
+from holdfast.config.tables.schedule_keys import LABEL, TASK_KEYS
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake import repository
 from holdfast.intake.new_task import NewTask
 from holdfast.intake.resolve import ResolvedTask, resolve_task
+
+# The types of stored values that are not text.
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "labels": Mapping,
+    "command": list,
+    **dict.fromkeys(("priority", "tries", "budget_tokens", "max_turns", "max_resumes"), int),
+    **dict.fromkeys(("timeout", "stuck_after", "startup_timeout", "budget_usd"), (int, float)),
+    **dict.fromkeys(("preserve_on_failure", "keep_workspace"), bool),
+}
 
 
 def resolve_scheduled_task(
@@ -26,20 +38,21 @@ def resolve_scheduled_task(
     `before`: the last valid state of files that have a mistake now. `commits`: commits of names that were looked up
     already, so that git is not called.
     """
-    task = dict(schedule.task)
+    task: dict[str, Any] = dict(schedule.task)
+    for key, value in task.items():
+        if key not in TASK_KEYS or not isinstance(value, _KINDS.get(key, str)):
+            raise UsageError(
+                f"The stored schedule '{schedule.name}' has a value for '{one_line(key, 60)}' that cannot be used. "
+                f"No task was added. Change the schedule in its file: {schedule.place}."
+            )
+    labels = {str(key): str(word) for key, word in task.pop("labels", {}).items()}
     new = NewTask(
-        prompt=_text(task, "prompt") or "",  # a workflow may have its own
+        prompt=task.pop("prompt", ""),  # a workflow may have its own
         directory=schedule.repo,
-        agent=_text(task, "agent"),
-        model=_text(task, "model"),
-        base=_text(task, "base"),
-        ref=_text(task, "ref"),
-        workflow=_text(task, "workflow"),
-        labels={**_labels(task), LABEL: schedule.name},
-        priority=_number(task, "priority") or 0,
-        timeout=_seconds(task, "timeout"),
+        labels={**labels, LABEL: schedule.name},
         schedule=schedule.name,
         fire_time=rfc3339(fire_time),
+        **task,
     )
     place, head = repository.locate_fast(schedule.repo), repository.head_at(schedule.repo)
     return resolve_task(home, new, place, head, before, commits)
@@ -51,23 +64,3 @@ def rfc3339(moment: float) -> str:
         return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
         return ""
-
-
-def _text(task: Mapping[str, object], key: str) -> str | None:
-    value = task.get(key)
-    return None if value is None else str(value)
-
-
-def _labels(task: Mapping[str, object]) -> dict[str, str]:
-    value = task.get("labels")
-    return {str(key): str(word) for key, word in value.items()} if isinstance(value, Mapping) else {}
-
-
-def _number(task: Mapping[str, object], key: str) -> int | None:
-    value = task.get(key)
-    return value if isinstance(value, int) else None
-
-
-def _seconds(task: Mapping[str, object], key: str) -> float | None:
-    value = task.get(key)
-    return float(value) if isinstance(value, int | float) else None

@@ -13,6 +13,7 @@ from tests.fleet import Fleet, wait_until
 from holdfast.api.fleet.models import AlertRow
 from holdfast.api.fleet.schedules import list_schedules
 from holdfast.api.queries import Queries
+from holdfast.store.open import open_store
 
 T = TypeVar("T")
 
@@ -44,6 +45,33 @@ def listed(fleet: Fleet) -> dict[str, dict[str, Any]]:
 
 
 class TestWithoutASupervisor:
+    def has_every_option(self, fleet: Fleet) -> None:
+        """F16: the task of a schedule has the options that a person can give to `holdfast add`."""
+        options = {
+            "agent": "claude",
+            "model": "opus",
+            "permission": "read",
+            "budget_usd": 2.5,
+            "gate": "make test",
+            "tries": 4,
+            "workspace": "clone",
+            "keep_workspace": True,
+            "max_resumes": 0,
+            "stuck_after": "5m",
+        }
+        write(fleet, table("checked", fleet.repo, "look", "0 2 * * *", **options))
+        task = fleet.shown(fleet.json("schedule", "fire", "checked")[0]["task"])
+        store = open_store(str(fleet.home), create=False)
+        try:
+            spec = store.write(lambda tx: tx.tasks.get(task["id"])).spec
+        finally:
+            store.close()
+        assert (spec.agent, spec.agent_options["model"], spec.agent_options["permission"]) == ("claude", "opus", "read")
+        assert (spec.budget.usd, spec.strategy, spec.keep_workspace) == (2.5, "clone", True)
+        assert [(stage.gate, stage.retry) for stage in spec.stages] == [("make test", 3)]
+        assert (spec.max_resumes, spec.health.stuck_after) == (0, 300.0)
+        fleet.cli("cancel", task["id"])
+
     def test_what_the_command_says_and_does(self, fleet: Fleet) -> None:
         """R-CRON-04, R-CRON-01: last and next times in words; a fire by hand queues its task and moves no cursor; names
         that clash are asked for; exit codes as the contract has them."""
@@ -87,6 +115,7 @@ class TestWithoutASupervisor:
         assert fleet.shown(again)["prompt"] == "echo anew", "as its file has it now, though no supervisor has seen that"
         assert "nightly" in fleet.cli("__complete", "schedules", "x", "nig").stdout
         assert "Nothing fires until then." in fleet.doctor()
+        self.has_every_option(fleet)
 
     def test_a_broken_file_is_told_with_its_line_and_a_clones_file_is_not_taken(self, fleet: Fleet) -> None:
         """R-CRON-01: what is wrong is said where people look: `schedule list`, `doctor`, `config check`."""

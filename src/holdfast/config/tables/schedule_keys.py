@@ -14,7 +14,15 @@ from typing import Any
 from holdfast.base.text import is_text
 from holdfast.base.units import parse_duration
 from holdfast.config.per_agent import AGENTS
-from holdfast.config.values import OneOf, WholeNumber, meant, parse_boolean, parse_nonblank_text, quote_wrong_value
+from holdfast.config.values import (
+    OneOf,
+    WholeNumber,
+    meant,
+    parse_boolean,
+    parse_money,
+    parse_nonblank_text,
+    quote_wrong_value,
+)
 
 LONGEST_CRON = 200
 LONGEST_ZONE = 64
@@ -114,6 +122,7 @@ MOST_LABELS = 64
 LONGEST_PROMPT = 64 * 1024  # characters
 LONGEST_LABEL = 1024
 LONGEST_TEXT = 256
+LONGEST_GATE = 1000
 LONGEST_JITTER = 86400.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HIGHEST_PRIORITY = 2**31 - 1
@@ -192,8 +201,31 @@ def _priority(value: object) -> int:
 def _timeout(value: object) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
-        raise ValueError("it has to be longer than nothing; leave it out for the usual timeout")
+        raise ValueError("it has to be longer than nothing; leave it out for that of the settings")
     return seconds
+
+
+def _gate(value: object) -> str:
+    if value is False:
+        return ""
+    if value is True:
+        raise ValueError("the gate of the settings is used anyway; leave it out, or write a command")
+    return _text(value, LONGEST_GATE)
+
+
+def _command(value: object) -> list[str]:
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) and is_text(word) for word in value):
+        raise ValueError('it is not a command as a list of words, like ["my-agent", "--headless"]')
+    if not value[0]:
+        raise ValueError("its first word is empty: name the program to run")
+    return list(value)
+
+
+def _dollars(value: object) -> float:
+    amount = parse_money(value)
+    if amount <= 0:
+        raise ValueError("it has to be more than nothing; leave it out for that of the settings")
+    return amount
 
 
 def _jitter(value: object) -> float:
@@ -220,20 +252,53 @@ def _most(value: object) -> int:
     return number
 
 
+# What the task of a schedule has: each is an option of `holdfast add`, with the same name and meaning.
+TASK_READERS: Mapping[str, Read] = {
+    "prompt": _prompt,
+    "workflow": _text,
+    "agent": _agent,
+    "command": _command,
+    "model": _text,
+    "account": _text,
+    "permission": _SuggestingOneOf("read", "edit", "full"),
+    "budget_usd": _dollars,
+    "budget_tokens": WholeNumber(1),
+    "max_turns": WholeNumber(1),
+    "gate": _gate,
+    "tries": WholeNumber(1),
+    "base": _text,
+    "ref": _text,
+    "workspace": _SuggestingOneOf("worktree", "clone", "container", "directory", "directory:copy", "none"),
+    "preserve_on_failure": parse_boolean,
+    "keep_workspace": parse_boolean,
+    "labels": _labels,
+    "priority": _priority,
+    "timeout": _timeout,
+    "stuck_after": _timeout,
+    "startup_timeout": _timeout,
+    "on_stuck": _SuggestingOneOf("kill", "notify"),
+    "max_resumes": WholeNumber(0),
+}
+TASK_KEYS = tuple(TASK_READERS)
+DURATIONS = ("timeout", "stuck_after", "startup_timeout")  # of a task: written with a unit
+# Options of a task that a schedule does not have, with the reason.
+NOT_OF_A_SCHEDULE: Mapping[str, str] = {
+    "directory": "write `repo`",
+    "scenario": "a rehearsal is added by hand: `holdfast add --scenario FILE`",
+    "limits": "write `limits.memory` and the like in the settings: they hold for tasks of schedules too",
+    "delay": "the times are in `cron`; `jitter` makes a start later",
+    "after": "a schedule does not know ids of tasks; `overlap` says what happens while its last task works",
+    "parent": "the tasks of a schedule are subtasks of no task",
+    "key": "each time of a schedule makes a task of its own",
+    "schedule": "the schedule's own name is recorded",
+    "fire_time": "each task has the time for which it was made",
+}
 READERS: Mapping[str, Read] = {
     "name": _name,
     "repo": _repo,
     "cron": parse_cron,
     "timezone": parse_time_zone,
-    "prompt": _prompt,
-    "workflow": _text,
-    "agent": _agent,
-    "model": _text,
-    "base": _text,
-    "ref": _text,
-    "labels": _labels,
-    "priority": _priority,
-    "timeout": _timeout,
+    **TASK_READERS,
     "overlap": _SuggestingOneOf("skip", "queue", "replace"),
     "misfire": _SuggestingOneOf("last", "skip", "all"),
     "max_catch_up": _most,
@@ -241,7 +306,6 @@ READERS: Mapping[str, Read] = {
     "enabled": parse_boolean,
 }
 KEYS = tuple(READERS)
-TASK_KEYS = ("prompt", "workflow", "agent", "model", "base", "ref", "labels", "priority", "timeout")
 # For the reference page: scripts/generate_docs.py.
 MEANINGS: Mapping[str, tuple[str, str]] = {
     "name": ("needed", f"The name: {NAMES}. Two repositories may each have a `nightly`."),
@@ -251,15 +315,36 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "prompt": ("needed without a workflow", "The prompt of its tasks."),
     "workflow": ("none", "The workflow of its tasks. `prompt` is then `task.prompt` in the workflow."),
     "agent": ("the setting `agent`", "The agent of its tasks."),
+    "command": ("none", "A command as the agent, as a list of words."),
     "model": ("the agent's setting", "The model of its tasks."),
+    "account": ("the agent's default account", "The account of the agent."),
+    "permission": ("`permissions.mode`", "What the agent may do without asking: `read`, `edit` or `full`."),
+    "budget_usd": ("`budget.task_usd`", "A task is paused when its runs cost so many dollars."),
+    "budget_tokens": ("`budget.task_tokens`", "A task is paused when its runs used so many tokens."),
+    "max_turns": ("none", "A run ends after so many turns, if the agent can do that."),
+    "gate": ("`gate.command`", "The command that checks the work. `false`: none."),
+    "tries": ("`gate.tries`", "How often the agent may try until the gate passes."),
     "base": (
         "the current branch",
         "Where the branches of its tasks start. With `ref`: the start of the range that they review.",
     ),
     "ref": ("none", "The end of the range that its tasks review, `base`..`ref`. Their workspaces start there."),
+    "workspace": ("`workspace.strategy`", "The kind of workspace of its tasks."),
+    "preserve_on_failure": (
+        "`workspace.preserve_on_failure`",
+        "true: the workspace of a failed task is kept. false: its work is saved, and the workspace is removed.",
+    ),
+    "keep_workspace": ("`false`", "true: the workspace is kept, whatever the outcome."),
     "labels": ("none", "Labels of its tasks. `schedule=NAME` is added to them."),
     "priority": ("`0`", "The priority of its tasks. Higher ones are claimed first."),
     "timeout": ("`health.max_runtime`", "How long a run of its tasks may take."),
+    "stuck_after": ("`health.stuck_after`", "A run without a sign of life is stuck after this long."),
+    "startup_timeout": (
+        "`health.startup_timeout`",
+        "A run that never shows a sign of life is given up after this long.",
+    ),
+    "on_stuck": ("`health.on_stuck`", "`kill`: a stuck run is ended. `notify`: an alert is raised."),
+    "max_resumes": ("`resume.max_attempts`", "How often a task may be resumed after a pause."),
     "overlap": (
         "`skip`",
         "If the last task has not ended: `skip` the new one, `queue` it, or `replace` the last one with it.",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.units import write_duration
 from holdfast.config.problems import format_place
-from holdfast.config.tables.schedule_keys import KEYS, READERS, TASK_KEYS
+from holdfast.config.tables.schedule_keys import DURATIONS, KEYS, NOT_OF_A_SCHEDULE, READERS, TASK_KEYS
 from holdfast.config.values import format_toml, meant, quote_wrong_value
 
 if TYPE_CHECKING:  # every command imports this module and would pay for these imports
@@ -91,8 +91,7 @@ def to_table(schedule: Schedule) -> dict[str, Any]:
         "jitter": write_duration(schedule.jitter),
         "enabled": schedule.enabled,
     }
-    if "timeout" in whole:
-        whole["timeout"] = write_duration(whole["timeout"])
+    whole |= {key: write_duration(whole[key]) for key in DURATIONS if key in whole}
     return {key: whole[key] for key in KEYS if key in whole}
 
 
@@ -127,6 +126,8 @@ def _schedule(number: int, table: Mapping[str, Any], file: _File, complain: Comp
     for key, value in table.items():
         if key == "repo" and file.repo is not None:
             refuse(key, f"{SECTION}.repo: a schedule in a repository's file is for that repository; leave `repo` out")
+        elif key in NOT_OF_A_SCHEDULE:
+            refuse(key, f"{SECTION}.{key}: a schedule has no `{key}`: {NOT_OF_A_SCHEDULE[key]}")
         elif key not in READERS:
             refuse(key, f"there is no setting '{SECTION}.{quote_wrong_value(key)}'{meant(key, KEYS, f'{SECTION}.')}")
         else:
@@ -134,6 +135,8 @@ def _schedule(number: int, table: Mapping[str, Any], file: _File, complain: Comp
                 values[key] = READERS[key](value)
             except ValueError as error:
                 refuse(key, f"{SECTION}.{key}: {error}")
+    if "command" in values and values.get("agent", "command") != "command":
+        refuse("command", f"{SECTION}.command: the agent '{values['agent']}' takes no command; leave `agent` out")
     for key, why in _missing(table, is_users=file.repo is None):
         refuse("", f"{why}: {SECTION}.{key} is missing")
     if not good:

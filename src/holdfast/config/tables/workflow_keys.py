@@ -123,6 +123,25 @@ STAGE: Mapping[str, Read] = {
     "at_once": _NumberInRange(0, 1000),
     "least": _NumberInRange(1, 1000),
 }
+# Options of a task that a stage does not have, with the reason.
+_WHOLE = "it holds for the whole task: give it to `holdfast add`, to the schedule, or to the settings"
+NOT_OF_A_STAGE: Mapping[str, str] = {
+    **dict.fromkeys(("budget_usd", "budget_tokens"), f"a task has one budget for all of its stages; {_WHOLE}"),
+    **dict.fromkeys(
+        ("workspace", "preserve", "preserve_on_failure", "keep_workspace"),
+        f"all stages share the task's workspace, which is kept or removed at the task's end; {_WHOLE}",
+    ),
+    **dict.fromkeys(("base", "ref", "repo", "directory"), f"all stages work on one branch; {_WHOLE}"),
+    **dict.fromkeys(
+        ("labels", "priority", "key", "parent", "after", "delay"),
+        f"a stage begins when the one before is done, and is no task of its own; {_WHOLE}",
+    ),
+    **dict.fromkeys(("stuck_after", "startup_timeout", "on_stuck", "limits", "max_resumes"), _WHOLE),
+    "tries": "write `retry`: how many more tries the stage has",
+    "workflow": "a stage cannot be a workflow",
+    "schedule": _WHOLE,
+    "fire_time": _WHOLE,
+}
 STAGE_KEYS = (*STAGE, *READ_SEPARATELY, "members", "member")
 WORKFLOW: Mapping[str, Read] = {"about": _short, "prompt": parse_nonblank_text}
 WORKFLOW_KEYS = (*WORKFLOW, "stage")

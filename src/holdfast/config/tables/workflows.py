@@ -210,7 +210,13 @@ class _Reader:
 
     def _values(self, part: _Part, table: Table, readers: Mapping[str, keys.Read], known: tuple[str, ...]) -> None:
         for key, value in table.items():
-            if key not in known:
+            if key not in known and key in keys.NOT_OF_A_STAGE and part.place != self._place:
+                self._refuse(
+                    part,
+                    key,
+                    f"a {'member' if readers is keys.MEMBER else 'stage'} has no `{key}`: {keys.NOT_OF_A_STAGE[key]}",
+                )
+            elif key not in known:
                 self._refuse(part, key, f"there is no setting '{quote_wrong_value(key)}' here{meant(key, known)}")
             elif key in readers:
                 try:
