@@ -19,7 +19,7 @@ from holdfast.api.fleet import schedule_models as schedules
 from holdfast.api.home import models as home
 from holdfast.api.tasks import models as tasks
 from holdfast.api.work import models as work
-from holdfast.cli.output.json_models import OUTPUTS
+from holdfast.cli.output.json_models import ERROR, OUTPUTS
 from holdfast.cli.output.render import SCHEMA
 
 MODULES = (tasks, fleet, schedules, home, work)
@@ -141,10 +141,18 @@ def _parts(kind: Any) -> Iterator[type]:
         yield from _parts(argument)
 
 
+def _models() -> list[type]:
+    """Return all models of all outputs, by name."""
+    return sorted(
+        _used([ERROR, *(model for row in OUTPUTS.values() for model in row)]), key=lambda model: model.__name__
+    )
+
+
 def schemas() -> Schema:
     """Return all schemas in one document: the models, and which of them each command prints."""
-    models = sorted(_used(model for row in OUTPUTS.values() for model in row), key=lambda model: model.__name__)
+    models = _models()
     outputs = {name: [f"#/$defs/{model.__name__}" for model in row] for name, row in OUTPUTS.items()}
+    outputs["error"] = [f"#/$defs/{ERROR.__name__}"]
     return {"schema": SCHEMA, "outputs": outputs, "$defs": {model.__name__: definition(model) for model in models}}
 
 
@@ -176,6 +184,13 @@ format: {number}. Fields are only ever added. The number rises if a field goes o
 
 The same as JSON Schema: `holdfast help --schema ps`, `holdfast help --schema "alerts ack"`, and without a name all of
 them in one document. Every output of every acceptance test is checked against its schema.
+
+**Several tasks.** A command that acts on several tasks prints one object for each.
+
+**Errors.** Standard output has results only. Where a command with `--json` ends with an error, the last line of
+standard error is one [object](#errorrow): what happened, what was kept, the command to type, the exit code. Other lines
+of standard error are notes for people. `holdfast help --schema error` has its schema. Some exit codes are results, not
+errors: a task that failed (1) or paused (75), a finding of `doctor` (1).
 """
 
 
@@ -185,7 +200,7 @@ def json_page(table: Any) -> str:
         for name, models in OUTPUTS.items()
     ]
     parts = [INTRODUCTION.format(number=SCHEMA), table(("command", "object", "what it is"), rows), "## Objects"]
-    for model in sorted(_used(model for row in OUTPUTS.values() for model in row), key=lambda model: model.__name__):
+    for model in _models():
         found = fields(model)
         lines = [
             (f"`{name}`", _type_words(kind), _markdown(text) if is_required else _markdown(f"may be absent. {text}"))

@@ -259,7 +259,7 @@ class Fleet:
         assert text.returncode != UNFORESEEN, text.stderr
         if code is not None:
             assert text.returncode == code, f"holdfast {arguments} → {text.returncode}\n{text.stdout}\n{text.stderr}"
-        json_outputs.check(words, text.stdout)
+        json_outputs.check(words, text.stdout, text.stderr)
         return text
 
     def start(

@@ -23,17 +23,26 @@ except ImportError:  # an older virtual environment; tests/architecture/test_jso
     jsonschema = None
 
 
-def check(words: Sequence[str], stdout: str) -> None:
-    """Fail if a line of this output is not what the schema of the command promises."""
+def check(words: Sequence[str], stdout: str, stderr: str = "") -> None:
+    """Fail if a line of this output, or its error, is not what the schema of the command promises."""
     words = words[: words.index("--")] if "--" in words else words
     name = None if "--json" not in words or {"--help", "-h"} & set(words) else output_of(words)
     if name is None or jsonschema is None:
         return
     for line in stdout.splitlines():
-        value = json.loads(line)
-        assert value.pop("schema", None) == read_schemas()["schema"], f"holdfast {name}: no schema number in {line}"
-        errors = [jsonschema.exceptions.best_match(validator.iter_errors(value)) for validator in _validators(name)]
-        assert None in errors, f"holdfast {name} --json: {errors[0].message} at {errors[0].json_path} in {line}"
+        _check_line(name, line)
+    for line in stderr.splitlines():
+        is_error = not stdout and line.startswith("holdfast: ")
+        assert not is_error, f"holdfast {name} --json: an error that is not JSON: {line}"
+        if line.startswith("{"):
+            _check_line("error", line)
+
+
+def _check_line(name: str, line: str) -> None:
+    value = json.loads(line)
+    assert value.pop("schema", None) == read_schemas()["schema"], f"holdfast {name}: no schema number in {line}"
+    errors = [jsonschema.exceptions.best_match(validator.iter_errors(value)) for validator in _validators(name)]
+    assert None in errors, f"holdfast {name} --json: {errors[0].message} at {errors[0].json_path} in {line}"
 
 
 def output_of(words: Sequence[str]) -> str | None:

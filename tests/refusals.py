@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -31,8 +32,10 @@ def refused(
     done = fleet.cli(*arguments, code=code, env=env, cwd=cwd, stdin=stdin, prefix=prefix)
     lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("holdfast: "), lines
     assert done.stdout == ""
+    if "--json" in arguments:
+        return str(json.loads(lines[0])["message"])
+    assert lines[0].startswith("holdfast: "), lines
     return lines[0].removeprefix("holdfast: ")
 
 

@@ -168,18 +168,18 @@ def run(argv: list[str]) -> int:
         sys.stdout.flush()
         return code
     except HoldfastError as error:
-        return _print_error(error, error.exit_code)
+        return _print_error(error, error.exit_code, argv)
     except BrokenPipeError:
         redirect_to_null(1)  # the reader of our output went away: not our error
         return 0
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        return _print_error(*_describe_os_error(error))
+        return _print_error(*_describe_os_error(error), argv)
     except Exception as error:  # noqa: BLE001 - people get a line, never a traceback
         if low_memory.is_out_of_memory(error):
             return low_memory.report_low_memory()
-        return _print_error(_describe_unforeseen(error), UNFORESEEN)
+        return _print_error(_describe_unforeseen(error), UNFORESEEN, argv)
 
 
 def _run(argv: list[str]) -> int:
@@ -221,8 +221,9 @@ def refuse_agents(name: str, arguments: argparse.Namespace) -> None:
         refuse_agent(home_directory(), caller, name, vars(arguments))
 
 
-def _print_error(why: object, code: int) -> int:
-    """Print the error as one cleaned line. Return the exit code even where the line cannot be written."""
+def _print_error(why: object, code: int, argv: list[str]) -> int:
+    """Print the error as one cleaned line, with --json as an object. Return the exit code even where the line cannot
+    be written."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -230,7 +231,13 @@ def _print_error(why: object, code: int) -> int:
     try:
         from holdfast.secrets.redact import redact_text  # the text may quote an address that contains a login
 
-        print(f"holdfast: {redact_text(one_line(why))}", file=sys.stderr, flush=True)
+        text = redact_text(one_line(why))
+        if "--json" in (argv[: argv.index("--")] if "--" in argv else argv):
+            from holdfast.cli.output.render import print_json_error
+
+            print_json_error(why, text, code, argv)
+        else:
+            print(f"holdfast: {text}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         redirect_to_null(2)
     return code

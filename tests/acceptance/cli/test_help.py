@@ -107,7 +107,7 @@ class TestCompletion:
         """In a real bash, from what the parsers say."""
         assert tab(fleet, "pur") == {"purge"}
         assert tab(fleet, "") >= set(COMMANDS)
-        assert tab(fleet, "down", "--") == {"--help", "--now", "--keep-agents"}
+        assert tab(fleet, "down", "--") == {"--help", "--now", "--keep-agents", "--json"}
         assert tab(fleet, "completion", "") == set(SHELLS)
         assert tab(fleet, "salvage", "l") == {"list"}
         assert tab(fleet, "rehearse", "READ") == {"README.md"}

@@ -192,3 +192,66 @@ class ServiceChangeRow(TypedDict):
     path: str
     did: list[str]
     dry_run: bool
+
+
+class InitRow(TypedDict):
+    """A repository that Holdfast knows, and the settings for it."""
+
+    repo: str
+    home: str
+    agent: str | None  # the default agent; None: not chosen yet
+    permission: str
+    gate: str | None  # None: no gate
+    trusted: bool  # the values of the repository's file are in force
+    notes: list[str]  # what was recorded where, and what is left to do
+
+
+class StartedRow(TypedDict):
+    """The supervisor that runs now."""
+
+    pid: int | None
+    started: bool  # false: it ran already
+    note: str | None  # what changed about one that ran already
+    log: str
+    workers: list[str]
+    holds: list[str]  # what keeps tasks from starting
+
+
+class StoppedRow(TypedDict):
+    """A supervisor that was stopped."""
+
+    stopped: bool  # false: no supervisor was running
+    pid: int | None
+    mode: str  # graceful, now or keep-agents
+
+
+class RestoredRow(TypedDict):
+    """A backup that was restored."""
+
+    path: str
+    made_at: float | None
+    tasks: dict[str, int]  # state → how many
+    salvages: int
+    kept_at: str | None  # where the old store is kept
+    left_alone: list[str]  # files of the home that were there already
+
+
+class PurgedRow(TypedDict):
+    """A purge: what it removed, or with --dry-run would remove."""
+
+    home: str
+    repo: str | None  # None: the whole home
+    dry_run: bool
+    found: list[str]
+    exported: list[str]  # bundles with saved work
+    kept: list[str]  # what could not be removed
+
+
+class ErrorRow(TypedDict):
+    """An error of a command with `--json`: the last line of standard error."""
+
+    error: str  # the class of the error, such as NotFound or Conflict
+    message: str
+    kept: str  # what was kept, in words
+    next: str | None  # the command to type
+    exit_code: int

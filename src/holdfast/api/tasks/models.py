@@ -637,3 +637,19 @@ class RestingRow(TypedDict):
     reason: str | None
     failure_reason: str | None
     branch: str | None
+
+
+class CancelledRow(TypedDict):
+    """A task that was cancelled, or whose cancellation was requested."""
+
+    id: str
+    state: str
+    subtasks: list[str]  # unfinished subtasks, which are cancelled too
+
+
+class QueuedAgainRow(TypedDict):
+    """A task that was resumed or retried."""
+
+    id: str
+    state: str
+    reason: str

@@ -213,3 +213,15 @@ class SalvageDroppedRow(SalvageRow):
     """Saved work that was deleted, or with --dry-run would be."""
 
     dropped: bool
+
+
+class PullRequestRow(TypedDict):
+    """A pull request. Without `gh`, its branch was pushed only."""
+
+    task: str
+    branch: str
+    base: str
+    remote: str
+    urls: list[str]  # where the branch was pushed to
+    opened: bool
+    page: str | None  # of the pull request, or where to open it

@@ -100,19 +100,21 @@ def find_gh() -> str | None:
     return shutil.which("gh", path=search_path())
 
 
-def open_pull_request(proposal: PullRequest, gh: str, *, draft: bool) -> None:
-    """Push the branch, then let `gh` open the pull request. Both steps can be repeated: a branch that was pushed
-    already is up to date."""
+def open_pull_request(proposal: PullRequest, gh: str, *, draft: bool) -> str:
+    """Push the branch, let `gh` open the pull request, and return what `gh` printed: its address. Both steps can be
+    repeated: a branch that was pushed already is up to date."""
     push_branch(proposal)
     words = ["pr", "create", "--head", proposal.branch, "--base", proposal.base]
     words += ["--title", proposal.title, "--body", proposal.body, *(["--draft"] if draft else [])]
     env = git.users_own_environment(proposal.repo)
     faults.effect("gh.create")
-    if subprocess.run([gh, *words], cwd=proposal.repo, env=env, check=False).returncode != 0:
+    done = subprocess.run([gh, *words], cwd=proposal.repo, env=env, check=False, stdout=subprocess.PIPE)
+    if done.returncode != 0:
         raise Refused(
             f"{proposal.branch} is pushed, but `gh` did not open a pull request (its output is above). "
             "Fix that and try again; the branch is not pushed again."
         )
+    return done.stdout.decode(errors="replace").strip()
 
 
 def _is_pushed(proposal: PullRequest) -> bool:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import clean_text, is_terminal, number, paint, print_json, print_table
+
+if TYPE_CHECKING:
+    from holdfast.api.work.models import MergedRow, PullRequestRow
 
 
 def configure_merge(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +40,14 @@ def run_merge(arguments: argparse.Namespace) -> int:
         message=arguments.message,
     )
     if arguments.json:
-        print_json(
-            {"task": task["id"], "branch": done.source, "into": done.target, "commit": done.commit, "how": done.how}
-        )
+        merged: MergedRow = {
+            "task": task["id"],
+            "branch": done.source,
+            "into": done.target,
+            "commit": done.commit,
+            "how": done.how,
+        }
+        print_json(merged)
         return 0
     if done.how == "already there":
         print(f"{done.target} has all of {done.source} already.")
@@ -57,6 +66,7 @@ def configure_pr(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--remote", metavar="NAME", help="where to push (default: origin)")
     parser.add_argument("--draft", action="store_true", help="open it as a draft")
     parser.add_argument("--push-only", action="store_true", help="push the branch and print where to open it")
+    add_json_option(parser)
 
 
 def run_pr(arguments: argparse.Namespace) -> int:
@@ -75,10 +85,25 @@ def run_pr(arguments: argparse.Namespace) -> int:
     gh = None if arguments.push_only else find_gh()
     print(f"Pushing {proposal.branch} to {clean_text(', '.join(proposal.urls))}", file=sys.stderr, flush=True)
     if gh is not None:
-        open_pull_request(proposal, gh, draft=arguments.draft)
+        page: str | None = open_pull_request(proposal, gh, draft=arguments.draft)
+    else:
+        push_branch(proposal)
+        page = proposal.compare_page
+    if arguments.json:
+        opened: PullRequestRow = {
+            "task": task["id"],
+            "branch": proposal.branch,
+            "base": proposal.base,
+            "remote": proposal.remote,
+            "urls": proposal.urls,
+            "opened": gh is not None,
+            "page": page or None,
+        }
+        print_json(opened)
         return 0
-    push_branch(proposal)
-    page = proposal.compare_page
+    if gh is not None:
+        print(clean_text(page or ""))
+        return 0
     draft = ", as a draft" if arguments.draft else ""
     print(f"Pushed. {f'Open the pull request here{draft}' if page else 'The branch on the remote'}:", file=sys.stderr)
     print(clean_text(page or f"{proposal.remote}/{proposal.branch}"))

@@ -21,6 +21,7 @@ from holdfast.core.model import RequestKind
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.changes import Given
+    from holdfast.api.tasks.models import CancelledRow, QueuedAgainRow
 
 
 def configure_pause(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +94,7 @@ def configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget-usd", type=float, metavar="X", help="what its runs may cost from now on, in all")
     parser.add_argument("--budget-tokens", type=number(1), metavar="N", help="tokens that its runs may use, in all")
     add_change_options(parser)
+    add_json_option(parser)
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
@@ -112,6 +114,10 @@ def run_resume(arguments: argparse.Namespace) -> int:
         budget_tokens=arguments.budget_tokens,
         given=_given(queries, task_id, arguments),
     )
+    if arguments.json:
+        resumed: QueuedAgainRow = {"id": task_id, "state": queries.state(task_id)["state"], "reason": message}
+        print_json(resumed)
+        return 0
     print(f"{task_id}: {message}.")
     if queries.supervisor() is None:
         print(no_supervisor(), file=sys.stderr)
@@ -128,6 +134,7 @@ def configure_cancel(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assume-dead", action="store_true", help="for a frozen task: you vouch that none of its processes lives"
     )
+    add_json_option(parser)
 
 
 def run_cancel(arguments: argparse.Namespace) -> int:
@@ -140,17 +147,22 @@ def run_cancel(arguments: argparse.Namespace) -> int:
     request = Commands(home, create=False).cancel(
         task_id, arguments.why, assume_dead=arguments.assume_dead, subtasks=not arguments.keep_subtasks
     )
-    if going:
+    if going and not arguments.json:
         print(f"With it {len(going)} unfinished subtask(s): {', '.join(str(row['id']) for row in going[:5])} …")
     if request is None:
-        print(f"Cancelled {task_id}.")
-        return 0
-    if queries.supervisor() is None:
+        told = f"Cancelled {task_id}."
+    elif queries.supervisor() is None:
         raise Unavailable(recorded_only(task_id, RequestKind.CANCEL))
-    if arguments.no_wait:
-        print(f"Asked the supervisor to cancel {task_id}.")
-        return 0
-    print(_wait(queries, request, RequestKind.CANCEL, task_id, STOP_PATIENCE))
+    elif arguments.no_wait:
+        told = f"Asked the supervisor to cancel {task_id}."
+    else:
+        told = _wait(queries, request, RequestKind.CANCEL, task_id, STOP_PATIENCE)
+    if arguments.json:
+        subtasks = [str(row["id"]) for row in going]
+        cancelled: CancelledRow = {"id": task_id, "state": queries.state(task_id)["state"], "subtasks": subtasks}
+        print_json(cancelled)
+    else:
+        print(told)
     return 0
 
 
@@ -160,6 +172,7 @@ def configure_retry(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget-usd", metavar="X", help="what its runs may cost from now on, in all")
     parser.add_argument("--budget-tokens", metavar="N", help="tokens that its runs may use, in all")
     add_change_options(parser)
+    add_json_option(parser)
 
 
 def _given(queries: Queries, task_id: str, arguments: argparse.Namespace, **more: object) -> Given | None:
@@ -178,7 +191,13 @@ def run_retry(arguments: argparse.Namespace) -> int:
     caps = {"budget_usd": arguments.budget_usd, "budget_tokens": arguments.budget_tokens}
     given = _given(queries, task_id, arguments, **caps)
     Commands(home, create=False).retry(task_id, fresh=arguments.fresh, given=given)
-    print(f"Queued {task_id} again, {'from its base' if arguments.fresh else 'where it stopped'}.")
+    how = "from its base" if arguments.fresh else "where it stopped"
+    if arguments.json:
+        state = queries.state(task_id)["state"]
+        retried: QueuedAgainRow = {"id": task_id, "state": state, "reason": f"queued again, {how}"}
+        print_json(retried)
+        return 0
+    print(f"Queued {task_id} again, {how}.")
     if queries.supervisor() is None:
         print(no_supervisor(), file=sys.stderr)
     return 0

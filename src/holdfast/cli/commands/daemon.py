@@ -6,12 +6,16 @@ import argparse
 import os
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from holdfast.api.outcome import NoSupervisor
 from holdfast.base.errors import Conflict, Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean_text, indent_text, number, paint, print_json
+
+if TYPE_CHECKING:
+    from holdfast.api.home.models import StartedRow, StoppedRow
 
 DOWN_PATIENCE = 120.0
 
@@ -22,6 +26,7 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--detach", "-d", action="store_true", help="in the background")
     parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
+    add_json_option(parser)
     parser.epilog = (
         "Ctrl-C or SIGTERM: agents get their grace, their tasks stay queued. A second one: fast. A third: like a crash."
     )
@@ -33,6 +38,10 @@ def run_up(arguments: argparse.Namespace) -> int:
 
     home = home_directory()
     idle = parse_duration_option("--idle-exit", arguments.idle_exit)
+    if arguments.json and not arguments.detach:
+        raise UsageError(
+            "--json goes with --detach: `holdfast up` in the foreground has no result. Nothing was started."
+        )
     taken_over = take_over(home, agents=arguments.agents, idle_exit=idle)
     if taken_over is None:
         try:
@@ -45,16 +54,41 @@ def run_up(arguments: argparse.Namespace) -> int:
             taken_over = take_over(home, agents=arguments.agents, idle_exit=idle)
             if taken_over is None:
                 raise
+    if arguments.json:
+        return _print_started(home, taken_over)
     print(f"Supervisor started, pid {pid}; its log: {log_file(home)}" if taken_over is None else taken_over)
     _print_workers()
     _print_holds(home)
     return 0
 
 
-def _print_workers() -> None:
+def _print_started(home: str, taken_over: str | None) -> int:
+    from holdfast.api.fleet.dispatch import list_holds
+    from holdfast.api.home.daemon import log_file
+    from holdfast.api.queries import Queries
+
+    queries = Queries(home)
+    running = queries.supervisor()
+    started: StartedRow = {
+        "pid": None if running is None else running["pid"],
+        "started": taken_over is None,
+        "note": taken_over,
+        "log": log_file(home),
+        "workers": _worker_names(),
+        "holds": [row["hold"] for row in list_holds(queries)],
+    }
+    print_json(started)
+    return 0
+
+
+def _worker_names() -> list[str]:
     from holdfast.config import load_valid_values
 
-    names = [worker.name for worker in load_valid_values().workers]
+    return [worker.name for worker in load_valid_values().workers]
+
+
+def _print_workers() -> None:
+    names = _worker_names()
     if names:
         print(f"Named workers: {', '.join(names)}; `holdfast worker list` shows what each does.")
 
@@ -86,6 +120,7 @@ def configure_down(parser: argparse.ArgumentParser) -> None:
         help="end agents at once (each within 2 s; hundreds of them are recorded within seconds)",
     )
     how.add_argument("--keep-agents", action="store_true", help="leave agents running; the next `up` takes them back")
+    add_json_option(parser)
 
 
 def run_down(arguments: argparse.Namespace) -> int:
@@ -95,16 +130,24 @@ def run_down(arguments: argparse.Namespace) -> int:
     home = home_directory()
     queries = Queries(home)
     running = queries.supervisor()
-    if running is None:
-        print(f"{NoSupervisor.IN_STATUS.capitalize()}.")
-        return 0
     mode = "now" if arguments.now else "keep-agents" if arguments.keep_agents else "graceful"
+    if running is None:
+        if arguments.json:
+            nothing: StoppedRow = {"stopped": False, "pid": None, "mode": mode}
+            print_json(nothing)
+        else:
+            print(f"{NoSupervisor.IN_STATUS.capitalize()}.")
+        return 0
     Commands(home, create=False).down(mode)
     deadline = time.monotonic() + DOWN_PATIENCE
     while time.monotonic() < deadline:
         now_running = queries.supervisor()
         if now_running is None or now_running["id"] != running["id"]:
             queries.wait_gone(running, deadline)
+            if arguments.json:
+                stopped: StoppedRow = {"stopped": True, "pid": running["pid"], "mode": mode}
+                print_json(stopped)
+                return 0
             kept = "Stopped. Agents go on under their keepers, for `health.orphan_grace` (2 m) at most."
             print(kept if mode == "keep-agents" else "Stopped.")
             return 0

@@ -16,6 +16,7 @@ from holdfast.cli.output.render import clean_text, print_json, size
 from holdfast.config import user_file_path
 
 if TYPE_CHECKING:  # imported only in `purge`: `backup` must not pay for it
+    from holdfast.api.home.models import PurgedRow, RestoredRow
     from holdfast.api.home.purge import PurgePlan
 
 
@@ -44,6 +45,7 @@ def run_backup(arguments: argparse.Namespace) -> int:
 def configure_restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="a backup: .tar, or a bare store (.db)")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    add_json_option(parser)
 
 
 def run_restore(arguments: argparse.Namespace) -> int:
@@ -60,6 +62,17 @@ def run_restore(arguments: argparse.Namespace) -> int:
         if not arguments.yes:
             confirm("Put the backup in its place? The present store is kept aside.", "yes")
         done = restore_backup(plan)
+    if arguments.json:
+        restored: RestoredRow = {
+            "path": os.path.abspath(arguments.file),
+            "made_at": plan.made_at,
+            "tasks": plan.counts["tasks"],
+            "salvages": plan.counts["salvages"],
+            "kept_at": done.kept_at,
+            "left_alone": [os.path.join(home, name) for name in done.left_alone],
+        }
+        print_json(restored)
+        return 0
     print(f"Restored {arguments.file}.")
     if done.kept_at is not None:
         print(f"The old store is kept as {done.kept_at}.")
@@ -82,6 +95,7 @@ def configure_purge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--discard-work", action="store_true", help="lose work that is kept only here")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    add_json_option(parser)
 
 
 def run_purge(arguments: argparse.Namespace) -> int:
@@ -89,27 +103,44 @@ def run_purge(arguments: argparse.Namespace) -> int:
 
     home = home_directory()
     purge.refuse_both(arguments.discard_work, arguments.export)
+    told: PurgedRow = {
+        "home": home,
+        "repo": None,
+        "dry_run": arguments.dry_run,
+        "found": [],
+        "exported": [],
+        "kept": [],
+    }
     with purge.open_plan(home, arguments.repo) as plan:
         if plan is None:
-            print(f"There is nothing of Holdfast in {home}.")
-            return 0
+            return _print_purged(told, f"There is nothing of Holdfast in {home}.", as_json=arguments.json)
         purge.refuse_unfinished(plan)
-        for line in purge_lines(plan, branches=arguments.branches):
-            print(line)
+        told["repo"] = None if plan.only is None else plan.only.path
+        told["found"] = purge_lines(plan, branches=arguments.branches)
+        if not arguments.json:
+            print("\n".join(told["found"]))
         if arguments.dry_run:
-            print("Nothing was removed (--dry-run). Workspaces would be looked into for unsaved work first.")
-            return 0
+            looked = "Nothing was removed (--dry-run). Workspaces would be looked into for unsaved work first."
+            return _print_purged(told, looked, as_json=arguments.json)
         with purge.lock_workspaces(plan):
             plan = _salvage_first(plan, arguments)
             if not arguments.yes:
                 confirm("All of this will be removed for good.", "purge")
                 plan = _salvage_first(plan, arguments)  # also save what was written while we waited for the answer
             for path in purge.export_saved_work(plan, os.path.abspath(arguments.export)) if arguments.export else ():
-                print(f"Saved work: {path}")
-            kept = purge.purge(plan, branches=arguments.branches)
-    print("Removed." if not kept else "Removed, but for:")
-    for line in kept:
-        print(f"  {clean_text(line)}")
+                told["exported"].append(str(path))
+                if not arguments.json:
+                    print(f"Saved work: {path}")
+            told["kept"] = [clean_text(line) for line in purge.purge(plan, branches=arguments.branches)]
+    kept = "".join(f"\n  {line}" for line in told["kept"])
+    return _print_purged(told, f"Removed, but for:{kept}" if kept else "Removed.", as_json=arguments.json)
+
+
+def _print_purged(told: PurgedRow, message: str, *, as_json: bool) -> int:
+    if as_json:
+        print_json(told)
+    else:
+        print(message)
     return 0
 
 

@@ -7,6 +7,8 @@ runs the tests goes to the repository's file.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 import time
@@ -22,6 +24,7 @@ from holdfast.cli.output.render import clean_text, one_line, print_json, print_t
 if TYPE_CHECKING:
     from holdfast.api.home.agent_clis import AgentCli
     from holdfast.api.home.init import TrustQuestion
+    from holdfast.api.home.models import InitRow
     from holdfast.api.home.proposals import Proposal
     from holdfast.config import Config
 
@@ -226,9 +229,39 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust", action="store_true", help="trust an existing holdfast.toml with the values that it needs trust for"
     )
+    parser.add_argument("--json", action="store_true", help="machine-readable output; asks nothing")
 
 
 def run_init(arguments: argparse.Namespace) -> int:
+    """Set up the repository. With --json, the sentences for people are notes of the one object."""
+    if not arguments.json:
+        _set_up(arguments)
+        return 0
+    from holdfast import config
+    from holdfast.api.home.init import question
+
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        repo = _set_up(arguments)
+    home, settings = home_directory(), config.load_valid_values()
+    try:
+        asked = question(home, repo)
+    except config.ConfigError:  # the notes have the mistakes
+        asked = None
+    found: InitRow = {
+        "repo": repo,
+        "home": home,
+        "agent": read_choice(AGENT),
+        "permission": str(settings[PERMISSIONS]),
+        "gate": str((asked.values.get(GATE) if asked else None) or settings[GATE]) or None,
+        "trusted": asked is not None and asked.is_trusted,
+        "notes": told.getvalue().splitlines(),
+    }
+    print_json(found)
+    return 0
+
+
+def _set_up(arguments: argparse.Namespace) -> str:
+    """Set up the repository, and return its path."""
     from holdfast import config
     from holdfast.api.commands import Commands
     from holdfast.api.home.agent_clis import find_clis, find_distrust
@@ -254,7 +287,7 @@ def run_init(arguments: argparse.Namespace) -> int:
     if asked is not None and not arguments.no_file and (asked.is_trusted or arguments.gate):
         choose_gate(home, asked, settings, arguments.gate, is_yes=arguments.yes)
     print("Rehearse without spending anything: holdfast rehearse SCENARIO.toml")
-    return 0
+    return repo.path
 
 
 def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> TrustQuestion | None:

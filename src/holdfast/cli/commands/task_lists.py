@@ -61,12 +61,11 @@ def add_list(commands: Commands, template: NewTask, arguments: argparse.Namespac
     else:
         print(_describe_source(arguments, listed), file=sys.stderr)
         _print_problems(taken.problems)
-    if taken.problems:
+    if taken.problems and not arguments.json:
         print(f"holdfast: Nothing was queued: {len(taken.problems)} mistake(s).", file=sys.stderr)
-        return 2
-    if not arguments.json:
+    if not taken.problems and not arguments.json:
         _print_taken(commands.home, taken, rehearse=arguments.dry_run)
-    return 0
+    return 2 if taken.problems else 0
 
 
 def _describe_source(arguments: argparse.Namespace, listed: TaskList) -> str:

@@ -26,6 +26,7 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "backup": (home.BackupRow,),
     "branches": (work.BranchRow,),
     "branches prune": (work.PrunedBranchRow,),
+    "cancel": (tasks.CancelledRow,),
     "config check": (home.SettingMistakeRow,),
     "config path": (home.SettingsFileRow,),
     "config show": (home.SettingRow,),
@@ -34,15 +35,22 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "dispatch release": (fleet.ReleasedRow,),
     "doctor": (home.FindingRow,),
     "doctor --invariants": (home.ViolationRow,),
+    "down": (home.StoppedRow,),
     "events": (home.EventRow,),
+    "init": (home.InitRow,),
     "keep": (work.KeptRow,),
     "logs": (tasks.LogRow,),
     "merge": (work.MergedRow,),
     "pause": (tasks.PausedRow,),
+    "pr": (work.PullRequestRow,),
     "ps": (tasks.TaskRow,),
+    "purge": (home.PurgedRow,),
     "rehearse": (tasks.RehearsedRow,),
     "rehearse --agent": (tasks.RehearsedAgentRow,),
     "report": (tasks.ReportRow,),
+    "restore": (home.RestoredRow,),
+    "resume": (tasks.QueuedAgainRow,),
+    "retry": (tasks.QueuedAgainRow,),
     "run": (tasks.TaskDetails,),
     "salvage list": (work.SalvageRow,),
     "salvage prune": (work.SalvageDroppedRow,),
@@ -71,6 +79,7 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "trust": (home.TrustQuestionRow,),
     "trust --list": (home.TrustRow,),
     "trust --revoke": (home.RevokedRow,),
+    "up": (home.StartedRow,),
     "wait": (tasks.RestingRow,),
     "why": (tasks.WhyRow,),
     "worker": (fleet.WorkerRow,),
@@ -82,6 +91,9 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "workspaces clean": (work.CleanedRow,),
 }
 
+# The last line of standard error where a command with `--json` ends with an error.
+ERROR = home.ErrorRow
+
 # Commands without `--json`, each with the reason.
 WITHOUT_JSON: Mapping[str, str] = {
     "agent": "it reports to Holdfast and prints nothing",
@@ -89,7 +101,4 @@ WITHOUT_JSON: Mapping[str, str] = {
     "diff": "its output is a patch",
     "help": "its output is text; `--schema` prints JSON",
     "shell": "it is a shell",
-    **dict.fromkeys(
-        ("init", "up", "down", "cancel", "retry", "resume", "pr", "restore", "purge"), "not yet: it prints sentences"
-    ),
 }

@@ -9,11 +9,15 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.api.colours import LEVEL_COLOURS, STATE_COLOURS
 from holdfast.api.outcome import ActionOutcome
+from holdfast.base.errors import NotFound, UsageError
 from holdfast.base.text import clean_text, indent_text, one_line
+
+if TYPE_CHECKING:
+    from holdfast.api.home.models import ErrorRow
 
 __all__ = [
     "SCHEMA",
@@ -28,6 +32,7 @@ __all__ = [
     "paint",
     "paint_level",
     "print_json",
+    "print_json_error",
     "print_outcome",
     "print_table",
     "size",
@@ -73,11 +78,39 @@ def paint_level(text: str, level: str, stream: Any = None) -> str:
     return paint(text, LEVEL_COLOURS.get(level, "dim"), stream)
 
 
-def print_json(value: Mapping[str, Any]) -> None:
+def print_json(value: Mapping[str, Any], stream: TextIO | None = None) -> None:
     """Print one object as a line of JSON. Characters that the encoding of the stream may not have are escaped."""
-    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
+    stream = stream or sys.stdout
+    is_utf8 = (stream.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
     text = json.dumps({"schema": SCHEMA, **value}, ensure_ascii=not is_utf8, separators=(",", ":"))
-    print(text if text.isascii() and "\x7f" not in text else _TERMINAL_CONTROLS.sub(_escape_match, text))
+    safe = text if text.isascii() and "\x7f" not in text else _TERMINAL_CONTROLS.sub(_escape_match, text)
+    print(safe, file=stream, flush=stream is sys.stderr)
+
+
+def print_json_error(error: object, text: str, code: int, argv: Sequence[str]) -> None:
+    """Print the object for an error as the last line of standard error. `text` is its cleaned message."""
+    sentences = re.split(r"(?<=[.!?]) (?=[A-Z`])", text)
+    named = re.findall(r"`((?:holdfast|git|sudo) [^`]*)`", text)
+    row: ErrorRow = {
+        "error": type(error).__name__ if isinstance(error, Exception) else "Unexpected",
+        "message": text,
+        "kept": " ".join(filter(_KEPT.search, sentences)) or "What was acknowledged is kept.",
+        "next": named[-1] if named else _next_command(error, argv),
+        "exit_code": code,
+    }
+    print_json(row, sys.stderr)
+
+
+_KEPT = re.compile(r"\b([Nn]othing (was|is|that)|(is|are|was|were) kept|left as|stays?|goe?s? on|is recorded)\b")
+
+
+def _next_command(error: object, argv: Sequence[str]) -> str:
+    """Return the command that follows when the message of the error names none."""
+    if isinstance(error, UsageError):
+        from holdfast.cli.main import COMMANDS
+
+        return " ".join(["holdfast help", *[word for word in argv if word in COMMANDS][:1]])
+    return "holdfast ps --all" if isinstance(error, NotFound) else "holdfast doctor"
 
 
 def print_outcome(outcome: ActionOutcome, *, as_json: bool) -> None:
