@@ -25,7 +25,8 @@ test-strict: $(STAMP)
 	HOLDFAST_TEST_STRICT=1 HOLDFAST_LEAKED_COUNT=1000 $(BIN)/pytest -q $(PYTEST_ARGS) \
 	    tests/hostile/test_killed_from_outside.py tests/hostile/test_endings.py tests/acceptance/runs/test_stop.py \
 	    tests/acceptance/runs/test_walking_skeleton.py tests/acceptance/health/test_health.py tests/tui/test_crashes.py \
-	    tests/acceptance/workflows/test_parallel_stages.py tests/acceptance/workspaces/test_leaked.py tests/faults -k "not matrix"
+	    tests/acceptance/workflows/test_parallel_stages.py tests/acceptance/workspaces/test_leaked.py \
+	    tests/acceptance/tasks/test_many.py tests/faults -k "not matrix"
 	HOLDFAST_TEST_STOPPED_FOR=100 $(BIN)/pytest -q $(PYTEST_ARGS) tests/acceptance/workflows/test_parallel_stages.py -k stopped
 	HOLDFAST_STORM_FIRES=200 $(BIN)/pytest -q -s $(PYTEST_ARGS) tests/faults/test_swarm_storm.py
 	HOLDFAST_TEST_OUTAGE=1 $(BIN)/pytest -q $(PYTEST_ARGS) tests/acceptance/dispatch/test_holds.py -k fifty

@@ -195,10 +195,10 @@ class Commands:
     def retry(self, task_id: str, *, fresh: bool, given: Given | None = None) -> None:
         """Queue an ended task again, from its base if `fresh` is true. `given`: what else changes."""
         if fresh and self._store.write(lambda tx: tx.tasks.get(task_id)).state in TASK_TERMINAL:  # else refused anyway
-            self._refuse_in_use(task_id)
+            self.refuse_in_use(task_id)
         self.write(lambda tx: retry_in(tx, task_id, operator_name(), fresh=fresh, given=given))
 
-    def _refuse_in_use(self, task_id: str) -> None:
+    def refuse_in_use(self, task_id: str) -> None:
         """Raise Conflict if a process works in the workspace: a fresh start would remove the workspace (R-CLEAN-08)."""
         from holdfast.workspaces.removal.in_use import WorkspaceUsers, lock_exclusive
 

@@ -62,7 +62,7 @@ def list_commands() -> list[CompletionCommand]:
 
 def _describe_argument(action: argparse.Action) -> CompletionArgument:
     label = str(action.metavar or action.dest).upper()
-    kind = _KINDS.get(label, NOTHING)
+    kind = _KINDS.get(label.partition("…")[0], NOTHING)
     return CompletionArgument(
         names=tuple(action.option_strings),
         help=(action.help or "").replace("%%", "%"),

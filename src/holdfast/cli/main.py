@@ -190,7 +190,7 @@ def _run(argv: list[str]) -> int:
             return complete(argv[1:])
         name, rest = _choose_command(argv)
         arguments, extra = _parse(build_parser(name), name, rest)
-        arguments.command = extra
+        arguments.command, arguments.typed = extra, argv
         if name in LINUX_ONLY:
             refuse_unsupported(f"`holdfast {name}`")
         refuse_agents(name, arguments)

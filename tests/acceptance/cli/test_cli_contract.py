@@ -80,6 +80,9 @@ class Terminal:
         self.read()
         return self._seen.decode(errors="replace")
 
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
     @property
     def words(self) -> str:
         """The text without colours and cursor movements."""

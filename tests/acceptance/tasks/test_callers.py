@@ -99,6 +99,7 @@ PEOPLES = (
     "shell x",
     "keep x",
     "send x hello",
+    "set x priority=1",
     "tracker sync",
     "top",
 )
@@ -130,7 +131,7 @@ def test_every_command_of_people_is_refused(fleet: Fleet) -> None:
         assert code == 1, (words, said)
         assert "is for people" in said, (words, said)
     assert fleet.supervisor_pid() is not None
-    named = {words.split()[0] for words in PEOPLES} | {"approve", "cancel", "retry", "pause", "resume"}
+    named = {words.split()[0] for words in PEOPLES} | {"approve", "cancel", "retry", "pause", "resume", "wait"}
     assert set(COMMANDS) == named | set(AGENT_COMMANDS), "every command is of one of the two kinds"
 
 
@@ -143,13 +144,17 @@ def test_an_agent_reads_and_controls_its_own_subtasks(fleet: Fleet) -> None:
         f"S=$({HOLDFAST} add sub --delay 1h -- true); {HOLDFAST} cancel $S >> $OUT 2>&1; "
         f"{HOLDFAST} retry $S >> $OUT 2>&1; {HOLDFAST} resume $S --force >> $OUT 2>&1; "
         f"{HOLDFAST} cancel {stranger} >> $OUT 2>&1; {HOLDFAST} cancel $HOLDFAST_TASK_ID >> $OUT 2>&1; "
+        f"{HOLDFAST} cancel $S {stranger} >> $OUT 2>&1; {HOLDFAST} cancel --all --yes >> $OUT 2>&1; "
+        f"{HOLDFAST} pause state:queued --yes >> $OUT 2>&1; {HOLDFAST} retry $S --prompt other >> $OUT 2>&1; "
         f"{HOLDFAST} add out --parent {stranger} -- true >> $OUT 2>&1",
     )
+    assert said.count("An agent names its subtasks by their ids") == 2
+    assert "`holdfast retry --prompt` is for people" in said
     assert "Cancelled " in said
     assert " again, " in said
     assert "`holdfast resume --force` is for people" in said
     assert f"Task {stranger} is not a subtask of the caller's own task" in said
-    assert said.count("is not a subtask of the caller's own task") == 2
+    assert said.count("is not a subtask of the caller's own task") == 3
     assert "so a task that it adds is a subtask of" in said
     assert fleet.show(stranger)["state"] == "queued"
     [subtask] = [row for row in fleet.json("ps", "--all") if row["prompt"] == "sub"]

@@ -18,7 +18,7 @@ def test_a_finished_task_goes_on_with_a_message(fleet: Fleet) -> None:
     task = fleet.add("make a line", command=("sh", "-c", AGENT.format(told=told)))
     first = fleet.wait_state(task, "completed")
     assert "holdfast send" in fleet.cli("why", task).stdout
-    said = fleet.cli("send", task, "now", "also add tests")
+    said = fleet.cli("send", task, "now also add tests")
     assert f"Task {task} was completed and is queued again" in said.stdout
     done = fleet.wait_state(task, "completed", "failed")
     wait_until(lambda: len(fleet.show(task)["runs"]) == 2, "the message began a second run")
@@ -76,7 +76,7 @@ def test_what_cannot_take_a_message_says_why(fleet: Fleet) -> None:
     assert fleet.show(task)["messages"] == []
     fleet.cli("send", task, "--edit", env={"EDITOR": "printf 'by editor' >"})
     fleet.cli("send", task, "-", stdin=b"by pipe")
-    shown = json.loads(fleet.cli("send", task, "--json", "once", "again").stdout)
+    shown = json.loads(fleet.cli("send", task, "--json", "once again").stdout)
     assert shown == {"schema": 1, "id": task, "before": "queued", "message": 3}
     assert [one["text"] for one in fleet.show(task)["messages"]] == ["by editor", "by pipe", "once again"]
 

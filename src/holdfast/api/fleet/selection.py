@@ -86,9 +86,9 @@ class ListingReader:
     def read(self, queries: Queries) -> TaskListing:
         selection, now = self._selection, time.time()
         ids, words = _split_ids(queries, selection.words)
-        repos = [_find_repo(queries, path) for path in selection.repos]
-        repos += [_find_repo(queries, word[5:]) for word in words if _is_repo_path(word)]
-        words = [word for word in words if not _is_repo_path(word)]
+        repos = [find_repo(queries, path) for path in selection.repos]
+        repos += [find_repo(queries, word[5:]) for word in words if is_repo_path(word)]
+        words = [word for word in words if not is_repo_path(word)]
         rows = candidates = self._read_candidates(queries, ids, now)
         around = self._look(queries, rows if not ids else active_rows(queries, math.inf, math.inf), now)
         fits = build_option_test(
@@ -183,11 +183,11 @@ def _refuse_unknown(selection: Selection) -> None:
         )
 
 
-def _is_repo_path(word: str) -> bool:
+def is_repo_path(word: str) -> bool:
     return word.startswith(("repo:.", "repo:/", "repo:~"))
 
 
-def _find_repo(queries: Queries, path: str) -> str:
+def find_repo(queries: Queries, path: str) -> str:
     """Return the registered repository that the path is in. Raise NotFound with the known ones."""
     known = {row["path"] for row in queries.repos()}
     place = os.path.realpath(os.path.expanduser(path))

@@ -552,6 +552,31 @@ class PausedRow(TypedDict):
     checkpoint: int | None  # the checkpoint that holds its tree
 
 
+class CancelledRow(TypedDict):
+    """A task that was cancelled, or whose cancellation was requested."""
+
+    id: str
+    state: str
+    subtasks: list[str]  # unfinished subtasks, which are cancelled too
+
+
+class QueuedAgainRow(TypedDict):
+    """A task that was resumed or retried."""
+
+    id: str
+    state: str
+    reason: str
+
+
+class TaskResultRow(TypedDict):
+    """The result of a command for one of several tasks."""
+
+    id: str
+    done: bool  # false: the message says why not
+    state: str | None  # of the task now
+    message: str
+
+
 class ApprovedRow(TypedDict):
     """A stage that a person approved, or asked to change."""
 
@@ -637,19 +662,3 @@ class RestingRow(TypedDict):
     reason: str | None
     failure_reason: str | None
     branch: str | None
-
-
-class CancelledRow(TypedDict):
-    """A task that was cancelled, or whose cancellation was requested."""
-
-    id: str
-    state: str
-    subtasks: list[str]  # unfinished subtasks, which are cancelled too
-
-
-class QueuedAgainRow(TypedDict):
-    """A task that was resumed or retried."""
-
-    id: str
-    state: str
-    reason: str

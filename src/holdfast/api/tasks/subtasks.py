@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable
@@ -85,16 +85,19 @@ _OF_PEOPLE = (
     *("force", "assume_dead", "budget_usd", "budget_tokens", "prompt", "append", "model", "agent", "account"),
     *("max_resumes",),
 )
+_OF_FILTER = ("of_state", "of_label", "of_agent", "of_repo", "of_all")
 _OF_SUBTASKS = ("cancel", "retry", "pause", "resume", "wait")
 
 
-def refuse_agent(home: str, caller: Caller, command: str, arguments: Mapping[str, object]) -> None:
+def refuse_agent(home: str, caller: Caller, command: str, arguments: Mapping[str, Any]) -> None:
     """Raise Refused for a command of people, unless it only controls a subtask of the caller's own task."""
     who = f"this process belongs to {f'run {caller.run} of ' if caller.run else ''}task {caller.task}"
     if command in _OF_SUBTASKS:
         queries = Queries(home)
         words = arguments["ids"] if "ids" in arguments else [arguments["id"]]
-        for task_id in map(queries.resolve, map(str, words if isinstance(words, list) else ())):
+        if not words or any(arguments.get(name) for name in _OF_FILTER) or any(":" in str(word) for word in words):
+            raise Refused(f"An agent names its subtasks by their ids: {who}. Nothing was changed.")
+        for task_id in map(queries.resolve, map(str, words)):
             if task_id == caller.task or not _is_family(queries, caller, task_id):
                 raise Refused(
                     f"Task {task_id} is not a subtask of the caller's own task: {who}. Nothing was changed. Only a "

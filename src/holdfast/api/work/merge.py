@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.api.commands import operator_name
 from holdfast.api.queries import Queries
 from holdfast.base import clock
-from holdfast.base.errors import Conflict, NotFound, Refused, UsageError
+from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
 from holdfast.base.text import clean_text
 from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL
@@ -123,6 +123,25 @@ def merge(
     merged = MergeResult(source=source, target=target, commit=commit, how=how, checkout=checkout)
     _emit_merged(home, task, merged, source_tip)
     return merged
+
+
+def has_unmerged_work(queries: Queries, task: TaskDetails, into: str | None) -> bool:
+    """True if a branch of the task has commits that its target lacks, and that were not merged as a squash.
+
+    A task whose merge would be refused counts: the merge says why.
+    """
+    try:
+        source, target = branch_of(task), target_of(task, into)
+    except NotFound:
+        return False
+    except HoldfastError:
+        return True
+    tip, target_tip = tip_of(str(task["repo"]), source), tip_of(str(task["repo"]), target)
+    if tip is None or target_tip is None or has_commit(str(task["repo"]), target_tip, tip):
+        return False
+    told = queries.last_events(task_id=task["id"], limit=_LOOKED_BACK)
+    merged = [event["data"] for event in told if event["kind"] == "branch.merged"]
+    return not any(data["into"] == target and data.get("source") == tip for data in merged)
 
 
 def _already_there(home: str, task: TaskDetails, plan: MergeRequest) -> MergeResult:

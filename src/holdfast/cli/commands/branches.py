@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.api.queries import Queries
@@ -11,13 +12,17 @@ from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import clean_text, is_terminal, number, paint, print_json, print_table
+from holdfast.cli.output.selection import add_selection, choose_tasks, print_results
 
 if TYPE_CHECKING:
+    from holdfast.api.tasks.batches import TaskResult
+    from holdfast.api.tasks.models import TaskDetails
+    from holdfast.api.work.merge import MergeResult
     from holdfast.api.work.models import MergedRow, PullRequestRow
 
 
 def configure_merge(parser: argparse.ArgumentParser) -> None:
-    add_task_id(parser)
+    add_selection(parser)
     parser.add_argument("--into", metavar="BRANCH", help="the branch that gets the work (default: the task's base)")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--no-ff", action="store_true", help="a merge commit, even where a fast-forward would do")
@@ -26,12 +31,10 @@ def configure_merge(parser: argparse.ArgumentParser) -> None:
     add_json_option(parser)
 
 
-def run_merge(arguments: argparse.Namespace) -> int:
+def _merge(queries: Queries, task: TaskDetails, arguments: argparse.Namespace) -> MergeResult:
     from holdfast.api.work.merge import merge
 
-    queries = Queries(home_directory())
-    task = queries.task(queries.resolve(arguments.id))
-    done = merge(
+    return merge(
         queries.home,
         task,
         arguments.into,
@@ -39,6 +42,46 @@ def run_merge(arguments: argparse.Namespace) -> int:
         squash=arguments.squash,
         message=arguments.message,
     )
+
+
+def _has_work(task_id: str, arguments: argparse.Namespace) -> bool:
+    """True if a task that a filter finds has something to merge."""
+    from holdfast.api.work.merge import has_unmerged_work
+
+    queries = Queries(home_directory())
+    return has_unmerged_work(queries, queries.task(task_id), arguments.into)
+
+
+def _merge_many(queries: Queries, ids: list[str], arguments: argparse.Namespace) -> int:
+    """Merge one task after the other: each merge starts from the result of the one before."""
+    from holdfast.api.tasks.batches import REFUSALS, TaskResult, refused
+
+    def results() -> Iterator[TaskResult]:
+        for task_id in ids:
+            try:
+                done = _merge(queries, queries.task(task_id), arguments)
+            except REFUSALS as error:
+                yield refused(task_id, error)
+            else:
+                yield TaskResult(task_id, _describe_merge(done))
+
+    return print_results(queries, results(), as_json=arguments.json)
+
+
+def _describe_merge(done: MergeResult) -> str:
+    if done.how == "already there":
+        return f"{done.target} has all of {done.source} already."
+    where = f" and in {done.checkout}" if done.checkout else ""
+    return f"{done.source} is merged into {done.target} ({done.how}, {done.commit[:12]}){where}."
+
+
+def run_merge(arguments: argparse.Namespace) -> int:
+    queries = Queries(home_directory())
+    chosen = choose_tasks(queries, arguments, "merge", keep=lambda _queries, task_id: _has_work(task_id, arguments))
+    if chosen.is_many:
+        return _merge_many(queries, chosen.ids, arguments)
+    task = queries.task(chosen.ids[0])
+    done = _merge(queries, task, arguments)
     if arguments.json:
         merged: MergedRow = {
             "task": task["id"],
@@ -49,12 +92,9 @@ def run_merge(arguments: argparse.Namespace) -> int:
         }
         print_json(merged)
         return 0
-    if done.how == "already there":
-        print(f"{done.target} has all of {done.source} already.")
-        return 0
-    where = f" and in {done.checkout}" if done.checkout else ""
-    print(f"{done.source} is merged into {done.target} ({done.how}, {done.commit[:12]}){where}.")
-    print("`holdfast branches prune` deletes branches that are merged.")
+    print(_describe_merge(done))
+    if done.how != "already there":
+        print("`holdfast branches prune` deletes branches that are merged.")
     return 0
 
 

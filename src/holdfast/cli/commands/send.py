@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from holdfast.api.commands import operator_name
 from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries
+from holdfast.api.tasks.batches import REFUSALS, TaskResult, refused
+from holdfast.api.tasks.changes import Wanted, parse_changes, resolve_change, set_in, set_task
 from holdfast.api.tasks.messages import rebase_text, send_message
-from holdfast.base.errors import UsageError
+from holdfast.base.errors import HoldfastError, UsageError
 from holdfast.base.home import home_directory
+from holdfast.base.text import one_line
 from holdfast.cli.commands.add import read_prompt
-from holdfast.cli.output.options import add_json_option, add_task_id
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean_text, print_json
+from holdfast.cli.output.selection import (
+    SHORTEST_ID,
+    add_selection,
+    change_many,
+    choose_tasks,
+    has_filter,
+    print_results,
+)
+
+if TYPE_CHECKING:
+    from holdfast.api.home.models import EventRow
+    from holdfast.core.tasks.changes import TaskChange
+    from holdfast.store.port.transaction import Transaction
 
 _TOLD = {
     "running": "Its agent gets the message at the end of its turn",
@@ -24,8 +44,11 @@ _TOLD = {
 
 
 def configure_send(parser: argparse.ArgumentParser) -> None:
-    add_task_id(parser)
-    parser.add_argument("text", nargs="*", metavar="TEXT", help="what the agent should do; `-` reads standard input")
+    add_selection(
+        parser,
+        metavar="ID… TEXT",
+        about="ids, then what the agent should do as the last word; `-` reads standard input",
+    )
     parser.add_argument("--file", metavar="FILE", help="read the message from a file")
     parser.add_argument("--edit", action="store_true", help="write the message in $EDITOR")
     parser.add_argument("--rebase", action="store_true", help="ask the agent to rebase its branch and solve conflicts")
@@ -35,33 +58,95 @@ def configure_send(parser: argparse.ArgumentParser) -> None:
 def run_send(arguments: argparse.Namespace) -> int:
     home = home_directory()
     queries = Queries(home)
-    task_id = queries.resolve(arguments.id)
-    before = str(send_message(home, task_id, _message(queries, task_id, arguments)))
+    text = _split_text(queries, arguments)
+    chosen = choose_tasks(queries, arguments, "send")
+    if chosen.is_many:
+        return _send_many(queries, chosen.ids, text, arguments)
+    task_id = chosen.ids[0]
+    before = str(send_message(home, task_id, _message(queries, task_id, text, arguments)))
     if arguments.json:
         print_json({"id": task_id, "before": before, "message": queries.task(task_id)["messages"][-1]["number"]})
     else:
-        how = _TOLD.get(before, f"Task {task_id} was {before} and is queued again: its next run gets the message")
-        print(f"{how}. Watch it: `holdfast logs {task_id} -f`.")
+        print(f"{_how(task_id, before)}. Watch it: `holdfast logs {task_id} -f`.")
     if queries.supervisor() is None:
         print(no_supervisor(), file=sys.stderr)
     return 0
 
 
-def _message(queries: Queries, task_id: str, arguments: argparse.Namespace) -> str:
+def _how(task_id: str, before: str) -> str:
+    return _TOLD.get(before, f"Task {task_id} was {before} and is queued again: its next run gets the message")
+
+
+def _split_text(queries: Queries, arguments: argparse.Namespace) -> str | None:
+    """Take the message out of the words: it is the last one, unless an option gives the message. All others are ids.
+
+    Raise UsageError for another word that begins no id: the message has no quotes then.
+    """
+    words: list[str] = arguments.ids
+    sources = sum([arguments.file is not None, arguments.edit, arguments.rebase])
+    ids = words if sources else words[:-1]
+    filtered = has_filter(arguments, words=())
+    if sources > 1 or not (ids or filtered) or not (sources or words):
+        raise UsageError(f"{'' if words else 'Which task? '}{_once(words[0] if words else 'ID')}")
+    if filtered and ids:
+        raise UsageError(f"'{one_line(ids[0], 40)}' stands beside a filter. {_quotes('--all', words)}")
+    if ids:
+        queries.resolve(ids[0])
+    for place, word in enumerate(ids):
+        if not _begins_id(queries, word, SHORTEST_ID if place else 1 + bool(sources)):
+            hint = _once("ID") if sources else _quotes(ids[0], words[1:])
+            raise UsageError(f"'{one_line(word, 40)}' is no task. {hint}")
+    arguments.ids = ids
+    return None if sources else words[-1]
+
+
+def _begins_id(queries: Queries, word: str, shortest: int) -> bool:
+    """True if a word begins the id of a task. A shorter word is text: it begins ids by chance."""
+    is_word = len(word) >= shortest and word.isalnum() and word.isascii()
+    return is_word and bool(queries.view("ids_like", prefix=word))
+
+
+def _once(task_id: str) -> str:
+    return (
+        f'Give the message once: `holdfast send {one_line(task_id, 40)} "TEXT"`, --file FILE, --edit or --rebase. '
+        "Nothing was sent."
+    )
+
+
+def _quotes(target: str, words: list[str]) -> str:
+    text = shlex.quote(one_line(" ".join(words), 80))
+    typed = f"`holdfast send {one_line(target, 40)} {text}`"
+    return f"The message is the last word. Put it in quotes: {typed}. Nothing was sent."
+
+
+def _send_many(queries: Queries, ids: list[str], text: str | None, arguments: argparse.Namespace) -> int:
+    shared = None if arguments.rebase else _message(queries, ids[0], text, arguments)
+
+    def results() -> Iterator[TaskResult]:
+        for task_id in ids:
+            try:
+                words = rebase_text(queries, task_id) if shared is None else shared
+                before = str(send_message(queries.home, task_id, words))
+            except REFUSALS as error:
+                yield refused(task_id, error)
+            else:
+                yield TaskResult(task_id, f"{task_id}: {_how(task_id, before)}.")
+
+    code = print_results(queries, results(), as_json=arguments.json)
+    if queries.supervisor() is None:
+        print(no_supervisor(), file=sys.stderr)
+    return code
+
+
+def _message(queries: Queries, task_id: str, text: str | None, arguments: argparse.Namespace) -> str:
     """Return the message from the one source that was given."""
-    given = [bool(arguments.text), arguments.file is not None, arguments.edit, arguments.rebase]
-    if sum(given) != 1:
-        what = "Give the message" if not any(given) else "Give the message once"
-        raise UsageError(
-            f'{what}: `holdfast send {task_id} "TEXT"`, --file FILE, --edit or --rebase. Nothing was sent.'
-        )
     if arguments.rebase:
         return rebase_text(queries, task_id)
     if arguments.edit:
         return _edited(task_id)
     if arguments.file is not None:
         return read_prompt(arguments.file)
-    return read_prompt("-") if arguments.text == ["-"] else " ".join(arguments.text)
+    return read_prompt("-") if text == "-" else text or ""
 
 
 def _edited(task_id: str) -> str:
@@ -82,22 +167,58 @@ def _edited(task_id: str) -> str:
 
 
 def configure_set(parser: argparse.ArgumentParser) -> None:
-    add_task_id(parser)
-    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="what to change: a name of an option of `add`")
+    add_selection(parser, metavar="ID… KEY=VALUE…", about="ids, then what to change: names of options of `add`")
     add_json_option(parser)
 
 
 def run_set(arguments: argparse.Namespace) -> int:
-    from holdfast.api.tasks.changes import parse_changes, set_task
-
     queries = Queries(home_directory())
-    wanted = parse_changes(arguments.changes)
-    task_id = queries.resolve(arguments.id)
+    words: list[str] = arguments.ids
+    # ids first; `label:area=core` is a filter word
+    begin = next((at for at, word in enumerate(words) if "=" in word and ":" not in word.partition("=")[0]), len(words))
+    arguments.ids = words[:begin]
+    if not words[:begin] and not has_filter(arguments):
+        raise UsageError("Which task? Type `holdfast set ID KEY=VALUE`. `holdfast ps --all` lists the tasks.")
+    wanted = parse_changes(words[begin:] or words[1:begin][-1:])
+    chosen = choose_tasks(queries, arguments, "set")
+    if chosen.is_many:
+        return _set_many(queries, chosen.ids, wanted, arguments)
+    task_id = chosen.ids[0]
     before = queries.last_seq()
     set_task(queries, task_id, wanted)
-    told = [event for event in queries.events(after=before, task_id=task_id) if event["kind"] == "task.changed"]
+    told = _changes_since(queries, task_id, before)
     if arguments.json:
         print_json({"id": task_id, "changed": told[-1]["data"]["changed"] if told else {}})
     else:
-        print(clean_text(told[-1]["message"]) if told else f"Task {task_id} is like that already.")
+        print(clean_text(told[-1]["message"]) if told else _like_that(task_id))
     return 0
+
+
+def _like_that(task_id: str) -> str:
+    return f"Task {task_id} is like that already."
+
+
+def _changes_since(queries: Queries, task_id: str, before: int) -> list[EventRow]:
+    return [event for event in queries.events(after=before, task_id=task_id) if event["kind"] == "task.changed"]
+
+
+def _set_many(queries: Queries, ids: list[str], wanted: Wanted, arguments: argparse.Namespace) -> int:
+    by, before = operator_name(), queries.last_seq()
+    changes: dict[str, TaskChange | HoldfastError] = {}
+    for task_id in ids:
+        try:
+            changes[task_id] = resolve_change(queries, task_id, wanted)
+        except REFUSALS as error:
+            changes[task_id] = error
+
+    def change(tx: Transaction, task_id: str) -> None:
+        wanted_change = changes[task_id]
+        if isinstance(wanted_change, HoldfastError):
+            raise wanted_change
+        set_in(tx, task_id, wanted_change, by)
+
+    def describe(task_id: str, _none: None) -> str:
+        told = _changes_since(queries, task_id, before)
+        return str(told[-1]["message"]) if told else _like_that(task_id)
+
+    return print_results(queries, change_many(queries, ids, change, describe), as_json=arguments.json)

@@ -9,8 +9,9 @@ from holdfast.api.format import parse_duration_option
 from holdfast.api.queries import POLL_INTERVAL, Queries
 from holdfast.api.tasks.wait import watch_tasks
 from holdfast.base.home import home_directory
-from holdfast.cli.output.options import add_json_option, add_task_ids
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean_text, one_line, paint, print_json
+from holdfast.cli.output.selection import add_selection, choose_tasks
 from holdfast.processes.caller import find_caller
 
 COMPLETED, FAILED, WAITING = 0, 1, 75  # as `run` ends: failed is worse than waiting, for a script
@@ -18,7 +19,7 @@ _COLOURS = {"completed": "green", "failed": "red", "cancelled": "red"}
 
 
 def configure_wait(parser: argparse.ArgumentParser) -> None:
-    add_task_ids(parser)
+    add_selection(parser, asks=False)
     parser.add_argument("--any", dest="first", action="store_true", help="return as soon as one of them is at rest")
     parser.add_argument("--timeout", metavar="T", help="give up after this long, e.g. 30m")
     add_json_option(parser)
@@ -28,7 +29,7 @@ def run_wait(arguments: argparse.Namespace) -> int:
     home = home_directory()
     queries = Queries(home)
     timeout = parse_duration_option("--timeout", arguments.timeout)
-    ids = [queries.resolve(word) for word in arguments.ids]
+    ids = choose_tasks(queries, arguments, "wait").ids
     _refuse_endless_wait(home)
     watching = watch_tasks(home, ids, first=arguments.first, timeout=timeout, start=True)
     while (resting := next(watching)) is None:

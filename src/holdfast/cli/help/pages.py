@@ -227,6 +227,8 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         (
             ("with a reason for the record", 'holdfast cancel 7f3a --why "wrong branch"'),
             ("do not wait for its end", "holdfast cancel 7f3a --no-wait"),
+            ("several", "holdfast cancel 7f3a 8c21"),
+            ("all of a label, after a question", "holdfast cancel --label area=docs"),
             ("a frozen task, after a look at the machine", "holdfast cancel 7f3a --assume-dead"),
         ),
         (0, 2, 3, 4, 69),
@@ -242,8 +244,9 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
             ("with another prompt", 'holdfast retry 7f3a --prompt "fix the lexer, not the parser"'),
             ("with further words and more time", 'holdfast retry 7f3a --append "mind the tests" --timeout 2h'),
             ("by another agent", "holdfast retry 7f3a --agent codex"),
+            ("all that failed here, without a question", "holdfast retry --state failed --repo . --yes"),
         ),
-        (0, 2, 3, 4, 69),
+        (0, 1, 2, 3, 4, 69),
         ("cancel", "resume"),
     ),
     "salvage": ManualPage(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from holdfast.base.errors import UsageError
+from holdfast.base.text import is_text
 from holdfast.cli.output.render import number
 
 if TYPE_CHECKING:  # most commands change no task
@@ -21,9 +23,16 @@ def add_task_id(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
 
 
-def add_task_ids(parser: argparse.ArgumentParser) -> None:
-    """Add the ids of one or more tasks."""
-    parser.add_argument("ids", nargs="+", metavar="ID", help="a task's id, or the beginning of it; several")
+def add_reason_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--why`. `read_reason` checks it."""
+    parser.add_argument("--why", default="", help="recorded with the request")
+
+
+def read_reason(arguments: argparse.Namespace) -> str:
+    """Return the reason of a person. Raise UsageError if it is not text."""
+    if not is_text(arguments.why):
+        raise UsageError("--why is not text (it has NUL or undecodable bytes).")
+    return str(arguments.why)
 
 
 def add_change_options(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ of the transaction: a change and its event commit together or not at all.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from holdfast.base.instant import Instant
@@ -336,6 +337,10 @@ class Events(Protocol):
 
 class Transaction(Protocol):
     """All facets over one snapshot. They commit together."""
+
+    def savepoint(self) -> AbstractContextManager[object]:
+        """Return a block of which nothing is left if it raises. The rest of the transaction stays."""
+        ...
 
     @property
     def tasks(self) -> Tasks: ...

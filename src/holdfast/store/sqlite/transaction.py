@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,9 @@ class SqliteTransaction:
         self.preserved = SqlitePreservedWorkspaces(connection, self.events, self.workspaces, self.tasks.get)
         self.hosts = SqliteHosts(connection, self.events)
         self.requests = SqliteRequests(connection)
+
+    def savepoint(self) -> AbstractContextManager[object]:
+        return self._connection
 
     def whole(self) -> SqliteTransaction:
         for name in _LAZY_FACETS:

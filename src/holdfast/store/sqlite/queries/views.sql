@@ -291,6 +291,9 @@ FROM crashes WHERE worker = :worker ORDER BY id DESC LIMIT :limit
 -- name: request
 SELECT id, kind, task_id AS task, by, at, why, answered_at, answer FROM requests WHERE id = :id
 
+-- name: answers
+SELECT id, answer FROM requests WHERE id IN (SELECT value FROM json_each(:ids)) AND answered_at IS NOT NULL
+
 -- name: pending_requests
 SELECT id, kind, task_id AS task, by, at, why FROM requests WHERE answered_at IS NULL AND (:task IS NULL OR task_id = :task) ORDER BY id
 
