@@ -464,7 +464,7 @@ def test_ctrl_c_after_the_end_reports_the_end(fleet: Fleet) -> None:
         run.process.send_signal(signal.SIGCONT)
         wait_until(lambda: run.process.poll() is not None, "run ended by itself")
         assert run.wait() == 0
-        assert run.out.startswith("completed ")
+        assert run.out.startswith("completed")
 
 
 # -- following ---------------------------------------------------------------------------------------------------------
