@@ -21,7 +21,9 @@ def run(scale: Scale, folder: Path) -> list[Figure]:
     living = Living(stage)
     figures: list[Figure] = []
     try:
-        stage.up(agents=most + max(1, most // 5), env={"HOLDFAST_RUNS_MAX": "1"})  # who is killed is not run again
+        # An agent that was killed is not run again, and our own kills are no mass death.
+        alone = {"HOLDFAST_RUNS_MAX": "1", "HOLDFAST_MASS_DEATH_AGENTS": "0"}
+        stage.up(agents=most + max(1, most // 5), env=alone)
         for count in sorted({*scale.exit_fleets, *scale.keeper_fleets}):
             living.idle(count - len(living.agents))
             if count in scale.keeper_fleets:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.harness.campaign.track_record import found
+from tests.harness.campaign.track_record import findings, found
 
 Row = dict[str, Any]
 _LONGEST = 130  # of what a checker said of a mutant
@@ -25,6 +25,10 @@ def reliability(words: Path, record: Path) -> str:
             [(one.by, one.bug, one.cause, one.fix, f"`{one.command}`") for one in record_of_bugs],
         ),
     }
+    parts["findings"] = _table(
+        ("report", "id", "what happened", "fix", "test"),
+        [(one.report, one.id, one.what, one.fix, f"`{one.test}`" if one.test else "–") for one in findings()],
+    )
     text = words.read_text(encoding="utf-8")
     for name, part in parts.items():
         text = text.replace("{{" + name + "}}", part)
