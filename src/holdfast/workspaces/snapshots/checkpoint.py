@@ -36,11 +36,11 @@ from holdfast.workspaces.snapshots.snapshot import (
     commit,
     commit_index,
     has_anything_to_take,
+    list_agent_stashes,
     make_source,
     resolve_commit,
     take_snapshot,
 )
-from holdfast.workspaces.snapshots.stashes import list_agent_stashes
 
 TRIES = 3  # an agent may commit during a checkpoint; the last try is kept as it was seen
 ABSENT = "absent"  # in the state's tree: files that a sparse checkout leaves out on purpose, each with a NUL

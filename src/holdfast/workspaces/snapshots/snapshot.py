@@ -8,6 +8,7 @@ work is based are brought into the shadow first.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 
 from holdfast.base.concurrency import run_in_thread
@@ -16,6 +17,7 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state, refs
 from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.reflogs import read_plain
 from holdfast.workspaces.git.worktree_entries import find_entry
 from holdfast.workspaces.snapshots.collect_files import (
     CollectedTree,
@@ -33,6 +35,11 @@ from holdfast.workspaces.snapshots.shadow_repo import ShadowRepo
 BRANCHES = "branches"  # in the state's tree, for a clone: one line `<id> <ref>` per branch
 MOST_BRANCHES = 500  # branches and stashes of a clone that differ from the user's; the rest is reported as not saved
 _OWN_REFS = ("refs/heads", "refs/stash")
+_MOST_STASHES = 200  # stashes of one list that are looked at, the newest ones
+_DETACHED = "(no branch)"
+_OID = re.compile(r"[0-9a-f]{40,64}")
+_MADE_ON = re.compile(r"(?:WIP on|On) (\(no branch\)|[^:]+):")
+_MOVED = re.compile(r"checkout: moving from (\S+) to (\S+)$")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -108,6 +115,47 @@ async def add_clone_branches(source: SnapshotSource, own_git: str | None, *, eve
         source.lost.append(f"{len(differing) - len(kept)} of the {len(differing)} branches that its agent made")
     source.branches = {name: oid for oid, name in kept}
     source.held = frozenset(line.split(" ", 1)[0] for line in same)
+
+
+async def list_agent_stashes(git: Git, common_dir: str, git_dir: str | None, branch: str | None) -> list[str]:
+    """Return the stash commits that the agent of a worktree made, the newest first.
+
+    All worktrees share one list of stashes. `git reflog expire` and `git gc` of the user can destroy an agent's stash
+    there. The message of a stash commit names the branch that it was made on, whatever `git stash store` wrote into the
+    list. The reflog of the agent's HEAD names the branches and commits where the agent was.
+    """
+    commits = [new for _old, new, _message in reversed(_read_log(os.path.join(common_dir, "logs", "refs", "stash")))]
+    commits = list(dict.fromkeys(commits))[:_MOST_STASHES]
+    if not commits or branch is None:
+        return []
+    branches, places = {branch}, set()
+    for old, new, message in _read_log(os.path.join(git_dir, "logs", "HEAD")) if git_dir is not None else []:
+        places |= {old, new}
+        moved = _MOVED.match(message)
+        branches |= set(moved.groups()) if moved else set()
+    asked = ("log", "--no-walk=unsorted", "--ignore-missing", "--format=%H %P%x09%s", "--stdin")
+    told = await git.run(*asked, cwd=common_dir, stdin="\n".join(commits).encode())
+    return [line.split(" ", 1)[0] for line in told.splitlines() if _is_made_by(line, branches, places)]
+
+
+def _is_made_by(line: str, branches: set[str], places: set[str]) -> bool:
+    """True if a stash was made on a branch of the agent, or on a commit that the agent's HEAD was at, on no branch."""
+    names, _tab, subject = line.partition("\t")
+    made_on = _MADE_ON.match(subject)
+    if made_on is not None and made_on[1] != _DETACHED:
+        return made_on[1] in branches
+    return names.split()[1:2] != [] and names.split()[1] in places
+
+
+def _read_log(path: str) -> list[tuple[str, str, str]]:
+    """Return (old commit, new commit, message) of every entry of a reflog, the oldest first."""
+    found = []
+    for line in (read_plain(path) or b"").decode(errors="replace").splitlines():
+        head, _tab, message = line.partition("\t")
+        words = head.split(" ", 2)
+        if len(words) == 3 and _OID.fullmatch(words[1]):
+            found.append((words[0], words[1], message))
+    return found
 
 
 async def bring_commits(shadow: ShadowRepo, source: SnapshotSource) -> None:
