@@ -98,9 +98,10 @@ storm: $(STAMP)
 docs: $(STAMP)
 	PYTHONPATH=. $(BIN)/python scripts/generate_docs.py
 
-# Draws every screen of `holdfast top` from a real run: docs/pictures.
+# Draws every screen of `holdfast top` from a real run: docs/pictures. Writes their text: tests/golden/top.
 screens: $(STAMP)
 	$(BIN)/python scripts/make_screens.py
+	HOLDFAST_WRITE_SCREENS=1 $(BIN)/pytest -q $(PYTEST_ARGS) tests/tui/test_snapshots.py
 
 # Measures the goals against plain sqlite3, DBOS, xargs, supervisord and circus, and keeps the result (bench/results);
 # `make docs` renders it. QUICK=1: less of everything, nothing kept; BENCH_ARGS="--only processes": only that, nothing

@@ -56,7 +56,7 @@ CAPABILITIES: Mapping[str, tuple[str, ...]] = {
     "events": ("events", "event_kinds"),
     "settings": ("settings", "setting", "reload", "config", "task_settings"),
     "runs": ("runs", "run", "settle", "processes", "run_dir", "crashes"),
-    "fleet": ("fleet", "top", "stats", "hosts", "daemon", "home_lock"),
+    "fleet": ("fleet", "live_output", "top", "stats", "hosts", "daemon", "home_lock"),
     "tasks": (
         "tasks", "task", "task_lists", "why", "add", "control", "messages", "send", "requests", "commands", "queries",
         "report", "states", "resolve", "model", "models", "prompts",

@@ -17,6 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.css.query import NoMatches
 from textual.dom import DOMNode
+from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.worker import Worker, WorkerState
 
@@ -69,6 +70,7 @@ class Top(App[None]):
         Binding("q", "quit", "Quit", priority=False, tooltip="leave; nothing that runs is touched"),
         Binding("ctrl+c", "interrupt", "Quit", show=False, priority=True, tooltip="leave, from everywhere"),
         Binding("ctrl+z", "suspend_process", "Stop", show=False, priority=True, tooltip="to the shell; `fg` returns"),
+        Binding("M", "mouse", "Mouse", show=False, tooltip="let the terminal select text with the mouse, or not"),
         Binding("ctrl+l", "redraw", "Redraw", show=False, tooltip="draw the screen anew"),
     ]
 
@@ -177,6 +179,20 @@ class Top(App[None]):
 
     def action_redraw(self) -> None:
         self.refresh(layout=True)
+
+    def action_mouse(self) -> None:
+        """Leave the mouse to the terminal, so that it selects text as everywhere, or take it back."""
+        driver = self._driver
+        if not isinstance(driver, LinuxDriver):
+            return
+        if driver._mouse:
+            driver._disable_mouse_support()
+            driver._mouse = False  # so it stays off after a shell or Ctrl+Z
+            self.show_message("The mouse selects text now, as the terminal does it. M takes it back.")
+        else:
+            driver._mouse = True
+            driver._enable_mouse_support()
+            self.show_message("The mouse moves the cursor and presses keys again.")
 
     def action_interrupt(self) -> None:
         self.exit(return_code=130)

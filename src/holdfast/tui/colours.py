@@ -27,7 +27,8 @@ CSS = """
 Grid:ansi > .grid--title { text-style: bold underline; }
 Grid:ansi > .grid--cursor { background: ansi_default; text-style: bold reverse; }
 Status:ansi { text-style: reverse; }
-Banner:ansi { background: ansi_red; color: ansi_bright_white; text-style: bold; }
+Banner:ansi #critical { background: ansi_default; color: ansi_bright_red; }
+Banner:ansi #deaths { background: ansi_default; color: ansi_yellow; }
 Banner:nocolor { text-style: bold reverse; }
 """
 

@@ -116,7 +116,6 @@ class AlertsView(Listing):
     NAME: ClassVar[str] = "alerts"
     COLUMNS = COLUMNS
     NO_TASK = "This alert is about no task."
-    DEFAULT_CSS = "AlertsView Banner #critical { max-height: 1; }"  # the details below show the whole alert
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "everything", "All", tooltip="what is over and every crash too, or only alerts that are open")
     ]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.timer import Timer
@@ -26,6 +27,7 @@ from holdfast.api.tasks.live_cost import LiveCost, LiveCosts
 from holdfast.base.text import one_line
 from holdfast.tui.colours import STATES
 from holdfast.tui.feed import NOTHING_NEW, Watch
+from holdfast.tui.screens.live_output import LiveOutput, output_height
 from holdfast.tui.widgets.filter_bar import FilterBar
 from holdfast.tui.widgets.grid import Cell, Column, Grid
 from holdfast.tui.widgets.screen import View
@@ -60,7 +62,7 @@ def make_columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow],
     if "worker" in told:
         made.insert(3, Column("WORKER", 8, lambda row: row["worker"] or "-", spare=8))
     if "repo" in told:
-        made.insert(2, Column("REPO", 10, lambda row: os.path.basename(row["repo"] or "-"), spare=9))
+        made.insert(2, Column("REPO", 10, lambda row: os.path.basename(row["repo"] or "-"), spare=5))
     if "stage" in told:
         made.append(Column("STAGE", 11, stage_text, spare=4))
     if "cost" in told:
@@ -167,6 +169,7 @@ class FleetView(View):
         self._watch = Watch("fleet", self._read, self.seen, every=SIGNS_EVERY)
         self.live: Mapping[str, LiveCost] = {}
         self._costs = LiveCosts()
+        self._output = LiveOutput()
         self._clock: Timer | None = None
         self._told = ""
         super().__init__()
@@ -175,10 +178,12 @@ class FleetView(View):
         yield FilterBar()
         yield Static(READING, id="listed", markup=False)
         yield Grid(make_columns(self, frozenset()), empty=READING, stamp=lambda row: line_stamp(self, row))
+        yield self._output
         yield Static(id="about", markup=False)
 
     def watches(self) -> Iterable[Watch]:
         yield self._watch
+        yield self._output.reading
         yield Watch("costs", self._read_costs, self._seen_costs, every=COSTS_EVERY, on_change=False, apart=True)
 
     def on_mount(self) -> None:
@@ -247,6 +252,12 @@ class FleetView(View):
         if words != self._told:
             self._told = words
             self.query_one("#about", Static).update(Text(words), layout=False)
+        lines = self.query_one(Grid).size.height + self._output.size.height
+        if self._output.fit(output_height(lines, len(self.picture.rows)), row):
+            self.top.feed.look()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        self.call_after_refresh(self._tell_about)
 
     def on_grid_moved(self, _message: Grid.Moved) -> None:
         self._tell_about()

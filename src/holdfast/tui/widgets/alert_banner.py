@@ -111,7 +111,7 @@ class Attention:
             self._changed()
 
 
-LONGEST = 1000  # characters: more than fit into three lines of any terminal
+LONGEST = 1000  # characters: more than fit into a line of any terminal
 
 
 class Line(Static):
@@ -127,15 +127,15 @@ class Line(Static):
 
 
 class Banner(Vertical):
-    """The banner: one line for critical alerts, one for deaths."""
+    """The banner: one line for critical alerts, one for deaths. The alerts screen has the whole text."""
 
     DEFAULT_CSS = """
-    Banner { display: none; height: auto; max-height: 5; }
+    Banner { display: none; height: auto; max-height: 2; background: $panel; text-style: bold; }
     Banner.-shown { display: block; }
-    Banner Line { display: none; width: 100%; text-style: bold; }
+    Banner Line { display: none; width: 100%; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     Banner .-shown { display: block; }
-    Banner #critical { height: auto; max-height: 3; background: $error; color: $text; }
-    Banner #deaths { height: auto; max-height: 2; background: $warning; color: $text; }
+    Banner #critical { color: $text-error; }
+    Banner #deaths { color: $text-warning; }
     """
 
     def compose(self) -> ComposeResult:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.table import Table
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from holdfast.base.text import clean_text
+from holdfast.base.text import clean_text, one_line
 from holdfast.tui.widgets.alert_banner import Banner
 
 if TYPE_CHECKING:
@@ -43,10 +44,7 @@ class Dialog(ModalScreen[str | None]):
     Dialog.-refusal > VerticalScroll { border: round $error; }
     Dialog Static { height: auto; }
     Dialog > Banner { dock: top; margin: 1 0 0 0; }
-    Dialog.-short Banner #critical { max-height: 1; }
-    Dialog.-short Banner #deaths { max-height: 1; }
     """
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
     keys = ""  # the keys that answer; shown on the frame, where they stay visible however long the text is
 
@@ -84,6 +82,28 @@ class Question(Dialog):
 
     def action_answer(self) -> None:
         self.dismiss("yes")
+
+
+CopyChoice = tuple[str, str, str]  # a key, the name of a text, the text
+
+
+class CopyQuestion(Dialog):
+    """The question which text to copy. Its result is the key of the text."""
+
+    keys = "a letter copies   Esc: leave"
+
+    def __init__(self, choices: Sequence[CopyChoice]) -> None:
+        super().__init__()
+        self.choices = choices
+
+    def body(self) -> ComposeResult:
+        lines = [f"{key}  {name:<9}  {one_line(text, 60)}" for key, name, text in self.choices]
+        yield Static(make_text("\n".join(("Copy:", *lines))))
+
+    def on_key(self, event: events.Key) -> None:
+        if any(event.key == key for key, _name, _text in self.choices):
+            event.stop()
+            self.dismiss(event.key)
 
 
 class Refusal(Dialog):

@@ -1,4 +1,4 @@
-"""The filter bar: a line to type a filter into. `/` opens it, and every letter narrows the list.
+"""The filter bar: a line to type a filter or a search into. `/` opens it, and every letter narrows the list.
 
 Enter keeps the filter, Escape drops it.
 """
@@ -33,10 +33,8 @@ class FilterBar(Input, can_focus=False):  # focusable only while open: a new scr
     class Left(Message):
         """The filter bar was left: keys go to the list again."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            placeholder="words that have to be there; !word: must not", compact=True, select_on_focus=False
-        )
+    def __init__(self, placeholder: str = "words that have to be there; !word: must not") -> None:
+        super().__init__(placeholder=placeholder, compact=True, select_on_focus=False)
 
     def open(self) -> None:
         """Open the bar and take the focus at once.

@@ -13,11 +13,12 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Input
 
+from holdfast.base.text import clean_text, one_line
 from holdfast.tui.actions.table import ACTIONS, ANYWHERE, Action, about
 from holdfast.tui.feed import Watch
 from holdfast.tui.widgets import key_bar
 from holdfast.tui.widgets.alert_banner import Banner
-from holdfast.tui.widgets.dialogs import Help
+from holdfast.tui.widgets.dialogs import CopyChoice, CopyQuestion, Help
 from holdfast.tui.widgets.grid import Grid
 from holdfast.tui.widgets.key_bar import MessageLine
 from holdfast.tui.widgets.status import Status
@@ -66,13 +67,12 @@ class View(Screen[None]):
     ABOUT: ClassVar[str] = ""  # the subject of its actions
     NAME: ClassVar[str] = ""  # in help, palette and header
     DEFAULT_CSS = """
-    View.-short Banner #critical { max-height: 1; }
-    View.-short Banner #deaths { max-height: 1; }
     View.-roomy > Tabs { display: block; }
-    """  # on a short screen the banner must leave room for the rest
+    """
     VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall"), (20, "-roomy")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark", "keys", "Help", key_display="?", tooltip="what every key does here")
+        Binding("question_mark", "keys", "Help", key_display="?", tooltip="what every key does here"),
+        Binding("C", "copy", "Copy", show=False, tooltip="copy the id, the branch, the prompt or a line"),
     ]
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -184,6 +184,28 @@ class View(Screen[None]):
             self.notify("There is no task under the cursor.", severity="warning")
         else:
             self.top.open_task(task_id, "diff")
+
+    def copies(self) -> list[CopyChoice]:
+        """Return what can be copied here: its key, its name, and its text."""
+        row = self.subject() or {}
+        workspace = row.get("workspace")
+        path = workspace.get("path") if isinstance(workspace, dict) else row.get("path")
+        found = {"i": ("id", row.get("id", row.get("name"))), "b": ("branch", row.get("branch"))}
+        found |= {"t": ("task", row.get("task")), "w": ("workspace", path), "p": ("prompt", row.get("prompt"))}
+        return [(key, name, str(text)) for key, (name, text) in found.items() if text]
+
+    def action_copy(self) -> None:
+        def copy(key: str | None) -> None:
+            for choice, name, text in offered:
+                if choice == key:
+                    self.app.copy_to_clipboard(clean_text(text))
+                    self.notify(f"Copied the {name}, where the terminal allows it (OSC 52): {one_line(text, 80)}")
+
+        offered = self.copies()
+        if offered:
+            self.app.push_screen(CopyQuestion(offered), copy)
+        else:
+            self.notify("There is nothing to copy here.")
 
     def _task_under_cursor(self) -> str | None:
         row = self.subject() or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -18,6 +18,7 @@ from textual.strip import Strip
 
 from holdfast.base.text import clean_text
 
+_FOUND = Style(reverse=True, bold=True)
 LONGEST = 4000  # characters of one line; the rest of the line is counted, not shown
 
 
@@ -91,7 +92,16 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
         Binding("pagedown,space", "page(1)", "Page down", show=False),
         Binding("home,g", "first", "First line", show=False),
         Binding("end,G", "last", "Last line", show=False),
+        Binding("n", "match(1)", "Next match", tooltip="the next line that has the words", show=False),
+        Binding("N", "match(-1)", "Match before", tooltip="the line before that has the words", show=False),
     ]
+
+    class Found(Message):
+        """The number of lines that have the words of the search, and which one of them is shown."""
+
+        def __init__(self, paper: Paper, words: str, number: int, of: int) -> None:
+            super().__init__()
+            self.paper, self.words, self.number, self.of = paper, words, number, of
 
     class Scrolled(Message):
         """The user scrolled.
@@ -115,6 +125,9 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
         self._open_rows: list[TextLine] = []  # … and the unfinished line, folded
         self._folded: list[int] = []  # the number of rows of each line
         self._width = 0
+        self.words = ""  # of the search
+        self._wanted = ""  # the same in lower case
+        self._match: int | None = None  # the line of the search that is shown
 
     # -- content -------------------------------------------------------------------------------------------------------
 
@@ -122,7 +135,7 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
         """Replace all lines. The scroll position stays."""
         if list(lines) == self._lines and self._open is None:
             return
-        self._lines, self._open = list(lines), None
+        self._lines, self._open, self._match = list(lines), None, None
         self._fold_all()
 
     def append(self, lines: Sequence[TextLine], begun: TextLine | None = None) -> None:
@@ -134,11 +147,13 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
 
     def prepend(self, lines: Sequence[TextLine]) -> None:
         self._lines[:0] = lines
+        self._shift_match(len(lines))
         moved = self._put(lines, at_end=False)
         self._measure(moved)
 
     def drop_first(self, number: int) -> None:
         rows = sum(self._folded[:number])
+        self._shift_match(-number)
         del self._lines[:number], self._folded[:number], self._rows[:rows]
         self._measure(-rows)
 
@@ -156,6 +171,58 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
 
     def text(self) -> str:
         return "\n".join(line.text for line in (*self._lines, *([self._open] if self._open else ())))
+
+    # -- search --------------------------------------------------------------------------------------------------------
+
+    @property
+    def line(self) -> str:
+        """The line of the search that is shown, else the first visible line."""
+        if self._match is not None and self._match < len(self._lines):
+            return self._lines[self._match].text
+        at = self._line_at(self.scroll_offset.y)
+        return self._lines[at].text if at < len(self._lines) else ""
+
+    def search(self, words: str) -> None:
+        """Show the first line with the words, from the visible ones on. No words end the search."""
+        start = self._line_at(self.scroll_offset.y) if self._match is None else self._match
+        self.words, self._wanted, self._match = words, words.lower(), None
+        self.refresh()
+        if self._wanted:
+            self._show_match(start, 1)
+        else:
+            self.post_message(self.Found(self, "", 0, 0))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "match" or bool(self._wanted)  # without a search, `n` is a key of the screen
+
+    def action_match(self, by: int) -> None:
+        self._show_match(self._line_at(self.scroll_offset.y) if self._match is None else self._match + by, by)
+
+    def _show_match(self, start: int, by: int) -> None:
+        """Show the next line with the words in this direction, and go on at the other end."""
+        found = [index for index, line in enumerate(self._lines) if self._wanted in line.text.lower()]
+        if found:
+            ahead = [index for index in found if (index >= start if by > 0 else index <= start)]
+            self._match = (ahead or found)[0 if by > 0 else -1]
+            y = sum(self._folded[: self._match]) - self.size.height // 3
+            self.scroll_to(y=max(0, min(y, self.max_scroll_y)), animate=False, force=True)
+            self.post_message(self.Scrolled(self, at_first=False, at_last=False))
+        self.refresh()
+        number = found.index(self._match) + 1 if self._match in found else 0
+        self.post_message(self.Found(self, self.words, number, len(found)))
+
+    def _line_at(self, row: int) -> int:
+        """Return the index of the line that the row of the screen belongs to."""
+        rows = 0
+        for index, folded in enumerate(self._folded):
+            rows += folded
+            if rows > row:
+                return index
+        return len(self._folded)
+
+    def _shift_match(self, by: int) -> None:
+        if self._match is not None:
+            self._match = self._match + by if self._match + by >= 0 else None
 
     # -- folding -------------------------------------------------------------------------------------------------------
 
@@ -209,7 +276,17 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
         else:
             return Strip.blank(width, base)
         style = base + _style(row.style) if row.style else base
-        return Strip([Segment(row.text, style)]).adjust_cell_length(width, base)
+        return Strip(list(self._highlighted(row.text, style))).adjust_cell_length(width, base)
+
+    def _highlighted(self, text: str, style: Style) -> Iterator[Segment]:
+        """Yield the pieces of a row. The words of the search are in reverse."""
+        flat, at = text.lower(), 0
+        while self._wanted and len(flat) == len(text) and (found := flat.find(self._wanted, at)) >= 0:
+            end = found + len(self._wanted)
+            yield Segment(text[at:found], style)
+            yield Segment(text[found:end], style + _FOUND)
+            at = end
+        yield Segment(text[at:], style)
 
     # -- moving --------------------------------------------------------------------------------------------------------
 

@@ -240,6 +240,20 @@ class Reader:
         )
 
 
+def apply_batch(paper: Paper, batch: Batch) -> None:
+    if batch.how == "write":
+        paper.write(())
+    if batch.drop_first:
+        paper.drop_first(batch.drop_first)
+    if batch.drop_last:
+        paper.drop_last(batch.drop_last)
+    if batch.how == "prepend":
+        paper.prepend(batch.lines)
+        paper.append((), batch.begun)
+    else:
+        paper.append(batch.lines, batch.begun)
+
+
 EVERY = 0.2  # seconds between two looks at a log: no event reports that the log has grown
 
 
@@ -371,17 +385,7 @@ class OutputPage(Page):
             return  # the user has chosen another run in the meantime
         self._batch = batch
         paper = self.paper
-        if batch.how == "write":
-            paper.write(())
-        if batch.drop_first:
-            paper.drop_first(batch.drop_first)
-        if batch.drop_last:
-            paper.drop_last(batch.drop_last)
-        if batch.how == "prepend":
-            paper.prepend(batch.lines)
-            paper.append((), batch.begun)
-        else:
-            paper.append(batch.lines, batch.begun)
+        apply_batch(paper, batch)
         if batch.below and paper.follows:
             self._watch.go_on()  # the rest comes in further pieces
         self._say()

@@ -26,7 +26,10 @@ from holdfast.tui.screens.task.results import StagesPage
 from holdfast.tui.screens.task.runs import RunsPage
 from holdfast.tui.screens.task.salvage import SavedPage
 from holdfast.tui.screens.task.subtasks import RelativesPage
+from holdfast.tui.widgets.dialogs import CopyChoice
+from holdfast.tui.widgets.filter_bar import FilterBar
 from holdfast.tui.widgets.screen import View
+from holdfast.tui.widgets.text_view import Paper
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskDetails
@@ -42,10 +45,19 @@ class TaskView(View):
     NAME: ClassVar[str] = "task"
     DEFAULT_CSS = """
     TaskView > #facts { height: auto; max-height: 3; text-wrap: nowrap; text-overflow: ellipsis; }
+    TaskView > #found { display: none; height: 1; text-style: dim; text-wrap: nowrap; text-overflow: ellipsis; }
+    TaskView > #found.-shown { display: block; }
     TaskView > #pages { height: 1; background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Back", tooltip="to the list, then to the screen before"),
+        Binding(
+            "escape",
+            "back",
+            "Back",
+            key_display="Esc",
+            tooltip="end the search, to the list, to the screen before",
+        ),
+        Binding("slash", "search", "Search", key_display="/", priority=True, tooltip="find words in a text: n, N"),
         *(
             Binding(page.KEY, f"page('{name}')", page.NAME, tooltip=page.HELP, show=False)
             for name, page in PAGES.items()
@@ -70,6 +82,8 @@ class TaskView(View):
         yield Static(id="facts")
         yield Static(id="pages")
         yield from self.pages.values()
+        yield Static(id="found", markup=False)
+        yield FilterBar("words to find; Enter, then n and N")
 
     def on_mount(self) -> None:
         self.action_page(self.open)
@@ -120,6 +134,8 @@ class TaskView(View):
             self._open(page)
 
     def _open(self, page: Page) -> None:
+        if page.NAME.lower() != self.open:
+            self._end_search()
         self.open = page.NAME.lower()
         for one in self.pages.values():
             one.set_class(one is page, "-open")
@@ -140,12 +156,57 @@ class TaskView(View):
         page.choose(checkpoint)
         self._open(page)
 
+    # -- search --------------------------------------------------------------------------------------------------------
+
+    def _page_text(self) -> Paper | None:
+        """Return the text of the open page. A page with a table has none."""
+        found = self.pages[self.open].to_focus()
+        return found if isinstance(found, Paper) else None
+
+    def action_search(self) -> None:
+        if self._page_text() is None:
+            self.notify("This page has no text to search: Output (o), Info (i) and Diff (d) have.")
+        else:
+            self.query_one(FilterBar).open()
+
+    def on_filter_bar_filtered(self, message: FilterBar.Filtered) -> None:
+        if (text := self._page_text()) is not None:
+            text.search(message.words)
+
+    def on_filter_bar_left(self, _message: FilterBar.Left) -> None:
+        self.pages[self.open].to_focus().focus()
+
+    def on_paper_found(self, message: Paper.Found) -> None:
+        found = self.query_one("#found", Static)
+        found.set_class(bool(message.words), "-shown")
+        words = f"{message.number} of {message.of} lines with '{one_line(message.words, 40)}' (n, N; Esc ends)"
+        if isinstance(self.pages[self.open], OutputPage):
+            words += "; only what was read is searched: g reads the beginning"
+        none = f"No line has '{one_line(message.words, 40)}' (Esc ends the search)"
+        found.update(Text(words if message.of else none))
+
+    def _end_search(self) -> bool:
+        """End the search. True if there was one."""
+        searched = [text for text in self.query(Paper) if text.words]
+        for text in searched:
+            text.search("")
+        bar = self.query_one(FilterBar)
+        if bar.value:
+            bar.action_drop()
+        return bool(searched)
+
+    def copies(self) -> list[CopyChoice]:
+        text = self._page_text()
+        return [*super().copies(), *([("l", "line", text.line)] if text is not None else [])]
+
     def action_turn(self, by: int) -> None:
         names = list(self.pages)
         self.action_page(names[(names.index(self.open) + by) % len(names)])
 
     def action_back(self) -> None:
-        """Go back from a detail to its list, then to the previous screen."""
+        """End the search, go back from a detail to its list, then to the previous screen."""
+        if self._end_search():
+            return
         wanted = self.pages[self.open].to_focus()
         if self.focused is not None and self.focused is not wanted:
             wanted.focus()
