@@ -10,13 +10,27 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Client": "holdfast.client.client",
     **dict.fromkeys(
-        ("Event", "GateResult", "LogEntry", "Merge", "Run", "StageResult", "Task", "TaskOptions", "TaskState"),
+        (
+            *(
+                "Event",
+                "GateResult",
+                "Ids",
+                "LogEntry",
+                "Merge",
+                "Run",
+                "StageResult",
+                "Task",
+                "TaskChanges",
+                "TaskOptions",
+            ),
+            "TaskState",
+        ),
         "holdfast.client.models",
     ),
     **dict.fromkeys(
         ("Conflict", "HoldfastError", "NotFound", "Refused", "Unavailable", "UsageError"), "holdfast.base.errors"
     ),
-    "WaitTimeout": "holdfast.client.errors",
+    **dict.fromkeys(("PartlyDone", "WaitTimeout"), "holdfast.client.errors"),
 }
 
 if TYPE_CHECKING:
@@ -27,14 +41,17 @@ if TYPE_CHECKING:
     from holdfast.base.errors import Unavailable as Unavailable
     from holdfast.base.errors import UsageError as UsageError
     from holdfast.client.client import Client as Client
+    from holdfast.client.errors import PartlyDone as PartlyDone
     from holdfast.client.errors import WaitTimeout as WaitTimeout
     from holdfast.client.models import Event as Event
     from holdfast.client.models import GateResult as GateResult
+    from holdfast.client.models import Ids as Ids
     from holdfast.client.models import LogEntry as LogEntry
     from holdfast.client.models import Merge as Merge
     from holdfast.client.models import Run as Run
     from holdfast.client.models import StageResult as StageResult
     from holdfast.client.models import Task as Task
+    from holdfast.client.models import TaskChanges as TaskChanges
     from holdfast.client.models import TaskOptions as TaskOptions
     from holdfast.client.models import TaskState as TaskState
 else:

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 import warnings
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args, overload
 
 from holdfast.api.commands import Commands, NewTask, pause
 from holdfast.api.home.daemon import ensure_supervisor
-from holdfast.api.queries import POLL_INTERVAL, Queries, poll_events
+from holdfast.api.queries import Queries, poll_events
 from holdfast.api.requests import finish_request
 from holdfast.api.tasks.subtasks import refuse_endless_wait, refuse_inside_run, resolve_parent
 from holdfast.api.tasks.wait import watch_tasks
-from holdfast.base.errors import UsageError
+from holdfast.base.errors import Conflict, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import clean_text, is_text
 from holdfast.client.errors import public, public_errors
-from holdfast.client.models import Event, LogEntry, Merge, Run, StageResult, Task, TaskOptions, TaskState
+from holdfast.client.models import (
+    ENDED,
+    Event,
+    Ids,
+    LogEntry,
+    Merge,
+    Run,
+    StageResult,
+    Task,
+    TaskChanges,
+    TaskOptions,
+    TaskState,
+)
+from holdfast.client.watch import drive, drive_async, for_each
 
 if TYPE_CHECKING:
     from holdfast.api.home.models import EventRow
+    from holdfast.api.tasks.changes import Given, Wanted
     from holdfast.api.tasks.models import TaskRow
 
-T = TypeVar("T")
 STATES: tuple[str, ...] = get_args(TaskState)
 
 
@@ -136,7 +148,7 @@ class Client:
 
     @public
     def wait(
-        self, *ids: str, first: bool = False, timeout: float | None = None, start_supervisor: bool = True
+        self, *ids: str | Ids, first: bool = False, timeout: float | None = None, start_supervisor: bool = True
     ) -> list[Task]:
         """Wait until the tasks are at rest, and return them in the order of `ids`.
 
@@ -146,16 +158,16 @@ class Client:
         """
         full = self._resolve(ids)
         watching = watch_tasks(self.home, full, first=first, timeout=timeout, start=start_supervisor)
-        return [self._read(task_id) for task_id in next(_drive(watching))]
+        return [self._read(task_id) for task_id in next(drive(watching))]
 
     async def wait_async(
-        self, *ids: str, first: bool = False, timeout: float | None = None, start_supervisor: bool = True
+        self, *ids: str | Ids, first: bool = False, timeout: float | None = None, start_supervisor: bool = True
     ) -> list[Task]:
         """Wait as `wait` does, and let other coroutines run meanwhile."""
         with public_errors():
             full = self._resolve(ids)
             watching = watch_tasks(self.home, full, first=first, timeout=timeout, start=start_supervisor)
-        found = await anext(_drive_async(watching))
+        found = await anext(drive_async(watching))
         with public_errors():
             return [self._read(task_id) for task_id in found]
 
@@ -163,7 +175,7 @@ class Client:
         """Yield the events with a number above `after`, of one task or of all. `follow`: go on as they happen."""
         with public_errors():
             watching = self._watch_events(after, task, follow)
-        for batch in _drive(watching):
+        for batch in drive(watching):
             yield from map(Event._from_row, batch)
 
     async def events_async(
@@ -172,44 +184,146 @@ class Client:
         """Yield events as `events` does, and let other coroutines run meanwhile."""
         with public_errors():
             watching = self._watch_events(after, task, follow)
-        async for batch in _drive_async(watching):
+        async for batch in drive_async(watching):
             for row in batch:
                 yield Event._from_row(row)
 
     # -- act ---------------------------------------------------------------------------------------------------------
+    # Each method takes one id, or a list of ids: then it returns a list, and raises PartlyDone if some were refused.
 
+    @overload
+    def cancel(self, id: str, *, why: str = "", subtasks: bool = True) -> Task: ...
+    @overload
+    def cancel(self, id: Ids, *, why: str = "", subtasks: bool = True) -> list[Task]: ...
     @public
-    def cancel(self, id: str, *, why: str = "", subtasks: bool = True) -> Task:
+    def cancel(self, id: str | Ids, *, why: str = "", subtasks: bool = True) -> Task | list[Task]:
         """End a task and its subtasks, save their work, and return the task when that is done."""
-        task_id = self._prepare("cancel", id, why)
-        request = Commands(self.home, create=False).cancel(task_id, why, subtasks=subtasks)
-        return self._after_request(request, "cancel", task_id)
+        ids = self._prepare("cancel", id, why)
+        queries, commands = Queries(self.home), Commands(self.home, create=False)
+        living = {task_id for task_id in ids if queries.state(task_id)["state"] not in ENDED}
 
+        def begin(task_id: str) -> Callable[[], Task]:
+            try:
+                request = commands.cancel(task_id, why, subtasks=subtasks)
+            except Conflict:
+                if task_id in living and queries.state(task_id)["state"] == "cancelled":
+                    return lambda: self._read(task_id)  # together with its parent, a moment ago
+                raise
+            return lambda: self._after_request(request, "cancel", task_id)
+
+        return for_each(id, ids, begin)
+
+    @overload
+    def pause(self, id: str, *, seconds: float | None = None, why: str = "") -> Task: ...
+    @overload
+    def pause(self, id: Ids, *, seconds: float | None = None, why: str = "") -> list[Task]: ...
     @public
-    def pause(self, id: str, *, seconds: float | None = None, why: str = "") -> Task:
+    def pause(self, id: str | Ids, *, seconds: float | None = None, why: str = "") -> Task | list[Task]:
         """End a task's agent, keep its workspace and session, and return the task when that is done.
 
         The task goes on after `seconds`, without them when somebody resumes it.
         """
-        task_id = self._prepare("pause", id, why)
-        return self._after_request(pause(self.home, task_id, why, seconds), "pause", task_id)
 
+        def begin(task_id: str) -> Callable[[], Task]:
+            request = pause(self.home, task_id, why, seconds)
+            return lambda: self._after_request(request, "pause", task_id)
+
+        return for_each(id, self._prepare("pause", id, why), begin)
+
+    @overload
+    def resume(self, id: str, *, force: bool = False, append: str = "", **changes: Unpack[TaskChanges]) -> Task: ...
+    @overload
+    def resume(
+        self, id: Ids, *, force: bool = False, append: str = "", **changes: Unpack[TaskChanges]
+    ) -> list[Task]: ...
     @public
     def resume(
-        self, id: str, *, force: bool = False, budget_usd: float | None = None, budget_tokens: int | None = None
-    ) -> Task:
-        """Continue a paused task. `force`: also beyond its limit of resumes. A budget is for all runs of the task."""
-        task_id = self._prepare("resume", id, force=force, budget_usd=budget_usd, budget_tokens=budget_tokens)
-        commands = Commands(self.home, create=False)
-        commands.resume(task_id, force=force, budget_usd=budget_usd, budget_tokens=budget_tokens)
-        return self._read(task_id)
+        self, id: str | Ids, *, force: bool = False, append: str = "", **changes: Unpack[TaskChanges]
+    ) -> Task | list[Task]:
+        """Continue a paused task. `force`: also beyond its limit of resumes. `append`: further words for its agent.
 
+        A budget is for all runs of the task.
+        """
+        ids = self._prepare("resume", id, force=force, append=append or None, **changes)
+        usd, tokens = changes.pop("budget_usd", None), changes.pop("budget_tokens", None)
+        wanted, commands = self._wanted(changes), Commands(self.home, create=False)
+
+        def begin(task_id: str) -> Callable[[], Task]:
+            given = self._given(task_id, wanted, append)
+            commands.resume(task_id, force=force, budget_usd=usd, budget_tokens=tokens, given=given)
+            return lambda: self._read(task_id)
+
+        return for_each(id, ids, begin)
+
+    @overload
+    def retry(self, id: str, *, fresh: bool = False, append: str = "", **changes: Unpack[TaskChanges]) -> Task: ...
+    @overload
+    def retry(
+        self, id: Ids, *, fresh: bool = False, append: str = "", **changes: Unpack[TaskChanges]
+    ) -> list[Task]: ...
     @public
-    def retry(self, id: str, *, fresh: bool = False) -> Task:
-        """Queue a failed or cancelled task again. `fresh`: from its base instead of where it stopped."""
-        task_id = self._prepare("retry", id, fresh=fresh)
-        Commands(self.home, create=False).retry(task_id, fresh=fresh)
-        return self._read(task_id)
+    def retry(
+        self, id: str | Ids, *, fresh: bool = False, append: str = "", **changes: Unpack[TaskChanges]
+    ) -> Task | list[Task]:
+        """Queue a failed or cancelled task again. `fresh`: from its base instead of where it stopped. `append`: further
+        words for its agent."""
+        ids = self._prepare("retry", id, fresh=fresh, append=append or None, **changes)
+        wanted, commands = self._wanted(changes), Commands(self.home, create=False)
+
+        def begin(task_id: str) -> Callable[[], Task]:
+            commands.retry(task_id, fresh=fresh, given=self._given(task_id, wanted, append))
+            return lambda: self._read(task_id)
+
+        return for_each(id, ids, begin)
+
+    @overload
+    def send(self, id: str, text: str) -> Task: ...
+    @overload
+    def send(self, id: Ids, text: str) -> list[Task]: ...
+    @public
+    def send(self, id: str | Ids, text: str) -> Task | list[Task]:
+        """Tell a task what to do next, also when it has ended: then it is queued again, with its branch and session."""
+        from holdfast.api.tasks.messages import send_message
+
+        def begin(task_id: str) -> Callable[[], Task]:
+            send_message(self.home, task_id, text)
+            return lambda: self._read(task_id)
+
+        return for_each(id, self._prepare("send", id), begin)
+
+    @overload
+    def approve(self, id: str, *, changes: str | None = None, stage: str | None = None) -> Task: ...
+    @overload
+    def approve(self, id: Ids, *, changes: str | None = None, stage: str | None = None) -> list[Task]: ...
+    @public
+    def approve(self, id: str | Ids, *, changes: str | None = None, stage: str | None = None) -> Task | list[Task]:
+        """Approve the stage that waits for you. `changes`: ask for changes instead, from its builder or `stage`."""
+        from holdfast.api.tasks.stages import approve
+
+        def begin(task_id: str) -> Callable[[], Task]:
+            approve(self.home, task_id, changes, stage=stage)
+            return lambda: self._read(task_id)
+
+        return for_each(id, self._prepare("approve", id), begin)
+
+    @overload
+    def set(self, id: str, **changes: Unpack[TaskChanges]) -> Task: ...
+    @overload
+    def set(self, id: Ids, **changes: Unpack[TaskChanges]) -> list[Task]: ...
+    @public
+    def set(self, id: str | Ids, **changes: Unpack[TaskChanges]) -> Task | list[Task]:
+        """Change a task that does not run."""
+        from holdfast.api.tasks.changes import set_task
+
+        ids, wanted, queries = self._prepare("set", id), self._wanted(changes), Queries(self.home)
+        if wanted is None:
+            raise UsageError(f"Say what to change. The changes are {', '.join(TaskChanges.__annotations__)}.")
+
+        def begin(task_id: str) -> Callable[[], Task]:
+            set_task(queries, task_id, wanted)
+            return lambda: self._read(task_id)
+
+        return for_each(id, ids, begin)
 
     @public
     def merge(
@@ -228,7 +342,7 @@ class Client:
         """
         from holdfast.api.work.merge import merge
 
-        task_id = self._prepare("merge", id)
+        (task_id,) = self._prepare("merge", id)
         queries = Queries(self.home)
         done = merge(self.home, queries.task(task_id), into, no_ff=no_ff, squash=squash, message=message)
         return Merge(task=task_id, branch=done.source, into=done.target, commit=done.commit, how=done.how)
@@ -255,11 +369,12 @@ class Client:
             **{key: value for key, value in given.items() if value is not None and key != "after"},
         )
 
-    def _resolve(self, ids: Collection[str]) -> list[str]:
-        if not ids:
+    def _resolve(self, ids: Collection[str | Ids]) -> list[str]:
+        words = [word for each in ids for word in ([each] if isinstance(each, str) else each)]
+        if not words:
             raise UsageError("Say which tasks to wait for: client.wait(task.id).")
         queries = Queries(self.home)
-        return [queries.resolve(word) for word in ids]
+        return [queries.resolve(word) for word in words]
 
     def _read(self, word: str) -> Task:
         from holdfast.api.tasks.usage import sum_usage
@@ -273,13 +388,36 @@ class Client:
         queries = Queries(self.home)
         return poll_events(queries, after=after, task_id=None if task is None else queries.resolve(task), follow=follow)
 
-    def _prepare(self, command: str, word: str, why: str = "", **given: object) -> str:
-        """Return the full id. Raise Refused if this process is inside a run, and the command is for people."""
+    def _prepare(self, command: str, id: str | Ids, why: str = "", **given: object) -> list[str]:
+        """Return the full ids. Raise Refused if this process is inside a run, and the command is for people."""
         if not is_text(why):
             raise UsageError("`why` is not text (it has NUL or undecodable bytes).")
-        task_id = Queries(self.home).resolve(word)
-        refuse_inside_run(self.home, command, {"id": task_id, **given})
-        return task_id
+        queries = Queries(self.home)
+        ids = list(dict.fromkeys(queries.resolve(word) for word in ([id] if isinstance(id, str) else id)))
+        for task_id in ids:
+            refuse_inside_run(self.home, command, {"id": task_id, **given})
+        return ids
+
+    def _wanted(self, changes: TaskChanges) -> Wanted | None:
+        """Return what the changes are. None: nothing."""
+        from holdfast.api.tasks.changes import parse_changes
+
+        given: dict[str, Any] = dict(changes)
+        if unknown := sorted(given.keys() - TaskChanges.__annotations__.keys()):
+            known = ", ".join(sorted(TaskChanges.__annotations__))
+            raise UsageError(f"There is no change '{unknown[0]}'. The changes are {known}.")
+        labels = {f"label.{name}": value for name, value in given.pop("labels", {}).items()}
+        if "timeout" in given:
+            given["timeout"] = f"{given['timeout']}s"
+        pairs = [f"{key}={value}" for key, value in (given | labels).items() if value is not None]
+        return parse_changes(pairs) if pairs else None
+
+    def _given(self, task_id: str, wanted: Wanted | None, words: str) -> Given | None:
+        if wanted is None and not words:
+            return None
+        from holdfast.api.tasks.changes import Wanted, read_given
+
+        return read_given(Queries(self.home), task_id, wanted or Wanted(), words)
 
     def _after_request(self, request: int | None, kind: str, task_id: str) -> Task:
         """Return the task when the request is carried out. Raise Conflict if the supervisor refused it."""
@@ -287,23 +425,3 @@ class Client:
         if request is not None:
             finish_request(queries, request, kind, task_id)
         return self._read(task_id)
-
-
-def _drive(steps: Iterator[T | None]) -> Iterator[T]:
-    """Yield what the watch finds, and sleep between its steps."""
-    with public_errors():
-        for found in steps:
-            if found is None:
-                time.sleep(POLL_INTERVAL)
-            else:
-                yield found
-
-
-async def _drive_async(steps: Iterator[T | None]) -> AsyncIterator[T]:
-    """Yield what the watch finds, and leave the event loop to others between its steps."""
-    with public_errors():
-        for found in steps:
-            if found is None:
-                await asyncio.sleep(POLL_INTERVAL)
-            else:
-                yield found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, Unavailable, UsageError
 from holdfast.base.errors import WaitTimeout as WaitTimeout
@@ -13,6 +13,20 @@ from holdfast.base.text import as_sentence, one_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class PartlyDone(HoldfastError):
+    """A call for several tasks that some of them refused. The others are done.
+
+    `done`: what the call returns for those others. `refused`: id → error.
+    """
+
+    def __init__(self, done: Sequence[Any], refused: Mapping[str, HoldfastError]) -> None:
+        self.done = list(done)
+        self.refused = dict(refused)
+        first = next(iter(self.refused.values()))
+        count = len(self.done) + len(self.refused)
+        super().__init__(f"{len(self.refused)} of {count} tasks were refused, the others are done. The first: {first}")
 
 
 # The public classes, each with the command that follows when the text names none.
@@ -32,11 +46,13 @@ def public_errors() -> Iterator[None]:
     """Raise the errors of the block as public ones, without the frames of the inside."""
     try:
         yield
+    except PartlyDone:
+        raise
     except HoldfastError as error:
-        raise _make_public(error) from None
+        raise make_public(error) from None
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        raise _make_public(Unavailable(f"{where}{error.strerror or error}. What was acknowledged is kept.")) from None
+        raise make_public(Unavailable(f"{where}{error.strerror or error}. What was acknowledged is kept.")) from None
 
 
 def public(method: Callable[P, T]) -> Callable[P, T]:
@@ -50,7 +66,8 @@ def public(method: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def _make_public(error: HoldfastError) -> HoldfastError:
+def make_public(error: HoldfastError) -> HoldfastError:
+    """Return the error as one of the public classes, cleaned, with the next command."""
     from holdfast.secrets.redact import redact_text  # the text may quote an address that contains a login
 
     kind = next(found for found in type(error).__mro__ if found in NEXT_STEPS)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import AgentEventRow, GateRow, RunRow, StageResultRow, TaskDetails, TaskRow
 
 TaskState = Literal["queued", "running", "paused", "completed", "failed", "cancelled"]
+Ids = list[str] | tuple[str, ...]  # several tasks; every method that acts takes one id, or these
 ENDED = ("completed", "failed", "cancelled")
 
 
@@ -46,6 +47,23 @@ class TaskOptions(TypedDict, total=False):
     max_turns: int  # end a run after so many turns of its agent
     max_resumes: int  # how often the task may be resumed after a pause
     keep_workspace: bool  # keep the workspace whatever the outcome
+
+
+class TaskChanges(TypedDict, total=False):
+    """The changes of a task that `Client.set`, `Client.retry` and `Client.resume` make. What is absent stays."""
+
+    prompt: str
+    agent: str  # another agent, which begins with a hand-over
+    model: str
+    account: str
+    priority: int
+    gate: str  # "": no gate
+    tries: int
+    timeout: float  # seconds after which a run is ended
+    budget_usd: float
+    budget_tokens: int
+    max_resumes: int
+    labels: Mapping[str, str]  # "": the label goes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,64 @@
+"""The drivers of a client: of watches over tasks and events, synchronous or not, and of acts on several tasks.
+
+A watch is a generator that yields None when its driver should sleep for `POLL_INTERVAL`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TypeVar
+
+from holdfast.api.queries import POLL_INTERVAL
+from holdfast.base.errors import HoldfastError
+from holdfast.client.errors import PartlyDone, make_public, public_errors
+from holdfast.client.models import Ids
+
+T = TypeVar("T")
+
+
+def drive(steps: Iterator[T | None]) -> Iterator[T]:
+    """Yield what the watch finds, and sleep between its steps."""
+    with public_errors():
+        for found in steps:
+            if found is None:
+                time.sleep(POLL_INTERVAL)
+            else:
+                yield found
+
+
+async def drive_async(steps: Iterator[T | None]) -> AsyncIterator[T]:
+    """Yield what the watch finds, and leave the event loop to others between its steps."""
+    with public_errors():
+        for found in steps:
+            if found is None:
+                await asyncio.sleep(POLL_INTERVAL)
+            else:
+                yield found
+
+
+def for_each(asked: str | Ids, ids: Sequence[str], begin: Callable[[str], Callable[[], T]]) -> T | list[T]:
+    """Act on one task, or on each of several: begin all of them, then finish each.
+
+    `asked`: what the caller gave. One id: return its result, or raise its error. A list: return all results. Raise
+    PartlyDone if some were refused, after all others are done.
+    """
+    if isinstance(asked, str):
+        return begin(ids[0])()
+    begun: dict[str, Callable[[], T]] = {}
+    refused: dict[str, HoldfastError] = {}
+    done: list[T] = []
+    for task_id in ids:
+        try:
+            begun[task_id] = begin(task_id)
+        except HoldfastError as error:
+            refused[task_id] = make_public(error)
+    for task_id, finish in begun.items():
+        try:
+            done.append(finish())
+        except HoldfastError as error:
+            refused[task_id] = make_public(error)
+    if refused:
+        raise PartlyDone(done, refused)
+    return done
