@@ -142,7 +142,7 @@ def test_marked_tasks_are_acted_on_together(fleet: Fleet) -> None:
 
 @needs_tmux
 def test_a_pull_request_is_opened_in_the_terminal(fleet: Fleet) -> None:
-    """What `gh` prints stays until Enter, because the screen comes back over it; without `gh` the command is told."""
+    """What `gh` prints stays until Enter, because the screen comes back over it; without `gh` it is only pushed."""
     task = fleet.queue("echo x > door; git add door; git commit -qm door", prompt="the door")
     fleet.up("--agents", 1)
     fleet.wait_state(task, "completed")
@@ -162,6 +162,13 @@ def test_a_pull_request_is_opened_in_the_terminal(fleet: Fleet) -> None:
         seen.until_seen("see https://x.example/pull/7", "Enter goes back")
         seen.press("Enter")
         seen.until_seen("its pull request is open", "the door")
+        (tools / "gh").unlink()
+        seen.press("P")
+        seen.until_seen("show where to open a pull request into main?")
+        seen.press("y")
+        seen.until_seen("Enter goes back")
+        seen.press("Enter")
+        seen.until_seen("is pushed. It is on the remote.")
         seen.press("q")
         seen.until_seen("ended: 0")
     tip = fleet.git("rev-parse", f"holdfast/{task}")

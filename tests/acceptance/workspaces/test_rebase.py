@@ -61,3 +61,22 @@ def test_the_agent_solves_a_conflict(fleet: Fleet, strategy: str) -> None:
     )
     assert "fast-forward" in fleet.cli("merge", task).stdout
     assert (fleet.repo / "one.txt").read_text() == "both\n"
+
+
+def test_a_base_that_is_gone_ends_the_round_in_words(fleet: Fleet) -> None:
+    """The workspace and the branch are as before, and the reason says what is missing."""
+    fleet.git("branch", "side")
+    supervisor = fleet.up()
+    task = fleet.add("x", "--workspace", "clone", "--keep-workspace", "--base", "side",
+                     command=("sh", "-c", "echo x > x.txt"))  # fmt: skip
+    branch = fleet.wait_state(task, "completed")["branch"]
+    fleet.kill_supervisor(supervisor)
+    fleet.git("switch", "-q", "side")
+    commit_by_the_user(fleet, other="mine")
+    fleet.git("switch", "-q", "main")
+    fleet.cli("send", task, "--rebase")
+    fleet.git("branch", "-D", "side")
+    fleet.up()
+    wait_until(lambda: fleet.show(task)["state"] == "failed", "the round ended")
+    assert "refs/heads/side" in fleet.show(task)["reason"]
+    assert fleet.file_on_branch(branch, "x.txt") == "x"

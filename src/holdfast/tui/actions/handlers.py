@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Refused, UsageError
-from holdfast.base.text import one_line
+from holdfast.base.text import clean_text, one_line
 from holdfast.core.model import RequestKind
 
 if TYPE_CHECKING:
@@ -190,37 +190,40 @@ def merge(home: str, task: Row) -> ActionResult:
 
 
 def confirm_pull_request(home: str, task: Row) -> str:
-    proposal, _gh = _pull_request(home, task)
+    from holdfast.api.work.pull_request import find_gh
+
+    proposal = _pull_request(home, task)
     where = one_line(", ".join(proposal.urls), 300)
-    return f"Push {proposal.branch} to {where}, and open a pull request into {proposal.base}?\n\n{proposal.title}"
+    then = "open a pull request into" if find_gh() else "show where to open a pull request into"
+    return f"Push {proposal.branch} to {where}, and {then} {proposal.base}?\n\n{proposal.title}"
 
 
 def open_pull_request(home: str, task: Row) -> ActionResult:
     """Push and open the pull request. The app has handed the terminal over: git and `gh` may ask for a login."""
-    from holdfast.api.work.pull_request import open_pull_request
+    from holdfast.api.work.pull_request import find_gh, open_pull_request, push_branch
 
-    proposal, gh = _pull_request(home, task)
+    proposal, gh = _pull_request(home, task), find_gh()
     try:
-        open_pull_request(proposal, gh, draft=False)
+        if gh is not None:
+            print(clean_text(open_pull_request(proposal, gh, draft=False)))
+        else:
+            push_branch(proposal)
     finally:
         with contextlib.suppress(EOFError):
             input("Enter goes back to holdfast top. ")
-    return f"{proposal.branch} is pushed, and its pull request is open."
+    if gh is not None:
+        return f"{proposal.branch} is pushed, and its pull request is open."
+    page = proposal.compare_page
+    return f"{proposal.branch} is pushed. " + (f"Open the pull request: {page}" if page else "It is on the remote.")
 
 
-def _pull_request(home: str, task: Row) -> tuple[PullRequest, str]:
-    """Return the pull request to open, and `gh`. Raise Refused with the command to type if that is not installed."""
-    from holdfast.api.work.pull_request import build_pull_request, find_gh, refuse_after_changes
+def _pull_request(home: str, task: Row) -> PullRequest:
+    from holdfast.api.work.pull_request import build_pull_request, refuse_after_changes
 
     queries = Queries(home)
     found = queries.task(task_of(task))
     refuse_after_changes(queries, found)
-    proposal, gh = build_pull_request(found, remote=None, base=None), find_gh()
-    if gh is None:
-        raise Refused(
-            f"`gh` is not installed, so nothing was pushed. Type `{proposal.push_line}`, then open the pull request."
-        )
-    return proposal, gh
+    return build_pull_request(found, remote=None, base=None)
 
 
 # -- workspaces --------------------------------------------------------------------------------------------------------
