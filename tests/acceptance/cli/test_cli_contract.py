@@ -535,7 +535,7 @@ def test_watch_shows_changes_and_ends_on_ctrl_c(fleet: Fleet) -> None:
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.wait() == 130
         assert "Traceback" not in terminal.text
-    assert "events -f" in fleet.cli("ps", "--watch", code=2).stderr
+    assert "ps --json --watch" in fleet.cli("ps", "--watch", code=2).stderr
 
 
 def test_watch_works_without_colours_too(fleet: Fleet) -> None:

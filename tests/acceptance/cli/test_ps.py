@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from tests.acceptance.cli.test_cli_contract import shown_on_terminal
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, state_of, wait_until
 
 from holdfast.cli.output.task_table import cell_width, cut
 
@@ -233,3 +236,124 @@ def test_a_wrong_word_is_answered_with_the_known_ones(fleet: Fleet) -> None:
         assert answer.stdout == ""
         assert all(word in answer.stderr for word in words), answer.stderr
         assert "\x1b" not in answer.stderr
+
+
+class Stream:
+    """`ps --json --watch` in the background, which ends with the block; what it printed so far."""
+
+    def __init__(self, fleet: Fleet, *arguments: object) -> None:
+        self.process = fleet.start("ps", "--json", "--watch", *arguments)
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.output, self.errors = self.process.stdout, self.process.stderr
+        os.set_blocking(self.output.fileno(), False)
+        self._text = b""
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.output.close()
+        self.errors.close()
+        self.process.kill()
+        self.process.wait()
+
+    def rows(self) -> list[dict[str, Any]]:
+        self._text += self.output.read() or b""
+        return [json.loads(line) for line in self._text.splitlines(keepends=True) if line.endswith(b"\n")]
+
+    def states(self, task: str) -> list[str]:
+        return [str(row.get("state", "forgotten")) for row in self.rows() if row["id"] == task]
+
+    def end(self) -> tuple[int, bytes]:
+        """Its exit code, and what it said."""
+        return self.process.wait(), self.errors.read()
+
+
+def test_json_and_watch_stream_each_change(fleet: Fleet) -> None:
+    """F15: first the list, then one line per change of a task, at once; Ctrl-C ends it without a word."""
+    go = fifo(fleet.root / "go")
+    first = fleet.add("first", command=("true",))
+    with Stream(fleet) as stream:
+        wait_until(lambda: stream.states(first) == ["queued"], "the list is printed")
+        assert set(stream.rows()[0]) == {*fleet.json("ps")[0], "schema"}
+        second = fleet.add("second", command=("sh", "-c", f"read x < {go}"))
+        wait_until(lambda: stream.states(second) == ["queued"], "a new task is printed")
+        assert stream.states(first) == ["queued"], "what did not change is not printed again"
+        fleet.up()
+        wait_until(lambda: "running" in stream.states(second), "its start is printed")
+        go.write_text("x\n")
+        wait_until(lambda: stream.states(second)[-1] == "completed", "a task that leaves the list is printed once more")
+        wait_until(lambda: stream.states(first)[-1] == "completed", "likewise")
+        fleet.wait_clean()
+        stream.process.send_signal(signal.SIGINT)
+        assert stream.end() == (130, b"")
+
+
+def test_a_stream_is_of_the_tasks_that_were_asked_for(fleet: Fleet) -> None:
+    """Filters count for every change: a task comes when it begins to match, and once more when it ends to."""
+    task = fleet.add("one", command=("true",))
+    with Stream(fleet, "state:paused") as stream:
+        fleet.cli("pause", task)
+        wait_until(lambda: stream.states(task) == ["paused"], "it matches now")
+        fleet.add("two", command=("true",))
+        fleet.cli("resume", task)
+        wait_until(lambda: stream.states(task) == ["paused", "queued"], "it does not match any more")
+        assert {row["id"] for row in stream.rows()} == {task}
+        refused = fleet.cli("ps", "--json", "--watch", "--limit", 3, code=2).stderr
+        assert "--limit" in refused
+
+
+def test_a_stream_without_a_reader_ends_by_itself(fleet: Fleet) -> None:
+    """F15: whoever reads the stream goes away: it ends at once and quietly, although nothing changes."""
+    task = fleet.add("one", command=("true",))
+    with Stream(fleet) as stream:
+        wait_until(lambda: stream.states(task) == ["queued"], "the list is printed")
+        stream.output.close()
+        assert stream.end() == (0, b"")
+
+
+def test_an_idle_stream_costs_nothing(fleet: Fleet) -> None:
+    """It sleeps until the store is written to, and then prints at once: no busy polling."""
+    task = fleet.add("one", command=("true",))
+    with Stream(fleet) as stream:
+        wait_until(lambda: stream.states(task) == ["queued"], "the list is printed")
+        wait_until(lambda: state_of(stream.process.pid) == "S", "it sleeps")
+        calls = switches(stream.process.pid)
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + 3, "three seconds pass")
+        assert switches(stream.process.pid) - calls < 8, "it woke a few times in three seconds"
+
+
+def switches(pid: int) -> int:
+    """How often the process slept so far."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("voluntary_ctxt_switches")))
+
+
+def test_a_completed_task_tells_whether_it_was_merged(fleet: Fleet) -> None:
+    """The facts of the store alone, no git: merged into a branch, not merged, no changes."""
+    fleet.up()
+    made = fleet.add("make a file", command=("sh", "-c", "echo a > a.txt; git add a.txt; git commit -qm a"))
+    idle = fleet.add("make nothing", command=("true",))
+    for task in (made, idle):
+        fleet.wait_state(task, "completed")
+    fleet.wait_clean()
+
+    def why(task: str) -> str:
+        line = fleet.cli("ps", task, "--columns", "why").stdout.splitlines()[1]
+        assert line in fleet.cli("top", "--once", "--all").stdout, "top uses the same words"
+        return line
+
+    assert why(made).startswith("not merged: ")
+    assert why(idle).startswith("no changes: ")
+    assert fleet.json("ps", made)[0]["merged_into"] is None
+    fleet.cli("merge", made)
+    assert why(made).startswith("merged into main: ")
+    assert fleet.json("ps", made)[0]["merged_into"] == "main"
+    fleet.cli("branches", "prune", "--merged")
+    assert why(made).startswith("merged into main: ")
+    fleet.cli("send", made, "once more")
+    fleet.wait_state(made, "completed")
+    fleet.wait_clean()
+    assert not why(made).startswith("merged"), "its new work is not merged"

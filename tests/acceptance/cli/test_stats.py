@@ -91,3 +91,54 @@ def test_asking_is_cheap(fleet: Fleet) -> None:
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "holdfast.api.fleet.stats" in imported
     assert imported & {"asyncio", "rich", "tomllib", "holdfast.config", "holdfast.wiring.supervisor"} == set()
+
+
+def test_sums_by_repository_label_model_and_agent(fleet: Fleet) -> None:
+    """Where the money went, and what came of it: tasks, success, tokens and money of what has ended."""
+    none = ("--workspace", "none")
+    other = fleet.make_repo(fleet.root / "shop")
+    user_file(fleet, "[retry]\nmax = 0\n")
+    usage = {"usage": {"input": 100, "output": 20, "cost_usd": 0.5}}
+    fleet.up("--agents", 1)
+    assert fleet.cli("stats", "--by", "repo").stdout == "No such task has ended yet.\n"
+    tasks = [
+        fleet.add_scenario(usage, {"print": "done"}, options=(*none, "--label", "area=docs")),
+        fleet.add_scenario(usage, {"print": "done"}, options=(*none, "--label", "area=web")),
+        fleet.add("a", *none, "--label", "area=web", command=("false",)),
+        fleet.add("b", *none, command=("true",), cwd=other),
+    ]
+    for task in tasks:
+        fleet.wait_state(task, "completed", "failed")
+    cancelled = fleet.add("c", "--label", "area=web", command=("true",), cwd=other)
+    fleet.cli("cancel", cancelled)
+    fleet.wait_state(cancelled, "cancelled", "completed")
+
+    by_repo = {row["name"]: row for row in fleet.json("stats", "--by", "repo")}
+    assert set(by_repo) == {str(fleet.repo), str(other)}
+    mine = by_repo[str(fleet.repo)]
+    assert mine["by"] == "repo"
+    assert (mine["tasks"], mine["completed"], mine["failed"]) == (3, 2, 1)
+    assert mine["success"] == pytest.approx(2 / 3)
+    assert (mine["tokens"], mine["cost_usd"]) == (240, pytest.approx(1.0))
+    assert by_repo[str(other)]["tokens"] is None
+
+    by_label = {row["name"]: row for row in fleet.json("stats", "--by", "label:area")}
+    assert set(by_label) == {"docs", "web", None}
+    assert (by_label["docs"]["tasks"], by_label["docs"]["cost_usd"]) == (1, pytest.approx(0.5))
+    assert by_label["web"]["failed"] == 1
+    by_agent = {row["name"]: row for row in fleet.json("stats", "--by", "agent")}
+    assert by_agent["scripted"]["success"] == 1.0
+    assert by_agent["scripted"]["runs"] == 2
+    assert {row["tasks"] for row in fleet.json("stats", "--by", "agent", "--agent", "scripted")} == {2}
+    assert sum(row["tasks"] for row in fleet.json("stats", "--by", "model")) == 5
+    assert fleet.json("stats", "--by", "repo", "--since", "0s") == []
+    by_day = [row for row in fleet.json("stats", "--by", "day") if row["agent"] == "scripted"]
+    assert sum(row["tasks"] for row in by_day) == sum(row["completed"] for row in by_day) == 2
+
+    lines = fleet.cli("stats", "--by", "repo").stdout.splitlines()
+    assert lines[0].split() == ["REPO", "TASKS", "SUCCESS", "RUNS", "TOKENS", "COST"]
+    assert lines[1].split() == [str(fleet.repo), "3", "67%", "3", "240", "$1.00"]
+    assert "SUCCESS" in fleet.cli("stats", "--by", "day").stdout
+    wrong = fleet.cli("stats", "--by", "label", code=2).stderr
+    assert "label:KEY" in wrong
+    assert "repo" in wrong

@@ -64,6 +64,7 @@ class FleetRow(TypedDict):
     changed_files: int | None
     refused_calls: int | None
     refused_first: list[str]
+    merged_into: str | None
 
 
 class SupervisorRow(TypedDict):

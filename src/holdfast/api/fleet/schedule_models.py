@@ -135,6 +135,8 @@ class StatsRow(TypedDict):
     restarts: int
     duration: DurationRow
     forgotten: int  # runs of forgotten tasks; they are not in the percentiles
+    tasks: int  # that ended, and are not forgotten
+    completed: int
     tokens: int | None
     input: int | None
     output: int | None
@@ -207,3 +209,17 @@ class WorkflowProblemRow(TypedDict):
     problem: str
     place: str
     line: int | None
+
+
+class TaskSumsRow(TypedDict):
+    """The ended tasks of one repository, agent, model or value of a label, with their tokens and money."""
+
+    by: str
+    name: str | None  # None: unknown, or the label is not set
+    tasks: int
+    completed: int
+    failed: int
+    success: float | None  # the completed share of those that completed or failed; None: there is none of them
+    runs: int
+    tokens: int | None
+    cost_usd: float | None

@@ -9,7 +9,7 @@ from holdfast.api.queries import Queries
 from holdfast.core.runs.outcome import EXPECTED
 
 if TYPE_CHECKING:
-    from holdfast.api.fleet.schedule_models import StatsRow
+    from holdfast.api.fleet.schedule_models import StatsRow, TaskSumsRow
     from holdfast.api.tasks.models import JsonObject
 
 TOOK = ("tokens", "input", "output", "cached", "cost_usd")  # None: no agent reported it
@@ -26,11 +26,27 @@ def read_reliability(
     for row in queries.view("ends", **question):
         key = row["since"], row["agent"]
         _add(found.setdefault(key, _empty_row(*key, percentiles.get(key))), row)
+    for row in queries.view("ended_tasks", **question):
+        key = row["since"], row["agent"]
+        if by is None and key not in found:
+            continue  # tasks without a run say nothing about their agent
+        found.setdefault(key, _empty_row(*key, None)).update(tasks=row["tasks"], completed=row["completed"])
     for row in queries.view("took", **question, by_session=_by_session({name for _since, name in found})):
         total = found.get((row["since"], row["agent"]))
         if total is not None:
             total.update({name: row[name] for name in TOOK})
-    return [cast("StatsRow", _with_averages(row)) for row in found.values()]
+    rows = sorted(found.values(), key=lambda row: (row["since"] or 0.0, row["agent"]))
+    return [cast("StatsRow", _with_averages(row)) for row in rows]
+
+
+def read_task_sums(queries: Queries, by: str, *, agent: str | None = None, after: float = 0.0) -> list[TaskSumsRow]:
+    """Return sums over the tasks that ended since `after`. `by`: agent, repo, model or `label:KEY`."""
+    kind, _, label = by.partition(":")
+    rows = queries.view("task_sums", by=kind, label=label, agent=agent, after=after)
+    for row in rows:
+        judged = row["completed"] + row["failed"]
+        row |= {"by": by, "success": row["completed"] / judged if judged else None}
+    return cast("list[TaskSumsRow]", rows)
 
 
 def _by_session(agents: set[str]) -> str:
@@ -54,6 +70,8 @@ def _empty_row(since: float | None, agent: str, ranks: JsonObject | None) -> Jso
             "p95": ranks["p95"] if ranks else None,
         },
         "forgotten": 0,
+        "tasks": 0,
+        "completed": 0,
         **dict.fromkeys(TOOK),
         "timed": 0,
         "seconds": 0.0,
@@ -71,5 +89,5 @@ def _add(total: JsonObject, row: JsonObject) -> None:
 def _with_averages(row: JsonObject) -> JsonObject:
     timed, seconds = row.pop("timed"), row.pop("seconds")
     row["duration"]["mean"] = seconds / timed if timed else None
-    row["unexpected_share"] = row["unexpected"] / row["runs"]
+    row["unexpected_share"] = row["unexpected"] / row["runs"] if row["runs"] else 0.0
     return row

@@ -6,7 +6,7 @@ this file for type checks only, so that `holdfast ps` does not pay for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import AlertCounts, CrashRow
@@ -84,6 +84,7 @@ class TruthColumns(TypedDict):
 class TaskRow(TaskColumns, TruthColumns):
     """A task as `ps` lists it."""
 
+    merged_into: str | None  # the branch that `holdfast merge` merged its work into; None: no merge is recorded
     gate: GateRow | None  # None: the task has no gate, or nothing was checked yet
     runs: int  # how many
     tokens: int | None
@@ -208,6 +209,13 @@ class TotalsRow(TypedDict):
     reasoning: int
     cost_usd: float | None
     turns: int | None
+
+
+class ForgottenTaskRow(TypedDict):
+    """A line of `ps --json --watch`: a task of the list that the store has forgotten."""
+
+    id: str
+    forgotten: Literal[True]
 
 
 # One event of an agent's output. `LogRow` names its fields.

@@ -59,6 +59,8 @@ def configure_ps(parser: argparse.ArgumentParser) -> None:
 
 def run_ps(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
+    if arguments.json and arguments.watch and (arguments.limit or arguments.sort != ORDER):
+        raise UsageError("--json --watch prints tasks as they change: --limit and --sort do not go with it.")
     if arguments.json and _is_plain(arguments):  # without the modules that select, because scripts ask often
         _print_tasks(queries.tasks(everything=arguments.all, recent=time.time() - RECENT))
         return 0
@@ -78,17 +80,34 @@ def run_ps(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
         )
     )
-    if arguments.watch and not arguments.json:
+    if arguments.json and arguments.watch:
+        return _stream(queries, reader)
+    if arguments.watch:
         return _watch(queries, reader, columns, wide=arguments.wide)
     listing = reader.read(queries)
     if arguments.json:
-        order = {row["id"]: place for place, row in enumerate(listing.rows)}
-        _print_tasks(sorted(queries.tasks(everything=False, ids=list(order)), key=lambda row: order[row["id"]]))
+        _print_tasks(_task_rows(queries, listing))
         return 0
     if listing.rows:
         for line in listing_lines(queries, listing, columns, find_room(wide=arguments.wide), wide=arguments.wide):
             print(line)
     print(f"{_listing_note(listing)}{_summary(queries)}", file=sys.stderr)
+    return 0
+
+
+def _task_rows(queries: Queries, listing: TaskListing) -> list[TaskRow]:
+    order = {row["id"]: place for place, row in enumerate(listing.rows)}
+    return sorted(queries.tasks(everything=False, ids=list(order)), key=lambda row: order[row["id"]])
+
+
+def _stream(queries: Queries, reader: ListingReader) -> int:
+    """Print the list as JSON, and then each task that changes, until the reader of our output is gone."""
+    from holdfast.api.fleet.watch import watch_rows
+
+    for rows in watch_rows(queries, lambda: _task_rows(queries, reader.read(queries)), sys.stdout.fileno()):
+        for row in rows:
+            print_json(row)
+        sys.stdout.flush()
     return 0
 
 
@@ -133,7 +152,7 @@ def _summary(queries: Queries) -> str:
 
 def _watch(queries: Queries, reader: ListingReader, columns: Sequence[str] | None, *, wide: bool) -> int:
     if not is_terminal():
-        raise UsageError("--watch needs a terminal; in a script use `holdfast events -f --json`.")
+        raise UsageError("--watch needs a terminal; in a script use `holdfast ps --json --watch`.")
     from rich.live import Live
     from rich.text import Text
 

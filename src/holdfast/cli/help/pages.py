@@ -129,6 +129,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
             ("your own columns, nothing cut", "holdfast ps --columns id,labels,prompt,why --wide"),
             ("refresh the list until Ctrl-C", "holdfast ps --watch"),
             ("an object per line, for scripts", "holdfast ps --all --json"),
+            ("and one more for each change of a task", "holdfast ps --json --watch"),
         ),
         READS,
         ("show", "why", "top", "events"),
@@ -213,9 +214,12 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     "stats": ManualPage(
         "Shows how reliable each agent is: ended runs, their outcomes and durations. It also shows the share of "
         "unwanted ends (not completed, cancelled or stopped), and how many runs continued a task after an earlier "
-        "run. Runs of deleted tasks stay in the totals. Days and hours are UTC.",
+        "run. Runs of deleted tasks stay in the totals. Days and hours are UTC. With --by agent, repo, model or "
+        "label:KEY it shows what tasks that have ended came to: how many, the share that succeeded, tokens and money.",
         (
             ("every agent, since the beginning", "holdfast stats"),
+            ("where the money went", "holdfast stats --by repo --since 30d"),
+            ("which value of a label succeeds", "holdfast stats --by label:area"),
             ("one agent this week, day by day", "holdfast stats --agent command --since 7d --by day"),
             ("for scripts", "holdfast stats --by hour --since 24h --json"),
         ),

@@ -26,10 +26,19 @@ def decode_truth(row: dict[str, Any]) -> None:
 def end_clause(row: Mapping[str, Any]) -> str:
     """Return one clause about a task that has ended, for a list."""
     text, word = row["reason"] or "", row["failure_reason"]
-    told = ", ".join(short_words(row))
+    told = ", ".join(_merge_words(row) + short_words(row))
     if told:
         return f"{told}: {text}"
     return text if not word or text.startswith(word) else f"{word}: {text}"
+
+
+def _merge_words(row: Mapping[str, Any]) -> list[str]:
+    """Return "merged into main", or "not merged" if a branch has work and no `holdfast merge` of it is recorded."""
+    if row["state"] != "completed" or "merged_into" not in row:
+        return []
+    if row["merged_into"]:
+        return [f"merged into {one_line(row['merged_into'], 80)}"]
+    return ["not merged"] if row["branch"] and row["changed_files"] else []
 
 
 def state_words(row: Mapping[str, Any]) -> str:

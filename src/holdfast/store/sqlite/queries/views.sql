@@ -13,13 +13,19 @@ CASE WHEN t.state IN ('completed', 'failed', 'cancelled') THEN
      FROM results re JOIN runs ru ON ru.id = re.run_id
      WHERE re.task_id = t.id AND re.generation = t.generation AND ru.refused IS NOT NULL) END
 
+-- name: merged_into
+-- The branch that the work of a completed task was merged into since its end. Null: no merge is recorded.
+CASE WHEN t.state = 'completed' THEN
+    (SELECT e.data ->> '$.into' FROM events e
+     WHERE e.task_id = t.id AND e.kind = 'branch.merged' AND e.at >= t.ended_at ORDER BY e.seq DESC LIMIT 1) END
+
 -- name: tasks
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings, parent_id,
        (SELECT path FROM repos WHERE repos.id = t.repo_id) AS repo,
        (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = t.id) AS runs,
        coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = t.id ORDER BY number DESC LIMIT 1)) AS account,
-       account AS bound, worker, progress, {last_gate} AS gate, {truth} AS truth
+       account AS bound, worker, progress, {last_gate} AS gate, {truth} AS truth, {merged_into} AS merged_into
 FROM tasks t WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
@@ -58,7 +64,7 @@ SELECT t.id, t.seq, t.state, t.agent, substr(t.prompt, 1, 300) AS prompt, t.bran
        CASE WHEN t.state = 'queued' THEN (SELECT min(l.issue) FROM links l
             WHERE l.task_id = t.id AND l.state != 'claimed') END AS issue,
        (SELECT w.state FROM workspaces w WHERE w.task_id = t.id AND w.state IN ('intended', 'ready', 'preserved')) AS workspace,
-       {truth} AS truth
+       {truth} AS truth, {merged_into} AS merged_into
 FROM tasks t
 
 -- name: slim_all
@@ -356,6 +362,28 @@ FROM (
            count(*) OVER (PARTITION BY since, agent) AS n
     FROM ({over}) WHERE seconds IS NOT NULL)
 GROUP BY since, agent
+
+-- name: ended_tasks
+-- Tasks that ended in a bucket of time, by agent.
+SELECT CASE WHEN :width THEN CAST(ended_at / :width AS INTEGER) * :width END AS since, agent, count(*) AS tasks,
+       sum(state = 'completed') AS completed
+FROM tasks WHERE state IN ('completed', 'failed', 'cancelled') AND ended_at >= :after AND (:agent IS NULL OR agent = :agent)
+GROUP BY since, agent
+
+-- name: task_sums
+-- Tasks that ended since :after, with the tokens and money of all their runs, by :by. A task counts once for each model.
+SELECT name, count(DISTINCT id) AS tasks, count(DISTINCT CASE WHEN state = 'completed' THEN id END) AS completed,
+       count(DISTINCT CASE WHEN state = 'failed' THEN id END) AS failed, count(run) AS runs,
+       sum(tokens) AS tokens, sum(cost_usd) AS cost_usd
+FROM (
+    SELECT t.id, t.state, r.id AS run, u.input + u.output AS tokens, u.cost_usd,
+           CASE :by WHEN 'agent' THEN t.agent
+                    WHEN 'repo' THEN (SELECT path FROM repos WHERE repos.id = t.repo_id)
+                    WHEN 'model' THEN r.usage ->> '$.model'
+                    ELSE (SELECT value FROM json_each(t.settings, '$.labels') WHERE key = :label) END AS name
+    FROM tasks t LEFT JOIN runs r ON r.task_id = t.id LEFT JOIN usage u ON u.run_id = r.id
+    WHERE t.state IN ('completed', 'failed', 'cancelled') AND t.ended_at >= :after AND (:agent IS NULL OR t.agent = :agent))
+GROUP BY name ORDER BY cost_usd DESC, tokens DESC, tasks DESC, name
 
 -- name: sweep_holdings
 SELECT w.*, t.state AS task_state FROM workspaces w JOIN tasks t ON t.id = w.task_id
