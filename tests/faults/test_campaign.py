@@ -226,6 +226,16 @@ def test_a_failed_fsync_records_nothing() -> None:
     assert "lost: intent.json got its name, but its content could not be synced" in broken.stdout, broken.stdout
 
 
+def test_people_beside_holdfast_lose_nothing() -> None:
+    """All promises: the user's gc under an agent's stash, and a mutant of it; a purge that is killed half way."""
+    held = campaign("--replay", "users:stash/detached")
+    assert held.stdout.endswith("held\n"), held.stdout
+    broken = campaign("--replay", "users:stash/detached", "--break", "stashes")
+    assert "lost: bytes: hidden.txt" in broken.stdout, broken.stdout
+    killed = campaign("--replay", "users:purge/60")
+    assert killed.stdout.endswith("held\n"), killed.stdout
+
+
 def test_a_supervisor_that_was_replaced_leaves_the_agents_to_the_next() -> None:
     """Promise 3, found by the 100 s case of this family: it ended them, and their work was done again."""
     held = campaign("--replay", "stopped:supervisor/working/patient-usurped/2")

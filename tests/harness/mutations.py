@@ -105,6 +105,7 @@ _COMMON_DIR = '    ours = {**view.user_environment(), "GIT_COMMON_DIR": view.com
 _REDACT = "    return _short(text) if len(text) < _WORTH_KEEPING else _redactor.redact(text)\n"
 _MAKE_PRIVATE = "    try:\n        if os.stat(path).st_mode & 0o077 == 0:\n"
 _SALVAGE = "    try:\n        rules = replace(spec.salvage, "
+_ADD_STASHES = "        if own_git is None:\n            await _add_stashes(source)\n"
 _IS_GONE = "    if workspace.strategy is Strategy.NONE or workspace.state is WorkspaceState.INTENDED:\n"
 _LAUNCHED = "        return KeeperRun(directory, self._children, self._cgroups, identify(pid), ready_r)\n"
 _OWN_DESCRIPTORS = "    os.set_inheritable(ready_fd, False)\n"
@@ -173,6 +174,7 @@ EDITS: Mapping[str, tuple[Edit, ...]] = {
     ),
     "salvage": (_before("supervisor/workspaces/save.py", _SALVAGE, "    return None\n"),),
     "vanished": (_before("supervisor/workspaces/save.py", _IS_GONE, "    return False\n"),),
+    "stashes": (_without("workspaces/snapshots/checkpoint.py", _ADD_STASHES, "await _add_stashes(source)", "pass"),),
     "config-view": (("workspaces/git/git.py", _COMMON_DIR, "    ours = view.user_environment()\n"),),
     "config-allow-list": (("workspaces/git/config_file.py", "if allowed.fullmatch(key) and", "if True and"),),
     # -- processes

@@ -12,6 +12,7 @@ from tests.harness.campaign.family import Family
 from tests.harness.campaign.fsync_order import Synced
 from tests.harness.campaign.fsyncs import Fsyncs
 from tests.harness.campaign.fuzz_inputs import Fuzzed
+from tests.harness.campaign.home_users import Users
 from tests.harness.campaign.hostile_repo import HostileRepo, HostileRepoNewestGit
 from tests.harness.campaign.hostile_words import HostileWords
 from tests.harness.campaign.limits import Limits
@@ -44,5 +45,6 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         HostileWords,
         Fsyncs,
         Stopped,
+        Users,
     )
 }

@@ -87,7 +87,7 @@ class Limits(Ordeal):
             if user:
                 os.environ["HOME"] = str(world.root)
                 os.environ["GIT_CONFIG_GLOBAL"] = str(self._root / "user" / ".gitconfig")
-                _become(user)
+                become_user(user)
             if role == who:
                 _limit(what, int(value))
 
@@ -121,7 +121,7 @@ def _kibibytes(field: str) -> int:
     raise LookupError(field)
 
 
-def _become(user: int) -> None:
+def become_user(user: int) -> None:
     """Somebody else, who may read what root may (an interpreter may be anywhere) and nothing else."""
     libc = ctypes.CDLL(None, use_errno=True)
     os.setgroups([])

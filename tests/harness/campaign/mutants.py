@@ -37,6 +37,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant("salvage", "saving what no branch holds, before a workspace goes", "single", "failure", "lost: bytes"),
     Mutant("vanished", "the check that a workspace is there at the end", "single", "vanished", "lost: bytes"),
+    Mutant("stashes", "a checkpoint holds the agent's stashes", "users", "stash/detached", "lost: bytes"),
     Mutant("marker", "the owner's marker beside a workspace", "single", "leftovers", "leaked: "),
     Mutant(
         "cursor", "the cursor and the key of an occurrence in the fire's transaction", "single", "scheduled", "tasks of"
