@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,3 +38,10 @@ def fake_cli(
     )
     path.chmod(0o755)
     return path
+
+
+def install(folder: Path, *names: str) -> str:
+    """CLIs that do nothing, in `folder`. The PATH with that folder at its end."""
+    for name in names:
+        fake_cli(folder, name)
+    return f"{os.environ['PATH']}:{folder}"

@@ -253,6 +253,7 @@ AIDER = CliAgent(
     name="aider",
     title="aider",
     binary="aider",
+    install="uv tool install aider-chat",
     tested=("0.86.2", "0.86.2"),
     arguments=_arguments,
     own_arguments=_OWN_ARGUMENTS,

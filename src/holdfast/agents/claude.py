@@ -432,6 +432,7 @@ CLAUDE = CliAgent(
     provider_name="anthropic",
     title="Claude Code",
     binary="claude",
+    install="npm install -g @anthropic-ai/claude-code",
     tested=("2.1.325", "2.1.325"),
     arguments=_arguments,
     parse_line=parse,

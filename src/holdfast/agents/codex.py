@@ -376,6 +376,7 @@ CODEX = CliAgent(
     provider_name="openai",
     title="Codex",
     binary="codex",
+    install="npm install -g @openai/codex",
     tested=("0.166.0", "0.166.0"),
     arguments=_arguments,
     parse_line=_parse,

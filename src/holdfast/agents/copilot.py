@@ -264,6 +264,7 @@ COPILOT = CliAgent(
     provider_name="github",
     title="GitHub Copilot",
     binary="copilot",
+    install="npm install -g @github/copilot",
     tested=("1.0.102", "1.0.102"),
     arguments=_arguments,
     own_arguments=_OWN_ARGUMENTS,

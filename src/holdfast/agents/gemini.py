@@ -286,6 +286,7 @@ GEMINI = CliAgent(
     provider_name="google",
     title="Gemini CLI",
     binary="gemini",
+    install="npm install -g @google/gemini-cli",
     tested=("0.61.0", "0.61.0"),
     arguments=_arguments,
     own_arguments=_OWN_ARGUMENTS,

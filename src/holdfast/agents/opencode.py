@@ -336,6 +336,7 @@ OPENCODE = CliAgent(
     name="opencode",
     title="opencode",
     binary="opencode",
+    install="npm install -g opencode-ai",
     tested=("1.18.33", "1.18.33"),
     arguments=_arguments,
     own_arguments=_OWN_ARGUMENTS,

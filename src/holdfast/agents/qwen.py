@@ -279,6 +279,7 @@ QWEN = CliAgent(
     name="qwen",
     title="Qwen Code",
     binary="qwen",
+    install="npm install -g @qwen-code/qwen-code",
     tested=("0.24.4", "0.24.4"),
     arguments=_arguments,
     own_arguments=_OWN_ARGUMENTS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.task_settings import BudgetRules
 
 if TYPE_CHECKING:  # most tasks have no workflow
+    from holdfast.agents.common.cli_agent import CliAgent
     from holdfast.core.workflows.draft import WorkflowDraft
 
 
@@ -111,12 +113,51 @@ def resolve_agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str,
     if name not in AGENTS:
         raise UsageError(_no_such_agent(name, sorted(AGENTS)))
     if name == "command" and not options and settings["command.argv"]:
-        options = {"argv": settings["command.argv"]}
+        options = {"argv": list(settings["command.argv"])}
     options |= _choices(new, settings, name)
     problem = AGENTS[name].problem(options, describe_host(str(settings["workspace.strategy"]), options))
     if problem is not None:
         raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
     return name, options
+
+
+def how_to_install(agent: CliAgent) -> str:
+    install = f" with `{agent.install}`" if agent.install else ""
+    return f"Install it{install}, or name its program with the setting `{agent.name}.binary`"
+
+
+def with_full_path(argv: Sequence[str], settings: config.Config) -> list[str]:
+    """Return the command with the full path of its program, from the PATH of the caller: the supervisor may have
+    another. A program with a slash, or in a container, stays as it is. So does one that is not found."""
+    words = list(argv)
+    if words and words[0] and "/" not in words[0] and not _is_in_container(settings):
+        found = shutil.which(words[0], path=_search_path(settings))
+        words[0] = words[0] if found is None else os.path.abspath(found)
+    return words
+
+
+def _search_path(settings: config.Config) -> str | None:
+    return settings["env.set"].get("PATH") or os.environ.get("PATH")
+
+
+def _is_in_container(settings: config.Config) -> bool:
+    return str(settings["workspace.strategy"]) == Strategy.CONTAINER
+
+
+def refuse_missing_cli(name: str, options: Mapping[str, Any], settings: config.Config) -> None:
+    """Refuse an agent whose CLI is not installed here, with the command that installs it."""
+    from holdfast.agents.common.cli_agent import CliAgent
+    from holdfast.agents.registry import AGENTS
+
+    agent = AGENTS[name]
+    if not isinstance(agent, CliAgent) or _is_in_container(settings):
+        return
+    program = str(options.get("binary") or agent.binary)
+    if shutil.which(program, path=_search_path(settings)) is None:
+        where = f"the setting {name}.binary names {program}" if options.get("binary") else f"`{program}` is not in PATH"
+        raise UsageError(
+            f"{agent.title} is not installed: {one_line(where, 200)}. {how_to_install(agent)}. Nothing was queued."
+        )
 
 
 def resolve_provider(agent: str, options: Mapping[str, Any], settings: config.Config) -> str:

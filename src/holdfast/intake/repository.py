@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.base.errors import UsageError
+from holdfast.base.errors import HoldfastError, UsageError
 from holdfast.base.text import is_misleading, is_text
 from holdfast.core.model import Repo
 from holdfast.workspaces.git import git, refs
@@ -82,6 +82,27 @@ def current_base(top: str) -> str:
         )
     branch_code, branch, _err = git.run_sync("symbolic-ref", "--quiet", "--short", "HEAD", cwd=top)
     return branch.strip() if branch_code == 0 else out.strip()
+
+
+_UNCOMMITTED = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--ignore-submodules=dirty")
+_PATIENCE = 5.0  # seconds: the count is only for a note
+
+
+def count_uncommitted(top: str) -> int:
+    """Return how many files and new directories of a checkout are not committed. 0 also means: git did not answer.
+
+    The repository's settings file is not counted, because it applies without a commit.
+    """
+    from holdfast.workspaces.git.git_state import READ_ONLY_ENV  # `add` has to start fast
+
+    env = {**READ_ONLY_ENV, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        code, out, _err = git.run_sync(
+            *_UNCOMMITTED, "--", ".", ":(top,exclude)holdfast.toml", cwd=top, env=env, timeout=_PATIENCE
+        )
+    except (HoldfastError, OSError):
+        return 0
+    return sum(len(entry) > 3 for entry in out.split("\0")) if code == 0 else 0
 
 
 def head_of(repo: Repo) -> str:

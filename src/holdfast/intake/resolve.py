@@ -80,6 +80,7 @@ def resolve_task(
     crew = resolve_agents(new, settings)
     for argv in crew.commands:
         _refuse_unlaunchable(argv, settings["env.set"])
+    crew.find_programs(settings)
     settings, budget, notes = resolve_rules(new, crew, settings)
     health, limits = _rules(new, settings)
     strategy, _, variant = str(settings["workspace.strategy"]).partition(":")

@@ -10,7 +10,15 @@ from holdfast import config
 from holdfast.base.errors import UsageError
 from holdfast.core.task_settings import BudgetRules
 from holdfast.intake import repository
-from holdfast.intake.new_task import NewTask, resolve_agent, resolve_budget, resolve_provider, with_longer_silence
+from holdfast.intake.new_task import (
+    NewTask,
+    refuse_missing_cli,
+    resolve_agent,
+    resolve_budget,
+    resolve_provider,
+    with_full_path,
+    with_longer_silence,
+)
 
 if TYPE_CHECKING:  # tasks without a workflow are added faster
     from holdfast.core.workflows.draft import AgentChoice, StageDraft, WorkflowDraft
@@ -48,12 +56,20 @@ class ResolvedAgents:
         return float(settings["health.max_runtime"] if new.timeout is None else new.timeout)
 
     @property
-    def commands(self) -> Iterator[Sequence[str]]:
+    def commands(self) -> Iterator[list[str]]:
         """Yield every command line that is an agent."""
         for options in (self.options, *(each.agent_options for each in self._all())):
             argv = options.get("argv")
-            if isinstance(argv, list | tuple):
+            if isinstance(argv, list):
                 yield argv
+
+    def find_programs(self, settings: config.Config) -> None:
+        """Find the program of each agent as the caller does. Refuse an agent whose CLI is not installed."""
+        for argv in self.commands:
+            argv[:] = with_full_path(argv, settings)
+        refuse_missing_cli(self.agent, self.options, settings)
+        for each in self._all():
+            refuse_missing_cli(each.agent, each.agent_options, settings)
 
     def _all(self) -> Iterator[Stage | Member]:
         for stage in self.stages:

@@ -50,7 +50,7 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
     assert f"names {user}/nowhere/gemini, which is not a program" in gemini["text"]
     assert sorted(asked.read_text().split()) == ["claude", "codex"]
 
-    fleet.add("x", "--agent", "gemini")
+    fleet.add("x", "--agent", "gemini", env={"HOLDFAST_GEMINI_BINARY": "/bin/true"})  # it is uninstalled afterwards
     found = about(fleet, code=1)
     assert found["gemini"]["level"] == "problem"
     assert "1 unfinished task(s) need it" in found["gemini"]["text"]

@@ -352,7 +352,7 @@ def test_run_starts_a_supervisor_and_reports_the_end(fleet: Fleet) -> None:
     first = fleet.cli("run", "add a file", "--scenario", fleet.scenario(write), code=0)
     pid = fleet.supervisor_pid()
     assert f"Started a supervisor (pid {pid})" in first.stderr
-    assert "task.completed" in first.stderr
+    assert " running\n" in first.stderr
     task_id = first.stdout.splitlines()[0].removeprefix("completed ")
     assert fleet.file_on_branch(f"holdfast/{task_id}", "new.txt") == "new"
     assert f"holdfast diff {task_id}" in first.stdout
@@ -464,7 +464,7 @@ def test_ctrl_c_after_the_end_reports_the_end(fleet: Fleet) -> None:
         run.process.send_signal(signal.SIGCONT)
         wait_until(lambda: run.process.poll() is not None, "run ended by itself")
         assert run.wait() == 0
-        assert run.out.startswith("completed")
+        assert run.out.startswith("completed, no changes ")
 
 
 # -- following ---------------------------------------------------------------------------------------------------------

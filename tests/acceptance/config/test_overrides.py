@@ -6,6 +6,7 @@ import os
 
 import pytest
 from tests.acceptance.config.test_config import repo_file, user_file
+from tests.clis import install
 from tests.fleet import Fleet
 
 from holdfast.config.per_agent import AGENTS
@@ -162,6 +163,7 @@ def test_a_value_in_place_of_a_table(fleet: Fleet, text: str) -> None:
 
 def test_silence_of_a_cli_that_tells_answers_only_when_they_are_whole(fleet: Fleet) -> None:
     """R-TERM-04: a model may think for longer than the general limit; what the user sets still holds."""
+    fleet.env["PATH"] = install(fleet.root / "bin", "claude", "codex")
     config = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
     quiet = fleet.add("think", "--agent", "codex", "--permission", "full")
     chatty = fleet.add("think", "--agent", "claude")
@@ -174,6 +176,7 @@ def test_silence_of_a_cli_that_tells_answers_only_when_they_are_whole(fleet: Fle
 
 def test_a_machine_that_calls_itself_a_sandbox_is_one(fleet: Fleet) -> None:
     """Claude Code refuses `full` to root but for this word of its own; the task keeps it for its supervisor."""
+    fleet.env["PATH"] = install(fleet.root / "bin", "claude")
     if os.geteuid() == 0:
         refusal = fleet.cli("add", "x", "--agent", "claude", "--permission", "full", code=2).stderr
         assert "permissions.sandbox" in refusal

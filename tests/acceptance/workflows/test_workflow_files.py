@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+from tests.clis import install
 from tests.fleet import Fleet
 
 from holdfast.core.model import TaskSpec
@@ -26,6 +28,11 @@ prompt = '''
 Look at {{ stages.build.text }}.
 '''
 """
+
+
+@pytest.fixture(autouse=True)
+def _with_claude(fleet: Fleet) -> None:
+    fleet.env["PATH"] = install(fleet.root / "bin", "claude")
 
 
 def config_of(fleet: Fleet, text: str) -> str:

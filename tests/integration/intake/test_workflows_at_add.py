@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.clis import install
 from tests.fleet import Fleet
 
 from holdfast.api.commands import Commands, NewTask
@@ -20,6 +22,7 @@ STEPS = ({"do": "print", "with": "hello", "run": None},)
 @pytest.fixture
 def commands(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Commands:
     monkeypatch.setenv("HOLDFAST_CONFIG", str(fleet.root / "config.toml"))
+    monkeypatch.setenv("PATH", install(fleet.root / "bin", "claude", "codex"))
     return Commands(str(fleet.home))
 
 
@@ -68,7 +71,7 @@ def test_every_stage_is_resolved_and_the_first_is_the_tasks_own(commands: Comman
     assert look.members[0].agent_options["account"] == "work"
     assert look.members[0].agent_options["permission"] == "read"
     assert "model" not in look.members[0].agent_options, "that was chosen for another agent"
-    assert look.members[1].agent_options == {"argv": ["true"]}
+    assert look.members[1].agent_options == {"argv": [shutil.which("true")]}
     assert (build.agent, build.timeout, build.retry, build.gate) == ("scripted", 60.0, 2, "make test")
     assert build.agent_options == {"steps": list(STEPS)}
     assert (check.agent_options["model"], check.agent_options["permission"]) == ("sonnet", "edit")

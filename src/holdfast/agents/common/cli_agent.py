@@ -61,6 +61,7 @@ class CliAgent:
     tested: tuple[str, str]  # the oldest and the newest version that were tested
     arguments: Callable[[WorkOrder], Sequence[str]]  # without the binary
     parse_line: Callable[[str, Stream], Sequence[AgentEvent]]
+    install: str = ""  # the command that installs it
     environment: Callable[[WorkOrder], Mapping[str, str]] = lambda _order: {}
     files: Callable[[WorkOrder], Mapping[str, str]] = lambda _order: {}
     standard_input: Callable[[WorkOrder], str] = lambda order: full_prompt(order)

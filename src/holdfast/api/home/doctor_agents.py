@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.api.home.agent_clis import AgentCli, LoginState, find_clis, find_distrust, find_start_problem, logins
+from holdfast.intake.new_task import how_to_install
 
 if TYPE_CHECKING:
     from holdfast.api.home.models import AgentCliRow
 
 # seconds for all versions: six CLIs start at once on a busy machine. Afterwards the versions are cached
 PATIENCE = 15.0
-INSTALL = "install it, or name its program with the setting `{name}.binary`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ def agent_findings(home: str, needed: Mapping[str, int], repos: Sequence[str] = 
 
 def _missing(cli: AgentCli, tasks: int) -> DoctorFinding:
     where = f"`{cli.name}.binary` names {cli.wanted}, which is not a program" if cli.is_chosen else "it is not in PATH"
-    text = f"{cli.name}: {where}; {INSTALL.format(name=cli.name)}"
+    how = how_to_install(cli.agent)
+    text = f"{cli.name}: {where}; {how[0].lower()}{how[1:]}"
     if tasks:
         text += f"; {tasks} unfinished task(s) need it"
     return DoctorFinding("problem" if tasks else "note", "agents", text, _data(cli, []))

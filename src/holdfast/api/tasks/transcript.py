@@ -73,9 +73,20 @@ def has_event_output(agent: str) -> bool:
 
 
 class Transcript:
-    """The events of one run, from its beginning. Each call of `go_on` yields the events written since the last call."""
+    """The events of one run, from its beginning. Each call of `go_on` yields the events written since the last call.
 
-    def __init__(self, directory: str, agent: str, run: RunRow | OpenRun, zone: str | None = None) -> None:
+    `with_errors`: also the lines of standard error of an agent whose events do not come from there.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        agent: str,
+        run: RunRow | OpenRun,
+        zone: str | None = None,
+        *,
+        with_errors: bool = False,
+    ) -> None:
         self.run_id = str(run["id"])
         self.digest = RunDigest()
         self._number = run["number"]
@@ -84,7 +95,7 @@ class Transcript:
         adapter = adapter_of(agent)
         self._parse: Callable[[str, Stream], Sequence[AgentEvent]] = _raw if adapter is None else adapter.parse
         self._streams = [(Stream.OUT, GrowingLines(os.path.join(directory, "out.log")))]
-        if getattr(adapter, "reads_errors", False):
+        if getattr(adapter, "reads_errors", False) or with_errors:
             self._streams.append((Stream.ERR, GrowingLines(os.path.join(directory, "err.log"))))
         self._is_over = False
         self._spoken = RedactedEvents()

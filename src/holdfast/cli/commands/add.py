@@ -16,17 +16,18 @@ from holdfast.base.errors import Conflict, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
 from holdfast.cli.commands import task_lists
-from holdfast.cli.output.live import LiveEvents, StatusLine
+from holdfast.cli.output.live import LiveEvents, StatePrinter, StatusLine
 from holdfast.cli.output.options import add_json_option
-from holdfast.cli.output.render import clean_text, indent_text, number, one_line, paint, paint_level, print_json
+from holdfast.cli.output.render import clean_text, indent_text, number, one_line, paint, print_json
 from holdfast.intake.repository import absolute_path
 
 if TYPE_CHECKING:
-    from holdfast.api.home.models import EventRow
     from holdfast.api.tasks.models import TaskDetails
+    from holdfast.core.model import Task
 
 EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
 CLEANUP_PATIENCE = 5.0
+MOST_ANSWER_LINES = 200  # of the last answer of a workflow
 
 
 def _task_options(parser: argparse.ArgumentParser) -> None:
@@ -236,6 +237,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 def configure_run(parser: argparse.ArgumentParser) -> None:
     _task_options(parser)
+    parser.add_argument("--verbose", "-v", action="store_true", help="print every event of the task")
     parser.epilog = "Ctrl-C cancels the task; a second one returns at once, without waiting for its end."
 
 
@@ -250,10 +252,13 @@ def run_run(arguments: argparse.Namespace) -> int:
     if queries.supervisor() is None:
         _ensure_supervisor(queries)
     print(f"Task {task.id}: {one_line(task.spec.prompt, 70)}", file=sys.stderr)
-    words = LiveEvents(queries, task.id, task.spec.agent)
-    with StatusLine(queries, task.id, words) as bottom:
-        final = _watch_task(commands, queries, task.id, bottom, words)
+    _print_unseen(queries, task)
+    words, news = LiveEvents(queries, task.id), StatePrinter(task.id, verbose=arguments.verbose)
+    with StatusLine(words) as bottom:
+        final = _watch_task(commands, queries, task.id, bottom, words, news)
         words.go_on(final=True)
+        if arguments.json:
+            news.flush()
     if arguments.json:
         print_json(final)
     else:
@@ -295,10 +300,10 @@ def _ensure_supervisor(queries: Queries) -> None:
 
 
 def _watch_task(
-    commands: Commands, queries: Queries, task_id: str, bottom: StatusLine, words: LiveEvents
+    commands: Commands, queries: Queries, task_id: str, bottom: StatusLine, words: LiveEvents, news: StatePrinter
 ) -> TaskDetails:
-    """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels the task, the second
-    detaches."""
+    """Show the agent and the task's states until the task ends, pauses or waits for a person. The first Ctrl-C cancels
+    the task, the second detaches."""
     from holdfast.api.fleet.accounts import resumes_within_seconds
     from holdfast.api.home.daemon import refuse_another_start
     from holdfast.api.tasks.why.read import build_person_test
@@ -312,7 +317,7 @@ def _watch_task(
             for events in watching:
                 words.go_on()  # the agent's output first: the event of its end must follow its last line
                 for event in events:
-                    _print_event(event)
+                    news.tell(event)
                     seen, starts = event["seq"], 0
                 state = queries.state(task_id)
                 bottom.update(state["state"])
@@ -347,18 +352,13 @@ def _after_cleanup(queries: Queries, task_id: str) -> TaskDetails:
         time.sleep(0.02)
 
 
-def _print_event(event: EventRow) -> None:
-    at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
-    kind = paint_level(event["kind"], event["level"], sys.stderr)
-    print(f"  {paint(at, 'dim', sys.stderr)} {kind} {clean_text(event['message'])}", file=sys.stderr)
-
-
 def _print_end(queries: Queries, task: TaskDetails) -> None:
-    from holdfast.api.tasks.explain import explain_state
+    from holdfast.api.tasks.explain import complete, explain_state, list_wait_reasons
     from holdfast.api.tasks.why.outcome import state_words
-    from holdfast.api.tasks.why.read import is_announced, read_waits
+    from holdfast.api.tasks.why.read import is_announced
 
-    waits = read_waits(queries, task["id"])
+    complete(queries, task)  # the command that raises a spent budget depends on the budgets
+    waits = list_wait_reasons(queries, task)
     if task["state"] == "queued":
         # the announced ones are printed on standard error
         waits = [reason for reason in waits if not is_announced(reason)]
@@ -366,3 +366,39 @@ def _print_end(queries: Queries, task: TaskDetails) -> None:
     print(f"{paint(state_words(task), colour)} {task['id']}")
     for line in explain_state(task, waits):
         print(indent_text(line))
+    if task["stage"] is not None and task["state"] in ("completed", "paused"):
+        _print_last_answer(queries, task["id"])
+
+
+def _print_last_answer(queries: Queries, task_id: str) -> None:
+    """Print the answer of a workflow's last stage, which is what the workflow was for."""
+    from holdfast.api.tasks.results import read_results, stage_headings
+
+    stages = read_results(queries, task_id)["stages"]
+    told = [pair for pair in zip(stage_headings(stages), stages, strict=True) if pair[1]["text"].strip()]
+    if not told:
+        return
+    name, last = told[-1]
+    lines = clean_text(last["text"]).strip().splitlines()
+    print(f"\nThe answer of {clean_text(name)}:")
+    for line in lines[-MOST_ANSWER_LINES:]:
+        print(f"  {line}".rstrip())
+    more = len(lines) - MOST_ANSWER_LINES
+    cut = f" ({more} lines before are not shown)" if more > 0 else ""
+    print(f"\nAll answers{cut}: `holdfast report {task_id}`.")
+
+
+def _print_unseen(queries: Queries, task: Task) -> None:
+    """Tell that the agent does not get the uncommitted changes of the checkout."""
+    from holdfast.intake.repository import count_uncommitted
+
+    if task.spec.strategy not in ("worktree", "clone", "container"):
+        return
+    count = count_uncommitted(queries.task(task.id)["repo"])
+    if count:
+        changes = "1 uncommitted change" if count == 1 else f"{count} uncommitted changes"
+        print(
+            clean_text(f"The agent does not see {changes} of your checkout: it starts from {task.spec.base_ref}. ")
+            + "More: `holdfast help what-an-agent-sees`.",
+            file=sys.stderr,
+        )

@@ -26,9 +26,14 @@ class Teller:
     """A printer of agent events, one call of `tell` per event.
 
     `at` is the time at which the event was seen, to measure how long a tool took. None: the event is read later.
+    `plain`: every line is output of a command. `hints`: name options of `logs` for what is left out.
     """
 
-    def __init__(self, write: Callable[[str], object], stream: Any = None) -> None:
+    def __init__(
+        self, write: Callable[[str], object], stream: Any = None, *, plain: bool = False, hints: bool = True
+    ) -> None:
+        self._plain = plain
+        self._hints = hints
         self._write = write
         self._stream = stream or sys.stdout
         is_utf8 = "utf" in (getattr(self._stream, "encoding", None) or "").lower()
@@ -40,8 +45,7 @@ class Teller:
         self._aside = False  # events of standard error are being printed, after all others
         self._in: tuple[str, str] = ("", "")  # session and model
         self._last_text = ""
-        self._unread = 0  # lines of standard output that the adapter does not know
-        self._unread_errors = 0  # the same for standard error
+        self._unread_errors = 0  # lines of standard error that the adapter does not know
         self.last_line = ""
 
     def tell(self, event: AgentEventRow, at: float | None = None) -> None:
@@ -147,12 +151,13 @@ class Teller:
         self._tell_unread()
 
     def _raw(self, event: AgentEventRow, _at: float | None) -> None:
-        if event["stream"] == "err":
+        text = event["text"]
+        if self._plain:
+            self._line(clean_text(text.rpartition("\r")[2])[:LONGEST])  # of a progress bar, what a terminal would show
+        elif event["stream"] == "err":
             self._unread_errors += 1
-        elif event["text"][:64].lstrip().startswith("{"):
-            self._unread += 1  # JSON that the CLI writes for other programs
-        elif event["text"].strip():
-            self._line(one_line(event["text"], self._width), "dim")
+        elif text.strip() and not text[:64].lstrip().startswith("{"):  # JSON that the CLI writes for other programs
+            self._line(one_line(text, self._width), "dim")
 
     def _gap(self, event: AgentEventRow, _at: float | None) -> None:
         self._line(f"[{event['bytes']} bytes are not kept]", "dim")
@@ -172,11 +177,9 @@ class Teller:
         self._tell_unread()
 
     def _tell_unread(self) -> None:
-        if self._unread:
-            self._line(f"[{self._unread} more line(s) that say nothing to people: --raw]", "dim")
-        if self._unread_errors:
+        if self._unread_errors and self._hints:
             self._line(f"[{self._unread_errors} line(s) on its standard error: --err]", "dim")
-        self._unread = self._unread_errors = 0
+        self._unread_errors = 0
 
     # -- output --------------------------------------------------------------------------------------------------
 

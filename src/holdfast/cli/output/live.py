@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -10,27 +9,26 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.colours import STATE_COLOURS
 from holdfast.api.format import duration
 from holdfast.api.queries import Queries
-from holdfast.cli.output.render import is_fancy, one_line
-from holdfast.config.known_secrets import redact_agent_text
+from holdfast.cli.output.render import clean_text, is_fancy, one_line, paint, paint_level
 
-if TYPE_CHECKING:  # imported only when events are read, because some agents write none
+if TYPE_CHECKING:  # imported only when an agent writes
+    from holdfast.api.home.models import EventRow
     from holdfast.api.tasks.models import JsonObject
     from holdfast.api.tasks.transcript import Transcript
     from holdfast.cli.output.agent_events import Teller
 
-TAIL = 4096
+_CLAIMED = ("task.claimed", "task.adopted")
+_STATES = ("task.requeued", "task.stage", "task.resumed", "task.approved", "task.frozen")
+_LAST = ("task.paused", "task.completed", "task.failed", "task.cancelled")
+_UNTOLD = ("agent.terminated", "run.ended")  # the state that follows has the same reason
 
 
 class LiveEvents:
-    """The agent's events as lines on standard error. An agent without events prints nothing here."""
+    """The agent's words and tools, or the output of a plain command, as lines on standard error."""
 
-    def __init__(self, queries: Queries, task_id: str, agent: str) -> None:
-        from holdfast.api.tasks.transcript import has_event_output
-
+    def __init__(self, queries: Queries, task_id: str) -> None:
         self._queries = queries
         self._task_id = task_id
-        self._agent = agent
-        self._speaks = has_event_output(agent)
         self._terminal = sys.stderr  # the stream before the status line wraps it
         self._number = 0
         self._transcript: Transcript | None = None
@@ -38,13 +36,11 @@ class LiveEvents:
         self._line = ""  # the beginning of a line whose end has not been written yet
 
     @property
-    def last(self) -> str | None:
-        """The newest line. None if the agent writes plain text, which is then read from its output file."""
-        return (self._teller.last_line if self._teller is not None else "") if self._speaks else None
+    def last(self) -> str:
+        """The newest line."""
+        return self._teller.last_line if self._teller is not None else ""
 
     def go_on(self, *, final: bool = False) -> None:
-        if not self._speaks:
-            return
         for run in self._queries.view("runs", id=self._task_id):
             if self._transcript is None or run["number"] > self._number:
                 self._finish()
@@ -52,18 +48,21 @@ class LiveEvents:
         self._read(final=final)
 
     def _begin(self, run: JsonObject) -> None:
-        from holdfast.api.tasks.transcript import Transcript
+        from holdfast.api.tasks.transcript import Transcript, has_event_output
         from holdfast.cli.output.agent_events import Teller
 
         self._number = run["number"]
-        zone = self._queries.task(self._task_id)["time_zone"]
+        task = self._queries.task(self._task_id)
+        agent = run["agent"] or task["agent"]
+        is_plain = not has_event_output(agent)
         self._transcript = Transcript(
             self._queries.run_directory(run["id"]),
-            self._agent,
+            agent,
             {"id": run["id"], "number": run["number"], "ended_at": run["ended_at"]},
-            zone,
+            task["time_zone"],
+            with_errors=is_plain,
         )
-        self._teller = Teller(self._write, self._terminal)
+        self._teller = Teller(self._write, self._terminal, plain=is_plain, hints=False)
 
     def _finish(self) -> None:
         self._read(final=True)
@@ -82,12 +81,45 @@ class LiveEvents:
             print(f"  | {line}", file=sys.stderr)
 
 
+class StatePrinter:
+    """The states of a task as lines on standard error, and its warnings. `verbose`: every event.
+
+    The last state is held back: the end of `run` tells it in more words.
+    """
+
+    def __init__(self, task_id: str, *, verbose: bool) -> None:
+        self._prefix = f"Task {task_id} "
+        self._verbose = verbose
+        self._held = ""
+
+    def tell(self, event: EventRow) -> None:
+        at = paint(time.strftime("%H:%M:%S", time.localtime(event["at"])), "dim", sys.stderr)
+        message = clean_text(event["message"])
+        if self._verbose:
+            self._print(f"  {at} {paint_level(event['kind'], event['level'], sys.stderr)} {message}")
+        elif event["kind"] in _CLAIMED:
+            self._print(f"  {at} {paint('running', STATE_COLOURS.get('running', ''), sys.stderr)}")
+        elif event["kind"] in _LAST:
+            self.flush()
+            self._held = f"  {at} {message.removeprefix(self._prefix)}"
+        elif event["kind"] in _STATES or (event["level"] in ("warning", "critical") and event["kind"] not in _UNTOLD):
+            self._print(f"  {at} {message.removeprefix(self._prefix)}")
+
+    def flush(self) -> None:
+        """Print the state that is held back."""
+        held, self._held = self._held, ""
+        if held:
+            print(held, file=sys.stderr)
+
+    def _print(self, line: str) -> None:
+        self.flush()
+        print(line, file=sys.stderr)
+
+
 class StatusLine:
     """The status line at the bottom of the terminal, as a context manager. `update` is cheap: call it often."""
 
-    def __init__(self, queries: Queries, task_id: str, words: LiveEvents) -> None:
-        self._queries = queries
-        self._task_id = task_id
+    def __init__(self, words: LiveEvents) -> None:
         self._words = words
         self._began = time.monotonic()
         self._status: Any = None
@@ -112,22 +144,6 @@ class StatusLine:
         text = Text.assemble(
             (state, STATE_COLOURS.get(state, "")),
             f" {duration(time.monotonic() - self._began)}  ",
-            (self._last_words() if self._words.last is None else one_line(self._words.last, 80), "dim"),
+            (one_line(self._words.last, 80), "dim"),
         )
         self._status.update(text)
-
-    def _last_words(self) -> str:
-        """Return the newest line in the output of the newest run."""
-        runs = self._queries.task(self._task_id)["runs"]
-        if not runs:
-            return ""
-        directory = self._queries.run_directory(runs[-1]["id"])
-        try:
-            with open(os.path.join(directory, "out.log"), "rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - TAIL))
-                lines = file.read().decode(errors="replace").splitlines()
-        except OSError:
-            return ""
-        last = next((line for line in reversed(lines) if line.strip()), "")
-        return one_line(redact_agent_text(last, os.path.dirname(os.path.dirname(directory))), 80)

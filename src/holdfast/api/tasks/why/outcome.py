@@ -56,7 +56,7 @@ def short_words(row: Mapping[str, Any]) -> list[str]:
 
 def truth_lines(row: Mapping[str, Any]) -> list[str]:
     """Return sentences about the work of a task that has ended: its files, its refused tool calls and its gate."""
-    files, refused, told = row["changed_files"], row["refused_calls"], []
+    files, refused, told = row.get("changed_files"), row.get("refused_calls"), []
     if files is not None:
         told.append(f"It changed {files} file{'' if files == 1 else 's'}." if files else "It changed no files.")
     if refused:
