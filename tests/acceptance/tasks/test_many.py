@@ -111,6 +111,9 @@ def test_running_tasks_are_cancelled_together(fleet: Fleet) -> None:
     fleet.wait_state(done, "completed")
     parent = fleet.queue("true", labels={"x": "1"}, delay=9999.0)
     child = fleet.queue("true", labels={"x": "1"}, parent=parent, delay=9999.0)
+    refused = fleet.cli("set", done, parent, "prompt=other", code=4).stdout
+    assert f"`holdfast send {done} TEXT`" in refused
+    assert (fleet.show(done)["prompt"], fleet.show(parent)["prompt"]) == ("work", "other")
     said = fleet.cli("cancel", "--label", "x", "--yes")
     for task in (*running, parent, child):
         assert f"Cancelled {task}." in said.stdout

@@ -329,6 +329,14 @@ SCENARIOS: dict[str, Scenario] = {
         "a failed task is changed, and retried with another prompt",
         also=changes.problems,
     ),
+    "bulk": Scenario(
+        changes.cancelled_in_bulk,
+        changes.EXPECTED_OF_BULK,
+        "several tasks are cancelled in batches: at work, waiting, paused, and one that is over",
+        is_attended=True,
+        is_variation=True,
+        also=changes.problems_of_bulk,
+    ),
     "gate": Scenario(
         stages.checked,
         stages.EXPECTED_OF_CHECKED,

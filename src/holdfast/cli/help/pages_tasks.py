@@ -173,10 +173,10 @@ WORK_PAGES: dict[str, ManualPage] = {
             ("into the branch it started from", "holdfast merge 7f3a"),
             ("as one commit with a message of yours", 'holdfast merge 7f3a --squash -m "Export as JSON"'),
             ("always with a merge commit, elsewhere", "holdfast merge 7f3a --into release --no-ff"),
-            ("after a conflict: the agent solves it", "holdfast send 7f3a --rebase"),
+            ("several, without a question", "holdfast merge --label night=1 --yes"),
         ),
         (*READS, 1, 4),
-        ("diff", "pr", "branches"),
+        ("diff", "pr", "branches", "send"),
     ),
     "pr": ManualPage(
         "Pushes the branch of an ended task and opens a pull request with `gh`. Without `gh` it prints the "
