@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +25,8 @@ class Received:
 
     @property
     def key(self) -> str:
-        return str(json.loads(self.body)["key"])
+        said = json.loads(self.body)
+        return str(said["key"]) if "key" in said else said["message"].rpartition("(")[2].rstrip(")")  # of apprise
 
 
 @dataclass
@@ -33,12 +36,18 @@ class WebReceiver:
     behaviour: str = "take"
     retry_after: str = ""
     port: int = 0
+    scheme: str = "http"
     received: list[Received] = field(default_factory=list)
     release_lost_task: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hook/t0ken"
+        return f"{self.scheme}://127.0.0.1:{self.port}/hook/t0ken"
+
+    @property
+    def messenger_url(self) -> str:
+        """Where apprise posts JSON to."""
+        return self.url.replace("http", "json", 1)
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
@@ -72,8 +81,9 @@ class WebReceiver:
 
 
 @contextlib.contextmanager
-def web_receiver(behaviour: str = "take") -> Iterator[WebReceiver]:
-    receiver = WebReceiver(behaviour)
+def web_receiver(behaviour: str = "take", certificate: Path | None = None) -> Iterator[WebReceiver]:
+    """With a certificate (and its key in the same file): by https."""
+    receiver = WebReceiver(behaviour, scheme="http" if certificate is None else "https")
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # the name that http.server wants
@@ -84,6 +94,10 @@ def web_receiver(behaviour: str = "take") -> Iterator[WebReceiver]:
             """A test's output is not the place."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     receiver.port = server.server_address[1]
     serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     serving.start()
@@ -94,6 +108,16 @@ def web_receiver(behaviour: str = "take") -> Iterator[WebReceiver]:
         server.shutdown()
         server.server_close()
         serving.join()
+
+
+def make_certificate(folder: Path) -> Path:
+    """A certificate for 127.0.0.1 that nobody has signed but itself, with its key."""
+    path, key = folder / "certificate.pem", folder / "key.pem"
+    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    more = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(path)]
+    subprocess.run(["openssl", *words, *more], check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + key.read_bytes())
+    return path
 
 
 class Hook:

@@ -1,4 +1,4 @@
-"""What every way to reach people must do: the same suite for the command and the webhook (holdfast/alerts/port.py)."""
+"""What every way to reach people must do: one suite for command, webhook and messengers (holdfast/alerts/port.py)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from tests.fleet import lives, wait_until
-from tests.receivers import FLOOD, Hook, Received, WebReceiver, web_receiver
+from tests.receivers import FLOOD, Hook, Received, WebReceiver, make_certificate, web_receiver
 
 from holdfast import config
 from holdfast.alerts.command import KEPT, CommandTarget, OutputTail
+from holdfast.alerts.messenger import MessengerTarget, messenger_name, secret_parts
 from holdfast.alerts.port import LONGEST_SUMMARY, AlertTarget, SendResult
 from holdfast.alerts.webhook import WebhookTarget, parse_retry_after
 from holdfast.core.model import Level
@@ -49,13 +50,16 @@ NOTICE = AlertChange(
 class Bench:
     """One adapter with its receiver. `behave` is said in words that both understand."""
 
-    def __init__(self, receiver: Hook | WebReceiver) -> None:
+    def __init__(self, receiver: Hook | WebReceiver, *, by_messenger: bool = False) -> None:
         self.receiver = receiver
+        self.by_messenger = by_messenger
 
     def target(self, timeout: float) -> AlertTarget:
         runner = HelperRunner(Children())
         if isinstance(self.receiver, Hook):
             return CommandTarget(self.receiver.argv, {"PATH": os.environ["PATH"], "TOKEN": SECRET}, runner, timeout)
+        if self.by_messenger:
+            return MessengerTarget("json-1", self.receiver.messenger_url, dict(os.environ), runner, timeout)
         return WebhookTarget(self.receiver.url, SECRET, {}, runner, timeout, lambda: 1_700_000_000.0, "holdfast/test")
 
     def behave(self, how: str) -> None:
@@ -72,13 +76,13 @@ class Bench:
         return self.receiver.received
 
 
-@pytest.fixture(params=["command", "webhook"])
+@pytest.fixture(params=["command", "webhook", "messenger"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "command":
         yield Bench(Hook(tmp_path))
     else:
         with web_receiver() as receiver:
-            yield Bench(receiver)
+            yield Bench(receiver, by_messenger=request.param == "messenger")
 
 
 class TestEveryTarget:
@@ -88,13 +92,17 @@ class TestEveryTarget:
         """What was sent again has the same key and the same body, byte by byte."""
         answers = [bench.send(), bench.send()]
         assert [answer.ok for answer in answers] == [True, True]
-        assert [received.body for received in bench.received] == [NOTICE.body.encode()] * 2
+        assert [received.key for received in bench.received] == [NOTICE.key] * 2
+        first, second = [received.body for received in bench.received]
+        assert first == second
+        if not bench.by_messenger:
+            assert first == NOTICE.body.encode()
 
     def test_a_refusal_is_told_briefly_and_without_secrets(self, bench: Bench) -> None:
         bench.behave("refuse")
         answer = bench.send()
         assert not answer.ok
-        assert "out of order" in answer.told
+        assert ("503" if bench.by_messenger else "out of order") in answer.told
         assert "\n" not in answer.told
         assert SECRET not in answer.told
         assert "t0ken" not in answer.told
@@ -134,6 +142,9 @@ class TestEveryTarget:
         else:
             free = "http://127.0.0.1:1/hook/t0ken"  # nobody listens on port 1
             target = WebhookTarget(free, None, {}, HelperRunner(Children()), PATIENT, lambda: 0.0, "t")
+            if bench.by_messenger:
+                free = free.replace("http", "json")
+                target = MessengerTarget("json-1", free, {}, HelperRunner(Children()), PATIENT)
         answer = asyncio.run(target.send(NOTICE))
         assert not answer.ok
         assert answer.told
@@ -178,6 +189,52 @@ class TestCommand:
                 await endless.wait()  # of SIGPIPE: nobody reads any more
 
         assert len(asyncio.run(asyncio.wait_for(hear_out(), PATIENT))) <= KEPT
+
+
+class TestMessenger:
+    def send(self, url: str, notice: AlertChange = NOTICE, **env: str) -> SendResult:
+        target = MessengerTarget("m", url, {"PATH": os.environ["PATH"], **env}, HelperRunner(Children()), PATIENT)
+        return asyncio.run(target.send(notice))
+
+    def test_by_https_the_certificate_is_checked(self, tmp_path: Path) -> None:
+        """A receiver that cannot prove its name gets nothing."""
+        certificate = make_certificate(tmp_path)
+        with web_receiver(certificate=certificate) as receiver:
+            refused = self.send(receiver.messenger_url)
+            assert not refused.ok
+            assert receiver.received == []
+            assert "t0ken" not in refused.told
+            assert self.send(receiver.messenger_url, SSL_CERT_FILE=str(certificate)).ok
+            [got] = receiver.received
+        said = json.loads(got.body)
+        assert (said["title"], said["type"]) == ("Holdfast: needs you (critical)", "failure")
+        assert said["message"].startswith("Täsk x is stopped.")
+        assert "Retry." in said["message"]
+
+    def test_an_agents_words_call_nobody(self) -> None:
+        alert = {**ALERT, "message": "@everyone <!channel> \x1b[2J"}
+        body = json.dumps(delivery_body("k", Transition.RAISED, alert, 2.0))
+        with web_receiver() as receiver:
+            assert self.send(receiver.messenger_url, replace(NOTICE, body=body)).ok
+            message = json.loads(receiver.received[0].body)["message"]
+        assert "@everyone" not in message
+        assert "<!channel" not in message
+        assert "\x1b" not in message
+
+    def test_an_address_that_apprise_does_not_know_is_told_without_it(self) -> None:
+        answer = self.send("nosuch://user:s3cret-t0ken@host/path")
+        assert not answer.ok
+        assert "does not know" in answer.told
+        assert "t0ken" not in answer.told
+
+    def test_no_part_of_an_address_is_in_a_name_or_an_answer(self) -> None:
+        url = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#alerts"
+        assert messenger_name(url) == messenger_name(url)
+        assert re.fullmatch(r"slack-[0-9a-f]{6}", messenger_name(url))
+        assert messenger_name("env:SLACK") == "env:SLACK"
+        target = MessengerTarget("m", url, {}, HelperRunner(Children()), 1)
+        told = target._clean(f"no {url} and TIiajkdnlazkcOXrIdevi7FQ of T1JJ3T3L2, #alerts")
+        assert not any(part in told for part in secret_parts(url)), told
 
 
 class TestWebhook:

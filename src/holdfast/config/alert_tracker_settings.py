@@ -27,6 +27,7 @@ from holdfast.config.values import (
 from holdfast.core.tasks.alerts import FAILED, NEEDS_YOU, NOTICE_WORDS
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MESSENGER = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 HIDDEN = "…"
 
 
@@ -39,6 +40,25 @@ def web_address(value: object) -> str:
     if not address or address.startswith(("env:", "file:")):
         return secret_place(address)
     return plain_address(address)
+
+
+def messenger_addresses(value: object) -> list[str]:
+    """Parse a list of addresses or of places of addresses. Error messages never quote one: all of it may be secret."""
+    try:
+        places = parse_words(value)
+    except ValueError:
+        raise ValueError('it is not a list of addresses, like ["ntfy://ntfy.sh/TOPIC", "env:SLACK"]') from None
+    for place in places:
+        if place.startswith(("env:", "file:")):
+            secret_place(place)
+        elif not _MESSENGER.fullmatch(place):
+            raise ValueError("an address in it does not begin like `ntfy://` (nor with `env:` or `file:`)")
+    return places
+
+
+def without_address(place: str) -> str:
+    """Return the part of a messenger's address that may be shown: its scheme, or the place where the address is."""
+    return f"{place.partition('://')[0]}://{HIDDEN}" if "://" in place else place
 
 
 def plain_address(address: str) -> str:
@@ -118,6 +138,12 @@ NOTIFY: dict[str, Setting] = {
     ),
     "notify.webhook": _own(
         "", web_address, "An address that every delivery is posted to as JSON, or `env:NAME`, `file:PATH`."
+    ),
+    "notify.urls": _own(
+        [],
+        messenger_addresses,
+        "Addresses of messengers for apprise (ntfy://…, slack://…, discord://…, tgram://…, mailto://…), or `env:NAME`, "
+        "`file:PATH`. They need the extra `notify`.",
     ),
     "notify.secret": _own(
         "", secret_place, "Where the secret is that signs deliveries to `notify.webhook`: `env:NAME` or `file:PATH`."

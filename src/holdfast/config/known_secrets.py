@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -18,6 +19,8 @@ from holdfast.config.trust import NAME as TRUST
 from holdfast.config.trust import read_trust_records
 from holdfast.secrets.redact import learn, redact_text, secrets_in, tokens_of_address
 from holdfast.secrets.references import SecretMissing, look_up_secret
+
+LIKE_A_TOKEN = 8  # letters
 
 
 def register_settings_secrets(settings: config.Config, environment: Mapping[str, str] = os.environ) -> None:
@@ -30,10 +33,21 @@ def register_settings_secrets(settings: config.Config, environment: Mapping[str,
     for key in ("notify.secret", "notify.webhook"):
         if settings[key]:
             found |= _value_of(key, settings[key], environment)
+    for place in settings["notify.urls"]:
+        with contextlib.suppress(SecretMissing):
+            learn_address(look_up_secret(place, environment))
     address = found.pop("notify.webhook", settings["notify.webhook"])
     learn(found)
     for part in tokens_of_address(address):
         learn({"notify.webhook": part})
+
+
+def learn_address(address: str) -> None:
+    """Register the address of a messenger: all behind its scheme, and each piece that is long enough for a token."""
+    behind = address.partition("://")[2]
+    pieces = [piece for piece in re.split(r"[/?&=:@,#]+", behind) if len(piece) >= LIKE_A_TOKEN]
+    for part in (address, behind, *pieces):
+        learn({"notify.urls": part})
 
 
 def _value_of(key: str, value: str, environment: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.base.units import parse_duration, parse_size
-from holdfast.config.alert_tracker_settings import NOTIFY, TRACKERS, without_path
+from holdfast.config.alert_tracker_settings import NOTIFY, TRACKERS, without_address, without_path
 from holdfast.config.recovery_settings import RECOVERY
 from holdfast.config.values import DANGEROUS as DANGEROUS
 from holdfast.config.values import (
@@ -528,6 +528,8 @@ def mask_secrets(key: str, value: Any) -> Any:
     """Return the part of a value that logs and screens may show, without its secrets."""
     if key == "env.set":
         return dict.fromkeys(value, "…")
+    if key == "notify.urls":
+        return [without_address(place) for place in value]
     if key == "notify.command":
         return [*value[:1], *["…"][: len(value) - 1]]  # arguments often hold a token, or an address with one
     return without_path(value) if key == "notify.webhook" else value

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from holdfast import __version__, config
 from holdfast.agents.common.environment import filter_environment
 from holdfast.alerts.command import CommandTarget
+from holdfast.alerts.messenger import MessengerTarget, messenger_name
 from holdfast.alerts.port import AlertRunner, AlertTarget, SendResult
 from holdfast.alerts.webhook import WebhookTarget
 from holdfast.base import clock
@@ -65,7 +66,8 @@ def rules_of(settings: config.Config) -> DeliveryRules:
 
 
 def names_of(settings: config.Config) -> list[str]:
-    return [name for name in (COMMAND, WEBHOOK) if settings[f"notify.{name}"]]
+    names = [name for name in (COMMAND, WEBHOOK) if settings[f"notify.{name}"]]
+    return [*names, *dict.fromkeys(map(messenger_name, settings["notify.urls"]))]
 
 
 def target_of(
@@ -80,7 +82,15 @@ def target_of(
         return None
     if name == COMMAND:
         return CommandTarget(expand_program(settings["notify.command"]), environment, run, timeout)
-    return _webhook(settings, run, timeout, environment)
+    if name == WEBHOOK:
+        return _webhook(settings, run, timeout, environment)
+    place = next(place for place in settings["notify.urls"] if messenger_name(place) == name)
+    try:
+        url = look_up_secret(place, environment)
+    except SecretMissing as missing:
+        return _BrokenTarget(name, f"notify.urls {missing}")
+    register_settings_secrets(settings, environment)
+    return MessengerTarget(name, url, filter_environment(environment, ()), run, timeout)
 
 
 def _webhook(settings: config.Config, run: AlertRunner, timeout: float, environment: Mapping[str, str]) -> AlertTarget:

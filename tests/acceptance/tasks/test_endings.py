@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fleet import PATIENCE, Fleet, wait_until
-from tests.receivers import Hook
+from tests.receivers import Hook, make_certificate, web_receiver
 
 SECRET = "sk-ant-api03-" + "A1b2C3d4" * 6
 
@@ -157,3 +157,81 @@ def test_many_alerts_of_tasks_are_told_together(fleet: Fleet, tmp_path: Path) ->
     assert transitions.count("raised") == 3
     assert 1 <= transitions.count("ended") <= 4
     assert len(endings(hook)) == 8
+
+
+# -- messengers --------------------------------------------------------------------------------------------------------
+
+TOPIC = "t0ken-of-the-topic"
+
+
+def test_a_failed_task_reaches_a_messenger_by_https(fleet: Fleet, tmp_path: Path) -> None:
+    """`notify.urls` through apprise, to a real https receiver: tested, sent once, and the address is a secret."""
+    certificate = make_certificate(tmp_path)
+    fleet.env["SSL_CERT_FILE"] = str(certificate)
+    with web_receiver(certificate=certificate) as receiver:
+        address = receiver.messenger_url.replace("t0ken", TOPIC)
+        fleet.env["OTHER_URL"] = address.replace("/hook/", "/other/")
+        path = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'[notify]\nurls = ["{address}", "env:OTHER_URL"]\ntimeout = "20s"\n')
+        tried = fleet.cli("alerts", "test").stdout
+        assert tried.count(": taken (taken by the messenger)") == 2
+        assert "env:OTHER_URL: taken" in tried
+        assert [json.loads(got.body)["title"] for got in receiver.received] == ["Holdfast: needs you"] * 2
+        receiver.received.clear()
+        supervisor = fleet.up()
+        task = fleet.queue(f"echo sent to {TOPIC} >&2; exit 3", prompt=f"write to {address}")
+        fleet.wait_state(task, "failed")
+        wait_until(lambda: len(receiver.received) == 2, "both are told")
+        wait_until(lambda: not fleet._queries().view("undelivered"), "that is recorded")
+        assert {got.path.split("/")[1] for got in receiver.received} == {"hook", "other"}
+        for got in receiver.received:
+            said = json.loads(got.body)
+            assert said["title"] == "Holdfast: 1 failed"
+            assert f"`holdfast retry {task}`" in said["message"]
+            assert TOPIC not in said["message"], "what an agent says of the address is redacted"
+        fleet.cli("down")
+        supervisor.wait(PATIENCE)
+    shown = [fleet.cli(*words, code=None) for words in (("config", "show"), ("doctor",), ("alerts", "test"))]
+    everything = "".join(done.stdout + done.stderr for done in shown) + json.dumps(fleet.events()) + fleet.log()
+    assert TOPIC not in everything
+    assert "jsons://…" in shown[0].stdout
+    assert "env:OTHER_URL: not taken" in shown[2].stdout
+    assert shown[2].returncode == 1
+
+
+def test_a_messenger_without_the_extra_is_told_with_the_line_that_installs_it(fleet: Fleet, tmp_path: Path) -> None:
+    """The package is optional. An address with a mistake is refused without being quoted."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['apprise'] = None\n")
+    path = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'[notify]\nurls = ["ntfy://{TOPIC}"]\n')
+    fleet.queue("true")  # `doctor` looks at the targets of a home that exists
+    without = {"PYTHONPATH": str(hidden)}
+    fleet.may_be_warm = False
+    tried = fleet.cli("alerts", "test", env=without, code=1).stdout
+    assert "pip install 'holdfast[notify]'" in tried
+    assert "pip install 'holdfast[notify]'" in fleet.cli("doctor", env=without, code=1).stdout
+    assert TOPIC not in tried
+    path.write_text(f'[notify]\nurls = ["{TOPIC}"]\n')
+    refused = fleet.cli("config", "check", code=2)
+    assert "notify.urls" in refused.stdout + refused.stderr
+    assert TOPIC not in refused.stdout + refused.stderr
+
+
+def test_a_messenger_that_never_answers_holds_nobody_up(fleet: Fleet, tmp_path: Path) -> None:
+    """Tasks run on, and the command is told at once."""
+    hook = Hook(tmp_path)
+    with web_receiver("hang") as receiver:
+        configure(fleet, hook, f"urls = ['{receiver.messenger_url}']")
+        fleet.up()
+        first = fleet.queue("exit 3")
+        fleet.wait_state(first, "failed")
+        wait_until(lambda: told(hook), "the command is told")
+        wait_until(lambda: receiver.received, "the messenger was asked")
+        fleet.wait_state(fleet.queue("true"), "completed")
+        [waiting] = fleet._queries().view("undelivered")
+        assert waiting["target"].startswith("json-")
+        fleet.cli("down")

@@ -84,6 +84,7 @@ PLACES: dict[str, tuple[str, str, Any]] = {
     "tracker.max_delay": ('"7s"', "settings.thresholds.tracker_delay", 7.0),
     "crash.notify": ("false", "rules.crashes", False),
     "notify.level": ('"critical"', "rules.level", Level.CRITICAL),
+    "notify.urls": ('["env:NOTIFY_KEY"]', "messenger._url", "the key"),
     "notify.on": ('["completed"]', "rules.on", frozenset({"completed"})),
     "notify.gather": ('"7s"', "rules.gather", 7.0),
     "notify.command": ('["/bin/new"]', "command._argv", ["/bin/new"]),
@@ -125,6 +126,7 @@ class Running:
             "rules": self.targets.rules,
             "command": lambda: self.targets.target("command"),
             "webhook": lambda: self.targets.target("webhook"),
+            "messenger": lambda: self.targets.target("env:NOTIFY_KEY"),
         }
         owner = owners[head]() if head in owners else getattr(self.context, head)
         return None if owner is None else attrgetter(rest)(owner)

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import apsw
 
 from holdfast import config
+from holdfast.alerts.messenger import INSTALL, is_installed
 from holdfast.api.fleet.alerts import list_undelivered
 from holdfast.api.fleet.dispatch import describe_hold_row, list_holds
 from holdfast.api.fleet.schedules import describe_no_supervisor, has_supervisor, list_schedules
@@ -67,22 +68,32 @@ def _program(name: str) -> Iterator[DoctorFinding]:
 
 def _targets() -> Iterator[DoctorFinding]:
     settings = config.load_valid_values()
-    command, webhook = settings["notify.command"], settings["notify.webhook"]
-    if not command and not webhook:
+    command, webhook, urls = settings["notify.command"], settings["notify.webhook"], settings["notify.urls"]
+    if not command and not webhook and not urls:
         yield DoctorFinding(
-            "note", "notices", "alerts are sent nowhere (`notify.command`, `notify.webhook`); `ps` shows them"
+            "note",
+            "notices",
+            "alerts are sent nowhere (`notify.command`, `webhook`, `urls`); `ps` shows them",
         )
         return
     if command:
         yield from _program(os.path.expanduser(command[0]))
-    for key in ("notify.webhook", "notify.secret"):
+    for key, place in (
+        ("notify.webhook", webhook),
+        ("notify.secret", settings["notify.secret"]),
+        *(("notify.urls", place) for place in urls),
+    ):
         try:
-            look_up_secret(settings[key])
+            look_up_secret(place)
         except SecretMissing as missing:
             yield DoctorFinding("problem", "notices", f"{key} {missing}")
     if webhook and not settings["notify.secret"]:
         yield DoctorFinding("note", "notices", "notices to notify.webhook are not signed: `notify.secret` is not set")
-    names = " and ".join(name for name, there in (("a command", command), ("an address", webhook)) if there)
+    if urls and not is_installed():
+        yield DoctorFinding("problem", "notices", f"notify.urls needs the package apprise: `{INSTALL}`")
+    messengers = f"{len(urls)} messenger(s)"
+    targets = (("a command", command), ("an address", webhook), (messengers, urls))
+    names = " and ".join(name for name, there in targets if there)
     level = settings["notify.level"]
     yield DoctorFinding("ok", "notices", f"alerts from {level} on go to {names}; try it: `holdfast alerts test`")
 

@@ -111,7 +111,7 @@ def _test(*, as_json: bool) -> int:
                 f" ({clean_text(answer['told'])})"
             )
     if not answers and not as_json:
-        print("Alerts are sent nowhere: set `notify.command` or `notify.webhook` in your own config file.")
+        print("Alerts are sent nowhere: set `notify.command`, `webhook` or `urls` in your own config file.")
     return 0 if all(answer["ok"] for answer in answers) else 1
 
 

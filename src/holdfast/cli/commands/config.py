@@ -32,7 +32,7 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reveal",
         action="store_true",
-        help="show what may be secret: env.set, accounts, notify.command, notify.webhook",
+        help="show what may be secret: env.set, accounts, notify.command, notify.webhook, notify.urls",
     )
     add_json_option(parser)
 

@@ -256,7 +256,7 @@ WORK_PAGES: dict[str, ManualPage] = {
     "alerts": ManualPage(
         "Lists what needs a person, each with a remedy. There is one open alert per episode. It closes by itself when "
         "its cause is over (a retry, a completion, room on the disk). `ack` marks it as seen, and records who and "
-        "why. `test` sends a test to `notify.command` and `notify.webhook` and prints what each answered.",
+        "why. `test` sends a test to every target of `notify.*` and prints what each answered.",
         (
             ("what is open", "holdfast alerts"),
             ("only critical ones", "holdfast alerts --level critical"),
