@@ -1,5 +1,7 @@
 """`make screens`: docs/pictures/*.svg, every screen of `holdfast top`, with a supervisor and scripted agents at work.
 
+The fleet is a calm one, with stand-ins for the CLIs of claude and codex. Everything that breaks is in a second home.
+
 Ids, times and sizes are the run's own, but for what would make every picture differ from the one before: ids of tasks
 and the folder get fixed names of the same length.
 """
@@ -72,14 +74,57 @@ FAILS: list[Step] = [
 ]
 
 
+CALM = """agents = 3
+[claude]
+binary = "{bin}/claude"
+[codex]
+binary = "{bin}/codex"
+"""
+# What the stand-ins print. Then they wait, or end if the prompt says so.
+CLAUDE: list[Step] = [
+    {"type": "system", "subtype": "init", "session_id": "5d0f2c1e-0000-4000-8000-000000000001", "model": "opus"},
+    *(
+        {"type": "assistant", "message": {"content": [{"type": "text", "text": words}]}}
+        for words in ("The export drops rows that are empty.", "I keep them, and add a test for it.")
+    ),
+    {
+        "type": "assistant",
+        "message": {"content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "make test"}}]},
+    },
+]
+CODEX: list[Step] = [
+    {"type": "thread.started", "thread_id": "0199a213-0000-7000-8000-000000000002"},
+    {"type": "turn.started"},
+    {"type": "item.completed", "item": {"id": "i0", "type": "agent_message", "text": "I read the pages first."}},
+]
+DONE: list[Step] = [
+    {"type": "item.completed", "item": {"id": "i1", "type": "agent_message", "text": "The pages load faster."}},
+    {"type": "turn.completed", "usage": {"input_tokens": 18400, "cached_input_tokens": 9000, "output_tokens": 2100}},
+]
+
+
+def make_cli(folder: Path, name: str, version: str, lines: Sequence[Step], ends: Sequence[Step]) -> None:
+    """Write a stand-in for the CLI of an agent. It ends if it is asked to shrink something, and waits otherwise."""
+    for kind, steps in (("lines", lines), ("ends", ends)):
+        (folder / f"{name}.{kind}").write_text("".join(f"{json.dumps(step)}\n" for step in steps))
+    path = folder / name
+    path.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && {{ echo "{version}"; exit 0; }}\n'
+        f'asked="$* $(cat)"; cat "{folder}/{name}.lines"\n'
+        f"case $asked in *Shrink*) echo small > logo; git add logo; git commit -qm Shrink;;"
+        f' *) exec sleep 600;; esac; cat "{folder}/{name}.ends"\n'
+    )
+    path.chmod(0o755)
+
+
 class Run:
     """A home, a repository and a supervisor of its own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, settings: str = SETTINGS) -> None:
         self.root, self.home, self.repo = root, root / "home", root / "shop"
         user = root / "user"
         (user / ".config" / "holdfast").mkdir(parents=True)
-        (user / ".config" / "holdfast" / "config.toml").write_text(SETTINGS.format(repo=self.repo))
+        (user / ".config" / "holdfast" / "config.toml").write_text(settings.format(repo=self.repo, bin=self.root))
         (user / ".gitconfig").write_text("[user]\n\tname = Ada\n\temail = ada@example.org\n")
         kept = {name: os.environ[name] for name in ("PATH",)}
         self.env = {**kept, "HOME": str(user), "HOLDFAST_HOME": str(self.home), "LANG": "C.UTF-8", "TZ": "UTC"}
@@ -158,6 +203,44 @@ def stage(run: Run) -> dict[str, str]:
     return tasks
 
 
+def stage_calm(run: Run) -> dict[str, str]:
+    """A fleet on a good day: three at work, one that waits for another, one that is done."""
+    make_cli(run.root, "claude", "2.1.325 (Claude Code)", CLAUDE, ())
+    make_cli(run.root, "codex", "codex-cli 0.150.0", CODEX, DONE)
+
+    def add(prompt: str, agent: str, *more: str) -> str:
+        return str(json.loads(run.holdfast("add", prompt, "--agent", agent, "--json", *more))["id"])
+
+    run.up()
+    tasks = {"images": add("Shrink the images of the front page", "codex")}
+    run.wait(lambda: run.show(tasks["images"])["state"] == "completed", "the images are done")
+    tasks["export"] = add("Keep empty rows when a list is exported", "claude")
+    tasks["cart"] = add("Make the cart add up in every currency", "claude", "--gate", "make test")
+    tasks["guide"] = add("Write the guide for new sellers", "codex")
+    tasks["reports"] = add("Send the reports by mail", "claude", "--after", tasks["export"])
+    for name in ("export", "cart", "guide"):
+        run.wait(lambda name=name: run.show(tasks[name])["state"] == "running", f"{name} is at work")  # type: ignore[misc]
+    return tasks
+
+
+async def draw_calm(run: Run, tasks: dict[str, str]) -> dict[str, str]:
+    from holdfast.tui.app import Top
+
+    app = Top(str(run.home))
+    async with app.run_test(size=SIZE, notifications=False) as pilot:
+        await _until_drawn(app, pilot, *tasks.values(), "Output of", "make test", "now")
+        return {"fleet": app.export_screenshot(title="holdfast top: fleet")}
+
+
+async def _until_drawn(app: Any, pilot: Any, *words: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not all(word in _text(app) for word in words):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{words} are never on the screen:\n{_text(app)}")
+        await pilot.pause(0.1)
+    await pilot.pause(0.5)
+
+
 def _has_committed(run: Run, task_id: str) -> bool:
     task = run.show(task_id)
     return task["state"] == "running" and "mending" in str(task["reason"])
@@ -171,15 +254,10 @@ async def draw(run: Run, tasks: dict[str, str]) -> dict[str, str]:
     async with app.run_test(size=SIZE, notifications=False) as pilot:
 
         async def picture(name: str, *words: str) -> None:
-            deadline = time.monotonic() + PATIENCE
-            while not all(word in _text(app) for word in words):
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"{words} are never on the {name} screen:\n{_text(app)}")
-                await pilot.pause(0.1)
-            await pilot.pause(0.5)
+            await _until_drawn(app, pilot, *words)
             found[name] = app.export_screenshot(title=f"holdfast top: {name}")
 
-        await picture("fleet", *tasks.values(), "CRITICAL")
+        await _until_drawn(app, pilot, *tasks.values(), "CRITICAL")
         for key, name, word in (
             ("2", "workers", "benched"),
             ("3", "alerts", "critical"),
@@ -216,19 +294,25 @@ def settled(svg: str, run: Run, tasks: dict[str, str]) -> str:
 def main(argv: list[str]) -> int:
     """Into docs/pictures, or the folder that is named."""
     folder = Path(argv[0]) if argv else PICTURES
-    root = Path(tempfile.mkdtemp(prefix="hf-screens-"))
-    run = Run(root)
-    try:
-        tasks = stage(run)
-        os.environ.clear()
-        os.environ.update(run.env)
-        os.chdir(run.repo)
-        pictures = asyncio.run(draw(run, tasks))
-    finally:
-        run.down()
+    root, kept = Path(tempfile.mkdtemp(prefix="hf-screens-")), dict(os.environ)
     folder.mkdir(exist_ok=True)
-    for name, svg in pictures.items():
-        (folder / f"{name}.svg").write_text(settled(svg, run, tasks), encoding="utf-8")
+    pictures: list[str] = []
+    for run, make, paint in (
+        (Run(root / "a", CALM), stage_calm, draw_calm),
+        (Run(root / "b"), stage, draw),
+    ):
+        try:
+            tasks = make(run)
+            os.environ.clear()
+            os.environ.update(run.env)
+            os.chdir(run.repo)
+            made = asyncio.run(paint(run, tasks))
+        finally:
+            run.down()
+            os.environ.update(kept)
+        for name, svg in made.items():
+            (folder / f"{name}.svg").write_text(settled(svg, run, tasks), encoding="utf-8")
+            pictures.append(name)
     shutil.rmtree(root, ignore_errors=True)
     print(f"{len(pictures)} pictures are in {folder}: {', '.join(pictures)}")
     return 0
