@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
 .PHONY: demo test test-all test-strict lint types contracts unit plain-user test-pythons test-agents faults \
-    faults-long storm docs screens bench lock clean
+    faults-long storm docs pages screens bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -97,6 +97,11 @@ storm: $(STAMP)
 # Regenerates every page that is derived from the code (tests fail while one is stale).
 docs: $(STAMP)
 	PYTHONPATH=. $(BIN)/python scripts/generate_docs.py
+
+# Plays the commands of README, tutorial and runbook with the real Claude Code against the stub, and writes what they print.
+pages: $(STAMP)
+	@./scripts/setup_agents.sh claude
+	PYTHONPATH=. $(BIN)/python -m tests.live.test_played_pages
 
 # Draws every screen of `holdfast top` from a real run: docs/pictures. Writes their text: tests/golden/top.
 screens: $(STAMP)

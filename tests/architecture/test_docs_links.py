@@ -22,7 +22,7 @@ FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*\s*?$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*$", re.MULTILINE)
-MADE = re.compile(r"^```\w+ (\S+/\S+)$", re.MULTILINE)  # files that a page tells its reader to write
+MADE = re.compile(r"^(?:```\w+ (\S+/\S+)|<!-- file: (\S+) -->)$", re.MULTILINE)  # files that a page tells one to write
 FILE = re.compile(r"([a-z0-9_.-]+/)*[a-z0-9_-]+\.(py|sql|sh)")
 MODULE = re.compile(r"([a-z_]+/)+[a-z_]*(\.\w+)?")  # also a folder, and a name in a module: `core/model.outranks`
 ROOTS = ("src", "tests", "scripts", "bench", "demo", "docs", "packaging")
@@ -56,7 +56,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 def named_files(page: Path) -> Iterator[str]:
     """Yield the project paths that a page names in backticks. NAME.py is a placeholder. `::test` is left out."""
-    made = {Path(path).name for path in MADE.findall(page.read_text(encoding="utf-8"))}
+    made = {Path(path).name for pair in MADE.findall(page.read_text(encoding="utf-8")) for path in pair if path}
     for code in CODE.findall(prose(page)):
         path = code.partition(":")[0]
         is_file = FILE.fullmatch(path) and Path(path).name not in made

@@ -32,7 +32,7 @@ _SHOWN = 200  # files that `show` prints for people
 
 
 def configure_salvage(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    parser.add_argument("action", nargs="?", choices=_ACTIONS, default="list", help="what to do (list)")
     parser.add_argument(
         "id", nargs="?", help="a salvage's id, or a task's (its newest salvage), or the beginning of one"
     )

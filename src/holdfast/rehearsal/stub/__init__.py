@@ -9,13 +9,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.rehearsal.stub.scenarios import SCENARIOS
+from holdfast.rehearsal.stub.scenarios import SCENARIOS, ScriptedTurn
 
 if TYPE_CHECKING:
     from holdfast.rehearsal.stub.log import Exchange
     from holdfast.rehearsal.stub.server import StubServer, refused_url
 
-__all__ = ["SCENARIOS", "Exchange", "StubServer", "refused_url"]
+__all__ = ["SCENARIOS", "Exchange", "ScriptedTurn", "StubServer", "refused_url"]
 
 
 def __getattr__(name: str) -> Any:

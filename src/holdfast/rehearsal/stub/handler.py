@@ -8,7 +8,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from typing import Protocol, cast
@@ -24,7 +24,7 @@ from holdfast.rehearsal.stub.messages import (
     TextReply,
     ToolCallReply,
 )
-from holdfast.rehearsal.stub.scenarios import why_unknown
+from holdfast.rehearsal.stub.scenarios import ScriptedTurn, why_unknown
 
 _LONGEST_HANG = 3600.0
 _LONGEST_BODY = 256 * 1024 * 1024
@@ -39,6 +39,7 @@ class StubServerPort(Protocol):
 
     log: RequestLog
     resets: set[socket.socket]  # connections that end with a reset
+    script: Sequence[ScriptedTurn]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -82,7 +83,10 @@ class Handler(BaseHTTPRequestHandler):
             self._send_json(400, _error("The stub cannot read this request."))
             return
         conversation = replace(conversation, client=self.headers.get("User-Agent", ""))
-        answer = scenarios.answer_to(at.scenario, at.arguments, conversation, log.tries(at.path))
+        if at.scenario == "script":
+            answer = scenarios.scripted_answer(self._server().script, conversation)
+        else:
+            answer = scenarios.answer_to(at.scenario, at.arguments, conversation, log.tries(at.path))
         now = time.time()
         log.add(
             Exchange(

@@ -5,8 +5,9 @@ This module imports nothing of the server, because help and errors list the scen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.rehearsal.stub import tools
 from holdfast.rehearsal.stub.messages import Conversation, Manner, ProviderFailure, StubAnswer, TextReply, ToolCallReply
@@ -44,6 +45,7 @@ SCENARIOS = {
     "error-stream": "an error event in the middle of the stream",
     "flaky": "the first N requests fail as 529 does (flaky/N/KEY), then as `tool`",
     "first": "the first N requests fail as FAILURE does (first/FAILURE/N/KEY[/SECONDS]), then as `tool`",
+    "script": "answers each prompt as the program that started the server says (`ScriptedTurn`)",
 }
 _WITH_NUMBER = ("flaky", "429", "usage-limit", "slow")
 
@@ -83,6 +85,26 @@ _MANNERS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScriptedTurn:
+    """The answer to a prompt that contains `prompt`: files to read, files to write, a command to run, then a text."""
+
+    prompt: str
+    reads: Sequence[str] = ()  # some CLIs only overwrite a file that the agent has read
+    files: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+    text: str = DONE
+
+
+def scripted_answer(script: Sequence[ScriptedTurn], conversation: Conversation) -> StubAnswer:
+    """Return the answer to the newest prompt that a turn of the script knows."""
+    for prompt in reversed(conversation.prompts):
+        for turn in script:
+            if turn.prompt in prompt:
+                return _next_answer(_scripted_steps(turn), conversation) or StubAnswer(reply=TextReply(turn.text))
+    return StubAnswer(reply=TextReply(DONE))
+
+
 @dataclass(frozen=True)
 class _Step:
     """A tool call that a scenario makes. It is done as soon as the history has a call with `mark` in its arguments."""
@@ -104,9 +126,8 @@ def answer_to(scenario: str, arguments: Sequence[str], conversation: Conversatio
         return StubAnswer(reply=TextReply(DONE), manner=Manner.SLOW, seconds=float("".join(arguments[:1]) or 30))
     if scenario in _MANNERS:
         return StubAnswer(reply=TextReply(DONE), manner=_MANNERS[scenario])
-    for step in _steps(scenario, arguments):
-        if not any(step.mark in call for call in conversation.calls) and (call := step.make(conversation)):
-            return StubAnswer(reply=call)
+    if answer := _next_answer(_steps(scenario, arguments), conversation):
+        return answer
     if scenario == "tool" and _wants_listings(conversation):
         return StubAnswer(reply=TextReply(f"{OUT_FILE}\n```\n{OUT_TEXT}\n```\n"))
     return StubAnswer(reply=TextReply(LIMIT_TEXT if scenario == "limittext" else DONE), warning=scenario == "warning")
@@ -132,6 +153,23 @@ def _steps(scenario: str, arguments: Sequence[str]) -> list[_Step]:
         case "slowtool":
             return [_shell(SLOW), write]
     return []
+
+
+def _scripted_steps(turn: ScriptedTurn) -> Iterator[_Step]:
+    for name in turn.reads:
+        yield _Step(name, partial(tools.read_file, name=name))
+    for name, text in turn.files.items():
+        yield _Step(text.rstrip("\n"), partial(tools.write_file, name=name, content=text.rstrip("\n")))
+    if turn.command:
+        yield _shell(turn.command)
+
+
+def _next_answer(steps: Iterable[_Step], conversation: Conversation) -> StubAnswer | None:
+    """Return the first tool call that the history lacks."""
+    for step in steps:
+        if not any(step.mark in call for call in conversation.calls) and (call := step.make(conversation)):
+            return StubAnswer(reply=call)
+    return None
 
 
 def _shell(command: str) -> _Step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from http.server import HTTPServer
 from types import TracebackType
@@ -11,7 +12,7 @@ from urllib.parse import quote
 
 from holdfast.rehearsal.stub.handler import Handler
 from holdfast.rehearsal.stub.log import Exchange, RequestLog
-from holdfast.rehearsal.stub.scenarios import why_unknown
+from holdfast.rehearsal.stub.scenarios import ScriptedTurn, why_unknown
 
 _HOST = "127.0.0.1"
 _JOIN = 5.0
@@ -21,8 +22,9 @@ MAX_CONNECTIONS = 512  # further connections are closed at once
 class _Listener(HTTPServer):
     request_queue_size = 256
 
-    def __init__(self, log: RequestLog, port: int) -> None:
+    def __init__(self, log: RequestLog, port: int, script: Sequence[ScriptedTurn]) -> None:
         self.log = log
+        self.script = script
         self.resets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._served: dict[socket.socket, threading.Thread] = {}
@@ -68,9 +70,9 @@ class _Listener(HTTPServer):
 class StubServer:
     """The stub in this process. `url(scenario)` is the base URL for a CLI."""
 
-    def __init__(self, *, log_file: str | None = None, port: int = 0) -> None:
+    def __init__(self, *, log_file: str | None = None, port: int = 0, script: Sequence[ScriptedTurn] = ()) -> None:
         self._log = RequestLog(log_file)
-        self._listener = _Listener(self._log, port)
+        self._listener = _Listener(self._log, port, script)
         self._thread = threading.Thread(
             target=self._listener.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True, name="stub listener"
         )

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.rehearsal.stub.messages import Conversation, Json, Tool, ToolCallReply
 
 WRITERS = ("Write", "write_file", "write", "create", "create_file", "apply_patch", "edit")
+READERS = ("Read", "read_file", "read")
 SCRIPTS = "exec"  # of codex with models that it knows: takes JavaScript, in which the other tools are functions
 SHELLS = ("Bash", "bash", "run_shell_command", "exec_command", "shell_command", "shell", "local_shell", SCRIPTS)
 _ROLES = {
@@ -55,6 +56,12 @@ def write_file(conversation: Conversation, name: str, content: str) -> ToolCallR
     patch = f"*** Begin Patch\n*** Add File: {name}\n+{content}\n*** End Patch\n"
     values = {"path": _absolute_path(conversation, name), "content": content + "\n", "patch": patch}
     return _call(conversation, tool, values)
+
+
+def read_file(conversation: Conversation, name: str) -> ToolCallReply | None:
+    """Return a call that reads `name`. None if the CLI offers no tool for it."""
+    tool = _first_offered(conversation.tools, READERS)
+    return None if tool is None else _call(conversation, tool, {"path": _absolute_path(conversation, name)})
 
 
 def run_command(conversation: Conversation, command: str) -> ToolCallReply | None:
