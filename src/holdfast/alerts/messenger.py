@@ -24,7 +24,7 @@ from holdfast.secrets.redact import redact_text
 START_UP = 20.0  # seconds for an interpreter with apprise on a loaded machine, in addition to the exchange's own time
 LONGEST_TEXT = 3500  # letters; Telegram takes 4096
 SHORTEST_PIECE = 3  # letters; a shorter piece of an address is in every other word
-INSTALL = "pip install 'holdfast[notify]'"
+INSTALL = "pip install apprise"  # into Holdfast's own environment; on PyPI the name holdfast is another project's
 _TYPES = {Level.CRITICAL: "failure", Level.WARNING: "warning"}
 _MENTIONS = re.compile(r"@(?=\w)|<(?=[!@#])")  # @everyone, <!channel>: an agent's words must not call people
 

@@ -212,8 +212,8 @@ def test_a_messenger_without_the_extra_is_told_with_the_line_that_installs_it(fl
     without = {"PYTHONPATH": str(hidden)}
     fleet.may_be_warm = False
     tried = fleet.cli("alerts", "test", env=without, code=1).stdout
-    assert "pip install 'holdfast[notify]'" in tried
-    assert "pip install 'holdfast[notify]'" in fleet.cli("doctor", env=without, code=1).stdout
+    assert "pip install apprise" in tried
+    assert "pip install apprise" in fleet.cli("doctor", env=without, code=1).stdout
     assert TOPIC not in tried
     path.write_text(f'[notify]\nurls = ["{TOPIC}"]\n')
     refused = fleet.cli("config", "check", code=2)
