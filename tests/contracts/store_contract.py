@@ -1175,6 +1175,9 @@ class Ending:
     columns: Row
 
 
+NOTHING_KNOWN = '{"changed":null,"refused":null,"first":[]}'  # of an ended task whose runs recorded no result
+
+
 def _ending(
     state: str, event: str, decision: Decision, verdict: Verdict, level: str = "info", **columns: Any
 ) -> Ending:
@@ -1188,6 +1191,7 @@ def _ending(
         "ended_at": START.wall + 100 if terminal else None,
         "updated_at": START.wall + 100,
         "session_id": "session-2",
+        "truth": NOTHING_KNOWN if terminal else None,
     }
     return Ending(decision, verdict, (event, level), unless_told | told | columns)
 
@@ -1610,6 +1614,7 @@ class TestResume:
             "resume_attempts": limit + 1,
             "updated_at": scene.now.wall,
             "ended_at": scene.now.wall,
+            "truth": NOTHING_KNOWN,
         }
         assert (paused["pause_reason"], paused["resume_after"]) == ("rate_limit", PAUSE.resume_after)
         told = scene.events(ownership.task_id, after)
@@ -1753,6 +1758,7 @@ class TestRetry:
             "generation": 1,
             "updated_at": scene.now.wall,
             "ended_at": None,
+            "truth": None,
         }
         task = scene.get(task_id)
         assert scene.write(lambda tx: tx.tasks.ledger(task)) == []

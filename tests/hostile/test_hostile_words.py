@@ -37,7 +37,7 @@ def test_json_on_a_terminal_drives_nothing(capsys: pytest.CaptureFixture[str]) -
     """Found by `hostile-words:tasks/eight-bit`: JSON escapes only the first 32 characters by itself."""
     print_json({"prompt": HOSTILE})
     printed = capsys.readouterr().out
-    assert json.loads(printed) == {"prompt": HOSTILE}
+    assert json.loads(printed) == {"schema": 1, "prompt": HOSTILE}
     assert not set("\x9b\x7f\u202e\u2028\u200b\U000e0041") & set(printed)
     assert "é 日本 😀" in printed
 

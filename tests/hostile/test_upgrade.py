@@ -44,6 +44,7 @@ def of_history(fleet: Fleet, commit: str, version: str) -> Path:
 
 def use(fleet: Fleet, place: Path) -> None:
     fleet.env["PYTHONPATH"] = str(place)
+    fleet.has_our_schemas = (place / "holdfast" / "cli" / "output" / "schemas.json").exists()
     assert place.name.removeprefix("version-") in fleet.cli("--version").stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,8 +60,13 @@ class TestWithoutASupervisor:
             "max_resumes": 0,
             "stuck_after": "5m",
         }
+        programs = fleet.root / "programs"
+        programs.mkdir()
+        (programs / "claude").symlink_to("/bin/true")
         write(fleet, table("checked", fleet.repo, "look", "0 2 * * *", **options))
-        task = fleet.shown(fleet.json("schedule", "fire", "checked")[0]["task"])
+        env = {"PATH": f"{programs}:{os.environ['PATH']}"}
+        fired = json.loads(fleet.cli("schedule", "fire", "checked", "--json", env=env).stdout)
+        task = fleet.shown(fired["task"])
         store = open_store(str(fleet.home), create=False)
         try:
             spec = store.write(lambda tx: tx.tasks.get(task["id"])).spec

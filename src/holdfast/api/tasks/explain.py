@@ -90,7 +90,8 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
     lines += family_lines(queries, task)
     lines += usage_lines(task)
     lines += crash_summary(task["crashes"])
-    alerts = queries.alerts_about(task)
+    told = f"Task {task['id']} {task['state']}: {task['reason']}"
+    alerts = [alert for alert in queries.alerts_about(task) if alert["message"].rstrip(".") != told.rstrip(".")]
     return lines + [f"{alert['message']} {_without_why(alert['remedy'], task['id'])}" for alert in alerts]
 
 

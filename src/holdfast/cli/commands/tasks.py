@@ -269,7 +269,8 @@ def run_why(arguments: argparse.Namespace) -> int:
         print(indent_text(line))
     print("What happened last:")
     for event in events:
-        print("  " + _event_line(event))
+        if event["kind"] != "alert.raised":  # an open alert stands above
+            print("  " + _event_line(event))
     return 0
 
 
