@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,9 @@ settings.load_profile("ours")
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda _number, _frame: None)
+
+# pytest deletes the directories of earlier sessions, a frame per level. A test that failed may have left a deep tree.
+sys.setrecursionlimit(10_000)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 
@@ -45,9 +46,12 @@ def test_a_tree_deeper_than_any_path_may_be_holds_up_nothing(fleet: Fleet, strat
     script = "import os\nfor _ in range(1500): os.mkdir('dd'); os.chdir('dd')\nopen('f', 'w').write('hi')"
     task = fleet.add("deep", "--workspace", strategy, command=(sys.executable, "-c", script))
     fleet.up()
-    ends_soon(fleet, task)
-    wait_until(lambda: fleet.show(task)["workspace"]["state"] == "preserved", "the workspace is preserved")
-    assert task in fleet.cli("workspaces").stdout
+    try:
+        ends_soon(fleet, task)
+        wait_until(lambda: fleet.show(task)["workspace"]["state"] == "preserved", "the workspace is preserved")
+        assert task in fleet.cli("workspaces").stdout
+    finally:  # pytest cannot delete it
+        subprocess.run(["rm", "-rf", fleet.home / "workspaces"], check=True)
 
 
 @pytest.mark.parametrize(
