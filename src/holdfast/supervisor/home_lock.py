@@ -56,6 +56,10 @@ class HomeLock:
             self._fd = None
 
 
+def has_lock_file(home: str) -> bool:
+    return os.path.exists(os.path.join(home, NAME))
+
+
 def refuse_stopped(home: str, pid: str) -> None:
     """Raise Conflict if the supervisor is stopped by a signal: it would never answer."""
     if _is_stopped(pid):

@@ -58,7 +58,7 @@ def test_ends_by_outcome_per_agent(fleet: Fleet) -> None:
 
     # forgotten: the totals stay, honest about what is not known any more
     fleet.cli("down")
-    user_file(fleet, '[retention]\ntasks = "0s"\nruns = "0s"\nevents = "0s"\n')
+    user_file(fleet, '[retention]\ntasks = "1ms"\nruns = "1ms"\nevents = "1ms"\n')
     fleet.up()
     wait_until(lambda: fleet.json("ps", "--all") == [], "every task is forgotten")
     again, _scripted = fleet.json("stats")

@@ -23,7 +23,7 @@ from holdfast.base.units import show_duration
 from holdfast.core.model import RequestKind
 from holdfast.core.tasks.requests import StopCause
 from holdfast.store.open import open_store
-from holdfast.supervisor.home_lock import refuse_stopped
+from holdfast.supervisor.home_lock import has_lock_file, refuse_stopped
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import SupervisorRow
@@ -59,7 +59,7 @@ def take_over(home: str, *, agents: int | None, idle_exit: float | None) -> str 
         running = queries.supervisor()
     except Unavailable:  # the store does not exist yet, or has to be migrated by the supervisor first
         return None
-    if running is None or _is_unit():
+    if running is None or _is_unit() or not has_lock_file(home):  # without the file it lost its home, and will end
         return None
     pid = running["pid"]
     refuse_stopped(home, str(pid))
