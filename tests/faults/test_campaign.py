@@ -16,7 +16,7 @@ from tests.faults.test_matrix import SEED
 from tests.fleet import wait_until
 from tests.harness import ROOT
 from tests.harness.campaign.clocks import Clocks
-from tests.harness.campaign.family import Played, Tally
+from tests.harness.campaign.family import Played, Scope, Tally
 from tests.harness.campaign.fsync_order import Synced
 from tests.harness.campaign.pages import reliability
 from tests.harness.campaign.table import record
@@ -86,7 +86,7 @@ def test_a_record_keeps_the_campaigns_before_it(tmp_path: Path) -> None:
     kept, words = tmp_path / "campaign.json", tmp_path / "words.md"
     words.write_text("{{figures}}{{mutants}}")
     red = Tally("git", cases=3, violating=[Played("a/git:1:die", ("lost: x",))])
-    record(kept, [red], [], seed=5, long=False)
+    record(kept, [red], [], Scope(5))
     done = campaign("--only", "cut-log", "--share", 0.01, "--jobs", 1, "--seed", 5, "--record", kept)
     assert done.returncode == 0, done.stdout
     first, second = json.loads(kept.read_text())
@@ -97,7 +97,7 @@ def test_a_record_keeps_the_campaigns_before_it(tmp_path: Path) -> None:
     assert "| 5 |" in page
     assert "`git:a/git:1:die`" in page
     for seed in range(6, 12):
-        record(kept, [], [], seed=seed, long=False)
+        record(kept, [], [], Scope(seed))
     assert [run["seed"] for run in json.loads(kept.read_text())] == list(range(6, 12))
 
 

@@ -50,7 +50,7 @@ def _runs(runs: Sequence[Row]) -> str:
             ", ".join(f"`{case}`" for case in one["violations"]) or "0",
             f"{one['killed']} of {one['killed'] + len(one['survived'])}",
             f"{one['minutes']}, {one['machine']}",
-            " ".join([*(f"NOT RUN: {family}." for family in one["not_run"]), one.get("note", "")]).strip(),
+            " ".join([*(f"NOT RUN: {family}." for family in one["not_run"]), one["note"]]).strip(),
         )
         for one in runs
     ]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.harness.campaign.family import Tally
+from tests.harness.campaign.family import Scope, Tally
 from tests.harness.campaign.mutants import Judged
 
 HEAD = ("family", "cases", "faults", "seconds", "CPU s", "violations")
@@ -60,14 +60,15 @@ def _note(tally: Tally) -> str:
     return f"{len(tally.missed)} not reached" if tally.missed else ""
 
 
-def record(path: Path, tallies: Sequence[Tally], judged: Sequence[Judged], *, seed: int, long: bool) -> None:
+def record(path: Path, tallies: Sequence[Tally], judged: Sequence[Judged], scope: Scope, *, note: str = "") -> None:
     """Add this run to those that docs/reliability.md shows. Only the last run keeps every family and mutant."""
     all_of_them = whole(tallies)
     run: dict[str, Any] = {
         "at": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": _commit(),
-        "seed": seed,
-        "long": long,
+        "seed": scope.start_from_head,
+        "long": scope.long,
+        "note": note,
         "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}",
         "points": len(all_of_them.points),
         "cases": all_of_them.cases,
