@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 
@@ -48,6 +49,8 @@ def test_a_tree_deeper_than_any_path_may_be_holds_up_nothing(fleet: Fleet, strat
     ends_soon(fleet, task)
     wait_until(lambda: fleet.show(task)["workspace"]["state"] == "preserved", "the workspace is preserved")
     assert task in fleet.cli("workspaces").stdout
+    # Python's rmtree is recursive: a later pytest that clears old directories would end with a RecursionError.
+    subprocess.run(["rm", "-rf", fleet.show(task)["workspace"]["path"]], check=True)
 
 
 @pytest.mark.parametrize(
