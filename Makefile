@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
-.PHONY: demo test test-all test-strict lint types contracts unit plain-user test-pythons test-agents faults \
+.PHONY: demo test test-all test-strict lint types contracts unit plain-user other-pythons test-pythons test-agents faults \
     faults-long storm docs pages screens bench lock clean
 
 VENV := .venv
@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)
 	@$(BIN)/python demo/demo.py
 
-test: $(STAMP) lint types contracts unit plain-user
+test: $(STAMP) lint types contracts unit plain-user other-pythons
 
 # Also the cases that `make test` leaves out for want of time.
 test-all: $(STAMP) lint types contracts
@@ -59,6 +59,10 @@ unit: $(STAMP)
 # A part of the tests (tests/plain_user.txt: some of every room) once more, as a plain user with Debian's own Python.
 plain-user: $(STAMP)
 	@./scripts/test_plain_user.sh $(VENV)
+
+# `holdfast top` once more with each other Python of this machine: it once started with 3.11 only.
+other-pythons: $(STAMP)
+	@./scripts/test_pythons.sh $(VENV) tests/tui/test_first_look.py tests/tui/test_leaving.py
 
 # All of the tests with every Python of this machine from 3.11 on, as this user and, where this is root, as a plain user.
 test-pythons: $(STAMP)

@@ -220,17 +220,27 @@ def test_a_plain_user_proves_some_of_every_room() -> None:
         text = (ROOT / path).read_text() if names else ""
         assert all(re.search(rf"(def|class) {name}\b", text) for name in names), entry
     folders = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
-    divided = ("tests/acceptance/", "tests/integration/")
+    divided = ("tests/acceptance/", "tests/core/", "tests/integration/")
     rooms = {folder if folder.startswith(divided) else "/".join(folder.split("/")[:2]) for folder in folders}
     left_out = {"tests/architecture", "tests/fuzz", "tests/live"}  # they depend on no user, or need real logins
     assert {room for room in rooms if not any(entry.startswith(room) for entry in listed)} == left_out
 
 
 def test_what_is_proven_is_said_everywhere() -> None:
-    """The classifiers, the doctor and `make test-pythons` name the same Pythons."""
+    """The classifiers, the doctor and `make test-pythons` name the same Pythons; pages and refusal the same git."""
     from holdfast.api.home.doctor import PROVEN_PYTHONS
+    from holdfast.workspaces.git.git import OLDEST_GIT, PROVEN_GIT
 
     found = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', (ROOT / "pyproject.toml").read_text())
     assert tuple((3, int(minor)) for minor in found) == PROVEN_PYTHONS
     script = (ROOT / "scripts" / "test_pythons.sh").read_text()
     assert all(f"python3.{minor}" in script for minor in found)
+    oldest, newest = (".".join(map(str, version)) for version in PROVEN_GIT)
+    assert PROVEN_GIT[0] == OLDEST_GIT
+    for page, words in (
+        ("README.md", f"git {oldest} or newer"),
+        ("docs/howto/troubleshooting.md", f"older than {oldest}"),
+        ("docs/adr/0036-config-view.md", f"Our floor is {oldest}"),
+        ("docs/security.md", f"git {oldest} and {newest} are proven"),
+    ):
+        assert words in (ROOT / page).read_text(encoding="utf-8"), page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -15,7 +16,10 @@ from tests.faults.test_matrix import SEED
 from tests.fleet import wait_until
 from tests.harness import ROOT
 from tests.harness.campaign.clocks import Clocks
+from tests.harness.campaign.family import Played, Scope, Tally
 from tests.harness.campaign.fsync_order import Synced
+from tests.harness.campaign.pages import reliability
+from tests.harness.campaign.table import record
 from tests.sampling import amount
 
 
@@ -75,6 +79,26 @@ def test_a_campaign_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     assert sum(line.endswith("}") and '"case"' in line for line in journal.read_text().splitlines()) == len(played)
     other = campaign(*words, journal, "--seed", 6)
     assert (other.returncode, "journal of another campaign" in other.stderr) == (2, True)
+
+
+def test_a_record_keeps_the_campaigns_before_it(tmp_path: Path) -> None:
+    """Issue 18: each seed is a line of docs/reliability.md, with a sum. What was red is not replaced by another run."""
+    kept, words = tmp_path / "campaign.json", tmp_path / "words.md"
+    words.write_text("{{figures}}{{mutants}}")
+    red = Tally("git", cases=3, violating=[Played("a/git:1:die", ("lost: x",))])
+    record(kept, [red], [], Scope(5))
+    done = campaign("--only", "cut-log", "--share", 0.01, "--jobs", 1, "--seed", 5, "--record", kept)
+    assert done.returncode == 0, done.stdout
+    first, second = json.loads(kept.read_text())
+    assert (first["seed"], first["violations"], second["seed"], second["violations"]) == (5, ["git:a/git:1:die"], 5, [])
+    assert ("families" in first, "families" in second) == (False, True), "only the last one is kept whole"
+    page = reliability(words, kept)
+    assert f"2 campaigns with 1 seed: {3 + second['cases']} cases, 1 violation." in page
+    assert "| 5 |" in page
+    assert "`git:a/git:1:die`" in page
+    for seed in range(6, 12):
+        record(kept, [], [], Scope(seed))
+    assert [run["seed"] for run in json.loads(kept.read_text())] == list(range(6, 12))
 
 
 def test_an_unknown_family_is_named() -> None:

@@ -172,7 +172,7 @@ EDITS: Mapping[str, tuple[Edit, ...]] = {
     "sync-folder-owner.json": (
         ("workspaces/removal/owner_marker.py", "    _sync(os.path.dirname(target))", "    pass"),
     ),
-    "salvage": (_before("supervisor/workspaces/save.py", _SALVAGE, "    return None\n"),),
+    "salvage": (_before("supervisor/workspaces/save.py", _SALVAGE, "    return None, True\n"),),
     "vanished": (_before("supervisor/workspaces/save.py", _IS_GONE, "    return False\n"),),
     "stashes": (_without("workspaces/snapshots/checkpoint.py", _ADD_STASHES, "await _add_stashes(source)", "pass"),),
     "config-view": (("workspaces/git/git.py", _COMMON_DIR, "    ours = view.user_environment()\n"),),

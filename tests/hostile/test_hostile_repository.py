@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.fleet import Fleet, wait_until
+from tests.fleet import PATIENCE, Fleet, wait_until
 from tests.harness import ROOT
 from tests.harness.campaign.traps import Ground, make_trap, set_traps, sprung
+from tests.harness.engines.newest_git import newest_git
 
 from holdfast.base.errors import UsageError
 from holdfast.workspaces.git import git
@@ -108,6 +111,45 @@ def test_a_push_runs_no_command_of_the_repository_unasked(fleet: Fleet) -> None:
     subprocess.run(by_hand, env={**fleet.env, "HOLDFAST_RUN_ID": "by hand"}, check=True, capture_output=True)
     fleet.cli("pr", task, env=with_gh)
     assert sprung(fleet.root / "sprung") == []
+
+
+@pytest.mark.parametrize("which", ["own", "newest"])
+def test_no_pager_and_no_hook_of_the_configuration_runs_on_a_terminal(fleet: Fleet, which: str) -> None:
+    """Findings F0 and F4: a pager needs a terminal, hooks in a configuration need git 2.54. The same git, typed by a
+    person there, springs them."""
+    task = done(fleet, "echo work > work.txt")
+    origin = fleet.root / "origin.git"
+    fleet.git("init", "--quiet", "--bare", str(origin))
+    fleet.git("remote", "add", "origin", str(origin))
+    if which == "newest":
+        fleet.env["PATH"] = f"{newest_git()}:{fleet.env['PATH']}"
+
+    def typed_git(*words: str, **streams: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["git", *words], cwd=fleet.repo, env=fleet.env, **streams)  # type: ignore[call-overload, no-any-return]
+
+    ground = Ground(fleet.repo / ".git", make_trap(fleet.root / "traps", fleet.root / "sprung"), fleet.root / "beside")
+    set_traps(["pager", "odd-jobs"], ground)
+    for words in (("diff", task), ("branches",), ("pr", task), ("merge", task), ("branches", "prune", "--all-ended")):
+        type_on_terminal(fleet.start, *words)
+    assert fleet.git("for-each-ref", cwd=origin) != "", "it was pushed"
+    assert sprung(fleet.root / "sprung") == []
+    for words in (("push", "origin", "main"), ("branch", "--list")):
+        type_on_terminal(typed_git, *words)
+        assert any(found.startswith("pager") for found in sprung(fleet.root / "sprung")), words
+        (fleet.root / "sprung").unlink()
+    assert typed_git("branch", "other").wait() == 0
+    assert any(found.startswith("odd-jobs") for found in sprung(fleet.root / "sprung")) == (which == "newest")
+
+
+def type_on_terminal(start: Callable[..., subprocess.Popen[bytes]], *words: str) -> None:
+    ours, its = os.openpty()
+    process = start(*words, stdin=its, stdout=its, stderr=its)
+    os.close(its)
+    with contextlib.suppress(OSError):  # nobody has the other end any more
+        while os.read(ours, 65536):
+            pass
+    os.close(ours)
+    process.wait(timeout=PATIENCE)
 
 
 def test_a_push_into_a_directory_runs_nothing_of_that_directory(fleet: Fleet) -> None:

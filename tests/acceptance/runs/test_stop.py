@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import selectors
 import shutil
 import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from tests.fleet import PATIENCE, Fleet, in_company, lives, processes_of, wait_until
+from tests.fleet import PATIENCE, STRICT, Fleet, in_company, lives, processes_of, wait_until
 from tests.harness.matrix.runner import has_cgroups
 
 from holdfast.supervisor.daemon import SLOW_POLL
@@ -57,6 +60,42 @@ def test_down_now_ends_a_stubborn_tree_fast(fleet: Fleet) -> None:
     assert not lives(pid)
     at = {event["kind"]: event["at"] for event in fleet.events(task_id)}
     assert at["run.ended"] - at["run.stopping"] < in_company(2.0)
+
+
+@pytest.mark.parametrize("count", [500 if STRICT else 12])
+def test_down_now_keeps_its_word_with_many_agents(fleet: Fleet, count: int) -> None:
+    """R-TERM-06, attack D7: each agent is dead within 2 s of its stop, and `down --now` ends within 10 s.
+
+    `make test-strict`: 500 agents. The kernel reports each death.
+    """
+    pids = fleet.root / "pids"
+    pids.mkdir()
+    script = f"echo > '{pids}'/$$; exec sleep 1000"
+    tasks = [fleet.queue(script, workspace="directory") for _ in range(count)]
+    supervisor = fleet.up("--agents", str(count))
+    wait_until(lambda: len(os.listdir(pids)) == count, "all agents are at work")
+    died: dict[int, float] = {}
+    with selectors.DefaultSelector() as alive:
+        for name in os.listdir(pids):
+            alive.register(os.pidfd_open(int(name)), selectors.EVENT_READ, int(name))
+        began = time.monotonic()
+        down = fleet.start("down", "--now", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while alive.get_map() and time.monotonic() < began + PATIENCE:
+            for key, _ in alive.select(1):
+                died[key.data] = time.time()
+                alive.unregister(key.fileobj)
+                os.close(key.fd)
+    assert down.wait(timeout=PATIENCE) == 0
+    took = time.monotonic() - began
+    assert supervisor.wait(timeout=PATIENCE) == 0
+    late = []
+    for task_id in tasks:
+        [stopping] = [event["at"] for event in fleet.events(task_id) if event["kind"] == "run.stopping"]
+        late.append(died[fleet.show(task_id)["runs"][-1]["pid"]] - stopping)
+    print(f"{count} agents: {max(late):.2f} s for the slowest, {took:.2f} s in all")
+    assert max(late) < in_company(2.0)
+    assert took < in_company(10.0)
+    assert processes_of(fleet.home) == {}
 
 
 def test_sigterm_is_graceful_and_a_second_one_is_fast(fleet: Fleet) -> None:

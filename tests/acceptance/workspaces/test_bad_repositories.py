@@ -139,7 +139,7 @@ def test_an_agent_commits_without_a_git_identity(fleet: Fleet, strategy: str) ->
     ("script", "said"),
     sampled(
         [
-            pytest.param("echo git version 2.17.1", "is 2.17.1", id="old"),
+            pytest.param("echo git version 2.38.5", "is 2.38.5", id="old"),
             pytest.param("exit 3", "does not report its version", id="failing"),
             pytest.param("echo git version 1.8", "is 1.8", id="ancient"),
             pytest.param("echo hello", "does not report its version", id="no-git"),
@@ -155,7 +155,7 @@ def test_a_git_that_is_too_old(fleet: Fleet, script: str, said: str) -> None:
         for arguments in (("add", "x", "--", "true"), ("run", "x", "--", "true"), ("init",), ("up",)):
             line = refused(fleet, *arguments, env=env, code=2)
             assert said in line
-            assert "needs 2.32 or newer" in line
+            assert "needs 2.39 or newer" in line
         assert said in refused(fleet, "up", "--detach", env=env, code=69)
         assert "problem  git" in fleet.cli("doctor", env=env, code=1).stdout
         fleet.cli("ps", env=env)
@@ -164,7 +164,7 @@ def test_a_git_that_is_too_old(fleet: Fleet, script: str, said: str) -> None:
 
 def test_versions_of_other_vendors_are_understood(fleet: Fleet) -> None:
     real = shutil.which("git", path=fleet.env["PATH"])
-    for words in ("git version 2.39.5 (Apple Git-154)", "git version 2.45.1.windows.1", "git version 2.32"):
+    for words in ("git version 2.39.5 (Apple Git-154)", "git version 2.45.1.windows.1", "git version 2.39"):
         env = shim(fleet, "git", f'case "$*" in *version) echo "{words}";; *) exec {real} "$@";; esac')
         fleet.add("x", command=("true",), env=env)
 

@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     print("\n".join(lines(campaign.tallies)))
     print(f"seed {arguments.seed}")
     if arguments.record:
-        record(Path(arguments.record), campaign.tallies, judged, seed=arguments.seed, long=arguments.long)
+        record(Path(arguments.record), campaign.tallies, judged, scope, note=journal.note if journal else "")
     is_broken = any(tally.violating for tally in campaign.tallies) or not all(one.is_killed for one in judged)
     return 1 if is_broken else 0
 

@@ -17,7 +17,7 @@ from tests.harness.campaign.family import Played, Run, Scope
 from tests.harness.campaign.shared_setup import Grounds
 from tests.harness.campaign.trap_locations import BLIND, COMMIT, PLACES, by_hand
 from tests.harness.campaign.traps import ATTRIBUTES, FILES, TOGETHER, TRAPS, Ground
-from tests.harness.campaign.typed_text import CRASHED, typed
+from tests.harness.campaign.typed_text import CRASHED, on_terminal
 from tests.harness.engines.newest_git import find_newest_git
 from tests.harness.matrix.cases import Case
 from tests.harness.matrix.steps import add, task, write
@@ -158,7 +158,7 @@ def _give(world: World, commands: str, task_id: str) -> list[str]:
         words = [{"ID": task_id}.get(word, word.replace("TMP", str(world.root))) for word in line.split()]
         if words == ["up"]:
             world.up(f"up-{len(list(world.root.glob('trace-*')))}")
-        elif words and typed(world, *words, env={"PATH": path}).code == CRASHED:
+        elif words and on_terminal(world, *words, env={"PATH": path}).code == CRASHED:  # a pager needs one
             crashed.append(f"silent: `holdfast {line.strip()}` ended by an exception")
     return crashed
 

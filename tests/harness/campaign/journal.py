@@ -35,10 +35,15 @@ class Journal:
         elif lines[-1]:  # whoever wrote it was killed in the middle of a line
             self._file.write("\n")
 
+    @property
+    def note(self) -> str:
+        """What the record of a campaign says of the part before: its times are missing in the table."""
+        return f"{len(self._known)} cases were played before an interruption." if self._known else ""
+
     def known(self, family: str, case: str) -> Played | None:
         return self._known.get((family, case))
 
-    def note(self, family: str, played: Played) -> None:
+    def add(self, family: str, played: Played) -> None:
         if not played.violations:
             self._write(
                 {

@@ -69,7 +69,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "intent.json before the keeper is spawned, and the look at the lock without one",
         "single",
         "overtaken/keeper/keeper.forked:1:stop+up/nursery.answered:1:kill",
-        "twice: agent",
+        "silent: agent",
     ),
     Mutant(
         "claim-lease",

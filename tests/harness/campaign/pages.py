@@ -14,11 +14,11 @@ _LONGEST = 130  # of what a checker said of a mutant
 
 
 def reliability(words: Path, record: Path) -> str:
-    kept: Row = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    runs: list[Row] = json.loads(record.read_text(encoding="utf-8")) if record.exists() else []
     record_of_bugs = found()
     parts = {
-        "figures": _figures(kept),
-        "mutants": _mutants(kept.get("mutants", [])),
+        "figures": _runs(runs) + _figures(runs[-1]) if runs else "## The last campaigns\n\nNone was kept.",
+        "mutants": _mutants(runs[-1]["mutants"]) if runs else "",
         "count": str(len(record_of_bugs)),
         "trackrecord": _table(
             ("found by", "bug", "cause", "fix", "replay"),
@@ -35,20 +35,46 @@ def reliability(words: Path, record: Path) -> str:
     return text
 
 
-def _figures(kept: Row) -> str:
-    if not kept:
-        return "## The last campaign\n\nNone was kept: `make faults RECORD=1`."
-    families: list[Row] = kept["families"]
+def _runs(runs: Sequence[Row]) -> str:
+    cases, seeds = sum(one["cases"] for one in runs), len({one["seed"] for one in runs})
+    violations = _several(sum(len(one["violations"]) for one in runs), "violation")
+    rows = [
+        (
+            str(one["seed"]),
+            one["at"],
+            one["commit"],
+            str(one["cases"]),
+            str(one["faults"]),
+            str(one["points"]),
+            str(one["not_reached"]),
+            ", ".join(f"`{case}`" for case in one["violations"]) or "0",
+            f"{one['killed']} of {one['killed'] + len(one['survived'])}",
+            f"{one['minutes']}, {one['machine']}",
+            " ".join([*(f"NOT RUN: {family}." for family in one["not_run"]), one["note"]]).strip(),
+        )
+        for one in runs
+    ]
+    head = ("seed", "date", "commit", "cases", "faults", "crash points", "not reached", "violations")
+    return (
+        f"## The last campaigns\n\n**{_several(len(runs), 'campaign')} with {_several(seeds, 'seed')}: {cases} cases, "
+        f"{violations}.** "
+        "A case whose fault did not come about in three tries is counted as not reached.\n\n"
+        + _table((*head, "mutants killed", "minutes, machine", ""), rows)
+        + "\n\n"
+    )
+
+
+def _several(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _figures(run: Row) -> str:
+    families: list[Row] = run["families"]
     rows = [(f"`{one['family']}`", one["about"], *_counts(one), _note(one)) for one in families]
     total = {name: sum(one[name] for one in families) for name in ("cases", "faults", "seconds", "cpu", "violations")}
     rows.append(("**all**", "", *_counts(total), ""))
     head = ("family", "what breaks", "cases", "faults", "seconds", "CPU s", "violations", "")
-    return (
-        f"## The last campaign\n\n{kept['at']}, commit {kept['commit']}, seed {kept['seed']}, {kept['machine']}: "
-        f"**{total['cases']} cases, {kept['points']} distinct crash points, {total['violations']} violations**. Cases "
-        f"whose fault did not come about in three tries are counted as not reached. {kept.get('note', '')}\n\n"
-        + _table(head, rows)
-    )
+    return f"The families of the last one, with seed {run['seed']}:\n\n" + _table(head, rows)
 
 
 def _counts(one: Row) -> tuple[str, ...]:
@@ -62,7 +88,7 @@ def _note(one: Row) -> str:
 
 
 def _mutants(mutants: Sequence[Row]) -> str:
-    if not mutants:
+    if not mutants:  # a part of a campaign
         return ""
     killed = sum(one["verdict"] == "killed" for one in mutants)
     rows = [

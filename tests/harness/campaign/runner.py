@@ -112,7 +112,7 @@ class Campaign:
             played = done.result()
             self._count(tally, played)
             if self._journal is not None:
-                self._journal.note(tally.family, played)
+                self._journal.add(tally.family, played)
             if time.monotonic() - shown > 30:
                 shown = time.monotonic()
                 print(f"  {tally.family}: {tally.cases} cases, {len(tally.violating)} violating", flush=True)

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.harness.campaign.family import Tally
+from tests.harness.campaign.family import Scope, Tally
 from tests.harness.campaign.mutants import Judged
 
 HEAD = ("family", "cases", "faults", "seconds", "CPU s", "violations")
+KEPT_RUNS = 6
 
 
 def lines(tallies: Sequence[Tally]) -> list[str]:
@@ -59,15 +60,25 @@ def _note(tally: Tally) -> str:
     return f"{len(tally.missed)} not reached" if tally.missed else ""
 
 
-def record(path: Path, tallies: Sequence[Tally], judged: Sequence[Judged], *, seed: int, long: bool) -> None:
-    """What docs/reliability.md is made of."""
-    found: dict[str, Any] = {
+def record(path: Path, tallies: Sequence[Tally], judged: Sequence[Judged], scope: Scope, *, note: str = "") -> None:
+    """Add this run to those that docs/reliability.md shows. Only the last run keeps every family and mutant."""
+    all_of_them = whole(tallies)
+    run: dict[str, Any] = {
         "at": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": _commit(),
-        "seed": seed,
-        "long": long,
+        "seed": scope.start_from_head,
+        "long": scope.long,
+        "note": note,
         "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}",
-        "points": len(whole(tallies).points),
+        "points": len(all_of_them.points),
+        "cases": all_of_them.cases,
+        "faults": all_of_them.faults,
+        "minutes": round(sum(tally.seconds for tally in tallies) / 60),
+        "not_reached": sum(len(tally.missed) for tally in tallies),
+        "not_run": [tally.family for tally in tallies if tally.absent],
+        "violations": [f"{tally.family}:{played.case}" for tally in tallies for played in tally.violating],
+        "killed": sum(one.is_killed for one in judged),
+        "survived": [one.mutant.name for one in judged if not one.is_killed],
         "families": [
             {
                 "family": tally.family,
@@ -78,7 +89,6 @@ def record(path: Path, tallies: Sequence[Tally], judged: Sequence[Judged], *, se
                 "cpu": round(tally.cpu),
                 "violations": len(tally.violating),
                 "not_reached": len(tally.missed),
-                "kinds": dict(sorted(tally.kinds.items())),
                 "absent": tally.absent,
             }
             for tally in tallies
@@ -94,7 +104,10 @@ def record(path: Path, tallies: Sequence[Tally], judged: Sequence[Judged], *, se
             for one in judged
         ],
     }
-    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    short = [{name: one[name] for name in one if name not in ("families", "mutants")} for one in before]
+    kept = [*short[1 - KEPT_RUNS :], run]
+    path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _commit() -> str:

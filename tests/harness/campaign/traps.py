@@ -85,6 +85,7 @@ def sprung(witness: Path) -> list[str]:
 # name → settings; @ is a program that springs the trap of that name: one word, since some are run without a shell.
 # A promisor is who is asked for objects that are missing.
 _PROMISOR = ("extensions.partialClone = evil", "remote.evil.promisor = true")
+_PAGED = ("branch", "cat-file", "config", "diff", "fetch", "grep", "log", "push", "show", "status", "tag", "worktree")
 SETTINGS: dict[str, tuple[str, ...]] = {
     "hooks-path": ("core.hooksPath = {beside}/hooks",),
     "fsmonitor": ("core.fsmonitor = @",),
@@ -95,7 +96,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "diff-driver": ("diff.trapdiff.command = @",),
     "diff-external": ("diff.external = @",),
     "merge-driver": ("merge.trapmerge.driver = @ %A", "merge.trapmerge.recursive = text"),
-    "pager": ("core.pager = @", *(f"pager.{name} = @" for name in ("diff", "log", "show", "status", "config"))),
+    "pager": ("core.pager = @", *(f"pager.{name} = @" for name in _PAGED)),
     "editor": ("core.editor = @", "sequence.editor = @"),
     "gpg": (
         "gpg.program = @",

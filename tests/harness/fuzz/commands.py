@@ -1,5 +1,5 @@
 """Whole commands through the real front door, in a place of their own: an exit code that is documented, one line of
-complaint, no traceback, no escape, nothing added that was not acknowledged, nothing lost.
+complaint (with --json: one object), no traceback, no escape, nothing added that was not acknowledged, nothing lost.
 
 Only what would wait for ever (a supervisor, a follower) is cut short.
 """
@@ -118,9 +118,10 @@ class Typist:
             return f"silent: {argv!r} raised\n{complained}"
         name = argv[0] if argv and argv[0] in main.COMMANDS else ""
         self.is_gone = self.is_gone or (name in ("purge", "restore") and code in (0, 1))
-        if is_damaged and code == main.UNFORESEEN and _is_one_line(complained):
+        is_complaint = _is_complaint(argv, code, complained)
+        if is_damaged and code == main.UNFORESEEN and is_complaint:
             return ""
-        trouble = _misbehaved(name, code, said, complained)
+        trouble = _misbehaved(name, code, said, complained, is_complaint)
         expected = _added(name, argv, code, said)
         if not trouble and is_here and not self.is_gone and after - before != expected:
             trouble = f"lost: {after - before} task(s) were added, not {expected}"
@@ -195,14 +196,14 @@ def _run(argv: list[str]) -> tuple[int | None, str, str]:
     return code, texts[0], texts[1]
 
 
-def _misbehaved(name: str, code: int | None, said: str, complained: str) -> str:
+def _misbehaved(name: str, code: int | None, said: str, complained: str, is_complaint: bool) -> str:
     if code not in DOCUMENTED and name != "shell":
         return f"silent: exit code {code} is not documented"
     if "Traceback" in complained:
         return "silent: a traceback"
-    if name == "add" and complained.endswith(" mistake(s).\n"):
+    if name == "add" and (complained.endswith(" mistake(s).\n") or _read_object(said).get("mistakes")):
         return "" if code == 2 else "silent: a list with mistakes was not refused"
-    if code in REFUSALS and name not in ("run", "shell", *LISTING) and not _is_one_line(complained):
+    if code in REFUSALS and name not in ("run", "shell", *LISTING) and not is_complaint:
         return "silent: not exactly one line of complaint"
     if code in (2, 3, 4) and said and name not in ("shell", *LISTING):
         return "silent: a refusal with output"
@@ -215,10 +216,27 @@ def _added(name: str, argv: list[str], code: int | None, said: str) -> int:
     """How many tasks such an answer adds to the store: what is refused adds none; a list, as many as it says."""
     helped = any(word in ("-h", "--help") for word in argv)
     if name == "add" and code == 0 and not helped and any(word.startswith("--f") for word in argv):
-        if said.startswith('{"source"'):
-            return sum(row["id"] is not None for row in json.loads(said)["queued"])
+        if said.startswith("{"):
+            return sum(row["id"] is not None for row in _read_object(said)["queued"])
         return 0 if "--dry-run" in argv else len(said.split())
     return int(not helped and ((name == "add" and code == 0) or (name == "run" and code not in REFUSALS)))
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_complaint(argv: list[str], code: int | None, text: str) -> bool:
+    """One line; where JSON is asked for, one object that says all that the line says."""
+    if "--json" not in (argv[: argv.index("--")] if "--" in argv else argv):
+        return _is_one_line(text)
+    row = _read_object(text)
+    is_whole = all(isinstance(row.get(key), str) and row[key] for key in ("error", "message", "kept", "next"))
+    return is_whole and row.get("exit_code") == code and text.endswith("\n") and text.count("\n") == 1
 
 
 def _is_one_line(text: str) -> bool:

@@ -96,7 +96,8 @@ def overtaken(world: World) -> None:
 
 def unrecorded(world: World) -> None:
     """A keeper dies between the fork of its agent and the record of it (stopped there, where the case says so): what
-    no record names has not run."""
+    no record names has not run. The supervisor beats slowly, because each of its beats lets a stopped keeper go on."""
+    world.beat_every = 30.0
     add(world, UNRECORDED, write("done.txt", "done") + _HERE)
     world.start("up")
     is_working = (world.root / "working").exists

@@ -124,6 +124,30 @@ class TestAnAccountAfterItsReset:
 
         live(play, limits=RetryLimits(default_hold=10.0, resume_jitter=0.0))
 
+    @pytest.mark.parametrize("is_opened", [True, False])
+    def test_earlier_runs_never_displace_a_probe_at_work(self, is_opened: bool) -> None:
+        """One earlier run meets the limit again, another completes: both prove nothing about the probe between them.
+        The probe's own limit counts as a repeat, also while the account is still parked anew."""
+
+        async def play(world: World) -> None:
+            early, late, third = [world.add(agent_options={"account": "work"}) for _ in range(3)]
+            await world.look()
+            runs = {task_of(world, run): run for run in world.unfrozen}
+            await world.end(runs[early], UNTOLD)
+            world.pass_time(15)
+            await world.look()
+            [probe] = [run for run in world.unfrozen if run not in runs.values()]
+            await world.end(runs[late], UNTOLD)
+            await world.end(runs[third], DONE)
+            if is_opened:
+                world.pass_time(25)
+                await world.look()
+            assert states(world, [early, late, third]) == ["running", "paused", "completed"]
+            await world.end(probe, replace(UNTOLD, has_answer=False))
+            assert holds(world)["account:played/work"].rounds == 1
+
+        live(play, limits=RetryLimits(default_hold=10.0, resume_jitter=0.0))
+
     def test_a_park_that_ends_between_two_looks_lets_no_task_pass(self) -> None:
         """Its hold is recorded when the account is opened. A claim before that would start a task beside the probe."""
 

@@ -172,10 +172,9 @@ def _machine(home: str) -> Iterator[DoctorFinding]:
 def _check_git_version(found: tuple[int, ...], identity: str) -> DoctorFinding:
     shown = ".".join(str(part) for part in found)
     oldest, newest = (".".join(str(part) for part in version) for version in git.PROVEN_GIT)
-    if git.PROVEN_GIT[0] <= found[:2] <= git.PROVEN_GIT[1]:
+    if found[:2] <= git.PROVEN_GIT[1]:  # older ones are refused
         return DoctorFinding("ok", "git", f"{shown}; proven with {oldest} to {newest}{identity}")
-    side = "older" if found[:2] < git.PROVEN_GIT[0] else "newer"
-    words = f"{shown} is {side} than any that Holdfast is proven with ({oldest} to {newest}){identity}"
+    words = f"{shown} is newer than any that Holdfast is proven with ({oldest} to {newest}){identity}"
     return DoctorFinding("note", "git", words)
 
 

@@ -231,7 +231,7 @@ def count_repeats(hold: Hold, task_id: str) -> int:
 
     A run that is not the probe repeats nothing: it began before, or an operator opened the account.
     """
-    return hold.rounds + (hold.is_held and not _is_beside_probe(hold, task_id))
+    return hold.rounds + (hold.is_probe(task_id) or (hold.is_held and not hold.has_running_probe()))
 
 
 def _is_beside_probe(hold: Hold, task_id: str) -> bool:
@@ -243,11 +243,11 @@ def update_account_hold(hold: Hold, task_id: str, verdict: Verdict) -> Hold | No
     """Return the hold after a run of the account ended. None: the account is open, or the run parked or stopped it for
     another reason (core/dispatch/accounts.py).
 
-    A probe that met the same limit is only counted: nothing is held, because the account is parked. The limit of a run
-    from before leaves the probe its place.
+    A probe that met the same limit is only counted: nothing is held, because the account is parked. A run from before
+    leaves the probe its place, however the run ends.
     """
-    if verdict.outcome in PARKING and _is_beside_probe(hold, task_id):
-        return replace(hold, until=None)
+    if _is_beside_probe(hold, task_id) and verdict.outcome not in STOPPING:
+        return replace(hold, until=None) if verdict.outcome in PARKING else hold
     if verdict.outcome in PARKING and not verdict.has_answer:
         return replace(hold, until=None, rounds=count_repeats(hold, task_id), probe=None)
     if verdict.outcome in PARKING or verdict.outcome in STOPPING:

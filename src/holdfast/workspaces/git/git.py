@@ -42,8 +42,8 @@ from holdfast.workspaces.port import CommandRunner
 
 MayBeHeld = Callable[[str, Sequence[str]], bool]
 
-OLDEST_GIT = (2, 32)  # the first with GIT_CONFIG_GLOBAL
-PROVEN_GIT = ((2, 39), (2, 55))  # the oldest and the newest with which the test suite and the campaign ran
+OLDEST_GIT = (2, 39)  # older ones are refused: the test suite and the campaign never ran with them
+PROVEN_GIT = (OLDEST_GIT, (2, 55))  # the oldest and the newest with which they ran
 TIMED_OUT = 124  # the exit code that a CommandRunner returns for a helper that passed its deadline
 _KILLED = (TIMED_OUT, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
