@@ -74,7 +74,7 @@ def parse_ruling(text: str) -> Ruling | None:
 
 def decide_next_step(stages: Stages, progress: Progress, end: StageEnd) -> NextStep:
     """Return the step after the end of a stage. `progress` is that of the stage which has just ended."""
-    stage, now = stages[progress.stage], replace(progress, checks="", began={}, asked=0)
+    stage, now = stages[progress.stage], replace(progress, checks="", began={}, asked=0, asked_at=0.0)
     where = describe_stage(stages, progress.stage)
     prefix = "" if where == ONLY_STAGE else f"{where}: "
     if end.is_final:

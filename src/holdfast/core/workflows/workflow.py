@@ -85,7 +85,8 @@ class Progress:
     began: Mapping[str, object] = field(default_factory=dict)  # a parallel stage under way: when it began (an Instant)
     since: int = 0  # the number of the task's last run before this stage was entered
     checks: str = ""  # the completed run whose gate was cut short: only the gate still has to run
-    asked: int = 0  # how often its gate was started without a known end, because the supervisor died
+    asked: int = 0  # how often its gate was started without a known end: it runs, or the supervisor died
+    asked_at: float = 0.0  # wall time of the last of these starts
 
 
 START = Progress()
@@ -144,6 +145,7 @@ def enter_stage(progress: Progress, stage: int, feedback: str = "") -> Progress:
         began={},
         checks="",
         asked=0,
+        asked_at=0.0,
     )
 
 
