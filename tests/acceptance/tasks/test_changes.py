@@ -186,3 +186,44 @@ def test_wait_ends_as_run_does(fleet: Fleet) -> None:
     assert "Task not found" in fleet.cli("wait", "zzzzzz", code=3).stderr
     assert "Which task?" in fleet.cli("wait", code=2).stderr
     fleet.cli("down", code=None)
+
+
+def test_permissions_and_turns_are_changed(fleet: Fleet) -> None:
+    """F3: a task keeps the permissions that it was added with. A changed one reads `permissions.allow` again, so a
+    command that was refused is allowed in the same session. `max-turns` changes too."""
+    told = fleet.root / "told"
+    claude = fleet.root / "claude"
+    result = '{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s-2"}'
+    claude.write_text(
+        f'#!/bin/sh\ncase "$1" in --version) echo "2.1.0 (Claude Code)"; exit;; esac\n'
+        f"echo \"$@\" >> {told}; cat >/dev/null; echo '{result}'\n"
+    )
+    claude.chmod(0o755)
+    user_file(fleet, f'claude.binary = "{claude}"\n')
+    task = fleet.add("test it", "--agent", "claude", "--max-turns", 9)
+    fleet.up()
+    fleet.wait_state(task, "completed")
+    user_file(fleet, f'claude.binary = "{claude}"\npermissions.allow = ["make test"]\n')
+    said = fleet.cli("set", task, "permission=edit", "max_turns=4").stdout
+    assert "allow none → make test" in said
+    assert "max-turns 9 → 4" in said
+    fleet.cli("send", task, "run the tests now")
+    wait_until(lambda: len(told.read_text().splitlines()) == 2, "it goes on")
+    first, second = told.read_text().splitlines()
+    assert "make test" not in first
+    assert "--max-turns 9" in first
+    assert "Bash(make test:*)" in second
+    assert "--max-turns 4" in second
+    assert f"--resume {fleet.show(task)['runs'][0]['session_id']}" in second
+    fleet.wait_state(task, "completed")
+    assert "permission edit → read" in fleet.cli("set", task, "permission=read", "max-turns=").stdout
+    for words, why in {
+        ("permission=all",): "read, edit, full",
+        ("max-turns=0",): "from 1",
+        ("agent=codex", "max-turns=3"): "Codex cannot be given a number of turns",
+    }.items():
+        assert why in fleet.cli("set", task, *words, code=2).stderr
+    other = fleet.add("x", command=("true",))
+    assert "cannot be given a number of turns" in fleet.cli("set", other, "max-turns=3", code=2).stderr
+    assert "takes no permission" in fleet.cli("set", other, "permission=full", code=2).stderr
+    assert "--max-turns" in fleet.cli("retry", "--help").stdout + fleet.cli("resume", "--help").stdout

@@ -42,8 +42,8 @@ _INSTEAD: Mapping[str, str] = {
     "retry": "`retry` is for failed and cancelled tasks. A completed one goes on with `holdfast send ID TEXT`",
     "send": "they wait for your approval: `holdfast approve {words} --changes TEXT`",
     "approve": "none of them waits for your approval",
-    "set": "`set` changes only tasks that do not run. Pause them first: `holdfast pause {words}`. Or tell their agents: "
-    "`holdfast send {words} TEXT`",
+    "set": "`set` changes only tasks that do not run. Pause them first: `holdfast pause {words}`. Or tell their "
+    "agents: `holdfast send {words} TEXT`",
     "merge": "`merge` is for tasks that have ended and have a branch",
 }
 _OF_LIVING = ("cancel", "pause", "resume", "approve")
