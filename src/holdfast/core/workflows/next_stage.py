@@ -44,6 +44,7 @@ class StageEnd:
     ruling: Ruling | None = None
     is_final: bool = False  # the task's own retry budgets are spent: nothing follows any more
     may_try: bool = True  # False: the cause of the failure has had its retries
+    spent: str = ""  # the used-up budget of the stage, in words: it is not tried again
     runs_left: bool = True  # False: the task has used all of its runs
 
 
@@ -181,7 +182,8 @@ def _waits(now: Progress, why: str, failure: str | None) -> NextStep:
 def _not_done(stages: Stages, now: Progress, end: StageEnd, failure: str, why: str, feedback: str) -> NextStep:
     """Try the stage again while it has tries. Afterwards apply `on_failure`."""
     stage = stages[now.stage]
-    may_go_again = end.may_try and now.tries < stage.retry
+    may_go_again = end.may_try and now.tries < stage.retry and not end.spent
+    why = f"{why}; its budget is spent ({end.spent})" if end.spent else why
     if (may_go_again or stage.on_failure is OnFailure.BACK) and not end.runs_left:
         return _failed(now, RUNS_SPENT, f"{RUNS_SPENT}: the task has had all its runs; last: {why}", feedback)
     if may_go_again:
