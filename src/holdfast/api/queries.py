@@ -329,6 +329,8 @@ def crash_row(row: JsonObject) -> CrashRow:
 def _with_details(row: JsonObject) -> JsonObject:
     row["details"] = load_stored_json(row["details"], shape=dict)
     row["partial"] = bool(row["partial"])
+    if "taken_up" in row:
+        row["taken_up"] = bool(row["taken_up"])
     return row
 
 

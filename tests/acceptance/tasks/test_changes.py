@@ -227,3 +227,28 @@ def test_permissions_and_turns_are_changed(fleet: Fleet) -> None:
     assert "cannot be given a number of turns" in fleet.cli("set", other, "max-turns=3", code=2).stderr
     assert "takes no permission" in fleet.cli("set", other, "permission=full", code=2).stderr
     assert "--max-turns" in fleet.cli("retry", "--help").stdout + fleet.cli("resume", "--help").stdout
+
+
+def test_saved_work_that_a_task_went_on_with_is_not_offered_again(fleet: Fleet) -> None:
+    """`why` names saved work only while no later workspace began with it. A fresh start leaves it to the person."""
+    script = "echo $HOLDFAST_RUN_NUMBER >> f.txt; test -e go || test $HOLDFAST_RUN_NUMBER = 2"
+    fleet.up()
+    task = fleet.add("write", command=("sh", "-c", script))
+    fleet.wait_state(task, "failed")
+    fleet.wait_clean()
+    offered = f"holdfast salvage restore {task} --branch NAME"
+    assert offered in fleet.cli("why", task).stdout.partition("What happened last")[0]
+    fleet.cli("retry", task)
+    wait_until(lambda: len(fleet.show(task)["runs"]) == 2, "a second run")
+    done = fleet.wait_state(task, "completed", "failed")
+    assert fleet.file_on_branch(done["branch"], "f.txt") == "1\n2"
+    assert offered not in fleet.cli("why", task).stdout.partition("What happened last")[0]
+    assert "the task went on with it" in fleet.cli("show", task).stdout
+    assert [row["taken_up"] for row in fleet.json("salvage", "list", task)] == [True]
+    other = fleet.add("write", command=("sh", "-c", script))
+    fleet.wait_state(other, "failed")
+    fleet.wait_clean()
+    fleet.cli("retry", other, "--fresh")
+    wait_until(lambda: len(fleet.show(other)["runs"]) == 2, "a second run")
+    fleet.wait_state(other, "completed", "failed")
+    assert f"salvage restore {other}" in fleet.cli("why", other).stdout.partition("What happened last")[0]

@@ -213,7 +213,7 @@ def work_lines(task: TaskDetails) -> list[str]:
 
 
 def _salvage_lines(task: TaskDetails) -> list[str]:
-    if not task["salvages"]:
+    if all(row["taken_up"] for row in task["salvages"]):
         return []
     return [f"Uncommitted work was saved: `holdfast salvage restore {task['id']} --branch NAME` brings it back."]
 
