@@ -6,11 +6,13 @@ supervisor. The whole address is a secret.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 from holdfast.alerts import messenger_send
@@ -20,6 +22,7 @@ from holdfast.base.text import one_line
 from holdfast.core.model import Level
 from holdfast.core.tasks.alerts import AlertChange, Transition, show_notice
 from holdfast.secrets.redact import redact_text
+from holdfast.secrets.references import SecretMissing, look_up_secret
 
 START_UP = 20.0  # seconds for an interpreter with apprise on a loaded machine, in addition to the exchange's own time
 LONGEST_TEXT = 3500  # letters; Telegram takes 4096
@@ -83,6 +86,24 @@ class MessengerTarget:
 def is_installed() -> bool:
     """True if the optional package is installed. It is not imported: that takes a fifth of a second."""
     return find_spec("apprise") is not None
+
+
+def find_mistakes(places: Sequence[str]) -> list[str]:
+    """Return a text for each address of `notify.urls` that apprise cannot use. Secrets that are missing are left out,
+    and so is everything if apprise is not installed."""
+    addresses = []
+    for place in places:
+        with contextlib.suppress(SecretMissing):
+            addresses.append(look_up_secret(place))
+    if not addresses or not is_installed():
+        return []
+    argv = [sys.executable, "-E", "-P", "-X", "utf8", messenger_send.__file__]
+    order = json.dumps({"check": addresses})
+    try:
+        said = subprocess.run(argv, input=order, capture_output=True, text=True, timeout=START_UP, check=False).stdout
+        return [str(text) for text in json.loads(said).get("mistakes", ())]
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
 
 
 def secret_parts(url: str) -> list[str]:

@@ -1,6 +1,7 @@
 """A program that sends one notice to one messenger through apprise, in its own process (see messenger.py).
 
-It reads the order as JSON from standard input, and prints `{"ok": true}` or `{"error"}`. If the exchange takes too
+It reads the order as JSON from standard input, and prints `{"ok": true}` or `{"error"}`. An order `{"check"}` sends
+nothing: it names the addresses that apprise cannot use. If the exchange takes too
 long, an alarm signal ends the process.
 """
 
@@ -14,6 +15,9 @@ import sys
 from typing import Any
 
 TOO_LATE = signal.SIGALRM  # ends the process when the whole exchange takes too long
+
+
+_SCHEMES = ("protocols", "secure_protocols")
 
 
 class Complaints(logging.Handler):
@@ -47,13 +51,38 @@ def send(order: dict[str, Any], complaints: Complaints) -> dict[str, object]:
     return {"ok": True} if sent else {"error": "; ".join(complaints.lines) or "the messenger did not take it"}
 
 
+def check(addresses: list[str]) -> dict[str, object]:
+    """Return a text for each address that apprise cannot use. No text quotes an address."""
+    import difflib
+
+    import apprise
+
+    found = []
+    for address in addresses:
+        if apprise.Apprise.instantiate(address, suppress_exceptions=True) is not None:
+            continue
+        scheme = address.partition("://")[0].lower()
+        services = apprise.Apprise().details()["schemas"]
+        known = sorted({str(name) for one in services for key in _SCHEMES for name in one[key] or ()})
+        close = difflib.get_close_matches(scheme, known, 1)
+        if scheme in known:
+            found.append(
+                f"apprise cannot use the address that begins with `{scheme}://`: a part of it is missing or wrong"
+            )
+        else:
+            hint = f"; did you mean `{close[0]}://`?" if close else ""
+            found.append(f"apprise knows no service `{scheme}://`{hint}")
+    return {"mistakes": found}
+
+
 def main() -> None:
     complaints = Complaints()
     logger = logging.getLogger("apprise")
     logger.addHandler(complaints)
     logger.propagate = False
     try:
-        said = send(json.load(sys.stdin), complaints)
+        order = json.load(sys.stdin)
+        said = check(order["check"]) if "check" in order else send(order, complaints)
     except Exception as error:  # noqa: BLE001 - whatever a plugin of apprise does, it is a failed attempt
         said = {"error": f"apprise failed: {type(error).__name__}: {error}"}
     print(json.dumps(said))

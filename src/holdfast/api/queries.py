@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.api.tasks.stages import read_stage
+from holdfast.api.tasks.stages import read_running_gate, read_stage
 from holdfast.api.tasks.why.outcome import decode_truth
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.stored_json import load_stored_json, stored_data_errors
@@ -75,6 +75,7 @@ class Queries:
                 self._count_once(row)
             settings = load_stored_json(row.pop("settings"), "labels")
             row["labels"] = settings["labels"]
+            row["running_gate"] = read_running_gate(row["state"], settings.get("stages"), row["progress"])
             row["stage"] = read_stage(settings, row.pop("progress"))
             row["gate"] = load_stored_json(row["gate"]) if row["gate"] else None
             decode_truth(row)
@@ -132,6 +133,7 @@ class Queries:
         settings = load_stored_json(task.pop("settings"), *_SETTINGS)
         del task["bound"]
         task["labels"] = settings["labels"]
+        task["running_gate"] = read_running_gate(task["state"], settings.get("stages"), task["progress"])
         task["stage"] = read_stage(settings, task.pop("progress"))
         task["gate"] = load_stored_json(task["gate"]) if task["gate"] else None
         decode_truth(task)
@@ -327,6 +329,8 @@ def crash_row(row: JsonObject) -> CrashRow:
 def _with_details(row: JsonObject) -> JsonObject:
     row["details"] = load_stored_json(row["details"], shape=dict)
     row["partial"] = bool(row["partial"])
+    if "taken_up" in row:
+        row["taken_up"] = bool(row["taken_up"])
     return row
 
 

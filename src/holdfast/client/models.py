@@ -56,6 +56,8 @@ class TaskChanges(TypedDict, total=False):
     agent: str  # another agent, which begins with a hand-over
     model: str
     account: str
+    permission: str  # read, edit or full
+    max_turns: int  # end a run after so many turns of its agent
     priority: int
     gate: str  # "": no gate
     tries: int

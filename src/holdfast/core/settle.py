@@ -29,7 +29,7 @@ from holdfast.core.runs.policy import (
     rebase_times,
 )
 from holdfast.core.runs.retry_budgets import RESUMES_SPENT, Budget, RetryLimits, Spend, decide_resume, spent
-from holdfast.core.workflows.advance import StageOutcome, advance
+from holdfast.core.workflows.advance import StageOutcome, advance, fail_if_stage_spent
 from holdfast.core.workflows.next_stage import NextStep
 
 BEHIND_PROBE = 0.25  # of the hold's time: so much later than the next probe a failed one comes back
@@ -69,6 +69,7 @@ class SettleFacts:
     conflict: str = ""  # the branch was to be rebased, and still conflicts with its base, in words
     messages: int = 0  # messages of people that wait for the end of the turn
     spent: str = ""  # the spending cap of the task that is used up, in words
+    stage_spent: str = ""  # the spending cap of the stage that is used up, in words
     crossed: Sequence[str] = ()  # names of the shared caps that this run used up
     death: Death | None = None
     repeats: int = 0  # how often runs of the account met its limit before
@@ -139,8 +140,11 @@ def spare_mass_death(settlement: Settlement, facts: SettleFacts) -> Settlement:
 
 def next_stage(settlement: Settlement, facts: SettleFacts) -> Settlement:
     """Move a task of a workflow to its next stage, or let its stage be tried again."""
+    decision = settlement.decision
+    if not facts.spent:  # otherwise the task waits for more money, and its stage goes on then
+        decision = fail_if_stage_spent(decision, facts.stage, facts.task, facts.verdict, facts.stage_spent)
     decision, following = advance(
-        facts.task, settlement.decision, facts.stage, facts.verdict, facts.ledger, facts.limits
+        facts.task, decision, facts.stage, facts.verdict, facts.ledger, facts.limits, facts.stage_spent
     )
     return replace(settlement, decision=decision, following=following)
 

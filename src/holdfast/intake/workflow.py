@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.base.errors import UsageError
+from holdfast.core.dispatch.spending_caps import SpendingCap
 from holdfast.core.task_settings import BudgetRules
 from holdfast.intake import repository
 from holdfast.intake.new_task import (
@@ -275,6 +276,7 @@ def _stage(draft: WorkflowDraft, stage: StageDraft, new: NewTask, settings: conf
         provider=provider,
         prompt=_asking_for_ruling(stage.prompt) if stage.reviews else stage.prompt,
         timeout=_timeout(stage, new, own),
+        budget=_budget(place, stage, agent),
         retry=stage.retry,
         gate=str(settings["gate.command"]) if stage.has_set_gate else stage.gate,
         gate_timeout=stage.gate_timeout,
@@ -288,6 +290,23 @@ def _stage(draft: WorkflowDraft, stage: StageDraft, new: NewTask, settings: conf
         at_once=stage.at_once,
         least=stage.least,
     )
+
+
+def _budget(place: str, stage: StageDraft, agent: str) -> SpendingCap:
+    """Return the budget of a stage. Raise UsageError if its agent does not report what it uses."""
+    from holdfast.agents.registry import AGENTS
+
+    tells = AGENTS[agent].capabilities
+    for key, value, is_told, what in (
+        ("budget_usd", stage.budget_usd, tells.cost, "its cost"),
+        ("budget_tokens", stage.budget_tokens, tells.tokens, "its tokens"),
+    ):
+        if value is not None and not is_told:
+            raise UsageError(
+                f"{place} has `{key}`, and its agent '{agent}' does not report {what}. Take the key out, or give the "
+                "stage a `timeout`. Nothing was queued."
+            )
+    return SpendingCap(usd=stage.budget_usd, tokens=stage.budget_tokens)
 
 
 def _timeout(stage: StageDraft, new: NewTask, settings: config.Config) -> float:

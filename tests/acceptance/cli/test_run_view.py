@@ -36,8 +36,9 @@ def test_every_change_of_state_has_a_line(fleet: Fleet) -> None:
     fleet.up()
     check = "test $(wc -l < made.txt) -ge 2"
     done = fleet.cli("run", "x", "--gate", check, "--", "sh", "-c", "echo line >> made.txt")
-    first, second, third = states_in(done.stderr)
+    first, checked, second, third, again = states_in(done.stderr)
     assert (first, third) == ("running", "running")
+    assert checked == again == f"is checked by its gate `{check}`."
     assert second.startswith(f"queued: its gate `{check}` exited with 1; try 2 of 3 follows")
     assert done.stdout.startswith("completed ")
     quiet = fleet.cli("run", "x", "--json", "--", "true")

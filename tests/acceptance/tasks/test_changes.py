@@ -186,3 +186,69 @@ def test_wait_ends_as_run_does(fleet: Fleet) -> None:
     assert "Task not found" in fleet.cli("wait", "zzzzzz", code=3).stderr
     assert "Which task?" in fleet.cli("wait", code=2).stderr
     fleet.cli("down", code=None)
+
+
+def test_permissions_and_turns_are_changed(fleet: Fleet) -> None:
+    """F3: a task keeps the permissions that it was added with. A changed one reads `permissions.allow` again, so a
+    command that was refused is allowed in the same session. `max-turns` changes too."""
+    told = fleet.root / "told"
+    claude = fleet.root / "claude"
+    result = '{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s-2"}'
+    claude.write_text(
+        f'#!/bin/sh\ncase "$1" in --version) echo "2.1.0 (Claude Code)"; exit;; esac\n'
+        f"echo \"$@\" >> {told}; cat >/dev/null; echo '{result}'\n"
+    )
+    claude.chmod(0o755)
+    user_file(fleet, f'claude.binary = "{claude}"\n')
+    task = fleet.add("test it", "--agent", "claude", "--max-turns", 9)
+    fleet.up()
+    fleet.wait_state(task, "completed")
+    user_file(fleet, f'claude.binary = "{claude}"\npermissions.allow = ["make test"]\n')
+    said = fleet.cli("set", task, "permission=edit", "max_turns=4").stdout
+    assert "allow none → make test" in said
+    assert "max-turns 9 → 4" in said
+    fleet.cli("send", task, "run the tests now")
+    wait_until(lambda: len(told.read_text().splitlines()) == 2, "it goes on")
+    first, second = told.read_text().splitlines()
+    assert "make test" not in first
+    assert "--max-turns 9" in first
+    assert "Bash(make test:*)" in second
+    assert "--max-turns 4" in second
+    assert f"--resume {fleet.show(task)['runs'][0]['session_id']}" in second
+    fleet.wait_state(task, "completed")
+    assert "permission edit → read" in fleet.cli("set", task, "permission=read", "max-turns=").stdout
+    for words, why in {
+        ("permission=all",): "read, edit, full",
+        ("max-turns=0",): "from 1",
+        ("agent=codex", "max-turns=3"): "Codex cannot be given a number of turns",
+    }.items():
+        assert why in fleet.cli("set", task, *words, code=2).stderr
+    other = fleet.add("x", command=("true",))
+    assert "cannot be given a number of turns" in fleet.cli("set", other, "max-turns=3", code=2).stderr
+    assert "takes no permission" in fleet.cli("set", other, "permission=full", code=2).stderr
+    assert "--max-turns" in fleet.cli("retry", "--help").stdout + fleet.cli("resume", "--help").stdout
+
+
+def test_saved_work_that_a_task_went_on_with_is_not_offered_again(fleet: Fleet) -> None:
+    """`why` names saved work only while no later workspace began with it. A fresh start leaves it to the person."""
+    script = "echo $HOLDFAST_RUN_NUMBER >> f.txt; test -e go || test $HOLDFAST_RUN_NUMBER = 2"
+    fleet.up()
+    task = fleet.add("write", command=("sh", "-c", script))
+    fleet.wait_state(task, "failed")
+    fleet.wait_clean()
+    offered = f"holdfast salvage restore {task} --branch NAME"
+    assert offered in fleet.cli("why", task).stdout.partition("What happened last")[0]
+    fleet.cli("retry", task)
+    wait_until(lambda: len(fleet.show(task)["runs"]) == 2, "a second run")
+    done = fleet.wait_state(task, "completed", "failed")
+    assert fleet.file_on_branch(done["branch"], "f.txt") == "1\n2"
+    assert offered not in fleet.cli("why", task).stdout.partition("What happened last")[0]
+    assert "the task went on with it" in fleet.cli("show", task).stdout
+    assert [row["taken_up"] for row in fleet.json("salvage", "list", task)] == [True]
+    other = fleet.add("write", command=("sh", "-c", script))
+    fleet.wait_state(other, "failed")
+    fleet.wait_clean()
+    fleet.cli("retry", other, "--fresh")
+    wait_until(lambda: len(fleet.show(other)["runs"]) == 2, "a second run")
+    fleet.wait_state(other, "completed", "failed")
+    assert f"salvage restore {other}" in fleet.cli("why", other).stdout.partition("What happened last")[0]

@@ -221,6 +221,40 @@ def test_a_messenger_without_the_extra_is_told_with_the_line_that_installs_it(fl
     assert TOPIC not in refused.stdout + refused.stderr
 
 
+def test_a_messenger_that_nobody_knows_is_a_mistake(fleet: Fleet) -> None:
+    """`config check` and `doctor` ask apprise, and name the service that was meant. Neither quotes the address."""
+    fleet.queue("true")
+    path = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fleet.env["OTHER_URL"] = f"slack://{TOPIC}"
+    path.write_text(f'[notify]\nurls = ["ntyf://{TOPIC}", "env:OTHER_URL", "ntfy://{TOPIC}", "env:NOT_SET"]\n')
+    checked, looked = fleet.cli("config", "check", code=2), fleet.cli("doctor", code=1)
+    for said in (checked.stdout, looked.stdout):
+        assert "notify.urls: apprise knows no service `ntyf://`; did you mean `ntfy://`?" in said
+        assert "notify.urls: apprise cannot use the address that begins with `slack://`" in said
+        assert said.count("notify.urls: apprise") == 2
+        assert TOPIC not in said
+    path.write_text(f'[notify]\nurls = ["ntfy://{TOPIC}"]\n')
+    assert "No mistakes" in fleet.cli("config", "check").stdout
+
+
+def test_ntfy_is_reached_by_https(fleet: Fleet, tmp_path: Path) -> None:
+    """A named service of apprise, not only its plain JSON: the title, the text and the priority arrive."""
+    certificate = make_certificate(tmp_path)
+    fleet.env["SSL_CERT_FILE"] = str(certificate)
+    with web_receiver(certificate=certificate) as receiver:
+        path = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'[notify]\nurls = ["ntfys://127.0.0.1:{receiver.port}/{TOPIC}"]\ntimeout = "20s"\n')
+        fleet.up()
+        task = fleet.queue("exit 3")
+        fleet.wait_state(task, "failed")
+        wait_until(lambda: receiver.received, "ntfy is told")
+        said = json.loads(receiver.received[0].body)
+        assert (said["topic"], said["title"]) == (TOPIC, "Holdfast: 1 failed")
+        assert f"`holdfast retry {task}`" in said["message"]
+
+
 def test_a_messenger_that_never_answers_holds_nobody_up(fleet: Fleet, tmp_path: Path) -> None:
     """Tasks run on, and the command is told at once."""
     hook = Hook(tmp_path)

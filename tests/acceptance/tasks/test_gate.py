@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 
-from tests.fleet import Fleet
+from tests.fleet import Fleet, wait_until
 
 # Each try appends a line. The check passes when there are two.
 AGENT = "cat > {told}-$HOLDFAST_RUN_NUMBER; echo line >> made.txt"
@@ -54,3 +55,28 @@ def test_a_default_gate_checks_every_task_that_may_change_files(fleet: Fleet) ->
     assert "its gate `test -e made.txt` exited with 1" in why
     refused = fleet.cli("add", "x", "--no-gate", "--tries", "2", "--", "true", code=2)
     assert "--gate" in refused.stderr
+
+
+def test_a_gate_at_work_is_shown(fleet: Fleet) -> None:
+    """A gate may take longer than its agent: every view names it and its age, and `run` has a line for it."""
+    go = fleet.root / "go"
+    check = f"until [ -e {go} ]; do sleep 0.1; done"
+    supervisor = fleet.up()
+    task = fleet.add("x", "--gate", check, command=("true",))
+    wait_until(lambda: "gate.started" in fleet.kinds(task), "its gate runs")
+    shown = f"gate `{check}`"
+    (row,) = fleet.json("ps")
+    assert (row["running_gate"]["command"], row["gate"]) == (check, None)
+    for words in (("ps", "--wide"), ("top", "--once")):
+        said = fleet.cli(*words).stdout
+        assert re.search(rf"{re.escape(shown)}, \d+s", said), said
+    assert f"Its {shown} has been running for " in fleet.cli("why", task).stdout
+    fleet.kill_supervisor(supervisor)
+    fleet.up()  # the next one asks the gate again
+    wait_until(lambda: fleet.kinds(task).count("gate.started") == 2, "its gate runs again")
+    go.touch()
+    fleet.wait_state(task, "completed")
+    (row,) = fleet.json("ps", "--all")
+    assert (row["running_gate"], row["gate"]["passed"]) == (None, True)
+    told = fleet.cli("run", "y", "--gate", "true", "--", "true").stderr
+    assert "is checked by its gate `true`" in told

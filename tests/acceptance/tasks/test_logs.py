@@ -44,6 +44,27 @@ def test_logs_show_what_happens_live_and_across_runs(fleet: Fleet) -> None:
     fleet.cli("logs", task_id, "--json", "--err", code=2)
 
 
+def test_logs_of_a_task_that_went_on(fleet: Fleet) -> None:
+    """After `send` the last run is shown, with a line about the others; `--all` shows every run in order."""
+    fleet.up()
+    task = fleet.add("x", command=("sh", "-c", "echo words $HOLDFAST_RUN_NUMBER; echo bad $HOLDFAST_RUN_NUMBER >&2"))
+    fleet.wait_state(task, "completed")
+    assert "run" not in fleet.cli("logs", task).stderr
+    fleet.cli("send", task, "again")
+    wait_until(lambda: len(fleet.show(task)["runs"]) == 2, "the message begins a run")
+    fleet.wait_state(task, "completed")
+    last = fleet.cli("logs", task)
+    assert last.stdout == "words 2\n"
+    assert f"run 2 of 2; every run: `holdfast logs {task} --all`" in last.stderr
+    every = fleet.cli("logs", task, "--all")
+    assert every.stdout == "words 1\nwords 2\n"
+    assert every.stderr.splitlines() == [f"[run 1 of task {task}:]", f"[run 2 of task {task}, told: again:]"]
+    assert fleet.cli("logs", task, "--all", "--err").stdout == "bad 1\nbad 2\n"
+    assert {event["run"] for event in fleet.json("logs", task, "--all")} == {1, 2}
+    assert fleet.cli("logs", task, "--json").stderr == ""
+    assert "--run" in fleet.cli("logs", task, "--all", "--run", 1, code=2).stderr
+
+
 def test_run_shows_the_agents_words(fleet: Fleet) -> None:
     """R-TERM-10: who waits for a task sees what its agent says and does; the result alone is on standard output."""
     steps = fleet.scenario({"print": "I begin"}, {"tool": {"name": "Bash", "input": "make", "for": "1ms"}})

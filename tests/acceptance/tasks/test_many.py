@@ -60,7 +60,12 @@ def test_a_filter_chooses_by_what_tasks_are(fleet: Fleet) -> None:
     assert states(fleet, *core, docs, away) == ["queued", "queued", "cancelled", "queued", "paused"]
     for words, code, why in (
         (("cancel", "--label", "nosuch", "--yes"), 3, "No task to cancel matches."),
-        (("retry", "--state", "queued", "--yes"), 3, "3 task(s) match, but `retry` is not for their state."),
+        (
+            ("retry", "--state", "queued", "--yes"),
+            3,
+            "3 tasks (3 queued) match, but `retry` is for failed and cancelled",
+        ),
+        (("approve", "--state", "queued", "--yes"), 3, "but none of them waits for your approval"),
         (("cancel", "--state", "quueued", "--yes"), 2, "There is no state 'quueued'"),
         (("cancel", "stat:x", "--yes"), 2, "There is no filter 'stat:'"),
         (("cancel", core[0], "--all", "--yes"), 2, "Give ids or a filter"),
@@ -114,6 +119,9 @@ def test_running_tasks_are_cancelled_together(fleet: Fleet) -> None:
     refused = fleet.cli("set", done, parent, "prompt=other", code=4).stdout
     assert f"`holdfast send {done} TEXT`" in refused
     assert (fleet.show(done)["prompt"], fleet.show(parent)["prompt"]) == ("work", "other")
+    refused = fleet.cli("set", "--label", "x", "--state", "running", "priority=1", "--yes", code=3).stderr
+    assert "2 tasks (2 running) match, but `set` changes only tasks that do not run" in refused
+    assert "`holdfast pause --label x --state running`" in refused
     said = fleet.cli("cancel", "--label", "x", "--yes")
     for task in (*running, parent, child):
         assert f"Cancelled {task}." in said.stdout
@@ -136,7 +144,10 @@ def test_send_tells_ids_from_words(fleet: Fleet) -> None:
         ((one, "also", "add tests"), f"`holdfast send {one} 'also add tests'`"),
         ((one, two[0], "--file", words), f"'{two[0]}' is no task"),
         ((one[0], "--file", words), f"'{one[0]}' is no task"),
-        ((one,), "Give the message once"),
+        ((one,), f"`holdfast send {one} TEXT`"),
+        (("now also add tests",), "Which task? `holdfast send ID 'now also add tests'`"),
+        (("tests",), "Which task? `holdfast send ID tests`"),
+        (("--rebase",), "Which task? `holdfast send ID --rebase`"),
         ((), "Which task?"),
         ((one, "--all", "x", "--yes"), "stands beside a filter"),
     ):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.clis import install
-from tests.fleet import Fleet
+from tests.fleet import Fleet, wait_until
 
 from holdfast.core.model import TaskSpec
 from holdfast.store.open import open_store
@@ -217,3 +217,75 @@ def test_the_review_swarm_over_a_branch(fleet: Fleet) -> None:
     assert all(f"## {name}" in summary for name in ("correctness", "security", "tests", "design"))
     assert fleet.show(task)["state"] == "completed"
     assert fleet.git("rev-parse", "feature") == ref
+
+
+BUDGETED = """
+[[workflow.paid.stage]]
+name = "build"
+{keys}
+on_failure = "{on_failure}"
+retry = 2
+scenario = [{steps}]
+[[workflow.paid.stage]]
+name = "after"
+scenario = [{{ write = {{ path = "after.txt", text = "x" }} }}]
+"""
+
+
+def test_a_stage_has_a_budget(fleet: Fleet) -> None:
+    """The runs of one visit may use so much. Beyond it the stage has failed, and `on_failure` says what follows; a
+    crash gives nothing back; a stage that is done stays done; the task's own budget still holds."""
+    crash = '{ usage = { cost_usd = 0.6 }, run = 1 }, { crash = "SIGSEGV", run = 1 }, '
+    hang = "{ usage = { cost_usd = 0.5 }, run = 2 }, { hang = true, run = 2 }"
+    config_of(fleet, BUDGETED.format(keys="budget_usd = 1", on_failure="fail", steps=crash + hang))
+    fleet.up()
+    failed = fleet.wait_state(fleet.add("x", "--workflow", "paid"), "failed", "completed", "paused")
+    assert (failed["state"], failed["failure_reason"]) == ("failed", "over_budget")
+    assert [run["outcome"] for run in failed["runs"]] == ["crashed", "over_budget"]
+    assert "stage 1 of 2 (build): its budget is spent ($1.10 of $1.00 of stage 'build')" in failed["reason"]
+    assert [alert["task"] for alert in fleet.json("alerts")] == [failed["id"]], "a failure by a limit is told"
+    assert "at most $1.00" in fleet.cli("workflows", "paid").stdout
+
+    done = "{ usage = { input = 500 } }"
+    config_of(fleet, BUDGETED.format(keys="budget_tokens = 100", on_failure="fail", steps=done))
+    assert fleet.wait_state(fleet.add("x", "--workflow", "paid"), "failed", "completed")["state"] == "completed"
+
+    steps = "{ usage = { input = 500 }, run = 1 }, { usage = { input = 50 }, run = 2 }, { crash = 'SIGSEGV', run = 2 }"
+    asked = BUDGETED.format(keys="budget_tokens = 100\napproval = true", on_failure="fail", steps=steps)
+    config_of(fleet, asked)
+    again = fleet.add("x", "--workflow", "paid")
+    fleet.wait_state(again, "paused")
+    fleet.cli("approve", again, "--changes", "once more")
+    wait_until(lambda: len(fleet.show(again)["runs"]) == 3 or fleet.show(again)["state"] == "failed", "it goes again")
+    assert fleet.wait_state(again, "failed", "paused")["state"] == "paused", "a person's changes have a new budget"
+
+    spends = "{ usage = { input = 500 } }, { hang = true }"
+    config_of(fleet, BUDGETED.format(keys="budget_tokens = 100", on_failure="continue", steps=spends))
+    gone_on = fleet.wait_state(fleet.add("x", "--workflow", "paid"), "failed", "completed")
+    assert (gone_on["state"], len(gone_on["runs"])) == ("completed", 2), "no second try of a stage without a budget"
+    assert fleet.file_on_branch(gone_on["branch"], "after.txt") == "x"
+    paused = fleet.wait_state(fleet.add("x", "--workflow", "paid", "--budget-tokens", 400), "paused", "failed")
+    assert (paused["state"], paused["pause_reason"]) == ("paused", "budget"), "the task's own budget is spent, too"
+
+    gate = 'budget_tokens = 100\ngate = "false"'
+    config_of(fleet, BUDGETED.format(keys=gate, on_failure="fail", steps=done))
+    unchecked = fleet.wait_state(fleet.add("x", "--workflow", "paid"), "failed", "completed")
+    assert (unchecked["failure_reason"], len(unchecked["runs"])) == ("gate_failed", 1), "nothing is left for a try"
+    assert "its budget is spent" in unchecked["reason"]
+
+    config_of(
+        fleet,
+        BUDGETED.format(keys="budget_usd = 1", on_failure="fail", steps=done).replace(
+            f"scenario = [{done}]", 'agent = "codex"'
+        ),
+    )
+    fleet.env["PATH"] = install(fleet.root / "bin", "claude", "codex")
+    refused = fleet.cli("add", "x", "--workflow", "paid", code=2).stderr
+    assert "Stage 'build' of the workflow 'paid' has `budget_usd`" in refused
+    assert "does not report its cost" in refused
+    members = BUDGETED.format(keys='budget_usd = 0\nmembers = ["a"]', on_failure="fail", steps=done)
+    config_of(fleet, members)
+    told = fleet.cli("config", "check", code=2).stdout
+    assert "budget_usd: it has to be more than nothing" in told
+    config_of(fleet, members.replace("budget_usd = 0", "budget_usd = 2"))
+    assert "budget_usd: members have no budget of their stage" in fleet.cli("config", "check", code=2).stdout

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import ScheduleRow
-    from holdfast.api.tasks.models import JsonObject, ProgressRow, StageRow
+    from holdfast.api.tasks.models import JsonObject, ProgressRow, RunningGateRow, StageRow
 
 
 class AlertCounts(TypedDict):
@@ -61,6 +61,7 @@ class FleetRow(TypedDict):
     begun: bool
     workspace: str | None  # intended, ready or preserved; None: it has none
     stage: StageRow | None
+    running_gate: RunningGateRow | None  # the gate that runs now
     changed_files: int | None
     refused_calls: int | None
     refused_first: list[str]

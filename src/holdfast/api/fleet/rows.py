@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from holdfast.api.tasks.stages import read_stage
+from holdfast.api.tasks.stages import read_running_gate, read_stage
 from holdfast.api.tasks.why.outcome import decode_truth
 from holdfast.base.stored_json import stored_data_errors
 
@@ -42,9 +42,9 @@ def _row(row: JsonObject) -> FleetRow:
     row["labels"] = json.loads(labels) if labels and labels != "{}" else {}
     row["tokens"], row["cost_usd"] = json.loads(row.pop("took"))
     row["begun"] = row["progress"] is not None  # a workflow that has begun goes before tasks that have not
-    row["stage"] = (
-        read_stage({"stages": json.loads(stages), "workflow": row["workflow"]}, row["progress"]) if stages else None
-    )
+    decoded = json.loads(stages) if stages else None
+    row["stage"] = read_stage({"stages": decoded, "workflow": row["workflow"]}, row["progress"])
+    row["running_gate"] = read_running_gate(row["state"], decoded, row["progress"])
     row["open_runs"] = json.loads(row["open_runs"]) if row["open_runs"] else []
     row["last_run"] = json.loads(last) if last else None
     row["needs"] = json.loads(row["needs"]) if row["needs"] and row["needs"] != "{}" else {}

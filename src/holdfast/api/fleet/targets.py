@@ -34,6 +34,18 @@ APPLIES: Mapping[str, Callable[[FleetRow], bool]] = {
     "merge": lambda row: row["state"] in _ENDED and bool(row["branch"]),
     "wait": lambda row: True,
 }
+# command → why it is not about a task that matches. {words}: the filter as it is typed.
+_INSTEAD: Mapping[str, str] = {
+    "cancel": "`cancel` is for tasks that have not ended",
+    "pause": "`pause` is for queued and running tasks",
+    "resume": "`resume` is for paused tasks. Those that wait for your approval go on with `holdfast approve`",
+    "retry": "`retry` is for failed and cancelled tasks. A completed one goes on with `holdfast send ID TEXT`",
+    "send": "they wait for your approval: `holdfast approve {words} --changes TEXT`",
+    "approve": "none of them waits for your approval",
+    "set": "`set` changes only tasks that do not run. Pause them first: `holdfast pause {words}`. Or tell their "
+    "agents: `holdfast send {words} TEXT`",
+    "merge": "`merge` is for tasks that have ended and have a branch",
+}
 _OF_LIVING = ("cancel", "pause", "resume", "approve")
 
 
@@ -60,6 +72,14 @@ class Targets:
     def ids(self) -> list[str]:
         return [word for word in self.words if ":" not in word]
 
+    def as_typed(self) -> str:
+        """Return the request as words of a command line."""
+        import shlex
+
+        options = {"--label": self.labels, "--state": self.states, "--agent": self.agents, "--repo": self.repos}
+        typed = [word for option, values in options.items() for value in values for word in (option, value)]
+        return one_line(shlex.join([*self.words, *typed, *(["--all"] if self.everything else [])]), 400)
+
 
 def find_targets(queries: Queries, targets: Targets, command: str) -> list[FleetRow]:
     """Return the tasks that a filter chooses for a command, the oldest first. Raise NotFound if there is none."""
@@ -74,8 +94,11 @@ def find_targets(queries: Queries, targets: Targets, command: str) -> list[Fleet
     chosen = [row for row in rows if fits(row) and matches(row, "")]
     found = sorted((row for row in chosen if applies(row)), key=lambda row: row["seq"])
     if not found:
-        others = f" {len(chosen)} task(s) match, but `{command}` is not for their state." if chosen else ""
-        raise NotFound(f"No task to {command} matches.{others} Nothing was changed. `holdfast ps --all` lists tasks.")
+        if chosen and command in _INSTEAD:
+            instead = _INSTEAD[command].format(words=targets.as_typed())
+            matches_them = "match" if len(chosen) > 1 else "matches"
+            raise NotFound(f"{count_states(chosen)} {matches_them}, but {instead}. Nothing was changed.")
+        raise NotFound(f"No task to {command} matches. Nothing was changed. `holdfast ps --all` lists tasks.")
     return found
 
 

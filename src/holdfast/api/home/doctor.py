@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import apsw
 
 from holdfast import config
-from holdfast.alerts.messenger import INSTALL, is_installed
+from holdfast.alerts.messenger import INSTALL, find_mistakes, is_installed
 from holdfast.api.fleet.alerts import list_undelivered
 from holdfast.api.fleet.dispatch import describe_hold_row, list_holds
 from holdfast.api.fleet.schedules import describe_no_supervisor, has_supervisor, list_schedules
@@ -91,6 +91,8 @@ def _targets() -> Iterator[DoctorFinding]:
         yield DoctorFinding("note", "notices", "notices to notify.webhook are not signed: `notify.secret` is not set")
     if urls and not is_installed():
         yield DoctorFinding("problem", "notices", f"notify.urls needs the package apprise: `{INSTALL}`")
+    for mistake in find_mistakes(urls):
+        yield DoctorFinding("problem", "notices", f"notify.urls: {mistake}")
     messengers = f"{len(urls)} messenger(s)"
     targets = (("a command", command), ("an address", webhook), (messengers, urls))
     names = " and ".join(name for name, there in targets if there)

@@ -37,10 +37,12 @@ class Wanted:
     agent: str | None = None
     model: str | None = None  # empty: that of the settings
     account: str | None = None  # empty: any
+    permission: str | None = None  # the commands that `permissions.allow` allows now come with it
+    max_turns: int | None = None  # 0: no limit
 
     @property
     def names_agent(self) -> bool:
-        return any(part is not None for part in (self.agent, self.model, self.account))
+        return any(getattr(self, name.replace("-", "_")) is not None for name in _CHOICES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +116,12 @@ _PARTS: dict[str, tuple[str, _Parse]] = {
     ),
     "on-stuck": ("health.on_stuck", lambda key, text: _one_of(key, text, ("kill", "notify"))),
 }
-_CHOICES = ("agent", "model", "account")
+# how the agent runs; its options are looked up in the settings again
+_CHOICES: dict[str, _Parse] = {
+    **dict.fromkeys(("agent", "model", "account"), lambda _key, text: text),
+    "permission": lambda key, text: _one_of(key, text, ("read", "edit", "full")),
+    "max-turns": lambda key, text: 0 if text in ("", "none") else _whole(key, text, 1),
+}
 KEYS = (*_PARTS, *_CHOICES, "preserve", "label.NAME")
 _MAY_BE_EMPTY = ("budget", "limits")  # an empty value: no limit
 # names of settings, which messages use
@@ -149,7 +156,7 @@ def _with_pair(wanted: Wanted, name: str, text: str) -> Wanted:
     key = name.replace("_", "-")
     key = _SETTINGS.get(key, key)
     if key in _CHOICES:
-        choice: dict[str, Any] = {key: text}
+        choice: dict[str, Any] = {key.replace("-", "_"): _CHOICES[key](key, text)}
         return replace(wanted, **choice)
     if key == "preserve":
         return replace(wanted, change=replace(wanted.change, **_preserve(key, text)))
@@ -207,8 +214,8 @@ def _look_up_agent(home: str, row: dict[str, Any], kept: dict[str, Any], wanted:
         scenario=was.get("steps") if is_same else None,
         model=(was.get("model") if is_same else None) if wanted.model is None else wanted.model,
         account=((was.get("account") if is_same else None) if wanted.account is None else wanted.account) or None,
-        permission=was.get("permission"),
-        max_turns=was.get("max_turns") if is_same else None,
+        permission=wanted.permission or was.get("permission"),
+        max_turns=(was.get("max_turns") if is_same else None) if wanted.max_turns is None else wanted.max_turns or None,
     )
     try:
         name, options = resolve_agent(new, settings)
@@ -216,6 +223,8 @@ def _look_up_agent(home: str, row: dict[str, Any], kept: dict[str, Any], wanted:
         raise UsageError(str(error).replace("Nothing was queued.", "").strip() + " Nothing was changed.") from error
     if wanted.model and options.get("model") != wanted.model:
         raise UsageError(f"The agent '{name}' takes no model. Nothing was changed.")
+    if wanted.permission and options.get("permission") != wanted.permission:
+        raise UsageError(f"The agent '{name}' takes no permission: it may do what you may do. Nothing was changed.")
     return AgentOfTask(
         agent=name,
         options=options,

@@ -147,7 +147,10 @@ def _paused(task: TaskDetails) -> list[str]:
 
 
 def _running(task: TaskDetails) -> list[str]:
-    runs = task["runs"]
+    runs, gate = task["runs"], task["running_gate"]
+    if gate is not None:
+        since = duration(max(0.0, time.time() - gate["since"]))
+        return [f"Its gate `{gate['command']}` has been running for {since}."]
     if not runs:
         return ["It was claimed; its workspace is being made."]
     run = runs[-1]
@@ -210,7 +213,7 @@ def work_lines(task: TaskDetails) -> list[str]:
 
 
 def _salvage_lines(task: TaskDetails) -> list[str]:
-    if not task["salvages"]:
+    if all(row["taken_up"] for row in task["salvages"]):
         return []
     return [f"Uncommitted work was saved: `holdfast salvage restore {task['id']} --branch NAME` brings it back."]
 

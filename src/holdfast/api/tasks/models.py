@@ -44,6 +44,13 @@ class GateRow(TypedDict):
     how: str  # how the command ended, in words
 
 
+class RunningGateRow(TypedDict):
+    """A gate that runs now."""
+
+    command: str
+    since: float
+
+
 class TaskColumns(TypedDict):
     """Columns that `ps` and `show` have in common."""
 
@@ -86,6 +93,7 @@ class TaskRow(TaskColumns, TruthColumns):
 
     merged_into: str | None  # the branch that `holdfast merge` merged its work into; None: no merge is recorded
     gate: GateRow | None  # None: the task has no gate, or nothing was checked yet
+    running_gate: RunningGateRow | None  # the gate that runs now
     runs: int  # how many
     tokens: int | None
     cost_usd: float | None
@@ -349,6 +357,7 @@ class TaskDetails(TaskColumns, TruthColumns):
     """A task as `show` prints it. `complete` adds the fields that are not required."""
 
     gate: GateRow | None  # None: the task has no gate, or nothing was checked yet
+    running_gate: RunningGateRow | None  # the gate that runs now
     base_ref: str
     generation: int  # 1, and one more for every retry and message after an end
     fence: int

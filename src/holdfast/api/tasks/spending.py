@@ -212,7 +212,8 @@ def _asides(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
         cost = "" if in_all["cost_usd"] is None else f", {money(in_all['cost_usd'])}, {in_all['tokens']} tokens"
         retries = in_all["generations"] - 1
         lines.append(
-            f"An operator's retry started them afresh {retries} time(s); in all it took {in_all['runs']} run(s){cost}."
+            f"Retries and messages of people started them afresh {retries} time(s); "
+            f"in all it took {in_all['runs']} run(s){cost}."
         )
     return lines
 

@@ -6,12 +6,15 @@ The module imports little, because `ps` imports it.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.api.format import duration
 from holdfast.base.stored_json import load_stored_json, stored_data_errors
+from holdfast.base.text import one_line
 
 if TYPE_CHECKING:
-    from holdfast.api.tasks.models import JsonObject, StageRow, TaskDetails
+    from holdfast.api.tasks.models import JsonObject, RunningGateRow, StageRow, TaskDetails
 
 
 @stored_data_errors
@@ -40,6 +43,25 @@ def read_stage(settings: JsonObject, progress: str | None) -> StageRow | None:
         "names": [stage["name"] for stage in stages],
         "members": [member["name"] for member in stages[index].get("members", ())],
     }
+
+
+@stored_data_errors
+def read_running_gate(state: str, stages: Sequence[JsonObject] | None, progress: str | None) -> RunningGateRow | None:
+    """Return the gate that checks a running task now. None: its gate does not run, or the task has none."""
+    if state != "running" or not stages or not progress:
+        return None
+    kept = load_stored_json(progress)
+    if not kept.get("asked_at"):
+        return None
+    from holdfast.secrets.redact import redact_text
+
+    stage = stages[min(kept.get("stage", 0), len(stages) - 1)]
+    return {"command": one_line(redact_text(str(stage.get("gate", ""))), 200), "since": float(kept["asked_at"])}
+
+
+def describe_running_gate(gate: RunningGateRow, now: float) -> tuple[str, str]:
+    """Return "gate `make test`" and its age, "12s"."""
+    return f"gate `{gate['command']}`", duration(max(1.0, now - gate["since"]))
 
 
 def words(stage: StageRow) -> str:

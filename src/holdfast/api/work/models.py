@@ -122,6 +122,7 @@ class SalvageRow(TypedDict):
     details: JsonObject
     workspace: str
     task_state: str
+    taken_up: bool  # a later workspace of the task began with it
     size: NotRequired[int | None]
     expires_at: NotRequired[float | None]
 

@@ -320,7 +320,7 @@ def _watch_task(
                     news.tell(event)
                     seen, starts = event["seq"], 0
                 state = queries.state(task_id)
-                bottom.update(state["state"])
+                bottom.update(state)
                 if state["state"] in EXIT_OF_STATE and not events and not resumes_within_seconds(queries, state):
                     return _after_cleanup(queries, task_id)
                 if not events and state["state"] == "queued" and waits_for_person(task_id):

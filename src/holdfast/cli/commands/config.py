@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 from holdfast.base.errors import UsageError
@@ -13,6 +14,7 @@ from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean_text, paint, print_json
 from holdfast.config import SETTINGS, format_value, mask_secrets
+from holdfast.config.problems import SettingProblem
 from holdfast.config.report import SettingsReport, report_settings
 from holdfast.config.tables.accounts import accounts_to_show
 from holdfast.config.tables.schedules import schedules_to_show as schedules_to_show
@@ -109,7 +111,21 @@ def _ignored(found: SettingsReport) -> list[str]:
 # -- check -------------------------------------------------------------------------------------------------------------
 
 
+def _with_messengers(found: SettingsReport) -> SettingsReport:
+    """Add the addresses of `notify.urls` that apprise cannot use to the mistakes."""
+    if not found.config["notify.urls"]:
+        return found
+    from holdfast.alerts.messenger import find_mistakes
+
+    key = "notify.urls"
+    layer = next((layer for layer in found.files if key in layer.lines), None)
+    place, line = (found.config.origins[key], None) if layer is None else (layer.place, layer.lines[key])
+    more = [SettingProblem(place, line, f"{key}: {text}") for text in find_mistakes(found.config[key])]
+    return replace(found, problems=(*found.problems, *more))
+
+
 def _check(found: SettingsReport, *, as_json: bool) -> int:
+    found = _with_messengers(found)
     if as_json:
         for problem in found.problems:
             print_json({"level": "problem", "place": problem.place, "line": problem.line, "text": problem.text})

@@ -14,7 +14,7 @@ from holdfast.base.errors import NotFound, UsageError
 from holdfast.base.files import data_blocks, open_log_file
 from holdfast.base.home import home_directory
 from holdfast.cli.output.options import add_task_id
-from holdfast.cli.output.render import clean_text, number, paint, print_json
+from holdfast.cli.output.render import clean_text, number, one_line, paint, print_json
 from holdfast.config.known_secrets import register_supervisor_secrets
 from holdfast.secrets.redact import RedactedStream
 
@@ -28,7 +28,9 @@ OVER = ("completed", "failed", "cancelled")
 def configure_logs(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the task ends")
-    parser.add_argument("--run", type=number(1), metavar="N", help="the task's N-th run (the last one by default)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--run", type=number(1), metavar="N", help="the task's N-th run (the last one by default)")
+    which.add_argument("--all", action="store_true", help="every run of the task, in order")
     parser.add_argument("--member", metavar="NAME", help="of a parallel stage: only this member's runs")
     parser.add_argument("--err", action="store_true", help="standard error instead of standard output, as it is")
     how = parser.add_mutually_exclusive_group()
@@ -44,16 +46,16 @@ def run_logs(arguments: argparse.Namespace) -> int:
     shown: Printer | None = None
     while True:
         task = _with_member_runs(queries.task(task_id), arguments.member)
-        run = _pick_run(task, arguments.run, shown)
+        run = _pick_run(task, arguments.run, shown, from_first=arguments.all)
         if run is None and not arguments.follow:
             raise NotFound(f"Task {task_id} has no run yet; see `holdfast why {task_id}`.")
         is_over = not arguments.follow or task["state"] in OVER
         if run is not None:
-            _refuse_gone(queries, task, run, arguments)
             if shown is None or shown.run_id != run["id"]:
                 if shown is not None:
                     shown.go_on(final=True)  # print the end of the earlier run before the next run's output
-                    print_notice(f"run {run['number']} of task {task_id}:")
+                _print_run_notice(task, run, arguments, is_first=shown is None)
+                _refuse_gone(queries, task, run, arguments)
                 shown = _printer(queries, task, run, arguments)
             has_next = arguments.run is None and run["id"] != task["runs"][-1]["id"]
             shown.go_on(final=is_over and not has_next)
@@ -62,6 +64,16 @@ def run_logs(arguments: argparse.Namespace) -> int:
         if is_over:
             return 0
         time.sleep(LOOK_EVERY)
+
+
+def _print_run_notice(task: TaskDetails, run: RunRow, arguments: argparse.Namespace, *, is_first: bool) -> None:
+    """Name the run whose output follows, if other runs may be meant too."""
+    if not is_first or arguments.all:
+        told = [one_line(message["text"], 120) for message in task["messages"] if message["run"] == run["number"]]
+        print_notice(f"run {run['number']} of task {task['id']}{', told: ' if told else ''}{' / '.join(told)}:")
+    elif len(task["runs"]) > 1 and arguments.run is None and not arguments.json:
+        of = f"run {run['number']} of {task['runs'][-1]['number']}"
+        print_notice(f"{of}; every run: `holdfast logs {task['id']} --all`")
 
 
 def print_notice(text: str) -> None:
@@ -80,7 +92,7 @@ class Printer(Protocol):
 
 def _printer(queries: Queries, task: TaskDetails, run: RunRow, arguments: argparse.Namespace) -> Printer:
     directory = queries.run_directory(run["id"])
-    if not arguments.json and (arguments.raw or arguments.err or not _has_events(task["agent"])):
+    if not arguments.json and (arguments.raw or arguments.err or not _has_events(run["agent"] or task["agent"])):
         path = os.path.join(directory, "err.log" if arguments.err else "out.log")
         return BytePrinter(run["id"], path, raw=arguments.raw)
     return EventPrinter(queries, task, run, as_json=arguments.json, follows=arguments.follow)
@@ -95,10 +107,13 @@ def _has_events(agent: str) -> bool:
 def _refuse_gone(queries: Queries, task: TaskDetails, run: RunRow, arguments: argparse.Namespace) -> None:
     path = os.path.join(queries.run_directory(run["id"]), "err.log" if arguments.err else "out.log")
     if not arguments.follow and not os.path.exists(path) and run["state"] == "settled":
-        raise NotFound(
+        why = (
             f"The output of run {run['number']} of task {task['id']} is gone: the setting `retention.runs` says "
             "how long it is kept."
         )
+        if not arguments.all:
+            raise NotFound(why)
+        print_notice(why)
 
 
 def _with_member_runs(task: TaskDetails, member: str | None) -> TaskDetails:
@@ -116,15 +131,17 @@ def _with_member_runs(task: TaskDetails, member: str | None) -> TaskDetails:
     return only
 
 
-def _pick_run(task: TaskDetails, number: int | None, shown: Printer | None) -> RunRow | None:
-    """Return the run with this number. Without a number, return the run after the shown one, or else the last. No run
-    is left out."""
+def _pick_run(
+    task: TaskDetails, number: int | None, shown: Printer | None, *, from_first: bool = False
+) -> RunRow | None:
+    """Return the run that was asked for by its number. Without a number, return the run after the shown one, or else
+    the last, or the first. No run is left out."""
     runs = task["runs"]
     if number is None:
         ids = [run["id"] for run in runs]
         if shown is not None and shown.run_id in ids[:-1]:
             return runs[ids.index(shown.run_id) + 1]
-        return runs[-1] if runs else None
+        return runs[0 if from_first and shown is None else -1] if runs else None
     for run in runs:
         if run["number"] == number:
             return run

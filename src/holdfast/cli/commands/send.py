@@ -86,8 +86,10 @@ def _split_text(queries: Queries, arguments: argparse.Namespace) -> str | None:
     sources = sum([arguments.file is not None, arguments.edit, arguments.rebase])
     ids = words if sources else words[:-1]
     filtered = has_filter(arguments, words=())
-    if sources > 1 or not (ids or filtered) or not (sources or words):
-        raise UsageError(f"{'' if words else 'Which task? '}{_once(words[0] if words else 'ID')}")
+    if not ids and not filtered and sources < 2:
+        raise UsageError(_which_task(queries, words, arguments))
+    if sources > 1 or not (sources or words):
+        raise UsageError(_once(words[0] if words else "ID"))
     if filtered and ids:
         raise UsageError(f"'{one_line(ids[0], 40)}' stands beside a filter. {_quotes('--all', words)}")
     if ids:
@@ -100,6 +102,16 @@ def _split_text(queries: Queries, arguments: argparse.Namespace) -> str | None:
     return None if sources else words[-1]
 
 
+def _which_task(queries: Queries, words: list[str], arguments: argparse.Namespace) -> str:
+    """Return the refusal of a message without a task, or of a task without a message."""
+    if words and _begins_id(queries, words[0], SHORTEST_ID):
+        return _once(words[0])
+    by_option = {"--file FILE": arguments.file is not None, "--edit": arguments.edit, "--rebase": arguments.rebase}
+    given = next((option for option, is_given in by_option.items() if is_given), None)
+    text = given or (shlex.quote(one_line(words[0], 80)) if words else "TEXT")
+    return f"Which task? `holdfast send ID {text}`. `holdfast ps --all` lists the tasks. Nothing was sent."
+
+
 def _begins_id(queries: Queries, word: str, shortest: int) -> bool:
     """True if a word begins the id of a task. A shorter word is text: it begins ids by chance."""
     is_word = len(word) >= shortest and word.isalnum() and word.isascii()
@@ -108,7 +120,7 @@ def _begins_id(queries: Queries, word: str, shortest: int) -> bool:
 
 def _once(task_id: str) -> str:
     return (
-        f'Give the message once: `holdfast send {one_line(task_id, 40)} "TEXT"`, --file FILE, --edit or --rebase. '
+        f"Give the message once: `holdfast send {one_line(task_id, 40)} TEXT`, --file FILE, --edit or --rebase. "
         "Nothing was sent."
     )
 

@@ -220,6 +220,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     for salvage in task["salvages"]:
         print(
             f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({format_age(salvage['created_at'])} ago)"
+            f"{'; the task went on with it' if salvage['taken_up'] else ''}"
         )
     for line in manual_command_lines(task):
         print(indent_text(line))

@@ -13,6 +13,7 @@ from holdfast.base.home import home_directory
 from holdfast.base.units import show_duration
 from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean_text, one_line, paint, print_json, print_table
+from holdfast.core.dispatch.spending_caps import format_dollars
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.schedule_models import WorkflowRow
@@ -113,6 +114,10 @@ def _facts(stage: JsonObject) -> list[str]:
     facts = [f"agent: {_agent(stage, 'that of the task')}"]
     if stage["timeout"] is not None:
         facts.append(f"at most {show_duration(stage['timeout'])}")
+    if stage["budget_usd"] is not None:
+        facts.append(f"at most {format_dollars(stage['budget_usd'])}")
+    if stage["budget_tokens"] is not None:
+        facts.append(f"at most {stage['budget_tokens']} tokens")
     if stage["retry"]:
         facts.append(f"up to {stage['retry']} more {'try' if stage['retry'] == 1 else 'tries'} when it failed")
     if stage["gate"] is not None:

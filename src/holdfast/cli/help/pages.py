@@ -169,6 +169,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         "ended.",
         (
             ("the last run", "holdfast logs 7f3a"),
+            ("every run, in order", "holdfast logs 7f3a --all"),
             ("as it happens", "holdfast logs 7f3a --follow"),
             ("one event per line, for scripts", "holdfast logs 7f3a --json"),
             ("what its CLI wrote, byte for byte", "holdfast logs 7f3a --raw"),

@@ -75,11 +75,11 @@ WORK_PAGES: dict[str, ManualPage] = {
     ),
     "set": ManualPage(
         "Changes a task that does not run. The keys are names of options of `add`: prompt, priority, agent, model, "
-        "account, timeout, max-resumes, budget-usd, budget-tokens, memory, processes, cpu-weight, max-output, "
-        "stuck-after, startup-timeout, on-stuck, gate, tries. `preserve` is always, on-failure or never. "
-        "`label.NAME=VALUE` sets a label, and an empty value removes it. All is changed at once or not at all. A "
-        "changed prompt reaches the agent of the next run, also in a session that goes on. A running task is refused: "
-        "pause it first, or use `send`.",
+        "account, permission, max-turns, timeout, max-resumes, budget-usd, budget-tokens, memory, processes, "
+        "cpu-weight, max-output, stuck-after, startup-timeout, on-stuck, gate, tries. `preserve` is always, "
+        "on-failure or never. `label.NAME=VALUE` sets a label, and an empty value removes it. All is changed at once "
+        "or not at all. `permission` reads `permissions.allow` again. A changed prompt reaches the agent of the next "
+        "run, also in a session that goes on. A running task is refused: pause it first, or use `send`.",
         (
             ("let it start first", "holdfast set 7f3a priority=10"),
             ("another prompt for its next run", 'holdfast set 7f3a prompt="fix the lexer, not the parser"'),

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.colours import STATE_COLOURS
 from holdfast.api.format import duration
 from holdfast.api.queries import Queries
+from holdfast.base.stored_json import load_stored_json
 from holdfast.cli.output.render import clean_text, is_fancy, one_line, paint, paint_level
 
 if TYPE_CHECKING:  # imported only when an agent writes
     from holdfast.api.home.models import EventRow
-    from holdfast.api.tasks.models import JsonObject
+    from holdfast.api.tasks.models import JsonObject, TaskStateRow
     from holdfast.api.tasks.transcript import Transcript
     from holdfast.cli.output.agent_events import Teller
 
 _CLAIMED = ("task.claimed", "task.adopted")
-_STATES = ("task.requeued", "task.stage", "task.resumed", "task.approved", "task.frozen")
+_STATES = ("task.requeued", "task.stage", "task.resumed", "task.approved", "task.frozen", "gate.started")
 _LAST = ("task.paused", "task.completed", "task.failed", "task.cancelled")
 _UNTOLD = ("agent.terminated", "run.ended")  # the state that follows has the same reason
 
@@ -136,14 +137,25 @@ class StatusLine:
         if self._status is not None:
             self._status.stop()
 
-    def update(self, state: str) -> None:
+    def update(self, task: TaskStateRow) -> None:
+        """Show the state of the task, and the newest line of its agent or the gate that runs."""
         if self._status is None:
             return
         from rich.text import Text
 
         text = Text.assemble(
-            (state, STATE_COLOURS.get(state, "")),
+            (task["state"], STATE_COLOURS.get(task["state"], "")),
             f" {duration(time.monotonic() - self._began)}  ",
-            (one_line(self._words.last, 80), "dim"),
+            (one_line(_gate_words(task) or self._words.last, 80), "dim"),
         )
         self._status.update(text)
+
+
+def _gate_words(task: TaskStateRow) -> str:
+    """Return "gate `make test`, 12s" while a gate of the task runs."""
+    if not task["progress"]:
+        return ""
+    from holdfast.api.tasks.stages import describe_running_gate, read_running_gate
+
+    gate = read_running_gate(task["state"], load_stored_json(task["settings"]).get("stages"), task["progress"])
+    return "" if gate is None else ", ".join(describe_running_gate(gate, time.time()))

@@ -43,13 +43,17 @@ def add_change_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="another model of its agent")
     parser.add_argument("--agent", help="another agent, which begins with a hand-over")
     parser.add_argument("--account", metavar="NAME", help="under which of the agent's accounts")
+    parser.add_argument(
+        "--permission", choices=("read", "edit", "full"), help="what its agent may do unasked, from now on"
+    )
+    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if it can")
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 30m")
     parser.add_argument("--max-resumes", type=number(0), metavar="N", help="how often it may be resumed after a pause")
 
 
 def has_change(arguments: argparse.Namespace) -> bool:
     """True if an option of `add_change_options` is given."""
-    names = ("prompt", "append", "model", "agent", "account", "timeout", "max_resumes")
+    names = ("prompt", "append", "model", "agent", "account", "permission", "max_turns", "timeout", "max_resumes")
     return any(getattr(arguments, name) is not None for name in names)
 
 
@@ -66,6 +70,8 @@ def read_change(arguments: argparse.Namespace, **more: object) -> tuple[Wanted, 
         "agent": arguments.agent,
         "model": arguments.model,
         "account": arguments.account,
+        "permission": arguments.permission,
+        "max-turns": arguments.max_turns,
         **more,
     }
     pairs = [f"{key}={value}" for key, value in given.items() if value is not None]

@@ -16,11 +16,20 @@ from holdfast.base.text import is_text
 from holdfast.base.units import parse_duration
 from holdfast.config.per_agent import AGENTS
 from holdfast.config.read_file import read_regular_file
-from holdfast.config.values import OneOf, WholeNumber, meant, parse_flag, parse_nonblank_text, quote_wrong_value
+from holdfast.config.values import (
+    OneOf,
+    WholeNumber,
+    meant,
+    parse_flag,
+    parse_money,
+    parse_nonblank_text,
+    quote_wrong_value,
+)
 from holdfast.core.workflows.draft import NAME, NAMES
 from holdfast.core.workflows.workflow import OnFailure
 
 MOST_TRIES = 100
+MOST_TOKENS = 2**53 - 1
 LONGEST_TEXT = 1000  # characters of a value that is not a prompt
 Read = Callable[[object], Any]
 
@@ -63,6 +72,13 @@ def _agent(value: object) -> str:
 
 def _gate(value: object) -> str | bool:
     return value if isinstance(value, bool) else _short(value)
+
+
+def _dollars(value: object) -> float:
+    amount = parse_money(value)
+    if amount <= 0:
+        raise ValueError("it has to be more than nothing; leave it out for no budget of its own")
+    return amount
 
 
 def _duration(value: object) -> float:
@@ -111,6 +127,8 @@ STAGE: Mapping[str, Read] = {
     "name": name,
     **AGENT_CHOICE,
     "timeout": _duration,
+    "budget_usd": _dollars,
+    "budget_tokens": _NumberInRange(1, MOST_TOKENS),
     "retry": _NumberInRange(0, MOST_TRIES),
     "gate": _gate,
     "gate_timeout": _duration,
@@ -126,7 +144,6 @@ STAGE: Mapping[str, Read] = {
 # Options of a task that a stage does not have, with the reason.
 _WHOLE = "it holds for the whole task: give it to `holdfast add`, to the schedule, or to the settings"
 NOT_OF_A_STAGE: Mapping[str, str] = {
-    **dict.fromkeys(("budget_usd", "budget_tokens"), f"a task has one budget for all of its stages; {_WHOLE}"),
     **dict.fromkeys(
         ("workspace", "preserve", "preserve_on_failure", "keep_workspace"),
         f"all stages share the task's workspace, which is kept or removed at the task's end; {_WHOLE}",
@@ -175,6 +192,12 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
         "`--timeout`, else `health.max_runtime`",
         "How long one run may take. For a stage with members: the whole stage, plus 10 s to collect.",
     ),
+    "budget_usd": (
+        "none",
+        "What the runs of the stage may cost, in dollars, each time that the stage begins. Beyond it the stage has "
+        "failed, without another try. `on_failure` says what follows. The budget of the task holds too.",
+    ),
+    "budget_tokens": ("none", "How many tokens the runs of the stage may use, each time that the stage begins."),
     "retry": ("0", "How many more tries the stage has when its agent or its gate failed, in the same session."),
     "gate": (
         "–",

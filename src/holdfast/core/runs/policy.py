@@ -287,7 +287,7 @@ _EXHAUSTED_FAILURES = {
     Budget.SESSION: "session_lost",
     Budget.RUNS: "runs_spent",
 }
-FAILED_BY_LIMIT = frozenset({*_EXHAUSTED_FAILURES.values(), RESUME_DISABLED, RESUMES_SPENT})
+FAILED_BY_LIMIT = frozenset({*_EXHAUSTED_FAILURES.values(), RESUME_DISABLED, RESUMES_SPENT, str(Outcome.OVER_BUDGET)})
 
 
 def _decide_exhausted(budget: Budget, verdict: Verdict, rule: Rule) -> Decision:

@@ -144,6 +144,9 @@ def describe_change(before: TaskSpec, after: TaskSpec) -> Iterator[tuple[str, st
         ("agent", before.agent, after.agent),
         ("model", options.get("model"), new_options.get("model")),
         ("account", options.get("account"), new_options.get("account")),
+        ("permission", options.get("permission"), new_options.get("permission")),
+        ("allow", _listed(options.get("allow")), _listed(new_options.get("allow"))),
+        ("max-turns", options.get("max_turns"), new_options.get("max_turns")),
         ("timeout", f"{before.timeout:g} s", f"{after.timeout:g} s"),
         ("max-resumes", before.max_resumes, after.max_resumes),
         ("budget-usd", before.budget.usd, after.budget.usd),
@@ -167,6 +170,10 @@ def describe_change(before: TaskSpec, after: TaskSpec) -> Iterator[tuple[str, st
 
 def _labels(spec: TaskSpec) -> str:
     return " ".join(f"{key}={value}" for key, value in spec.labels.items())
+
+
+def _listed(words: object) -> str:
+    return ", ".join(map(str, words)) if isinstance(words, list | tuple) else ""
 
 
 def _preserve(spec: TaskSpec) -> str:

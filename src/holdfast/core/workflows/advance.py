@@ -15,7 +15,7 @@ from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.runs.retry_budgets import Budget, RetryLimits, Spend, spent
 from holdfast.core.workflows.next_stage import NextStep, StageEnd, StageStep, decide_next_step, is_workflow_over
 from holdfast.core.workflows.result import GateResult, StageResult
-from holdfast.core.workflows.workflow import Ruling
+from holdfast.core.workflows.workflow import Ruling, stage_of
 
 OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_disabled"})
 """Failures that end the task, whatever its stage says of failing: the task's own budgets are spent."""
@@ -37,8 +37,9 @@ def advance(
     verdict: Verdict,
     ledger: Sequence[Spend],
     limits: RetryLimits,
+    stage_spent: str = "",
 ) -> tuple[Decision, NextStep | None]:
-    """Return what follows for the task when its stage has ended.
+    """Return what follows for the task when its stage has ended. `stage_spent`: the used-up budget of the stage.
 
     The policy's decision stands while the stage goes on: after a crash, a limit, or an operator's pause.
     """
@@ -63,6 +64,7 @@ def advance(
             # the tries of a task without a workflow are for its gate alone
             may_try=verdict.outcome is Outcome.COMPLETED
             or (verdict.outcome is Outcome.FAILED and bool(task.spec.workflow)),
+            spent="" if failure == Outcome.OVER_BUDGET else stage_spent,
             runs_left=spent(ledger, Budget.RUNS) + 1 < limits.runs,
         ),
     )
@@ -70,6 +72,28 @@ def advance(
     if decided.stage is not None and gives_resumes_back(limits, following):
         decided = replace(decided, stage={**decided.stage, "gives_resumes_back": True})
     return decided, following
+
+
+def fail_if_stage_spent(
+    decision: Decision, stage: StageOutcome | None, task: Task, verdict: Verdict, stage_spent: str
+) -> Decision:
+    """Turn a continuation of a stage into its failure if its budget is used up. `on_failure` says what follows."""
+    at = None if is_workflow_over(task.spec.stages, task.progress) else stage_of(task.spec.stages, task.progress)
+    if at is None or not at.budget or stage is None or stage.result is None:
+        return decision
+    is_cut_short = verdict.outcome is Outcome.OVER_BUDGET
+    if not is_cut_short and not (stage_spent and decision.action is PolicyAction.REQUEUE):
+        return decision
+    what = f"its budget is spent ({stage_spent})" if stage_spent else verdict.reason
+    return replace(
+        decision,
+        action=PolicyAction.FAIL,
+        reason=what if is_cut_short else f"{what}; last: {decision.reason}",
+        failure=str(Outcome.OVER_BUDGET),
+        pause=None,
+        resume_after=None,
+        delay=0.0,
+    )
 
 
 def _wait_for_gate(gate: GateResult) -> Decision:

@@ -55,6 +55,8 @@ class StageDraft:
     chosen: AgentChoice = TASK_AGENT
     prompt: str = THE_PROMPT
     timeout: float | None = None  # None: the task's
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
     retry: int = 0
     gate: str = ""
     has_set_gate: bool = False  # its gate is the command of the setting `gate.command`
@@ -164,6 +166,10 @@ def _members(number: int, stage: StageDraft) -> Iterator[DraftFlaw]:
     if stage.reviews:
         text = "a stage with members cannot rule (`reviews`): let a stage after it sum up and rule"
         yield DraftFlaw(number, None, "reviews", text)
+    for key in ("budget_usd", "budget_tokens"):
+        if getattr(stage, key) is not None:
+            text = "members have no budget of their stage: give the task one (`--budget-usd`), which they share"
+            yield DraftFlaw(number, None, key, text)
     if not 1 <= stage.least <= len(stage.members):
         text = f"{stage.least} of {len(stage.members)} members cannot be asked for; write 1 to {len(stage.members)}"
         yield DraftFlaw(number, None, "least", text)

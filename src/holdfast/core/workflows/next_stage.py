@@ -44,6 +44,7 @@ class StageEnd:
     ruling: Ruling | None = None
     is_final: bool = False  # the task's own retry budgets are spent: nothing follows any more
     may_try: bool = True  # False: the cause of the failure has had its retries
+    spent: str = ""  # the used-up budget of the stage, in words: it is not tried again
     runs_left: bool = True  # False: the task has used all of its runs
 
 
@@ -74,7 +75,7 @@ def parse_ruling(text: str) -> Ruling | None:
 
 def decide_next_step(stages: Stages, progress: Progress, end: StageEnd) -> NextStep:
     """Return the step after the end of a stage. `progress` is that of the stage which has just ended."""
-    stage, now = stages[progress.stage], replace(progress, checks="", began={}, asked=0)
+    stage, now = stages[progress.stage], replace(progress, checks="", began={}, asked=0, asked_at=0.0)
     where = describe_stage(stages, progress.stage)
     prefix = "" if where == ONLY_STAGE else f"{where}: "
     if end.is_final:
@@ -181,7 +182,8 @@ def _waits(now: Progress, why: str, failure: str | None) -> NextStep:
 def _not_done(stages: Stages, now: Progress, end: StageEnd, failure: str, why: str, feedback: str) -> NextStep:
     """Try the stage again while it has tries. Afterwards apply `on_failure`."""
     stage = stages[now.stage]
-    may_go_again = end.may_try and now.tries < stage.retry
+    may_go_again = end.may_try and now.tries < stage.retry and not end.spent
+    why = f"{why}; its budget is spent ({end.spent})" if end.spent else why
     if (may_go_again or stage.on_failure is OnFailure.BACK) and not end.runs_left:
         return _failed(now, RUNS_SPENT, f"{RUNS_SPENT}: the task has had all its runs; last: {why}", feedback)
     if may_go_again:

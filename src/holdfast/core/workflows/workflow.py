@@ -11,6 +11,8 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from holdfast.core.dispatch.spending_caps import SpendingCap
+
 WORK = "work"  # the name of the only step of a task without a workflow
 
 
@@ -51,6 +53,9 @@ class Stage:
     provider: str = ""
     prompt: str = "{{ task.prompt }}"  # a template: core/workflows/template.py
     timeout: float = 3600.0  # seconds of one run; of a parallel stage: of the whole stage, and 10 s more to collect
+    budget: SpendingCap = field(
+        default_factory=SpendingCap
+    )  # what the runs of one visit may use; beyond it the stage has failed
     retry: int = 0  # further tries after one that failed, or whose gate failed
     gate: str = ""  # a command whose exit code decides, run in the workspace by /bin/sh; empty: none
     gate_timeout: float = 600.0
@@ -84,8 +89,10 @@ class Progress:
     awaits: bool = False  # the task is paused until a person approves the result of the last stage
     began: Mapping[str, object] = field(default_factory=dict)  # a parallel stage under way: when it began (an Instant)
     since: int = 0  # the number of the task's last run before this stage was entered
+    paid: int = 0  # the number of the last run that does not count for the stage's budget, if it is higher
     checks: str = ""  # the completed run whose gate was cut short: only the gate still has to run
-    asked: int = 0  # how often its gate was started without a known end, because the supervisor died
+    asked: int = 0  # how often its gate was started without a known end: it runs, or the supervisor died
+    asked_at: float = 0.0  # wall time of the last of these starts
 
 
 START = Progress()
@@ -110,6 +117,8 @@ def index_of(stages: Stages, name: str) -> int:
 
 def stage_to_json(stage: Stage) -> dict[str, Any]:
     kept = _differences(stage)
+    if stage.budget:
+        kept["budget"] = {"usd": stage.budget.usd, "tokens": stage.budget.tokens}
     if stage.members:
         kept["members"] = [_differences(member) for member in stage.members]
     return kept
@@ -119,6 +128,8 @@ def stage_from(kept: Mapping[str, Any]) -> Stage:
     values = dict(kept)
     if "members" in values:
         values["members"] = tuple(Member(**member) for member in values["members"])
+    if "budget" in values:
+        values["budget"] = SpendingCap(**values["budget"])
     if "on_failure" in values:
         values["on_failure"] = OnFailure(values["on_failure"])
     return Stage(**values)
@@ -144,6 +155,7 @@ def enter_stage(progress: Progress, stage: int, feedback: str = "") -> Progress:
         began={},
         checks="",
         asked=0,
+        asked_at=0.0,
     )
 
 

@@ -56,6 +56,10 @@ class UsageRows(Protocol):
         task of a family, this includes all its subtasks."""
         ...
 
+    def of_runs_after(self, task: Task, number: int) -> UsedSpending:
+        """Return what the runs of the task's present generation used whose numbers are higher than `number`."""
+        ...
+
     def root_of(self, task: Task) -> str:
         """Return the first task of the task's family: the task itself, if it is not a subtask."""
         ...
@@ -104,6 +108,21 @@ def allowances_of(tx: Transaction, task: Task) -> list[BindingCap]:
         shared = BindingCap(cap=cap_of(root), used=tx.spending.of_task(root), whose=whose, is_shared=True)
         found += [shared] if shared.cap else []
     return found
+
+
+def allowance_of_stage(tx: Transaction, task: Task) -> BindingCap | None:
+    """Return the spending cap of the present visit of the task's stage. None: the stage has none, or nothing is left
+    to run."""
+    if not any(stage.budget for stage in task.spec.stages):
+        return None
+    from holdfast.core.dispatch.spending import BindingCap
+
+    task = tx.tasks.get(task.id)
+    progress, stages = task.progress, task.spec.stages
+    if progress.stage >= len(stages) or not (stage := stages[progress.stage]).budget:
+        return None
+    used = tx.spending.of_runs_after(task, max(progress.since, progress.paid))
+    return BindingCap(cap=stage.budget, used=used, whose=f" of stage '{stage.name}'")
 
 
 MASS_DEATH_ALERT = "mass-death"

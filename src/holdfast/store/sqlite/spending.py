@@ -82,6 +82,10 @@ class SqliteSpending:
         row = self._sql.row("of_task", task_id=task.id, generation=task.generation)
         return UsedSpending() if row is None else UsedSpending(**row)
 
+    def of_runs_after(self, task: Task, number: int) -> UsedSpending:
+        row = self._sql.row("of_runs_after", task_id=task.id, generation=task.generation, number=number)
+        return UsedSpending() if row is None else UsedSpending(**row)
+
     def of_session(self, task_id: str, session_id: str) -> RunUsage:
         row = self._sql.row("of_session", task_id=task_id, session_id=session_id)
         return RunUsage() if row is None else RunUsage(**row)

@@ -160,6 +160,7 @@ class SqliteStageProgress:
             last = None
         after = progress_after_changes(progress, to, by, changes, last)
         if to == progress.stage:
+            after = replace(after, paid=self._runs_so_far(task.id) if stages[to].budget else after.paid)
             return after, (task.session_id, task.account)
         after = replace(after, since=self._runs_so_far(task.id))
         session_id, account = self._session_of(task, to)

@@ -22,7 +22,7 @@ from holdfast.core.dispatch.spending_caps import (
 )
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import RunUsage, Verdict
-from holdfast.store.port.dispatch import SpentBudget, allowances_of
+from holdfast.store.port.dispatch import SpentBudget, allowance_of_stage, allowances_of
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.service import Service
@@ -58,6 +58,12 @@ def describe_spent_cap(tx: Transaction, task: Task) -> str:
     return next((allowance.spent for allowance in allowances_of(tx, task) if allowance.spent), "")
 
 
+def describe_spent_stage(tx: Transaction, task: Task) -> str:
+    """Return the spending cap of the task's stage that is used up, for people. Empty: none."""
+    stage = allowance_of_stage(tx, task)
+    return "" if stage is None else stage.spent
+
+
 def raise_if_cap_spent(tx: Transaction, task: Task) -> None:
     """Raise NothingLeft if a spending cap of the task is used up. Called in the transaction of the run's intent."""
     if describe_spent_cap(tx, task):
@@ -79,7 +85,8 @@ def spent_caps_for_claim(tx: Transaction) -> tuple[bool, frozenset[str]]:
 
 def make_meter(context: Context, tx: Transaction, task: Task) -> SpendingMeter | None:
     """Return what the current or next run of the task may use. None: there is no limit."""
-    allowances = allowances_of(tx, task)
+    allowances, stage = allowances_of(tx, task), allowance_of_stage(tx, task)
+    allowances += [] if stage is None else [stage]
     if not allowances:
         return None
     session = _session_with_totals(context, task, task.session_id)

@@ -22,7 +22,7 @@ from holdfast.store.port.values import unsaved_alert
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.accounts import has_other_account
 from holdfast.supervisor.dispatch.probes import read_holds, record_holds
-from holdfast.supervisor.dispatch.spending import cap_names, describe_spent_cap
+from holdfast.supervisor.dispatch.spending import cap_names, describe_spent_cap, describe_spent_stage
 from holdfast.supervisor.dispatch.workers import read_worker_facts, record_worker_crash
 from holdfast.supervisor.runs.result import collect_final_result
 from holdfast.supervisor.runs.stages import record_stage_move
@@ -102,6 +102,7 @@ def _read_facts(
         stage=stage,
         messages=tx.messages.waiting_count(task.id),
         spent=describe_spent_cap(tx, task),
+        stage_spent=describe_spent_stage(tx, task),
         crossed=cap_names(context, tx.spending.crossed(run_id or "")),
         death=_read_death(tx, run_id),
         other_account=has_other_account(context, tx, task, run_id, verdict),

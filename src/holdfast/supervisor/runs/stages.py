@@ -19,7 +19,7 @@ from dataclasses import replace
 from holdfast.base.errors import LaunchError
 from holdfast.base.text import one_line
 from holdfast.core.agents.final_answer import make_storable
-from holdfast.core.model import Task, Workspace
+from holdfast.core.model import Event, Task, Workspace
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision, PolicyAction
 from holdfast.core.tasks.messages import NO_MESSAGES, Turn
@@ -49,7 +49,7 @@ async def run_gate(
     if begun >= MOST_GATE_STARTS:
         how = f"was started {begun} times and never finished: each time the supervisor died"
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
-    await context.writer.write(lambda tx: _count_gate_start(context, tx, ownership, begun + 1))
+    await context.writer.write(lambda tx: _record_gate_start(context, tx, ownership, stage, begun + 1))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     env = commands_environment(context, task, repo, workspace) | {"HOLDFAST_STAGE": stage.name}
     try:
@@ -61,12 +61,23 @@ async def run_gate(
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=f"could not be run: {error}")
 
 
-def _count_gate_start(context: Context, tx: Transaction, ownership: Ownership, begun: int) -> None:
-    """Count the beginning of a gate once per claim or adoption. Further tries within one claim are not counted: their
-    cause is the machine."""
+def _record_gate_start(context: Context, tx: Transaction, ownership: Ownership, stage: Stage, begun: int) -> None:
+    """Record and count the beginning of a gate once per claim or adoption. Further tries within one claim are not
+    counted: their cause is the machine."""
     progress = tx.tasks.get(ownership.task_id).progress
-    if progress.asked != begun:
-        tx.stages.keep(ownership, replace(progress, asked=begun), context.clock())
+    if progress.asked == begun:
+        return
+    now, command = context.clock(), one_line(stage.gate, 200)
+    tx.stages.keep(ownership, replace(progress, asked=begun, asked_at=now.wall), now)
+    tx.events.emit(
+        Event(
+            kind="gate.started",
+            task_id=ownership.task_id,
+            message=f"Task {ownership.task_id} is checked by its gate `{command}`.",
+            data={"command": command, "stage": stage.name},
+        ),
+        now,
+    )
 
 
 def gate_kind(task: Task, stage: Stage) -> str:
@@ -173,7 +184,7 @@ def record_stage_move(
     settlement, before it."""
     now = context.clock()
     if ended is not None and (ended.cut_short or ended.gate_not_run is not None):
-        tx.stages.keep(ownership, replace(task.progress, checks=ended.cut_short, asked=0), now)
+        tx.stages.keep(ownership, replace(task.progress, checks=ended.cut_short, asked=0, asked_at=0.0), now)
     if ended is None or ended.result is None or following is None:
         return
     if following.step is StageStep.FAIL and decision.action is not PolicyAction.FAIL:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.rows import LIVING, turn
+from holdfast.api.tasks.stages import describe_running_gate
 from holdfast.api.tasks.why.activity import Activity
 from holdfast.api.tasks.why.outcome import end_clause
 from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
@@ -67,6 +68,10 @@ class Circumstances:
     def parts(self, row: FleetRow, now: float) -> tuple[str, str]:
         """Return the clause in two parts. The second one, the age of an activity, stays when the first one is cut."""
         if row["state"] == "running":
+            gate = row["running_gate"]
+            if gate is not None and self.supervisor is not None:
+                words, age = describe_running_gate(gate, now)
+                return words, f", {age}"
             words, activity = self._running(row), self.activities.get(row["id"])
             if activity is None or self.supervisor is None or not row["open_runs"]:
                 return words, ""

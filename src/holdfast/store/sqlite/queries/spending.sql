@@ -23,6 +23,11 @@ SELECT coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) 
 FROM usage WHERE (task_id = :task_id AND generation = :generation)
               OR (root_id = :task_id AND root_generation = :generation)
 
+-- name: of_runs_after
+SELECT coalesce(sum(u.input + u.output), 0) AS tokens, coalesce(sum(u.cost_usd), 0.0) AS usd,
+       count(*) - count(u.cost_usd) AS unpriced
+FROM usage u JOIN runs r ON r.id = u.run_id WHERE u.task_id = :task_id AND u.generation = :generation AND r.number > :number
+
 -- name: generation
 SELECT generation FROM tasks WHERE id = :id
 

@@ -157,9 +157,12 @@ FROM workspaces w JOIN tasks t ON t.id = w.task_id JOIN repos r ON r.id = w.repo
 WHERE :all OR w.state != 'gone' ORDER BY w.created_at
 
 -- name: salvages
--- Dropped salvages are left out, although their commits may exist for a while.
+-- Dropped salvages are left out, although their commits may exist for a while. `taken_up`: a later workspace of the task
+-- began with it (supervisor/workspaces/prepare.py writes the reason).
 SELECT s.id, s.task_id AS task, s.ref, s.commit_id AS "commit", s.base, s.files, s.reason, s.created_at, s.repo_id,
-       r.path AS repo, s.partial, s.details, s.workspace_id AS workspace, t.state AS task_state
+       r.path AS repo, s.partial, s.details, s.workspace_id AS workspace, t.state AS task_state,
+       EXISTS (SELECT 1 FROM events e WHERE e.task_id = s.task_id AND e.kind = 'workspace.created'
+               AND e.reason = 'with the work saved as ' || substr(s.commit_id, 1, 12)) AS taken_up
 FROM salvages s JOIN repos r ON r.id = s.repo_id JOIN tasks t ON t.id = s.task_id
 WHERE (:task IS NULL OR s.task_id = :task) AND json_extract(s.details, '$.dropped') IS NULL ORDER BY s.created_at, s.rowid
 
