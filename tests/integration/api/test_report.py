@@ -88,8 +88,8 @@ def test_a_report_reads_well() -> None:
     for wanted in (
         "Task `7f3a` is **completed** by the workflow **plan-build-review**: done.",
         "2 runs, 1m 30s from its acceptance to its end, 1 000 tokens in, 20 out, $0.5000, 3 turns",
-        "| 1 | build, try 2 | claude | ✓ completed | ✓ exited with 0 | 1m 0s |",
-        "| 5 | review (member b), again (2) | claude | ✗ timeout |  | 1m 0s |",
+        "| 1 | build, try 2 | claude | ✓ completed | ✓ exited with 0 | 1m |",
+        "| 5 | review (member b), again (2) | claude | ✗ timeout |  | 1m |",
         "Members of review: 1 of 3 completed: 1 timeout, 1 crashed.",
         "## 2. review\n\nIt did not pass: it asked for changes.",
         "## 3. build, again (2)\n\nIt did not pass: its gate failed.",

@@ -156,9 +156,9 @@ def _running(task: TaskDetails) -> list[str]:
         lines = [f"Run {run['id']} is being stopped ({run['stop_why']}). Its processes are being ended."]
         return [*lines, *_report_lines(run)]
     if run["state"] == "ended" and run["ended_at"] is not None:
-        ago = duration(max(0.0, time.time() - run["ended_at"]))
+        ago = duration(int(time.time() - run["ended_at"]))
         return [f"Run {run['id']} ended {ago} ago ({run['outcome']}). Its work is being checked and saved."]
-    since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
+    since = duration(int(time.time() - run["started_at"])) if run["started_at"] else "not yet"
     return [
         f"Run {run['id']} (number {run['number']}{by}) is {run['state']}, pid {run['pid']}, since {since}. "
         f"It is ended after {_timeout(task, run)}.",
@@ -179,11 +179,11 @@ def _report_lines(run: RunRow) -> list[str]:
     if progress is not None:
         words = [f"{progress['percent']:g} %"] if progress["percent"] is not None else []
         words += [progress["message"]] if progress["message"] else []
-        lines.append(f"Its agent reported {duration(max(0.0, time.time() - progress['at']))} ago: {': '.join(words)}.")
+        lines.append(f"Its agent reported {duration(int(time.time() - progress['at']))} ago: {': '.join(words)}.")
     if claim is not None:
         message = f" ({claim['message']})" if claim["message"] else ""
         lines.append(
-            f"Its agent reported `{claim['kind']}`{message} {duration(max(0.0, time.time() - claim['at']))} ago; "
+            f"Its agent reported `{claim['kind']}`{message} {duration(int(time.time() - claim['at']))} ago; "
             "if it does not exit by itself, it is ended."
         )
     return lines

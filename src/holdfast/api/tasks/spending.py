@@ -181,13 +181,17 @@ def budgets_on_one_line(found: Mapping[str, BudgetRow]) -> str:
     )
 
 
-def budget_lines(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
-    """Return sentences for `why`: what is left of each budget, and what earlier generations used."""
+def budget_lines(found: Mapping[str, BudgetRow], in_all: SpentInAll, *, everything: bool = False) -> list[str]:
+    """Return sentences for `why`: what is spent of each budget, and what earlier generations used.
+
+    Without `everything`, only budgets of which something is spent, beyond the first run.
+    """
     words = [
         f"{name} {_amount(name, one['spent'])} of {_amount(name, one['limit'])}{_aside(one)}"
         for name, one in found.items()
+        if everything or one["spent"] > (1 if name == "runs" else 0)
     ]
-    return ["Budgets: " + ", ".join(words) + ".", *_asides(found, in_all)]
+    return [*(["Budgets: " + ", ".join(words) + "."] if words else []), *_asides(found, in_all)]
 
 
 def left_lines(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:

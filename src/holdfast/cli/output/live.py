@@ -143,7 +143,7 @@ class StatusLine:
 
         text = Text.assemble(
             (state, STATE_COLOURS.get(state, "")),
-            f" {duration(time.monotonic() - self._began)}  ",
+            f" {duration(int(time.monotonic() - self._began))}  ",
             (one_line(self._words.last, 80), "dim"),
         )
         self._status.update(text)
