@@ -30,6 +30,13 @@ class FilterBar(Input, can_focus=False):  # focusable only while open: a new scr
             super().__init__()
             self.words = words
 
+    class Finished(Message):
+        """Enter or Escape was pressed. It comes after the letters that were typed before."""
+
+        def __init__(self, *, is_dropped: bool) -> None:
+            super().__init__()
+            self.is_dropped = is_dropped
+
     class Left(Message):
         """The filter bar was left: keys go to the list again."""
 
@@ -53,6 +60,13 @@ class FilterBar(Input, can_focus=False):  # focusable only while open: a new scr
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         self.post_message(self.Filtered(event.value.strip()))
+
+    async def on_filter_bar_finished(self, event: Finished) -> None:
+        event.stop()
+        if event.is_dropped:
+            self.action_drop()
+        else:
+            await self.action_submit()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

@@ -57,6 +57,8 @@ class TaskView(View):
             key_display="Esc",
             tooltip="end the search, to the list, to the screen before",
         ),
+        Binding("enter", "leave_search", "Search", show=False, priority=True),
+        Binding("escape", "leave_search(True)", "Search", show=False, priority=True),
         Binding("slash", "search", "Search", key_display="/", priority=True, tooltip="find words in a text: n, N"),
         *(
             Binding(page.KEY, f"page('{name}')", page.NAME, tooltip=page.HELP, show=False)
@@ -74,6 +76,7 @@ class TaskView(View):
         self.is_gone = False
         self.pages = {name: made(task_id) for name, made in PAGES.items()}
         self.open = page
+        self._found: Paper.Found | None = None
         self._task_watch = Watch("task", self.read, self.seen)
         self._read: TaskDetails | None = None
         super().__init__()
@@ -168,19 +171,41 @@ class TaskView(View):
             self.notify("This page has no text to search: Output (o), Info (i) and Diff (d) have.")
         else:
             self.query_one(FilterBar).open()
+            self._tell_found()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Allow the keys that leave the bar only while words of a search are typed."""
+        is_typing = isinstance(self.focused, FilterBar)
+        return is_typing if action == "leave_search" else super().check_action(action, parameters)
+
+    def action_leave_search(self, drop: bool = False) -> None:
+        """Leave the bar. Keys that come in the same packet are for the text, not for the bar."""
+        self.top.hold_keys()
+        self.query_one(FilterBar).post_message(FilterBar.Finished(is_dropped=drop))
 
     def on_filter_bar_filtered(self, message: FilterBar.Filtered) -> None:
         if (text := self._page_text()) is not None:
             text.search(message.words)
 
     def on_filter_bar_left(self, _message: FilterBar.Left) -> None:
-        self.pages[self.open].to_focus().focus()
+        self.screen.set_focus(self.pages[self.open].to_focus())
+        self.top.post_message(self.top.FormReady())
+        self._tell_found()
 
     def on_paper_found(self, message: Paper.Found) -> None:
+        self._found = message
+        self._tell_found()
+
+    def _tell_found(self) -> None:
+        message = self._found
+        if message is None:
+            return
         found = self.query_one("#found", Static)
         found.set_class(bool(message.words), "-shown")
-        words = f"{message.number} of {message.of} lines with '{one_line(message.words, 40)}' (n, N; Esc ends)"
-        if isinstance(self.pages[self.open], OutputPage):
+        keys = "Enter, then n, N" if isinstance(self.focused, FilterBar) else "n, N"
+        words = f"{message.number} of {message.of} lines with '{one_line(message.words, 40)}' ({keys}; Esc ends)"
+        page = self.pages[self.open]
+        if isinstance(page, OutputPage) and not page.is_whole:
             words += "; only what was read is searched: g reads the beginning"
         none = f"No line has '{one_line(message.words, 40)}' (Esc ends the search)"
         found.update(Text(words if message.of else none))
