@@ -76,6 +76,13 @@ def test_nothing_that_an_agent_or_a_gate_wrote_gets_out_of_its_place(
     assert len(seen) == 7, seen
 
 
+def test_commands_in_a_sentence_are_code_and_names_are_readable() -> None:
+    """No backslash stands before a backquote that has a partner, nor before `_` within a word."""
+    text = render_markdown(found([stage()], prompt="Fix `make_total()` `", reason="run `a | b` and call x_y"))
+    assert "# Fix `make_total()` \\`\n" in text
+    assert "is **completed** by the workflow **plan-build-review**: run `a | b` and call x_y." in text
+
+
 def test_a_report_reads_well() -> None:
     swarm = {"name": "review", "visit": 1, "total": 3, "outcomes": {"completed": 1, "timeout": 1, "crashed": 1}}
     members = [stage(member=name, visit=3, outcome=how, passed=how == "completed") for name, how in

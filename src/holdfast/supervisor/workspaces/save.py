@@ -18,6 +18,7 @@ from holdfast.store.port.transaction import Salvaged, Transaction
 from holdfast.store.port.values import vanished_alert
 from holdfast.store.port.workspaces import Checkpoint
 from holdfast.supervisor.context import Context
+from holdfast.workspaces.names import identity_in
 from holdfast.workspaces.port import CheckpointResult, SalvageResult
 
 
@@ -68,8 +69,9 @@ async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: 
     level = Level.INFO
     try:
         commit = await context.ports.strategy_of(task.spec).commit_leftovers(
-            repo, workspace, mode, message, leave, task.spec.salvage, own_edits(context, task.spec)
-        )
+            repo, workspace, mode, message, leave, task.spec.salvage, own_edits(context, task.spec),
+            identity_in(task.spec.environment.get("set")),
+        )  # fmt: skip
         if commit is None:
             return None
         text = f"What task {task.id} left uncommitted is now commit {commit[:12]} on {workspace.branch}."
