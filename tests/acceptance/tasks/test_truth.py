@@ -52,7 +52,8 @@ def test_completed_says_what_was_done_and_what_was_refused(fleet: Fleet) -> None
     ended = fleet.cli("run", "change two", "--agent", "claude", "--gate", "true")
     assert "completed, 3 refused" in ended.stdout
     assert "It changed 2 files." in ended.stdout
-    assert "Its gate `true` passed." in ended.stdout
+    assert ended.stdout.count("ts gate `true` passed.") == 1
+    assert "`holdfast merge " in ended.stdout
 
 
 def test_changes_are_counted_wherever_they_are(fleet: Fleet) -> None:
@@ -73,7 +74,9 @@ def test_changes_are_counted_wherever_they_are(fleet: Fleet) -> None:
     assert found == {
         "committed": 1, "both": 2, "own branch": 3, "failed": 1, "nothing": 0, "kept": 1, "checkout": None
     }  # fmt: skip
-    assert "It changed 1 file." in fleet.cli("why", tasks["failed"]).stdout
+    why = fleet.cli("why", tasks["failed"]).stdout
+    assert "It changed 1 file." in why
+    assert "It failed: the command exited with code 3." in why
     assert (
         set(re.findall(r"\d+ms", "".join(fleet.cli("ps", "--all", "--columns", "age,updated,ended").stdout))) == set()
     )

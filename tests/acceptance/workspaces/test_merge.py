@@ -295,7 +295,7 @@ def test_commits_have_the_identity_of_the_shell_that_added_the_task(fleet: Fleet
     ada = {
         f"GIT_{who}_{what}": f"{who.title()} {what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
     }
-    script = "echo a > a; git add a; git commit -qm 'by the agent'; echo b > b"
+    script = "echo a > a; git add a; git commit -qm 'by the agent'; echo b >> b"
     fleet.cli("run", "Add a and b", "--", "sh", "-c", script, env=ada)
     [task] = fleet.json("ps", "--all", "--json")
     fleet.cli("merge", task["id"], "--no-ff", env=ada)
@@ -306,6 +306,9 @@ def test_commits_have_the_identity_of_the_shell_that_added_the_task(fleet: Fleet
         f"{who}: Add a and b",
         f"{who}: by the agent",
     ]
+    fleet.cli("send", task["id"], "Add a test for it")
+    fleet.cli("wait", task["id"])
+    assert fleet.git("log", "-1", "--format=%s", task["branch"]) == "Add a test for it", "not the same subject again"
     fleet.cli("run", "Add c", "--", "sh", "-c", "echo c > c")
     assert fleet.git("log", "-1", "--format=%an", "--branches", "--grep=Add c") == "Holdfast", "none is known here"
     fleet.cli("down")

@@ -203,7 +203,8 @@ def work_lines(task: TaskDetails) -> list[str]:
     if not branch:
         return []
     if has_branch(task["repo"], branch):
-        return [f"Its work is on branch {branch}; see it with `holdfast diff {task['id']}`."]
+        look, bring = f"`holdfast diff {task['id']}` shows it", f"`holdfast merge {task['id']}` merges it"
+        return [f"Its work is on branch {branch}: {look}, {bring}."]
     if workspace["state"] == "preserved":
         return [f"Its work is in its preserved workspace {workspace['path']}: `holdfast shell {task['id']}`."]
     return [f"Its branch {branch} is not in {task['repo']}: it was merged and deleted, or it had no commit."]
@@ -217,7 +218,8 @@ def _salvage_lines(task: TaskDetails) -> list[str]:
 
 def _failed(task: TaskDetails) -> list[str]:
     word = str(task["failure_reason"] or task["outcome"])
-    lines = [as_sentence(f"It failed ({word}): {str(task['reason']).removeprefix(f'{word}: ')}")]
+    kind = "" if word == "failed" else f" ({word})"
+    lines = [as_sentence(f"It failed{kind}: {str(task['reason']).removeprefix(f'{word}: ')}")]
     errors = task["runs"][-1]["error_tail"] if task["runs"] else None
     if errors:
         lines.append("The last words on its standard error:\n" + errors.rstrip())

@@ -49,6 +49,7 @@ class NoneStrategy:
         rules: SalvageRules = DEFAULT_SALVAGE,
         own_edits: Mapping[str, str] = NO_EDITS,
         author: Mapping[str, str] = NO_EDITS,
+        later: str = "",
     ) -> str | None:
         return None  # the files belong to the user, who decides what to commit
 

@@ -183,6 +183,7 @@ class WorktreeStrategy:
         rules: SalvageRules = DEFAULT_SALVAGE,
         own_edits: Mapping[str, str] = NO_EDITS,
         author: Mapping[str, str] = NO_EDITS,
+        later: str = "",
     ) -> str | None:
         if not await self._is_on_its_branch(repo, workspace):
             return None
@@ -200,6 +201,9 @@ class WorktreeStrategy:
         if files > rules.max_files or size > rules.max_size:
             await refuse_giant_leftovers(self._git, workspace.path, filters, but, rules)
         identity = await self._identity(workspace)
+        if later:
+            newest = await self._git.run("log", "-1", "--format=%s", cwd=workspace.path, env=filters)
+            message = later if newest.strip() == message.partition("\n")[0] else message
         await self._commit_staged(workspace, message, filters, identity)
         add = ("add", *self._sparse_option(repo, workspace))
         if mode == "all":  # except files that we copied in: a secret that git does not ignore would be published

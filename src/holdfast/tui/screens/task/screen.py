@@ -27,7 +27,7 @@ from holdfast.tui.screens.task.runs import RunsPage
 from holdfast.tui.screens.task.salvage import SavedPage
 from holdfast.tui.screens.task.subtasks import RelativesPage
 from holdfast.tui.widgets.dialogs import CopyChoice
-from holdfast.tui.widgets.filter_bar import FilterBar
+from holdfast.tui.widgets.filter_bar import FilterBar, SearchBar
 from holdfast.tui.widgets.screen import View
 from holdfast.tui.widgets.text_view import Paper
 
@@ -57,8 +57,6 @@ class TaskView(View):
             key_display="Esc",
             tooltip="end the search, to the list, to the screen before",
         ),
-        Binding("enter", "leave_search", "Search", show=False, priority=True),
-        Binding("escape", "leave_search(True)", "Search", show=False, priority=True),
         Binding("slash", "search", "Search", key_display="/", priority=True, tooltip="find words in a text: n, N"),
         *(
             Binding(page.KEY, f"page('{name}')", page.NAME, tooltip=page.HELP, show=False)
@@ -86,7 +84,7 @@ class TaskView(View):
         yield Static(id="pages")
         yield from self.pages.values()
         yield Static(id="found", markup=False)
-        yield FilterBar("words to find; Enter, then n and N")
+        yield SearchBar("words to find; Enter, then n and N")
 
     def on_mount(self) -> None:
         self.action_page(self.open)
@@ -172,16 +170,6 @@ class TaskView(View):
         else:
             self.query_one(FilterBar).open()
             self._tell_found()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Allow the keys that leave the bar only while words of a search are typed."""
-        is_typing = isinstance(self.focused, FilterBar)
-        return is_typing if action == "leave_search" else super().check_action(action, parameters)
-
-    def action_leave_search(self, drop: bool = False) -> None:
-        """Leave the bar. Keys that come in the same packet are for the text, not for the bar."""
-        self.top.hold_keys()
-        self.query_one(FilterBar).post_message(FilterBar.Finished(is_dropped=drop))
 
     def on_filter_bar_filtered(self, message: FilterBar.Filtered) -> None:
         if (text := self._page_text()) is not None:
