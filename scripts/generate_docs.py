@@ -20,7 +20,7 @@ from scripts import json_schemas
 from tests.harness.campaign.pages import reliability as campaign_words
 
 from holdfast.base.instant import Instant
-from holdfast.cli.help.pages import PAGES, find_description
+from holdfast.cli.help.pages import CODES, PAGES, find_description
 from holdfast.cli.main import COMMANDS, build_parser
 from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, format_value, variable_name
 from holdfast.config.tables.schedule_keys import KEYS, MEANINGS
@@ -397,18 +397,7 @@ def cli_page() -> str:
             f"```console\n{examples}\n```\n\nExit codes: {', '.join(map(str, sorted(page.codes)))}. See also: {see}."
         )
         blocks.append(f"## holdfast {name}\n\n{find_description(name, text)}{note}{listed}\n\n{ending}")
-    codes = table(
-        ("code", "meaning"),
-        [
-            ("0", "done"),
-            ("1", "the task failed, or the operation was refused"),
-            ("2", "usage"),
-            ("3", "not found"),
-            ("4", "conflict: its state does not allow this"),
-            ("69", "store or supervisor unavailable"),
-            ("75", "the task is paused"),
-        ],
-    )
+    codes = table(("code", "meaning"), [(str(code), what) for code, what in CODES.items()])
     return "# Command line\n\nExit codes:\n\n" + codes + "\n\n" + "\n\n".join(blocks)
 
 

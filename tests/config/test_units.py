@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.base.units import LARGEST, LONGEST, parse_duration, parse_size, show_size, write_duration, write_size
+from holdfast.base.units import (
+    LARGEST,
+    LONGEST,
+    parse_duration,
+    parse_size,
+    show_duration,
+    show_size,
+    write_duration,
+    write_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +96,23 @@ def test_a_shown_size_is_near_and_short(size: int) -> None:
     assert len(shown) <= 11
     assert re.fullmatch(r"\d+ B|\d+(\.\d)? [KMGTP]iB", shown)
     assert abs(parse_size(shown) - size) <= max(size * 0.06, 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0s"),
+        (-1, "0s"),
+        (0.85, "850ms"),
+        (59.9, "59s"),
+        (60, "1m"),
+        (200, "3m 20s"),
+        (21600, "6h"),
+        (93600, "1d 2h"),
+    ],
+)
+def test_shown_durations(seconds: float, shown: str) -> None:
+    assert show_duration(seconds) == shown
 
 
 @pytest.mark.parametrize(

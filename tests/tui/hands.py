@@ -98,6 +98,11 @@ class Hands:
                 name = "enter" if letter == "\n" else _character_to_key(letter) if len(letter) == 1 else letter
                 self.app.post_message(events.Key(name, letter if len(letter) == 1 else None))
 
+    async def together(self, *names: str) -> None:
+        """Press all of them at once, without a look at the screen in between."""
+        for name in names:
+            self.app.post_message(events.Key(name, name if len(name) == 1 else None))
+
     async def form_says(self, *words: str) -> None:
         """The form stays, and has the reason on it."""
         await until_seen(self.pilot, *words)

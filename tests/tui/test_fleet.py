@@ -42,7 +42,9 @@ def test_every_task_is_seen_with_its_reason(fleet: Fleet) -> None:
 
     async def story(pilot: Pilot[None], app: Top) -> None:
         grid = app.screen.query_one(Grid)
-        screen = await until_seen(pilot, at_work, follower, second, odd, held, ended, "6 tasks, unfinished ones")
+        screen = await until_seen(
+            pilot, at_work, follower, second, odd, held, ended, "6 tasks, unfinished or ended lately"
+        )
         lines = {line[:10]: line for line in screen.splitlines() if line[10:11] == " "}
         assert "running" in lines[at_work]
         assert f"after {at_work} (run" in lines[follower]

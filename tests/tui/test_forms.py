@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
+from tests.clis import install
 from tests.fleet import Fleet, wait_until
 from tests.tui.hands import Hands
 from tests.tui.screen import play, text_of, until, until_seen
@@ -21,6 +22,7 @@ from holdfast.tui.widgets.form import Form
 def test_a_task_is_added_from_an_empty_list(fleet: Fleet) -> None:
     """The checks of `add` are shown in the form, which keeps what was typed; a prompt has lines and is not markup."""
     Commands(str(fleet.home))  # makes the home
+    fleet.env["PATH"] = install(fleet.root / "bin", "claude")
 
     async def story(pilot: Pilot[None], app: Top) -> None:
         hands = Hands(pilot, app)
@@ -36,7 +38,7 @@ def test_a_task_is_added_from_an_empty_list(fleet: Fleet) -> None:
         await hands.form_says("Did you mean 'claude'?", "fix [red]", "then test")
         await pilot.press("tab", *["backspace"] * 6, *"claude", "tab", *"make", "space", *"test", "enter")
         await hands.told("Queued ")
-        await until_seen(pilot, "1 task, unfinished ones", "fix [red] then test", "claude")
+        await until_seen(pilot, "1 task, unfinished or ended lately", "fix [red] then test", "claude")
 
     play(fleet, story, size=(80, 24))
     [row] = fleet.json("ps")
@@ -125,7 +127,7 @@ def test_marked_tasks_are_acted_on_together(fleet: Fleet) -> None:
         await hands.told(f"Cancelled {tasks[4]}.")
         assert states() == ["queued"] * 4 + ["cancelled"]
         await pilot.press("escape")
-        await until_seen(pilot, "unfinished ones")
+        await until_seen(pilot, "unfinished or ended lately")
         for each in tasks[:2]:
             await hands.point(each)
             await pilot.press("space")

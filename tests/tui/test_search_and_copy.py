@@ -22,7 +22,7 @@ ODD = "\\033]52;c;aGVsbG8=\\007 [red]needle[/red]"
 
 def test_words_are_found_in_output_and_diff(fleet: Fleet) -> None:
     """`/` searches, n and N go on and around, the count is told, Esc ends it; without a search n is a page."""
-    script = 'seq 100; echo "a Needle"; seq 100; printf "$ODD\\n"; seq 50; echo needle >> README.md'
+    script = 'seq 20000; echo "a Needle"; seq 100; printf "$ODD\\n"; seq 50; echo needle >> README.md'
     task = fleet.queue(f"ODD='{ODD}'; {script}; git commit -qam done")
     fleet.up("--agents", 1)
     fleet.wait_state(task, "completed")
@@ -68,6 +68,30 @@ def test_words_are_found_in_output_and_diff(fleet: Fleet) -> None:
         await until_seen(pilot, "No line has '+NEEDx'")
         await pilot.press("escape")
         await hands.back()
+
+    play(fleet, story)
+
+
+def test_keys_that_come_together_are_taken_one_after_the_other(fleet: Fleet) -> None:
+    """Over ssh a terminal sends several keys in one packet: a search, Enter and n; n is no word of the search then."""
+    task = fleet.queue("echo needle one; echo hay; echo needle two; echo nails")
+    fleet.up("--agents", 1)
+    fleet.wait_state(task, "completed")
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        hands = Hands(pilot, app)
+        await hands.open(task)
+        await until_seen(pilot, "nails")
+        await hands.together("slash", *"needle", "enter", "n")
+        await until_seen(pilot, "2 of 2 lines with 'needle' (n, N; Esc ends)")
+        await hands.together("slash")
+        await until_seen(pilot, "(Enter, then n, N; Esc ends)")
+        await hands.together("escape")
+        await until(pilot, lambda: "lines with" not in text_of(app), "the search is over")
+        await hands.together("slash", "n")
+        await until_seen(pilot, "1 of 3 lines with 'n' (Enter, then n, N; Esc ends)")
+        await hands.together("escape", "slash", "n", "enter", "N", "n")
+        assert "only what was read" not in await until_seen(pilot, "1 of 3 lines with 'n' (n, N; Esc ends)")
 
     play(fleet, story)
 

@@ -93,7 +93,7 @@ def describe_moment(moment: float, zone: str) -> str:
     Examples: `in 3h 12m, Tue 02:00 Europe/Berlin`, `5m 2s ago, Mon 23:55 Europe/Berlin`.
     """
     left = moment - clock.now().wall
-    away = f"in {show_duration(left)}" if left > 0 else f"{show_duration(-left)} ago"
+    away = f"in {show_duration(int(left))}" if left > 0 else f"{show_duration(int(-left))} ago"
     try:
         local = datetime.fromtimestamp(moment, _zone(zone))
     except (ValueError, OverflowError, OSError):  # beyond the calendar

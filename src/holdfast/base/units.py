@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST_WORD = 60
@@ -30,17 +31,15 @@ def parse_duration(text: object) -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """Return a short form for people: 850ms, 12s, 3m 20s, 2h 5m, 4d 3h."""
-    if seconds < 1:
-        return f"{max(0, int(seconds * 1000))}ms"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60}s"
-    if whole < 86400:
-        return f"{whole // 3600}h {whole % 3600 // 60}m"
-    return f"{whole // 86400}d {whole % 86400 // 3600}h"
+    """Return a short form for people: 850ms, 12s, 3m 20s, 2h 5m, 4d 3h. A part that is zero is left out: 5m, 6h."""
+    if 0.001 <= seconds < 1:
+        return f"{int(seconds * 1000)}ms"
+    whole = max(0, int(seconds))
+    for (unit, size), (name, part) in pairwise((("d", 86400), ("h", 3600), ("m", 60), ("s", 1))):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size}{unit} {rest}{name}" if rest else f"{whole // size}{unit}"
+    return f"{whole}s"
 
 
 def write_duration(seconds: float) -> str:

@@ -32,7 +32,7 @@ from holdfast.client.models import (
     TaskOptions,
     TaskState,
 )
-from holdfast.client.watch import drive, drive_async, for_each
+from holdfast.client.watch import drive, drive_async, for_each, list_ids
 
 if TYPE_CHECKING:
     from holdfast.api.home.models import EventRow
@@ -370,7 +370,7 @@ class Client:
         )
 
     def _resolve(self, ids: Collection[str | Ids]) -> list[str]:
-        words = [word for each in ids for word in ([each] if isinstance(each, str) else each)]
+        words = [word for each in ids for word in list_ids(each)]
         if not words:
             raise UsageError("Say which tasks to wait for: client.wait(task.id).")
         queries = Queries(self.home)
@@ -380,7 +380,8 @@ class Client:
         from holdfast.api.tasks.usage import sum_usage
 
         queries = Queries(self.home)
-        row = queries.task(queries.resolve(word))
+        [wanted] = list_ids(word)
+        row = queries.task(queries.resolve(wanted))
         used = sum_usage(row["agent"], row["runs"]) or {}
         return Task._from_details(row, used.get("tokens"), used.get("cost_usd"))
 
@@ -393,7 +394,7 @@ class Client:
         if not is_text(why):
             raise UsageError("`why` is not text (it has NUL or undecodable bytes).")
         queries = Queries(self.home)
-        ids = list(dict.fromkeys(queries.resolve(word) for word in ([id] if isinstance(id, str) else id)))
+        ids = list(dict.fromkeys(queries.resolve(word) for word in list_ids(id)))
         for task_id in ids:
             refuse_inside_run(self.home, command, {"id": task_id, **given})
         return ids

@@ -26,7 +26,8 @@ class PartlyDone(HoldfastError):
         self.refused = dict(refused)
         first = next(iter(self.refused.values()))
         count = len(self.done) + len(self.refused)
-        super().__init__(f"{len(self.refused)} of {count} tasks were refused, the others are done. The first: {first}")
+        verb, others = "was" if len(self.refused) == 1 else "were", "the others are done. The first: " if done else ""
+        super().__init__(f"{len(self.refused)} of {count} tasks {verb} refused{', ' if done else ': '}{others}{first}")
 
 
 # The public classes, each with the command that follows when the text names none.

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TypeVar
 
 from holdfast.api.queries import POLL_INTERVAL
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import HoldfastError, UsageError
 from holdfast.client.errors import PartlyDone, make_public, public_errors
 from holdfast.client.models import Ids
 
@@ -36,6 +36,15 @@ async def drive_async(steps: Iterator[T | None]) -> AsyncIterator[T]:
                 await asyncio.sleep(POLL_INTERVAL)
             else:
                 yield found
+
+
+def list_ids(asked: str | Ids) -> list[str]:
+    """Return the ids that a caller gave: one, or several. Raise UsageError if one is not a text."""
+    found: list[object] = [*asked] if isinstance(asked, list | tuple) else [asked]
+    wrong = next((one for one in found if not isinstance(one, str)), None)
+    if wrong is not None:
+        raise UsageError(f"An id is a text such as `task.id`, not a {type(wrong).__name__}.")
+    return [one for one in found if isinstance(one, str)]
 
 
 def for_each(asked: str | Ids, ids: Sequence[str], begin: Callable[[str], Callable[[], T]]) -> T | list[T]:

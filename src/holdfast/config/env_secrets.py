@@ -17,16 +17,17 @@ KEY = "env.set"
 OF_REPOSITORY = "repository:"  # prefix of the path of a file that needs trust
 
 
-def stored_environment(settings: Config) -> dict[str, object]:
+def stored_environment(settings: Config, identity: Mapping[str, str]) -> dict[str, object]:
     """Return the part of the agent's environment that is stored with a task.
 
+    `identity`: the variables of the caller that name author and committer. A setting overrides them.
     `held` maps each secret variable to the file to look its value up in.
     """
     values: Mapping[str, str] = settings[KEY]
     secret = [name for name, value in values.items() if secrets_in({name: value})]
     found: dict[str, object] = {
         "pass": settings["env.pass"],
-        "set": {name: value for name, value in values.items() if name not in secret},
+        "set": {**identity, **{name: value for name, value in values.items() if name not in secret}},
     }
     if secret:
         place = settings.origins[KEY].rpartition(":")

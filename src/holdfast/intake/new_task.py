@@ -106,8 +106,8 @@ def resolve_agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str,
         name = settings["agent"]
     if not name:
         raise UsageError(
-            "No agent is chosen. Name one with --agent, give a command after `--` or a rehearsal with --scenario FILE; "
-            "`holdfast init` finds and records one for all tasks."
+            "No agent is chosen. Name one (`--agent claude`), or give a command after `--`. `holdfast agents` lists "
+            "those that you can use, `holdfast init` records one for all tasks."
             + "".join(f" {each}" for each in settings.not_applied if each.key == "agent")
         )
     if name not in AGENTS:

@@ -28,6 +28,7 @@ from holdfast.core.task_settings import (
 from holdfast.intake.new_task import NewTask, resolve_provider
 from holdfast.intake.workflow import resolve_agents, resolve_range, resolve_rules
 from holdfast.processes.caller import find_caller
+from holdfast.workspaces.names import identity_in
 
 BIGGEST_PROMPT = 1024 * 1024
 
@@ -89,7 +90,7 @@ def resolve_task(
         raise UsageError(
             "Tasks in containers need an image: set container.image in your config (`holdfast help containers`)."
         )
-    environment = stored_environment(settings)
+    environment = stored_environment(settings, identity_in(os.environ))
     task_id = new_id()
     spec = TaskSpec(
         id=task_id,

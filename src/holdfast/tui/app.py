@@ -82,7 +82,7 @@ class Top(App[None]):
             self.watch, self.value = watch, value
 
     class FormReady(Message):
-        """A form can take keys."""
+        """A form can take keys, or a line to type into was left."""
 
     class Told(Message):
         """The store cannot be read, or can be read again (`trouble` is None)."""
@@ -126,7 +126,7 @@ class Top(App[None]):
     async def on_top_form_ready(self, _message: FormReady) -> None:
         held, self._held = self._held, None
         for event in held or ():
-            await super().on_event(event)
+            await self.on_event(event)  # one of them may hold those behind it
 
     async def on_event(self, event: events.Event) -> None:
         is_typed = isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 
 from holdfast.core.model import Workspace
 
 BRANCH_PREFIX = "holdfast/"
 OUR_NAME, OUR_EMAIL = "Holdfast", "holdfast@localhost"  # the identity of commits where the user has none
+IDENTITY = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
 DELETING_NOTE = "holdfast.deleting"  # in the git common directory: we are deleting a branch; packed-refs.lock is ours
 REPO_LOCK = "holdfast.lock"  # in the git common directory: two homes may share a repository
 TRASH = ".trash"  # next to the workspaces, on the same file system
@@ -19,6 +21,17 @@ TRASHED_SUFFIX = ".trashed.json"  # the marker's second name, next to the delete
 STRANDED_PREFIX = ".trash-"  # in a repository's folder: trash that could not be moved out of the folder
 SALVAGE_REFS = "refs/salvage/"  # in the shadow repository only
 CHECKPOINT_REFS = "refs/checkpoint/"  # in the shadow repository only, one per task and number
+
+
+def our_identity() -> dict[str, str]:
+    """Return the variables that make git commit as Holdfast."""
+    return {name: OUR_EMAIL if name.endswith("EMAIL") else OUR_NAME for name in IDENTITY}
+
+
+def identity_in(variables: object) -> dict[str, str]:
+    """Return the variables of an environment that name author and committer, without values that git would refuse."""
+    found = variables if isinstance(variables, Mapping) else {}
+    return {name: value for name in IDENTITY if (value := str(found.get(name) or "")).strip() and value.isprintable()}
 
 
 def task_branch(task_id: str, generation: int) -> str:

@@ -123,6 +123,8 @@ class WorkspaceStrategy(Protocol):
         leave: Sequence[str] = (),
         rules: SalvageRules = DEFAULT_SALVAGE,
         own_edits: Mapping[str, str] = NO_EDITS,
+        author: Mapping[str, str] = NO_EDITS,
+        later: str = "",
     ) -> str | None:
         """Commit what a successful agent left uncommitted. Return the commit, or None if there was nothing to commit.
 
@@ -131,7 +133,8 @@ class WorkspaceStrategy(Protocol):
         `leave`: patterns of files that we copied in, and of agent litter. Untracked files that match them are not the
         agent's work. Nothing is committed if there is more than the rules of a salvage allow. `own_edits`: file → text
         that the agent's CLI inserts by itself. A file in which nothing else changed since the last commit gets its
-        content back first, in every mode.
+        content back first, in every mode. `author`: variables that name author and committer.
+        `later`: the message if the branch's newest commit has the subject of `message` already.
         """
         ...
 

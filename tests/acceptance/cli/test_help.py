@@ -49,6 +49,9 @@ class TestHelp:
         page = fleet.cli("help", "recovery").stdout
         assert page.startswith("# ")
         assert "](" not in page
+        for words in (("exit", "codes"), ("exit-codes",)):
+            assert "75   the task is paused\n" in fleet.cli("help", *words).stdout
+        assert fleet.cli("help", "schedule", "list").stdout == fleet.cli("help", "schedule").stdout
 
     def test_it_costs_little(self, fleet: Fleet) -> None:
         """Cold start is measured in bench/; here only what would spoil it: heavy modules that --help has no use for."""

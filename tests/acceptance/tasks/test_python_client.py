@@ -129,7 +129,7 @@ def test_one_call_for_several_tasks(fleet: Fleet, client: Client) -> None:
         client.cancel((works[0], waits[1]), why="one is over already")
     assert [task.id for task in caught.value.done] == [waits[1]]
     assert isinstance(caught.value.refused[works[0]], Conflict)
-    assert "1 of 2 tasks were refused, the others are done." in str(caught.value)
+    assert "1 of 2 tasks was refused, the others are done." in str(caught.value)
     assert client.retry([]) == []
     with pytest.raises(NotFound):
         client.retry([works[0], "nosuch"])
@@ -190,6 +190,11 @@ def test_values_are_those_of_the_command_line(fleet: Fleet, client: Client) -> N
 
 MISTAKES = {
     "client.task('nosuch')": (NotFound, "Task not found: nosuch. `holdfast ps --all` lists every task."),
+    "client.task(queued)": (holdfast.UsageError, "An id is a text such as `task.id`, not a Task."),
+    "client.cancel([queued])": (holdfast.UsageError, "An id is a text such as `task.id`, not a Task."),
+    "client.wait([queued])": (holdfast.UsageError, "An id is a text such as `task.id`, not a Task."),
+    "client.wait(queued)": (holdfast.UsageError, "An id is a text such as `task.id`, not a Task."),
+    "client.resume([queued.id])": (PartlyDone, "1 of 1 tasks was refused: Task"),
     "client.add()": (holdfast.UsageError, "The prompt is empty."),
     "client.add('x', command=['true'], timout=3)": (holdfast.UsageError, "There is no option 'timout'."),
     "client.add('x', agent='cluade')": (holdfast.UsageError, "Did you mean 'claude'?"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, wait_until
@@ -38,7 +39,12 @@ def test_completed_says_what_was_done_and_what_was_refused(fleet: Fleet) -> None
     assert "no changes, 3 refused: " in fleet.cli("ps", "--all").stdout
     assert "completed, no changes, 3 refused" in fleet.cli("show", task["id"]).stdout
     assert "It changed no files." in fleet.cli("report", task["id"]).stdout
-    assert "completed, no changes, 3 refused" in fleet.cli("why", task["id"]).stdout
+    why = fleet.cli("why", task["id"]).stdout
+    assert "completed, no changes, 3 refused" in why
+    assert "Budgets: " not in why, "nothing was spent but the one run"
+    assert "crash 0 of 3" in fleet.cli("why", task["id"], "-v").stdout
+    assert "y hand" not in why, "its workspace is gone: `send` goes on in its session"
+    assert "`holdfast send " in why
     assert fleet.json("why", task["id"], "--json")[0]["refused_calls"] == 3
     assert "no changes, 3 refused" in fleet.cli("top", "--once", "--all").stdout
 
@@ -46,7 +52,8 @@ def test_completed_says_what_was_done_and_what_was_refused(fleet: Fleet) -> None
     ended = fleet.cli("run", "change two", "--agent", "claude", "--gate", "true")
     assert "completed, 3 refused" in ended.stdout
     assert "It changed 2 files." in ended.stdout
-    assert "Its gate `true` passed." in ended.stdout
+    assert ended.stdout.count("ts gate `true` passed.") == 1
+    assert "`holdfast merge " in ended.stdout
 
 
 def test_changes_are_counted_wherever_they_are(fleet: Fleet) -> None:
@@ -67,7 +74,14 @@ def test_changes_are_counted_wherever_they_are(fleet: Fleet) -> None:
     assert found == {
         "committed": 1, "both": 2, "own branch": 3, "failed": 1, "nothing": 0, "kept": 1, "checkout": None
     }  # fmt: skip
-    assert "It changed 1 file." in fleet.cli("why", tasks["failed"]).stdout
+    why = fleet.cli("why", tasks["failed"]).stdout
+    assert "It changed 1 file." in why
+    assert "It failed: the command exited with code 3." in why
+    assert (
+        set(re.findall(r"\d+ms", "".join(fleet.cli("ps", "--all", "--columns", "age,updated,ended").stdout))) == set()
+    )
+    ids = fleet.cli("ps", "--all", "-q").stdout.split()
+    assert ids == list(tasks.values())
 
 
 def test_a_gate_that_cannot_be_run_waits_for_a_person(fleet: Fleet) -> None:

@@ -76,7 +76,7 @@ def test_workflows_are_listed_and_checked(fleet: Fleet) -> None:
     listed = fleet.cli("workflows")
     assert "mine               user        build+gate → look ↺ build" in listed.stdout
     shown = fleet.cli("workflows", "mine").stdout
-    assert "gate: `make test` has to pass, within 10m 0s" in shown
+    assert "gate: `make test` has to pass, within 10m" in shown
     assert "│ Look at {{ stages.build.text }}." in shown
     assert "Did you mean 'mine'?" in fleet.cli("workflows", "mien", code=3).stderr
     assert fleet.cli("__complete", "workflows", "x", "mi").stdout == "mine\tBuild and look.\n"

@@ -105,7 +105,7 @@ def merged_or_nothing_at_all(fleet: Fleet, tasks: dict[str, str]) -> None:
 
     fleet.git("branch", "release", start)
     merged("clash", "release", no_ff=True)  # not checked out anywhere
-    assert fleet.git("log", "-1", "--format=%s", "release") == "clash"
+    assert fleet.git("log", "-1", "--format=%s", "release") == "Merge: clash"
     trailer = "--format=%(trailers:key=Holdfast-Task,valueonly)"
     assert fleet.git("log", "-1", trailer, "release") == tasks["clash"]
     fleet.git("branch", "squashed", start)
@@ -287,3 +287,28 @@ def test_the_page_on_which_a_person_opens_a_pull_request(fleet: Fleet, url: str,
     found = proposal.compare_page
     assert found is None if page is None else found is not None and found.startswith(page), found
     assert "secret" not in str(found)
+
+
+def test_commits_have_the_identity_of_the_shell_that_added_the_task(fleet: Fleet) -> None:
+    """GIT_AUTHOR_* and GIT_COMMITTER_* of `run`: in commits of the agent, in leftovers, and in a merge commit."""
+    (fleet.root / "user" / ".gitconfig").unlink()
+    ada = {
+        f"GIT_{who}_{what}": f"{who.title()} {what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    script = "echo a > a; git add a; git commit -qm 'by the agent'; echo b >> b"
+    fleet.cli("run", "Add a and b", "--", "sh", "-c", script, env=ada)
+    [task] = fleet.json("ps", "--all", "--json")
+    fleet.cli("merge", task["id"], "--no-ff", env=ada)
+    form = "--format=%an %ae, %cn %ce: %s"
+    who = "Author NAME Author EMAIL, Committer NAME Committer EMAIL"
+    assert fleet.git("log", form, f"{task['base_commit']}..main").splitlines() == [
+        f"{who}: Merge: Add a and b",
+        f"{who}: Add a and b",
+        f"{who}: by the agent",
+    ]
+    fleet.cli("send", task["id"], "Add a test for it")
+    fleet.cli("wait", task["id"])
+    assert fleet.git("log", "-1", "--format=%s", task["branch"]) == "Add a test for it", "not the same subject again"
+    fleet.cli("run", "Add c", "--", "sh", "-c", "echo c > c")
+    assert fleet.git("log", "-1", "--format=%an", "--branches", "--grep=Add c") == "Holdfast", "none is known here"
+    fleet.cli("down")

@@ -76,6 +76,13 @@ def test_nothing_that_an_agent_or_a_gate_wrote_gets_out_of_its_place(
     assert len(seen) == 7, seen
 
 
+def test_commands_in_a_sentence_are_code_and_names_are_readable() -> None:
+    """No backslash stands before a backquote that has a partner, nor before `_` within a word."""
+    text = render_markdown(found([stage()], prompt="Fix `make_total()` `", reason="run `a | b` and call x_y"))
+    assert "# Fix `make_total()` \\`\n" in text
+    assert "is **completed** by the workflow **plan-build-review**: run `a | b` and call x_y." in text
+
+
 def test_a_report_reads_well() -> None:
     swarm = {"name": "review", "visit": 1, "total": 3, "outcomes": {"completed": 1, "timeout": 1, "crashed": 1}}
     members = [stage(member=name, visit=3, outcome=how, passed=how == "completed") for name, how in
@@ -88,8 +95,8 @@ def test_a_report_reads_well() -> None:
     for wanted in (
         "Task `7f3a` is **completed** by the workflow **plan-build-review**: done.",
         "2 runs, 1m 30s from its acceptance to its end, 1 000 tokens in, 20 out, $0.5000, 3 turns",
-        "| 1 | build, try 2 | claude | ✓ completed | ✓ exited with 0 | 1m 0s |",
-        "| 5 | review (member b), again (2) | claude | ✗ timeout |  | 1m 0s |",
+        "| 1 | build, try 2 | claude | ✓ completed | ✓ exited with 0 | 1m |",
+        "| 5 | review (member b), again (2) | claude | ✗ timeout |  | 1m |",
         "Members of review: 1 of 3 completed: 1 timeout, 1 crashed.",
         "## 2. review\n\nIt did not pass: it asked for changes.",
         "## 3. build, again (2)\n\nIt did not pass: its gate failed.",

@@ -70,7 +70,7 @@ def test_words_tools_and_ends_are_lines_for_people(tmp_path: Path) -> None:
         "· Read  a.txt",
         "✗ error (usage limit): a usage limit, as the scenario wants it; it resets 2027-01-15 08:01:40 UTC",
         "✓ done",
-        f"{'x' * 20_000}… [10000 more characters: --raw]",
+        f"{'x' * 20_000}… [10000 more characters: add --raw]",
     ]
 
 
@@ -136,7 +136,7 @@ EVENTS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"event": "gap", "bytes": 7}, "[7 bytes are not kept]"),
     ({"event": "raw", "text": "not JSON", "stream": "out"}, "not JSON"),
-    ({"event": "raw", "text": "node: a warning", "stream": "err"}, "[1 line(s) on its standard error: --err]"),
+    ({"event": "raw", "text": "node: a warning", "stream": "err"}, "[1 line on its standard error: add --err]"),
 ]
 
 

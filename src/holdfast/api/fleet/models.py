@@ -355,6 +355,10 @@ class SnapshotTask(TypedDict):
     tokens: int | None
     cost_usd: float | None
     stage: StageRow | None
+    changed_files: int | None  # how many files an ended task changed; null: unknown
+    refused_calls: int | None  # tool calls that the agent's CLI did not permit; null: unknown
+    refused_first: list[str]  # the first of these calls
+    merged_into: str | None  # the branch that `holdfast merge` merged it into
     why: str  # what the screen says
     last_sign: float | None  # when its agent last printed or reported something; None: it does not run
 

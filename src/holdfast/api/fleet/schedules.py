@@ -287,7 +287,7 @@ def describe_state(row: ScheduleRow) -> str:
 def describe_last_fire(row: ScheduleRow) -> str:
     if row["last_fired_at"] is None:
         return "-"
-    ago = show_duration(max(0.0, time.time() - row["last_fired_at"]))
+    ago = show_duration(int(time.time() - row["last_fired_at"]))
     return f"{ago} ago: {row['last_task']} {row['last_task_state'] or 'gone'}"
 
 

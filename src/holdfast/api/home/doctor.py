@@ -73,7 +73,7 @@ def _targets() -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             "note",
             "notices",
-            "alerts are sent nowhere (`notify.command`, `webhook`, `urls`); `ps` shows them",
+            "alerts are shown by `ps` and `top` only; `holdfast help alerts` has ways to send them to you",
         )
         return
     if command:

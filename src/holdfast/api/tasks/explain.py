@@ -159,9 +159,9 @@ def _running(task: TaskDetails) -> list[str]:
         lines = [f"Run {run['id']} is being stopped ({run['stop_why']}). Its processes are being ended."]
         return [*lines, *_report_lines(run)]
     if run["state"] == "ended" and run["ended_at"] is not None:
-        ago = duration(max(0.0, time.time() - run["ended_at"]))
+        ago = duration(int(time.time() - run["ended_at"]))
         return [f"Run {run['id']} ended {ago} ago ({run['outcome']}). Its work is being checked and saved."]
-    since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
+    since = duration(int(time.time() - run["started_at"])) if run["started_at"] else "not yet"
     return [
         f"Run {run['id']} (number {run['number']}{by}) is {run['state']}, pid {run['pid']}, since {since}. "
         f"It is ended after {_timeout(task, run)}.",
@@ -182,11 +182,11 @@ def _report_lines(run: RunRow) -> list[str]:
     if progress is not None:
         words = [f"{progress['percent']:g} %"] if progress["percent"] is not None else []
         words += [progress["message"]] if progress["message"] else []
-        lines.append(f"Its agent reported {duration(max(0.0, time.time() - progress['at']))} ago: {': '.join(words)}.")
+        lines.append(f"Its agent reported {duration(int(time.time() - progress['at']))} ago: {': '.join(words)}.")
     if claim is not None:
         message = f" ({claim['message']})" if claim["message"] else ""
         lines.append(
-            f"Its agent reported `{claim['kind']}`{message} {duration(max(0.0, time.time() - claim['at']))} ago; "
+            f"Its agent reported `{claim['kind']}`{message} {duration(int(time.time() - claim['at']))} ago; "
             "if it does not exit by itself, it is ended."
         )
     return lines
@@ -206,7 +206,8 @@ def work_lines(task: TaskDetails) -> list[str]:
     if not branch:
         return []
     if has_branch(task["repo"], branch):
-        return [f"Its work is on branch {branch}; see it with `holdfast diff {task['id']}`."]
+        look, bring = f"`holdfast diff {task['id']}` shows it", f"`holdfast merge {task['id']}` merges it"
+        return [f"Its work is on branch {branch}: {look}, {bring}."]
     if workspace["state"] == "preserved":
         return [f"Its work is in its preserved workspace {workspace['path']}: `holdfast shell {task['id']}`."]
     return [f"Its branch {branch} is not in {task['repo']}: it was merged and deleted, or it had no commit."]
@@ -220,7 +221,8 @@ def _salvage_lines(task: TaskDetails) -> list[str]:
 
 def _failed(task: TaskDetails) -> list[str]:
     word = str(task["failure_reason"] or task["outcome"])
-    lines = [as_sentence(f"It failed ({word}): {str(task['reason']).removeprefix(f'{word}: ')}")]
+    kind = "" if word == "failed" else f" ({word})"
+    lines = [as_sentence(f"It failed{kind}: {str(task['reason']).removeprefix(f'{word}: ')}")]
     errors = task["runs"][-1]["error_tail"] if task["runs"] else None
     if errors:
         lines.append("The last words on its standard error:\n" + errors.rstrip())

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 MOST_FILES = 100  # named in a report; `show --results --json` has more
 _TAG = re.compile(r"<[A-Za-z/!?]")
-_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
+_SPECIAL = re.compile(r"([\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_]))")  # `_` within a word has no meaning
+_CODE = re.compile(r"`([^`]+)`")
 
 
 def build_report(queries: Queries, task_id: str) -> ReportRow:
@@ -114,7 +115,7 @@ def _stages(found: ReportRow) -> Iterable[str]:
         began, ended = stage["started_at"], stage["ended_at"]
         spent = duration(max(0.0, ended - began)) if began is not None and ended is not None else ""
         rows.append((str(number), name, stage["agent"], f"{mark} {describe_end(stage)}", gate, spent))
-    lines = ["| " + " | ".join(_inline(one_line(cell, 120)) for cell in row) + " |" for row in rows]
+    lines = ["| " + " | ".join(_escape(one_line(cell, 120)) for cell in row) + " |" for row in rows]
     lines.insert(1, "|" + " --- |" * len(rows[0]))
     yield "## Stages\n\n" + "\n".join(lines)
     for counted in found["members"]:
@@ -191,5 +192,12 @@ def _quote(text: str) -> str:
 
 
 def _inline(text: str) -> str:
+    """Return one line of text in which no character has a meaning in Markdown or HTML, except that `…` is code."""
+    plain, *pieces = _CODE.split(one_line(text))
+    pairs = zip(pieces[::2], pieces[1::2], strict=True)
+    return _escape(plain) + "".join(code(inner) + _escape(after) for inner, after in pairs)
+
+
+def _escape(text: str) -> str:
     """Return one line of text in which no character has a meaning in Markdown or HTML."""
-    return _SPECIAL.sub(r"\\\1", one_line(text)).replace("&", "&amp;").replace("<", "&lt;")
+    return _SPECIAL.sub(r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;")

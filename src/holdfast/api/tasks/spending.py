@@ -181,13 +181,17 @@ def budgets_on_one_line(found: Mapping[str, BudgetRow]) -> str:
     )
 
 
-def budget_lines(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
-    """Return sentences for `why`: what is left of each budget, and what earlier generations used."""
+def budget_lines(found: Mapping[str, BudgetRow], in_all: SpentInAll, *, everything: bool = False) -> list[str]:
+    """Return sentences for `why`: what is spent of each budget, and what earlier generations used.
+
+    Without `everything`, only those of money and tokens, and those of which something is spent beyond the first run.
+    """
     words = [
         f"{name} {_amount(name, one['spent'])} of {_amount(name, one['limit'])}{_aside(one)}"
         for name, one in found.items()
+        if everything or name.endswith(("_usd", "_tokens")) or one["spent"] > (1 if name == "runs" else 0)
     ]
-    return ["Budgets: " + ", ".join(words) + ".", *_asides(found, in_all)]
+    return ["Budgets: " + ", ".join(words) + ".", *_asides(found, in_all)] if words else []
 
 
 def left_lines(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
@@ -210,10 +214,9 @@ def _asides(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
         lines.append(f"{in_all['uncounted_runs']} run(s) ended before they reported tokens: the true sum is higher.")
     if in_all["generations"] > 1:
         cost = "" if in_all["cost_usd"] is None else f", {money(in_all['cost_usd'])}, {in_all['tokens']} tokens"
-        retries = in_all["generations"] - 1
+        often = "once" if in_all["generations"] == 2 else f"{in_all['generations'] - 1} times"
         lines.append(
-            f"Retries and messages of people started them afresh {retries} time(s); "
-            f"in all it took {in_all['runs']} run(s){cost}."
+            f"A person's retry or message started them afresh {often}; in all it took {in_all['runs']} runs{cost}."
         )
     return lines
 

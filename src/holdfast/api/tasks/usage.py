@@ -92,23 +92,24 @@ def sum_usage(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
 
 
 def find_manual_command(task: TaskDetails) -> ByHand | None:
-    """Return the command that continues the newest session, and why not to (yet). None: there is no such command."""
+    """Return the command that continues the newest session, and why not to (yet). None: there is no such command.
+
+    A session is found only from the directory that it began in: without its workspace, `holdfast send` goes on in it.
+    """
     sessions = [run for run in task["runs"] if run["session_id"]]
     adapter = _cli(task["agent"]) if sessions else None
     if adapter is None or not adapter.by_hand:
         return None
     session, path = str(sessions[-1]["session_id"]), task["workspace"]["path"]
-    if task["strategy"] == "container":
-        return None  # its session is in the container
+    if task["strategy"] == "container" or path is None or not os.path.isdir(path):
+        return None  # its session is in the container, or cannot be found
     account, also = _account(task["agent"], sessions[-1]["account"])
     words = adapter.continue_by_hand(session, account)
-    is_there = path is not None and os.path.isdir(path)
-    place = path if path is not None and is_there else task["repo"]
-    command = f"cd {shlex.quote(place)} && {shlex.join(words)}"
-    return {"session_id": session, "command": command, "warning": _warning(task, session, is_there, also)}
+    command = f"cd {shlex.quote(path)} && {shlex.join(words)}"
+    return {"session_id": session, "command": command, "warning": _warning(task, session, also)}
 
 
-def _warning(task: TaskDetails, session: str, is_there: bool, also: str | None) -> str | None:
+def _warning(task: TaskDetails, session: str, also: str | None) -> str | None:
     state, stop = task["state"], f"irst `holdfast cancel {task['id']}`"
     # The session may have been left because it was lost, was full, or belonged to an account that is gone.
     # A task's session is recorded only when the run that began the session ends.
@@ -121,8 +122,6 @@ def _warning(task: TaskDetails, session: str, is_there: bool, also: str | None) 
     if state in ("queued", "paused"):
         how = "by itself, in a new session" if is_left else "in this session by itself"
         return f"Holdfast will go on {how}. If you do, f{stop}"
-    if not is_there:
-        return "its workspace is gone, and not every CLI finds a session from another directory"
     return also
 
 

@@ -10,7 +10,7 @@ from holdfast.api.commands import operator_name
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
-from holdfast.base.text import clean_text
+from holdfast.base.text import clean_text, subject_line
 from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL
 from holdfast.core.tasks.messages import TRAILER, task_commit_message
@@ -108,7 +108,7 @@ def merge(
     checkout = find_checkout(repo, target)
     if checkout is not None:
         refuse_unfinished(checkout)
-    text = _commit_message(task, plan, message)
+    text = _commit_message(task, plan, message, is_squash=squash)
     try:
         commit = compute_merge(plan, home, text, always_commit=no_ff or message is not None, is_squash=squash)
     except MergeConflict as error:
@@ -154,10 +154,15 @@ def _already_there(home: str, task: TaskDetails, plan: MergeRequest) -> MergeRes
     return there
 
 
-def _commit_message(task: TaskDetails, plan: MergeRequest, message: str | None) -> str:
-    """Return the message of a merge commit: the person's own, or the subject of the prompt. Both name the task."""
+def _commit_message(task: TaskDetails, plan: MergeRequest, message: str | None, *, is_squash: bool) -> str:
+    """Return the message of the new commit: the person's own, or the subject of the prompt. Both name the task.
+
+    A merge commit says that it is one: the commits that it merges may have the same subject.
+    """
     if message is None:
-        return task_commit_message(task["id"], task["prompt"], f"The work of {plan.source}.")
+        subject = subject_line(task["prompt"])
+        title = subject if is_squash or not subject else f"Merge: {subject}"
+        return task_commit_message(task["id"], title, f"The work of {plan.source}.")
     subject, _, body = clean_text(message).strip().partition("\n")
     return "\n\n".join([subject, *([body.strip()] if body.strip() else []), f"{TRAILER}: {task['id']}\n"])
 

@@ -190,7 +190,7 @@ def describe_expiry(row: WorkspaceRow | WorkspaceLine) -> str:
     if row["disposition"] == "salvage":
         return "goes now"
     expires_at = row["expires_at"]
-    return "until dropped" if expires_at is None else f"for {show_duration(max(0.0, expires_at - time.time()))}"
+    return "until dropped" if expires_at is None else f"for {show_duration(int(expires_at - time.time()))}"
 
 
 def measure_directory(path: str) -> int:

@@ -71,8 +71,8 @@ def _merge_many(queries: Queries, ids: list[str], arguments: argparse.Namespace)
 def _describe_merge(done: MergeResult) -> str:
     if done.how == "already there":
         return f"{done.target} has all of {done.source} already."
-    where = f" and in {done.checkout}" if done.checkout else ""
-    return f"{done.source} is merged into {done.target} ({done.how}, {done.commit[:12]}){where}."
+    where = f" {done.checkout} has it checked out." if done.checkout else ""
+    return f"{done.source} is merged into {done.target} ({done.how}, {done.commit[:12]}).{where}"
 
 
 def run_merge(arguments: argparse.Namespace) -> int:

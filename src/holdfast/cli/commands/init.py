@@ -286,8 +286,17 @@ def _set_up(arguments: argparse.Namespace) -> str:
         raise Refused("The gate was not written, because holdfast.toml has mistakes.")
     if asked is not None and not arguments.no_file and (asked.is_trusted or arguments.gate):
         choose_gate(home, asked, settings, arguments.gate, is_yes=arguments.yes)
-    print("Rehearse without spending anything: holdfast rehearse SCENARIO.toml")
+    _print_next_step(found)
     return repo.path
+
+
+def _print_next_step(found: Sequence[AgentCli]) -> None:
+    """Print the command that gives the first task to an agent."""
+    chosen = read_choice(AGENT)
+    if chosen is not None:
+        print('Next: holdfast run "PROMPT"')
+    elif found:
+        print(f'Next: holdfast run "PROMPT" --agent {found[0].name}')
 
 
 def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> TrustQuestion | None:

@@ -52,6 +52,7 @@ def configure_ps(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=number(1), metavar="N", help="only the first N tasks")
     parser.add_argument("--columns", metavar="LIST", help="columns, in this order: id,state,prompt,why")
     parser.add_argument("--wide", action="store_true", help="cut nothing")
+    parser.add_argument("--quiet", "-q", action="store_true", help="only ids, one per line, for a script")
     parser.add_argument("--watch", "-w", action="store_true", help="keep the list on screen, live")
     _json_flag(parser)
     parser.epilog = "Without --all: what is queued, running or paused, and what failed within the last hour."
@@ -59,6 +60,8 @@ def configure_ps(parser: argparse.ArgumentParser) -> None:
 
 def run_ps(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
+    if arguments.quiet and (arguments.json or arguments.watch):
+        raise UsageError("--quiet prints ids once: --json and --watch do not go with it.")
     if arguments.json and arguments.watch and (arguments.limit or arguments.sort != ORDER):
         raise UsageError("--json --watch prints tasks as they change: --limit and --sort do not go with it.")
     if arguments.json and _is_plain(arguments):  # without the modules that select, because scripts ask often
@@ -88,10 +91,16 @@ def run_ps(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_tasks(_task_rows(queries, listing))
         return 0
+    if arguments.quiet:
+        for row in listing.rows:
+            print(row["id"])
+        return 0
     if listing.rows:
         for line in listing_lines(queries, listing, columns, find_room(wide=arguments.wide), wide=arguments.wide):
             print(line)
     print(f"{_listing_note(listing)}{_summary(queries)}", file=sys.stderr)
+    if not listing.candidates and any(queries.counts().values()):
+        print("`holdfast ps --all` lists finished tasks too.", file=sys.stderr)
     return 0
 
 
@@ -242,6 +251,7 @@ def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
 
 def configure_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--verbose", "-v", action="store_true", help="budgets of which nothing is spent, too")
     _json_flag(parser)
 
 
@@ -266,7 +276,7 @@ def run_why(arguments: argparse.Namespace) -> int:
         print_json({**found, **truth, "events": events, "waits": [as_json(reason) for reason in waits]})
         return 0
     print(f"Task {task['id']} is {paint(state_words(task), 'bold')}.")
-    for line in (*lines, *budget_lines(used, in_all)):
+    for line in (*lines, *budget_lines(used, in_all, everything=arguments.verbose)):
         print(indent_text(line))
     print("What happened last:")
     for event in events:

@@ -95,7 +95,7 @@ def _line(picture: FleetSnapshot, row: FleetRow, now: float) -> list[str]:
     sign = picture.signs.get(row["id"])
     stage = row["stage"]
     cells = [row["id"], row["state"], row["agent"], format_age(row["created_at"])]
-    cells.append("" if sign is None else duration(max(0.0, now - sign)))
+    cells.append("" if sign is None else duration(int(now - sign)))
     if "worker" in picture.told:
         cells.append(row["worker"] or "-")
     if "stage" in picture.told:

@@ -78,7 +78,7 @@ def _expires(row: WorkspaceRow) -> str:
         return "-"
     if row["disposition"] == "salvage":
         return "now"
-    return "never" if row["expires_at"] is None else f"in {duration(max(0.0, row['expires_at'] - time.time()))}"
+    return "never" if row["expires_at"] is None else f"in {duration(int(row['expires_at'] - time.time()))}"
 
 
 def _clean(queries: Queries, arguments: argparse.Namespace) -> int:

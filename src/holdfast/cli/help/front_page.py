@@ -72,11 +72,7 @@ def all_commands(commands: Mapping[str, tuple[str, str]]) -> str:
     for group, names in GROUPS.items():
         rows = [f"  {name:<12}{commands[name][1]}" for name in names if name in commands]
         parts.append("\n".join([f"{group}:", *rows]))
-    parts.append("topics (`holdfast help TOPIC`):\n  " + _wrapped(sorted(topics())))
-    parts.append(
-        "exit codes: 0 done, 1 task failed or operation refused, 2 usage, 3 not found, 4 conflict,\n"
-        "            69 store or supervisor unavailable, 70 unexpected error, 75 paused"
-    )
+    parts.append("topics (`holdfast help TOPIC`):\n  " + _wrapped(sorted([*topics(), "exit-codes"])))
     return "\n\n".join(parts)
 
 

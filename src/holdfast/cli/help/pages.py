@@ -12,15 +12,18 @@ from holdfast.base.errors import UsageError
 from holdfast.base.text import one_line
 from holdfast.cli.help.pages_tasks import READS, WORK_PAGES, ManualPage
 
-_CODES = {
+CODES = {
     0: "done",
     1: "the task failed, or the operation was refused",
     2: "usage",
     3: "not found",
     4: "conflict: the present state does not allow this",
     69: "store or supervisor unavailable",
+    70: "unexpected error",
     75: "the task is paused",
+    130: "interrupted by Ctrl-C",
 }
+EXIT_CODES = "exit-codes"  # the topic that has them all
 PAGES: dict[str, ManualPage] = WORK_PAGES | {
     "init": ManualPage(
         "Registers the repository in this home and looks for agent CLIs. On a terminal it asks at most three "
@@ -404,14 +407,14 @@ def build_epilog(name: str, note: str | None) -> str | None:
     if page is None:
         return note
     examples = "\n".join(f"  # {what}\n  {line}" for what, line in page.examples)
-    codes = "\n".join(f"  {code:<4}{_CODES[code]}" for code in sorted(page.codes))
+    codes = "\n".join(f"  {code:<4}{CODES[code]}" for code in sorted(page.codes))
     see = ", ".join(f"holdfast {other}" for other in page.see)
     parts = [note, f"examples:\n{examples}", f"exit codes:\n{codes}", f"see also: {see}"]
     return "\n\n".join(part for part in parts if part)
 
 
 def configure_help(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="a command or a topic (the commands of a normal day)")
+    parser.add_argument("topic", nargs="*", metavar="TOPIC", help="a command or a topic (the commands of a normal day)")
     parser.add_argument("--all", action="store_true", help="list every command and every topic")
     parser.add_argument(
         "--schema", nargs="?", const="", metavar="OUTPUT", help="print the JSON Schema of `holdfast OUTPUT --json`"
@@ -425,17 +428,20 @@ def run_help(arguments: argparse.Namespace) -> int:
 
     if arguments.schema is not None:
         return _print_schema(arguments.schema)
-    topic = arguments.topic
-    if topic is None:
+    if not arguments.topic:
         print(front_page.all_commands(COMMANDS) if arguments.all else front_page.front_page(COMMANDS))
+        return 0
+    first, topic = arguments.topic[0], "-".join(arguments.topic)
+    if topic == EXIT_CODES:
+        print("# Exit codes\n\n" + "\n".join(f"{code:<5}{what}" for code, what in CODES.items()))
         return 0
     page = None if topic in COMMANDS else front_page.read_topic(topic)
     if page is not None:
         print(page, end="")
         return 0
-    name = topic if topic in COMMANDS else find_same(topic, COMMANDS)
+    name = first if first in COMMANDS else find_same(first, COMMANDS)  # the words behind a command are its actions
     if name is None:
-        raise UsageError(_unknown_topic(topic))
+        raise UsageError(_unknown_topic(" ".join(arguments.topic)))
     build_parser(name).print_help()
     return 0
 
@@ -457,7 +463,11 @@ def _unknown_topic(topic: str) -> str:
     from holdfast.cli.help.wrong_usage import unknown_command
     from holdfast.cli.main import COMMANDS
 
-    close = difflib.get_close_matches(topic, front_page.topics(), n=1)
+    known = [*front_page.topics(), EXIT_CODES]
+    words = [name for name in known if topic in name.split("-")]
+    close = words or difflib.get_close_matches(topic.replace(" ", "-"), known, n=1)
     if close:
         return f"There is no topic '{one_line(topic, 40)}'. Did you mean `holdfast help {close[0]}`?"
+    if " " in topic:
+        return f"There is no command '{one_line(topic, 40)}'. `holdfast help --all` lists topics and the commands."
     return unknown_command(topic, COMMANDS).replace("`holdfast help` lists", "`holdfast help --all` lists topics and")

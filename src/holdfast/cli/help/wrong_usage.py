@@ -86,13 +86,20 @@ def unknown_command(word: str, commands: Collection[str]) -> str:
         return f"{said} To give this prompt to an agent: `holdfast run {shlex.quote(one_line(word, 60))}`."
     if word.lower() in commands:
         return f"{said} Commands are written in small letters: `holdfast {word.lower()}`."
-    known = SYNONYMS.get(word.lower())
-    if known is not None:
-        return f"{said} {known}"
-    close = difflib.get_close_matches(word.lower(), commands, n=1)
-    if close:
-        return f"{said} Did you mean `holdfast {close[0]}`?"
+    meant = _find_meant(word.lower(), [*commands, *SYNONYMS])
+    if meant in SYNONYMS:
+        return f"{said} {SYNONYMS[meant]}"
+    if meant is not None:
+        return f"{said} Did you mean `holdfast {meant}`?"
     return f"{said} `holdfast help` lists the commands."
+
+
+def _find_meant(word: str, known: Sequence[str]) -> str | None:
+    """Return the known word that was probably meant: one with the same letters in another order, else a similar one."""
+    if word in known:
+        return word
+    same = [other for other in known if sorted(other) == sorted(word)]
+    return next(iter(same or difflib.get_close_matches(word, known, n=1)), None)
 
 
 def unquoted_prompt(name: str, prompt: str, rest: Sequence[str]) -> str:

@@ -77,7 +77,7 @@ class Teller:
         if not words.strip() and not event["is_delta"]:
             return
         if len(words) > LONGEST:
-            words = f"{words[:LONGEST]}… [{len(words) - LONGEST} more characters: --raw]"
+            words = f"{words[:LONGEST]}… [{len(words) - LONGEST} more characters: add --raw]"
         colour = "dim" if event["is_thought"] else ""
         if event["is_delta"]:
             self.catch_up()
@@ -178,7 +178,8 @@ class Teller:
 
     def _tell_unread(self) -> None:
         if self._unread_errors and self._hints:
-            self._line(f"[{self._unread_errors} line(s) on its standard error: --err]", "dim")
+            lines = "1 line" if self._unread_errors == 1 else f"{self._unread_errors} lines"
+            self._line(f"[{lines} on its standard error: add --err]", "dim")
         self._unread_errors = 0
 
     # -- output --------------------------------------------------------------------------------------------------

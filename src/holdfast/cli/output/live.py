@@ -145,7 +145,7 @@ class StatusLine:
 
         text = Text.assemble(
             (task["state"], STATE_COLOURS.get(task["state"], "")),
-            f" {duration(time.monotonic() - self._began)}  ",
+            f" {duration(int(time.monotonic() - self._began))}  ",
             (one_line(_gate_words(task) or self._words.last, 80), "dim"),
         )
         self._status.update(text)

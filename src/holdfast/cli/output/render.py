@@ -137,7 +137,7 @@ def _escape_match(found: re.Match[str]) -> str:
 def format_age(moment: float | None) -> str:
     from holdfast.api.format import duration
 
-    return "-" if moment is None else duration(max(0.0, time.time() - moment))
+    return "-" if moment is None else duration(int(time.time() - moment))
 
 
 def size(count: float) -> str:

@@ -59,7 +59,7 @@ def why_parts(row: FleetRow, look: _Look) -> tuple[str, str]:
 
 
 def _age(moment: float | None, look: _Look) -> str:
-    return "-" if moment is None else duration(max(0.0, look.now - moment)).partition(" ")[0]
+    return "-" if moment is None else duration(int(look.now - moment)).partition(" ")[0]
 
 
 def _stage(row: FleetRow) -> str:

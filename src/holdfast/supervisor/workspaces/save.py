@@ -13,11 +13,12 @@ from holdfast.core.model import Event, Level, Repo, Strategy, Task, TaskSpec, Wo
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.preserve import RETRY_TIER, Disposition
 from holdfast.core.states import WorkspaceState
-from holdfast.core.tasks.messages import task_commit_message
+from holdfast.core.tasks.messages import is_rebase_request, task_commit_message
 from holdfast.store.port.transaction import Salvaged, Transaction
 from holdfast.store.port.values import vanished_alert
 from holdfast.store.port.workspaces import Checkpoint
 from holdfast.supervisor.context import Context
+from holdfast.workspaces.names import identity_in
 from holdfast.workspaces.port import CheckpointResult, SalvageResult
 
 
@@ -61,15 +62,20 @@ async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: 
 
     Any other failure is a warning: the salvage saves what git cannot commit.
     """
-    message = task_commit_message(task.id, task.spec.prompt, "Left uncommitted by the agent; committed by Holdfast.")
+    body = "Left uncommitted by the agent; committed by Holdfast."
+    message = task_commit_message(task.id, task.spec.prompt, body)
+    given = [one.text for one in await context.writer.write(lambda tx: tx.messages.of_task(task.id)) if one.run_id]
+    asked = [text for text in given if not is_rebase_request(text)]
+    later = task_commit_message(task.id, asked[-1], body) if asked else ""
     leave = (*task.spec.workspace.copy, *litter_patterns(context, task.spec))
     may_write = bool(task.spec.stages) or task.spec.agent_options.get("permission") != Permission.READ
     mode = task.spec.commit_leftovers if may_write else "none"  # a salvage keeps what there is all the same
     level = Level.INFO
     try:
         commit = await context.ports.strategy_of(task.spec).commit_leftovers(
-            repo, workspace, mode, message, leave, task.spec.salvage, own_edits(context, task.spec)
-        )
+            repo, workspace, mode, message, leave, task.spec.salvage, own_edits(context, task.spec),
+            identity_in(task.spec.environment.get("set")), later,
+        )  # fmt: skip
         if commit is None:
             return None
         text = f"What task {task.id} left uncommitted is now commit {commit[:12]} on {workspace.branch}."

@@ -99,7 +99,7 @@ def _level(row: AlertLine) -> Cell:
 
 
 def _age(row: AlertLine) -> str:
-    return show_duration(max(0.0, time.time() - row["at"])).split(" ")[0]
+    return show_duration(int(time.time() - row["at"])).split(" ")[0]
 
 
 COLUMNS: tuple[Column[AlertLine], ...] = (
@@ -194,7 +194,7 @@ def _value(key: str, details: JsonObject) -> str:
     if value is None:
         return ""
     if key == "crashes" and details.get("window"):
-        return f"{value} within {show_duration(float(details['window'])).removesuffix(' 0s')}"
+        return f"{value} within {show_duration(float(details['window']))}"
     return f"`{value}`" if key == "restart" else _json_text(value)
 
 

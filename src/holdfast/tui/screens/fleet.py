@@ -342,7 +342,7 @@ def describe_list(picture: FleetSnapshot) -> str:
     wish, number = picture.wish, len(picture.rows)
     many = f"{number} of {picture.of} tasks have '{one_line(wish.words, 40)}'" if wish.words else _tasks(number)
     order = f"{ABOUT[wish.order]}{', backwards' if wish.backwards else ''}"
-    scope = "finished ones too" if wish.everything else "unfinished ones"
+    scope = "finished ones too" if wish.everything else "unfinished or ended lately"
     left = f" (and {picture.left_out} older ones: `holdfast ps --all`)" if picture.left_out else ""
     return f"{many}, {scope}, {order}{left}"
 

@@ -51,7 +51,7 @@ def _restart(row: WorkerLine) -> str:
 
 
 def _since(row: WorkerLine) -> str:
-    return "-" if row["since"] is None else show_duration(max(0.0, time.time() - row["since"])).split(" ")[0]
+    return "-" if row["since"] is None else show_duration(int(time.time() - row["since"])).split(" ")[0]
 
 
 def _why(row: WorkerLine) -> str:
@@ -152,7 +152,7 @@ def worker_details(row: WorkerLine, crashes: list[CrashRow]) -> Text:
     account = f"/{row['account']}" if row["account"] else ""
     takes = f"{row['agent'] or 'any agent'}{account} {labels}"
     made.fact("Takes", takes if row["configured"] else "nothing more: it is no longer in the settings")
-    window = show_duration(row["crash_window"]).removesuffix(" 0s")
+    window = show_duration(row["crash_window"])
     counted = f"{row['recent_crashes']} of {row['crash_limit']} within {window}"
     after = {
         True: "it goes on by itself after a crash (auto_restart), and is benched when these are used up",

@@ -28,7 +28,7 @@ STYLES = {"preserved": "yellow", "foreign": "magenta", "left over": "bold red", 
 
 def _age(row: WorkspaceLine) -> str:
     made = row["created_at"]
-    return "-" if made is None else show_duration(max(0.0, time.time() - made)).split(" ")[0]
+    return "-" if made is None else show_duration(int(time.time() - made)).split(" ")[0]
 
 
 def _size(row: WorkspaceLine) -> str:

@@ -5,12 +5,15 @@ Enter keeps the filter, Escape drops it.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Input
+
+if TYPE_CHECKING:
+    from holdfast.tui.app import Top
 
 
 class FilterBar(Input, can_focus=False):  # focusable only while open: a new screen must not type its keys in here
@@ -66,3 +69,31 @@ class FilterBar(Input, can_focus=False):  # focusable only while open: a new scr
     def action_drop(self) -> None:
         self.value = ""
         self.action_leave()
+
+
+class SearchBar(FilterBar):
+    """A filter bar over a text. Keys that come in one packet with Enter or Escape are for the text, and are held until
+    the bar is left. In a list they would act on a row before the filter is in force."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "finish", "Keep", show=False, priority=True),
+        Binding("escape", "finish(True)", "Drop", show=False, priority=True),
+    ]
+
+    class Finished(Message):
+        """Enter or Escape was pressed. The message comes after the letters that were typed before."""
+
+        def __init__(self, *, is_dropped: bool) -> None:
+            super().__init__()
+            self.is_dropped = is_dropped
+
+    def action_finish(self, is_dropped: bool = False) -> None:
+        cast("Top", self.app).hold_keys()
+        self.post_message(self.Finished(is_dropped=is_dropped))
+
+    async def on_search_bar_finished(self, event: Finished) -> None:
+        event.stop()
+        if event.is_dropped:
+            self.action_drop()
+        else:
+            await self.action_submit()

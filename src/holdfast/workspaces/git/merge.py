@@ -19,6 +19,7 @@ from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git, refs
 from holdfast.workspaces.git.config_view import locate
 from holdfast.workspaces.git.worktree_entries import list_checkouts
+from holdfast.workspaces.names import identity_in, our_identity
 
 MERGE_TREE = (2, 38)  # the first git version that merges without a work tree
 _IN_PROGRESS = {  # file or folder of git → the command that made it
@@ -226,11 +227,9 @@ def move_target(merge: MergeRequest, commit: str, checkout: str | None) -> None:
 
 
 def _identity(repo: str) -> dict[str, str]:
-    """Return nothing if the user has an identity. Otherwise return ours, so that git does not refuse the merge."""
-    if git.view_of_sync(repo).value("user.email"):
-        return {}
-    ours = {"NAME": "Holdfast", "EMAIL": "holdfast@localhost"}
-    return {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in ours.items()}
+    """Return the identity in this process's environment. If the user has none, add ours: git needs one to merge."""
+    ours = {} if git.view_of_sync(repo).value("user.email") else our_identity()
+    return ours | identity_in(os.environ)
 
 
 def _checkout_environment(checkout: str) -> dict[str, str]:

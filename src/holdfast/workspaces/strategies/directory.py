@@ -82,6 +82,8 @@ class DirectoryStrategy:
         leave: Sequence[str] = (),
         rules: SalvageRules = DEFAULT_SALVAGE,
         own_edits: Mapping[str, str] = NO_EDITS,
+        author: Mapping[str, str] = NO_EDITS,
+        later: str = "",
     ) -> str | None:
         return None  # there is no branch: a salvage saves the result with all other files
 

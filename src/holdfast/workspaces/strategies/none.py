@@ -48,6 +48,8 @@ class NoneStrategy:
         leave: Sequence[str] = (),
         rules: SalvageRules = DEFAULT_SALVAGE,
         own_edits: Mapping[str, str] = NO_EDITS,
+        author: Mapping[str, str] = NO_EDITS,
+        later: str = "",
     ) -> str | None:
         return None  # the files belong to the user, who decides what to commit
 

@@ -182,6 +182,8 @@ class WorktreeStrategy:
         leave: Sequence[str] = (),
         rules: SalvageRules = DEFAULT_SALVAGE,
         own_edits: Mapping[str, str] = NO_EDITS,
+        author: Mapping[str, str] = NO_EDITS,
+        later: str = "",
     ) -> str | None:
         if not await self._is_on_its_branch(repo, workspace):
             return None
@@ -195,10 +197,13 @@ class WorktreeStrategy:
             refuse_what_git_cannot_hold, workspace.path, self.own_git
         )  # git would also run the commands that a nested repository names
         filters = await self._git.disable_filters(workspace.path)
-        filters |= READ_ONLY_ENV if self.own_git else {}
+        filters |= {**author, **(READ_ONLY_ENV if self.own_git else {})}
         if files > rules.max_files or size > rules.max_size:
             await refuse_giant_leftovers(self._git, workspace.path, filters, but, rules)
         identity = await self._identity(workspace)
+        if later:
+            newest = await self._git.run("log", "-1", "--format=%s", cwd=workspace.path, env=filters)
+            message = later if newest.strip() == message.partition("\n")[0] else message
         await self._commit_staged(workspace, message, filters, identity)
         add = ("add", *self._sparse_option(repo, workspace))
         if mode == "all":  # except files that we copied in: a secret that git does not ignore would be published
@@ -284,12 +289,9 @@ class WorktreeStrategy:
 
     async def identity(self, workspace: Workspace) -> Mapping[str, str]:
         try:
-            if not await self._identity(workspace):
-                return {}
+            return names.our_identity() if await self._identity(workspace) else {}
         except WorkspaceProblem:  # git gave no answer: the agent's own git may
             return {}
-        ours = {"NAME": names.OUR_NAME, "EMAIL": names.OUR_EMAIL}
-        return {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in ours.items()}
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:
         return  # the branch is already in the user's repository

@@ -31,7 +31,7 @@ def held_text(reason: WaitReason, now: float) -> str:
 def at_time(at: float, now: float) -> str:
     """Return a moment as short as possible, and how far away it is: "14:05 (in 12m)"."""
     form = "%H:%M" if abs(at - now) < 20 * 3600 else "%b %d %H:%M"
-    ahead = f" (in {duration(at - now).partition(' ')[0]})" if at > now else ""
+    ahead = f" (in {duration(int(at - now)).partition(' ')[0]})" if at > now else ""
     return time.strftime(form, time.localtime(at)) + ahead
 
 
@@ -245,7 +245,7 @@ def after_last_resume(task_id: str, *, fails: bool) -> str:
 def _resume_sentence(reason: WaitReason) -> str:
     if reason.until is None:
         return "It does not resume by itself."
-    at = f"at {moment(reason.until)} (in {duration(max(0.0, reason.until - time.time()))})"
+    at = f"at {moment(reason.until)} (in {duration(int(reason.until - time.time()))})"
     if reason.resumes_left == 0 and not reason.needs_person:
         return f"It fails at its time, {moment(reason.until)}, unless you resume it before."
     if not reason.needs_person:

@@ -407,6 +407,11 @@ class OutputPage(Page):
         words += [f"{run['outcome']}: {run['reason']}" if run["outcome"] else str(run["state"])]
         self.note("  ".join([self._where(), *words]))
 
+    @property
+    def is_whole(self) -> bool:
+        """True if all the output is in the text."""
+        return self._batch is not None and self._batch.is_first and not self._batch.below
+
     def _where(self) -> str:
         batch = self._batch
         if batch is not None and batch.is_gone:

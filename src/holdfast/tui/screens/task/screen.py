@@ -27,7 +27,7 @@ from holdfast.tui.screens.task.runs import RunsPage
 from holdfast.tui.screens.task.salvage import SavedPage
 from holdfast.tui.screens.task.subtasks import RelativesPage
 from holdfast.tui.widgets.dialogs import CopyChoice
-from holdfast.tui.widgets.filter_bar import FilterBar
+from holdfast.tui.widgets.filter_bar import FilterBar, SearchBar
 from holdfast.tui.widgets.screen import View
 from holdfast.tui.widgets.text_view import Paper
 
@@ -74,6 +74,7 @@ class TaskView(View):
         self.is_gone = False
         self.pages = {name: made(task_id) for name, made in PAGES.items()}
         self.open = page
+        self._found: Paper.Found | None = None
         self._task_watch = Watch("task", self.read, self.seen)
         self._read: TaskDetails | None = None
         super().__init__()
@@ -83,7 +84,7 @@ class TaskView(View):
         yield Static(id="pages")
         yield from self.pages.values()
         yield Static(id="found", markup=False)
-        yield FilterBar("words to find; Enter, then n and N")
+        yield SearchBar("words to find; Enter, then n and N")
 
     def on_mount(self) -> None:
         self.action_page(self.open)
@@ -168,19 +169,31 @@ class TaskView(View):
             self.notify("This page has no text to search: Output (o), Info (i) and Diff (d) have.")
         else:
             self.query_one(FilterBar).open()
+            self._tell_found()
 
     def on_filter_bar_filtered(self, message: FilterBar.Filtered) -> None:
         if (text := self._page_text()) is not None:
             text.search(message.words)
 
     def on_filter_bar_left(self, _message: FilterBar.Left) -> None:
-        self.pages[self.open].to_focus().focus()
+        self.screen.set_focus(self.pages[self.open].to_focus())
+        self.top.post_message(self.top.FormReady())
+        self._tell_found()
 
     def on_paper_found(self, message: Paper.Found) -> None:
+        self._found = message
+        self._tell_found()
+
+    def _tell_found(self) -> None:
+        message = self._found
+        if message is None:
+            return
         found = self.query_one("#found", Static)
         found.set_class(bool(message.words), "-shown")
-        words = f"{message.number} of {message.of} lines with '{one_line(message.words, 40)}' (n, N; Esc ends)"
-        if isinstance(self.pages[self.open], OutputPage):
+        keys = "Enter, then n, N" if isinstance(self.focused, FilterBar) else "n, N"
+        words = f"{message.number} of {message.of} lines with '{one_line(message.words, 40)}' ({keys}; Esc ends)"
+        page = self.pages[self.open]
+        if isinstance(page, OutputPage) and not page.is_whole:
             words += "; only what was read is searched: g reads the beginning"
         none = f"No line has '{one_line(message.words, 40)}' (Esc ends the search)"
         found.update(Text(words if message.of else none))
