@@ -56,7 +56,7 @@ def test_ends_by_outcome_per_agent(fleet: Fleet) -> None:
     assert "\x1b" not in "".join(lines)
     assert fleet.cli("stats", "--by", "day").stdout.startswith("DAY (UTC)")
 
-    # forgotten, but not before a person has seen the alert of the one that failed: the totals stay, honest about what is not known any more
+    # forgotten, once a person has seen the alert of the failed one: the totals stay, honest about what is not known
     fleet.cli("alerts", "ack", "--all")
     fleet.cli("down")
     user_file(fleet, '[retention]\ntasks = "1ms"\nruns = "1ms"\nevents = "1ms"\n')
