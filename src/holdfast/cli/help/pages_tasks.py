@@ -77,11 +77,11 @@ WORK_PAGES: dict[str, ManualPage] = {
     ),
     "set": ManualPage(
         "Changes a task that is not running. The keys are names of options of `add`: prompt, priority, agent, model, "
-        "account, timeout, max-resumes, budget-usd, budget-tokens, memory, processes, cpu-weight, max-output, "
-        "stuck-after, startup-timeout, on-stuck, gate, tries. `preserve` is always, on-failure or never. "
-        "`label.NAME=VALUE` sets a label, and an empty value removes it. Either all changes are made or none. The "
-        "next run's agent gets a changed prompt, even when its session continues. A running task is refused: pause it "
-        "first, or use `send`.",
+        "account, permission, max-turns, timeout, max-resumes, budget-usd, budget-tokens, memory, processes, "
+        "cpu-weight, max-output, stuck-after, startup-timeout, on-stuck, gate, tries. `preserve` is always, "
+        "on-failure or never. `label.NAME=VALUE` sets a label, and an empty value removes it. Either all changes are "
+        "made or none. `permission` reads `permissions.allow` again. The next run's agent gets a changed prompt, even "
+        "when its session continues. A running task is refused: pause it first, or use `send`.",
         (
             ("make it start first", "holdfast set 7f3a priority=10"),
             ("another prompt for its next run", 'holdfast set 7f3a prompt="fix the lexer, not the parser"'),
