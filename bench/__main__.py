@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
 
 
 def _put_into_last(result: dict[str, Any], parts: list[str]) -> dict[str, Any]:
-    """The last whole result with these parts measured anew, and a note that they were not of one run with the rest."""
+    """The last whole result with these parts measured again, and a note that they were not of one run with the rest."""
     whole: dict[str, Any] = json.loads((RESULTS / "latest.json").read_text(encoding="utf-8"))
     fresh = {figure["name"] for figure in result["figures"]}
     whole["figures"] = [figure for figure in whole["figures"] if figure["name"] not in fresh] + result["figures"]

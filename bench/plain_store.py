@@ -78,7 +78,7 @@ class PlainStore:
 
 
 async def cycle(store: PlainStore, specs: list[TaskSpec]) -> None:
-    """One caller: each step is durable before it goes on."""
+    """One caller: each step is durable before it continues."""
     for spec in specs:
         store.add(spec)
         await asyncio.sleep(0)

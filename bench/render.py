@@ -137,7 +137,7 @@ before and {machine["fdatasync_us_after"]} µs after the run; load average {load
 
 
 def _apart(result: dict[str, Any]) -> str:
-    """Parts that were measured anew since (`--only PART --keep`)."""
+    """Parts that were measured again since (`--only PART --keep`)."""
     told = [f"{' and '.join(one['parts'])} on {one['date']}, load {one['load']:g}" for one in result.get("apart", [])]
     return f"\n\nNot of the same run: {'; '.join(told)}." if told else ""
 
@@ -217,7 +217,8 @@ def _shown(value: float | str) -> str:
 HOW = """## How it is measured
 
 - **Store cycles**: 1,000 concurrent callers, each of whom adds a task, claims one and completes it under its fence;
-  every step is on disk (`synchronous=FULL`) before the caller goes on. Ours is the supervisor's own `GroupWriter` with
+  every step is on disk (`synchronous=FULL`) before the caller continues. Ours is the supervisor's own `GroupWriter`
+  with
   events, leases and dependencies. Plain sqlite3 has the same schema and indexes, writes the same rows and events, and
   commits each step; its callers share one connection in one thread, its fastest form. DBOS runs a trivial workflow from
   a queue on SQLite with DBOS's own settings, its polling made 20 times faster. Rounds are interleaved; a ratio to plain

@@ -66,7 +66,7 @@ def _against_git(scale: Scale, folder: Path, files: int) -> list[Figure]:
         ),
         Figure(
             name=f"workspaces.remove.{files}",
-            value=middle["ours put away"] / middle["plain remove"],
+            value=middle["ours removed"] / middle["plain remove"],
             unit="× git worktree remove --force",
             goal=1.0,
             detail={**detail, **gone},
@@ -141,7 +141,7 @@ class _Ours:
 
         return {
             "prepare": lambda: run(strategy.prepare(repo, workspace, None)),
-            "put away": put_away,
+            "removed": put_away,
             "delete": lambda: run(strategy.delete_trash(workspace)),
         }
 
@@ -177,7 +177,7 @@ def _sweep(scale: Scale, folder: Path) -> Figure:
 
 
 def _burst(scale: Scale, folder: Path) -> Figure:
-    """All queued in one moment, as many agents; until the last one has completed, and until all are put away."""
+    """All queued in one moment, as many agents; until the last one has completed, and until all are removed."""
     stage = Stage(folder)
     tasks = [
         TaskSpec(

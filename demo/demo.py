@@ -153,7 +153,7 @@ class Demo:
         task = self.wait_state(task_id, "completed")
         self.say("runs: " + ", ".join(f"{run['number']} {run['outcome']}" for run in task["runs"]))
         text = self.git("show", f"{task['branch']}:two-halves.txt")
-        self.check(text == "first half\nsecond half", "the second run went on where the first was killed")
+        self.check(text == "first half\nsecond half", "the second run continued where the first was killed")
 
     def limit(self) -> None:
         self.title("5. A usage limit pauses the task; it resumes by itself")
@@ -162,7 +162,7 @@ class Demo:
         self.holdfast("why", task_id[:4])
         task = self.wait_state(task_id, "completed")
         resumed = [e for e in self.events(task_id) if e["kind"] == "task.resumed"]
-        self.check(len(resumed) == 1 and len(task["runs"]) == 2, f"it went on by itself: {resumed[0]['message']}")
+        self.check(len(resumed) == 1 and len(task["runs"]) == 2, f"it continued by itself: {resumed[0]['message']}")
 
     def killed_supervisor(self) -> None:
         self.title("6. The supervisor killed with kill -9: the next one adopts its agent")
@@ -188,7 +188,7 @@ class Demo:
 
     def count(self) -> None:
         self.title("What is left")
-        self.wait(lambda: not self.holdfast("workspaces", "--json", show=False), "all workspaces are put away")
+        self.wait(lambda: not self.holdfast("workspaces", "--json", show=False), "all workspaces are removed")
         self.holdfast("ps", "--all")
         self.holdfast("doctor")
         self.holdfast("down")

@@ -55,7 +55,7 @@ MEASURING = """## What becomes of each failure
 
 Measured by `make test-agents` with the real CLI against the [stub](stub-llm.md): the outcome of the run, and the
 seconds from its start to the verdict. Two at a time, `health.stuck_after` {stuck} s (300 s unless you set it): a hang
-takes that long from the CLI's first word, no longer. Other work went on beside it. The expected table stands in
+takes that long from the CLI's first word, no longer. Other work continued beside it. The expected table stands in
 tests/live/table.py, written by hand; a test holds the two together. Gemini was measured with `general.maxAttempts` 2 in
 its settings, as `holdfast rehearse` writes them. With your own settings (10 attempts unless you set it) it retries
 until `health.retry_patience` (90 s) is over, so its rows 429, 500, 529, refused and reset take that long."""

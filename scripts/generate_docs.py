@@ -129,7 +129,7 @@ def states_page() -> str:
             _diagram(WORKER_MOVES),
             _moves(WORKER_MOVES),
             "## How a run ended, and what follows",
-            "Every ending has one row. What goes on by itself pays from a budget that lives in the store, so that"
+            "Every ending has one row. What continues by itself pays from a budget that lives in the store, so that"
             " neither a crash nor a restart can make it loop; only `stopped` is free: an operator asked for it.",
             _policy_table(),
             "## Budgets",
@@ -315,7 +315,7 @@ an agent, in your own file only: [accounts](../howto/accounts.md).
 **Workers.** `[[worker]]` tables with `name`, `agent`, `account`, `labels` and `restart` name long-lived workers, in
 your own file only: [workers](../howto/workers.md).
 
-**Schedules.** `[[schedule]]` tables add tasks by the clock, in your own file (each with its `repo`) or in a
+**Schedules.** `[[schedule]]` tables run tasks on a schedule, in your own file (each with its `repo`) or in a
 repository's, which has to be trusted with them. A running supervisor takes a change over within a few seconds; a file
 with a mistake changes nothing. How to: [schedules](../howto/schedules.md). Their keys:
 
@@ -376,8 +376,8 @@ would be larger than {LONGEST_RENDERED // 1024} KiB, the longest values are cut 
 
 {table(("variable", "meaning"), variables)}
 
-A stage may name the stages before it; between a stage and one that sends back to it, also those that come later, which
-are empty the first time.
+A stage may use the answers of the stages before it. If a stage sends back to an earlier one, the stages
+in between may also use later answers of that loop. They are empty the first time.
 """
 
 

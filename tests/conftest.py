@@ -28,7 +28,7 @@ settings.register_profile(
 settings.load_profile("ours")
 
 # A job in the background (`make test &`, `nohup`) has these signals ignored, and so would everything that tests start.
-# A handler is reset by exec, so children begin with the default; this process goes on as before.
+# A handler is reset by exec, so children begin with the default; this process continues as before.
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda _number, _frame: None)

@@ -417,7 +417,7 @@ class Fleet:
         return self.show(task_id)
 
     def wait_clean(self) -> None:
-        """Until nothing waits to be put away."""
+        """Until nothing waits to be removed."""
         from holdfast.api.queries import Queries
 
         queries = Queries(str(self.home))

@@ -27,7 +27,7 @@ from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 @dataclass(frozen=True, slots=True)
 class Leaked:
-    tasks: list[str]  # over, their workspaces never put away
+    tasks: list[str]  # over, their workspaces never removed
     dirty: list[str]  # those of them with work that nobody saved
     lost: list[str]  # those of them that the ledger does not know any more
     foreign: list[Path]

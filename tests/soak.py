@@ -350,7 +350,7 @@ class Soak:
         while not self.stop.is_set():
             try:
                 part()
-            except Exception as error:  # noqa: BLE001 - a fault of the soak itself is told, and it goes on
+            except Exception as error:  # noqa: BLE001 - a fault of the soak itself is told, and it continues
                 self.trouble(f"{part.__name__}: {error!r}")
 
     def _adds(self) -> None:
@@ -426,7 +426,7 @@ class Soak:
         elif task["state"] == "paused":
             code, out, _err = self.holdfast("why", task["id"])
             if code != 0 or ("is paused" in out and "resume" not in out):
-                self.trouble(f"why {task['id']} does not say how it goes on: {out}")
+                self.trouble(f"why {task['id']} does not say how it continues: {out}")
             if task["resume_after"] is None or self.dice.random() < 0.3:
                 words = self.dice.choice([["resume", task["id"]], ["cancel", task["id"], "--no-wait"]])
                 self.holdfast(*words)

@@ -2,7 +2,7 @@
 
 `tests/golden/agents/AGENT/SCENARIO/`: `stdout.jsonl` and `stderr.txt` (what the CLI wrote; the latter only if it wrote
 some), `exit.json` (`exit_code`, negative for a signal; `stopped_by_us`, if the recorder ended it), and `events.jsonl`:
-what our adapter makes of each line. After a change of an adapter, write the latter anew and read the difference:
+what our adapter makes of each line. After a change of an adapter, write the latter again and read the difference:
 
     .venv/bin/python -m tests.agents.recordings --write [AGENT …]
     git diff tests/golden

@@ -202,7 +202,7 @@ def test_limits_of_the_plan_in_all_their_shapes() -> None:
     assert verdict(INIT, rejected, result()).outcome is Outcome.COMPLETED
     spoken = {"type": "assistant", "message": {"model": "m", "content": [{"type": "text", "text": "on it"}]}}
     assert verdict(INIT, rejected, end=FAILED).outcome is Outcome.USAGE_LIMITED
-    assert verdict(INIT, rejected, spoken, end=FAILED).outcome is Outcome.CRASHED  # another model went on
+    assert verdict(INIT, rejected, spoken, end=FAILED).outcome is Outcome.CRASHED  # another model continued
     again = verdict(INIT, rejected, spoken, refused("You've hit your limit"), end=FAILED)
     assert (again.outcome, again.resets_at) == (Outcome.USAGE_LIMITED, at)
 

@@ -153,7 +153,7 @@ def test_the_outcome_of_a_recording(recording: Recording) -> None:
 
 @pytest.mark.parametrize("recording", ALL, ids=names)
 def test_the_events_of_a_recording(recording: Recording) -> None:
-    """events.jsonl is reviewed; when it differs, see tests/agents/recordings.py for how it is written anew."""
+    """events.jsonl is reviewed; when it differs, see tests/agents/recordings.py for how it is written again."""
     file = recording.events_file()
     kept = file.read_text().splitlines() if file.exists() else None
     assert kept == events_of(AGENTS[recording.agent], recording), "run `python -m tests.agents.recordings --write`"

@@ -122,7 +122,7 @@ def test_an_account_with_its_own_address(model: str | None, named: str, provider
         ([("start", ""), ("finish", "tool-calls")], 0, Outcome.CRASHED),  # a permission was refused: the turn is over
         ([("start", ""), ("finish", "unknown")], 0, Outcome.CRASHED),
         ([("start", ""), ("finish", "length")], 0, Outcome.FAILED),
-        ([("start", ""), ("finish", "stop"), ("start", "")], 0, Outcome.CRASHED),  # it went on after a summary
+        ([("start", ""), ("finish", "stop"), ("start", "")], 0, Outcome.CRASHED),  # it continued after a summary
         ([("start", ""), ("finish", "stop"), ("start", ""), ("finish", "tool-calls")], 0, Outcome.CRASHED),
     ],
 )
@@ -259,7 +259,7 @@ def test_steps_without_words_are_a_loop() -> None:
         hear(talk, step("finish", "unknown", output=0), Stream.OUT)
     assert talk.steps == 50
     hear(talk, json.dumps({"type": "text", "part": {"text": "at last"}}), Stream.OUT)
-    for _ in range(50):  # but that it goes on, step by step, is nothing against it
+    for _ in range(50):  # but that it continues, step by step, is nothing against it
         hear(talk, step("start"), Stream.OUT)
         hear(talk, step("finish", "tool-calls"), Stream.OUT)
     assert talk.steps == 0

@@ -185,7 +185,7 @@ def test_its_retries() -> None:
         ),
     )
     assert judged(INIT, event, again, errors=line, code=1).outcome is Outcome.BILLING
-    cancelled = "Operation cancelled."  # what it says when it is ended, also by us, who end what only tries again
+    cancelled = "Operation cancelled."  # what it says when it is ended, even by us, who end what only tries again
     assert judged(INIT, again, errors=cancelled, code=130).outcome is Outcome.NETWORK
     assert judged(INIT, errors=cancelled, code=130).outcome is Outcome.EXTERNAL_KILL
 

@@ -1,6 +1,6 @@
 """What people see of the recordings: golden texts in tests/golden/views.
 
-After a change of the view, write them anew and read the difference:
+After a change of the view, write them again and read the difference:
 
     .venv/bin/python -m tests.agents.test_views
     git diff tests/golden/views

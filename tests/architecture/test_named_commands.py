@@ -89,7 +89,7 @@ def test_the_search_sees_what_is_wrong() -> None:
 
 @pytest.mark.parametrize("where", [in_source, in_pages], ids=["messages", "pages"])
 def test_what_people_are_told_to_type_exists(where: object) -> None:
-    """R-CRASH-06, R-CRASH-09: an alert says how to go on by hand, and that has to work."""
+    """R-CRASH-06, R-CRASH-09: an alert says how to continue by hand, and that has to work."""
     assert callable(where)
     found = list(where())
     assert len(found) > 100

@@ -82,7 +82,7 @@ def test_a_repository_sets_no_accounts_trusted_or_not(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text(GOOD)
     layer = read_settings_file(str(tmp_path / "holdfast.toml"), of_repository=True)
     assert [problem.line for problem in layer.problems] == [1]
-    assert "never taken from a repository's file, trusted or not" in layer.problems[0].text
+    assert "never read from a repository's file, trusted or not" in layer.problems[0].text
     assert layer.accounts == {}
 
 

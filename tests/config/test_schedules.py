@@ -79,7 +79,7 @@ MISTAKES = {
     "a weekday": (HEAD.replace("0 2 * * *", "0 2 * * FOO"), 4, "its day of week 'FOO' cannot be read", "SUN to SAT"),
     "an alias": (HEAD.replace("0 2 * * *", "@daily"), 4, "write '@daily' as", '"0 0 * * *"'),
     "cron is a number": (HEAD.replace("'0 2 * * *'", "5"), 4, "schedule.cron: it is not text", "in quotes"),
-    "endless cron": (HEAD.replace("0 2", "1," * 150 + "0 2"), 4, "characters; 200 is the most", ""),
+    "endless cron": (HEAD.replace("0 2", "1," * 150 + "0 2"), 4, "characters, but at most 200 are allowed", ""),
     "a zone": (HEAD + "timezone = 'Europe/Berlni'\n", 6, "there is no time zone 'Europe/Berlni'", "'Europe/Berlin'?"),
     "a city": (HEAD + "timezone = 'new york'\n", 6, "there is no time zone 'new york'", "'America/New_York'?"),
     "a way out": (HEAD + "timezone = '../../etc/passwd'\n", 6, "there is no time zone", ""),
@@ -89,7 +89,7 @@ MISTAKES = {
     "catch up": (HEAD + "max_catch_up = 100000\n", 6, "more than 1000 tasks at once", ""),
     "jitter": (HEAD + "jitter = '3d'\n", 6, "more than a day", ""),
     "no unit": (HEAD + "timeout = 30\n", 6, "schedule.timeout: '30' is not a duration", "with a unit"),
-    "no time": (HEAD + "timeout = '0s'\n", 6, "it has to be longer than nothing", ""),
+    "no time": (HEAD + "timeout = '0s'\n", 6, "it must be longer than 0", ""),
     "its own label": (HEAD + "labels = { schedule = 'x' }\n", 6, "is set by Holdfast", ""),
     "labels": (HEAD + "labels = { a = 1 }\n", 6, "the value of 'a' is not a short text", ""),
     "an agent": (HEAD + "agent = 'cluade'\n", 6, "there is no agent 'cluade'", "did you mean 'claude'?"),
@@ -97,7 +97,7 @@ MISTAKES = {
     "priority": (HEAD + "priority = 1.5\n", 6, "'1.5' is not a whole number", ""),
     "permission": (HEAD + "permission = 'raed'\n", 6, "'raed' is not one of read, edit, full", "did you mean 'read'?"),
     "a budget": (HEAD + "budget_usd = 'five'\n", 6, "'five' is not an amount of dollars", "like 5 or 0.25"),
-    "no budget": (HEAD + "budget_usd = 0\n", 6, "it has to be more than nothing", ""),
+    "no budget": (HEAD + "budget_usd = 0\n", 6, "it must be more than 0", ""),
     "tries": (HEAD + "tries = 0\n", 6, "schedule.tries: '0' is not a whole number of at least 1", ""),
     "a gate": (HEAD + "gate = true\n", 6, "the gate of the settings is used anyway", "or write a command"),
     "a workspace": (HEAD + "workspace = 'worktre'\n", 6, "'worktre' is not one of", "did you mean 'worktree'?"),
@@ -105,7 +105,7 @@ MISTAKES = {
     "two agents": (HEAD + "agent = 'claude'\ncommand = ['x']\n", 7, "the agent 'claude' takes no command", ""),
     "no delay": (HEAD + "delay = '5m'\n", 6, "a schedule has no `delay`", "`jitter` makes a start later"),
     "no limits": (HEAD + "limits = { memory = '4GB' }\n", 6, "a schedule has no `limits`", "in the settings"),
-    "too many": ("[[schedule]]\n" * 257, 1, "there are 257 schedules; 256 is the most", ""),
+    "too many": ("[[schedule]]\n" * 257, 1, "there are 257 schedules, but at most 256 are allowed", ""),
 }
 
 
@@ -301,7 +301,7 @@ def test_each_option_of_a_task_is_a_key_of_a_schedule_or_is_refused_with_the_rea
 
 
 def test_each_option_reaches_the_task(user_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task of a schedule has the value of every key, also after the schedule was stored."""
+    """The task of a schedule has the value of every key, even after the schedule was stored."""
     user_file.write_text(ALL.format(repo=tmp_path))
     [schedule] = load().schedules
     assert set(TASK_KEYS) - set(schedule.task) == {"workflow", "command"}

@@ -50,4 +50,4 @@ def test_a_repository_has_no_say_in_your_money(tmp_path: Path) -> None:
     file.write_text('[budget]\ntask_usd = 100\n[budget.labels."team=web"]\nday_usd = 1\n')
     problems = read_settings_file(str(file), of_repository=True).problems
     assert sorted(problem.line or 0 for problem in problems) == [2, 3]
-    assert all("is about your money" in problem.text for problem in problems)
+    assert all("controls your money" in problem.text for problem in problems)

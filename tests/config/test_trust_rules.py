@@ -109,7 +109,7 @@ def test_other_settings_are_refused_or_kept(tmp_path: Path, key: str) -> None:
     """Keys that could run commands are refused. Their empty values, which would undo the user's, are not applied."""
     setting = SETTINGS[key]
     if not setting.needs_trust:
-        with pytest.raises(ConfigError, match=r"not taken from a repository's file"):
+        with pytest.raises(ConfigError, match=r"not read from a repository's file"):
             loaded(tmp_path, "", written(key, setting.default))
         return
     mine: dict[Any, Any] = {
@@ -125,7 +125,7 @@ def test_other_settings_are_refused_or_kept(tmp_path: Path, key: str) -> None:
         assert settings[key] == own
         assert [each.key for each in settings.not_applied] == [key]
     other = {"permissions.mode": "full", "tracker.kind": "beads"}.get(key, own)
-    with pytest.raises(Refused, match=r"not trusted as it is now"):
+    with pytest.raises(Refused, match=r"its current content is not trusted"):
         loaded(tmp_path, "", written(key, other))
 
 
@@ -176,4 +176,4 @@ def test_a_workflow_of_the_user_is_the_users(tmp_path: Path, name: str) -> None:
     settings = loaded(tmp_path, mine, f'[[workflow.{name}.stage]]\nname = "other"\n')
     assert [stage.name for stage in settings.workflows["safe"].stages] == ["one"]
     assert list(settings.workflows) == ["safe"]
-    assert "stays" in str(settings.not_applied[0])
+    assert "is kept" in str(settings.not_applied[0])

@@ -117,7 +117,7 @@ def test_a_repository_defines_no_workers(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text("agent = 'claude'\n[[worker]]\nname = 'mine'\n")
     layer = read_settings_file(str(file), of_repository=True)
-    assert [(problem.line, "not taken from a repository's file" in problem.text) for problem in layer.problems] == [
+    assert [(problem.line, "not read from a repository's file" in problem.text) for problem in layer.problems] == [
         (2, True)
     ]
     assert merge_layers([layer]).workers == ()

@@ -232,7 +232,7 @@ def test_all_mistakes_are_told_at_once_each_on_its_line(tmp_path: Path) -> None:
         ("[workflow.x.stage]\nname = 'a'", "begin each with a line [[workflow.x.stage]]"),
         ("[[workflow.x.stage]]\nname='a'\nmembers = 3", "it is not a list of members"),
         ("[[workflow.x.stage]]\nname='a'\nmembers = []", "it is empty; leave it out for a stage with one agent"),
-        ("[[workflow.x.stage]]\nname='a'\ntimeout = '0s'", "it has to be longer than nothing"),
+        ("[[workflow.x.stage]]\nname='a'\ntimeout = '0s'", "it must be longer than 0"),
         ("[[workflow.x.stage]]\nname='a'\ngate = ' '", "it is empty; leave it out instead"),
         ("[[workflow.x.stage]]\nname='a'\non_failure = 'retry'", "'retry' is not one of fail, continue, pause, back"),
         ("[[workflow.x.stage]]\nname='a'\non_failure = 'back'", "needs `back_to`, the stage to go back to"),

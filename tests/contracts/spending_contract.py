@@ -61,7 +61,7 @@ class TestSpending:
         scene.retry(task.id)
         again = scene.get(task.id)
         assert used(scene, again) == UsedSpending()
-        took(scene, again, RunUsage(input=130, cost_usd=2.5), session="s1", run="r2")  # the same session goes on
+        took(scene, again, RunUsage(input=130, cost_usd=2.5), session="s1", run="r2")  # the same session continues
         assert used(scene, again).tokens == 30
         rows = scene.store.view("usage_by_generation", id=task.id)
         assert [(row["generation"], row["tokens"]) for row in rows] == [(0, 100), (1, 30)]

@@ -1779,7 +1779,7 @@ class TestRetry:
         assert (row["resume_attempts"], row["pause_reason"], row["resume_after"]) == (0, None, None)
 
     def test_fresh_forgets_the_session_and_plain_keeps_it(self, scene: Scene) -> None:
-        """DESIGN: retry goes on where it stopped; `--fresh` starts from the base."""
+        """DESIGN: retry continues where it stopped; `--fresh` starts from the base."""
         kept, dropped = self.ended_task(scene), self.ended_task(scene)
         scene.retry(kept)
         scene.retry(dropped, fresh=True)
@@ -1839,7 +1839,7 @@ class TestRetry:
         assert workspace is not None
         scene.dispose(workspace, "salvage", "dropped by ann")
         before = scene.everything()
-        with pytest.raises(Conflict, match="still being put away"):
+        with pytest.raises(Conflict, match="still being removed"):
             scene.retry(task_id)
         assert scene.everything() == before
 
@@ -2348,7 +2348,7 @@ class TestWorkspaces:
 
 
 class TestCleaning:
-    """R-CLEAN-06: what must be put away stays in the ledger until it is; failures are counted and retried."""
+    """R-CLEAN-06: what must be removed stays in the ledger until it is; failures are counted and retried."""
 
     def listed(self, scene: Scene) -> list[str]:
         return [w.id for w in scene.write(lambda tx: tx.workspaces.to_clean(scene.now))]

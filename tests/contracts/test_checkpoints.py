@@ -121,7 +121,7 @@ def test_a_choice_stands_until_it_is_carried_out(shop: Shop) -> None:
 
 
 def test_a_choice_that_cannot_be_carried_out_waits_for_an_operator(shop: Shop) -> None:
-    """R-RES-06: nothing is spent, the choice is withdrawn, and the task does not go on by itself."""
+    """R-RES-06: nothing is spent, the choice is withdrawn, and the task does not continue by itself."""
     shop.save(1)
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "ann", NOW))
     shop.store.write(lambda tx: tx.checkpoints.withdraw_choice("task1", 1, "it is gone", NOW))

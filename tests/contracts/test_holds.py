@@ -120,7 +120,7 @@ class TestHolds:
 
 class TestDeaths:
     def test_what_one_of_many_cost_is_given_back_once(self, scene: Scene) -> None:
-        """R-CRASH-07: spends nobody's budget, also of those that died first."""
+        """R-CRASH-07: spends nobody's budget, even of those that died first."""
         killed = ended_with(Outcome.EXTERNAL_KILL)
         ownership = scene.running()
         run = scene.ended_run(ownership, killed)

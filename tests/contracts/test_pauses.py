@@ -63,7 +63,7 @@ def test_what_runs_or_has_ended_is_not_paused_here(scene: Scene) -> None:
 
 
 def test_a_limit_that_came_while_the_request_was_on_its_way_becomes_the_operators(scene: Scene) -> None:
-    """It would go on by itself; but what waits for a person already stays what it is."""
+    """It would continue by itself; but what waits for a person already stays what it is."""
     task_id = scene.paused()
     pause(scene, task_id)
     row = scene.row(task_id)

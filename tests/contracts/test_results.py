@@ -76,7 +76,7 @@ def test_results_need_the_fence_belong_to_a_generation_and_go_with_their_task(sc
     scene.settle(ownership, FAIL, run_id, ended_with(Outcome.FAILED), CLEAN)
     assert len(scene.write(lambda tx: tx.results.of_task(ownership.task_id))) == 1
     scene.retry(ownership.task_id)
-    assert list(scene.write(lambda tx: tx.results.of_task(ownership.task_id))) == [], "a retry begins anew"
+    assert list(scene.write(lambda tx: tx.results.of_task(ownership.task_id))) == [], "a retry begins again"
     scene.cancel(ownership.task_id)
     scene.tick(100)
     [old], _lowest = scene.write(lambda tx: tx.history.find_old_tasks(10**9, scene.now.wall, 10))

@@ -89,7 +89,7 @@ class TestDefinitions:
         assert (record(scene).enabled, record(scene).by) == (False, None)
         scene.tick(100)
         enrol(scene, NIGHTLY)
-        assert (record(scene).enabled, record(scene).cursor) == (True, scene.now.wall), "it goes on from now"
+        assert (record(scene).enabled, record(scene).cursor) == (True, scene.now.wall), "it continues from now"
 
 
 class TestOccurrences:
@@ -214,7 +214,7 @@ class TestOccurrences:
         assert scene.write(lambda tx: tx.schedules.admit(record_in(tx), [free], first, scene.now)) == [free]
 
     def test_they_go_with_their_repository(self, scene: Scene) -> None:
-        """R-CRON-01: what comes back later under the same path begins anew."""
+        """R-CRON-01: what comes back later under the same path begins again."""
         here = replace(NIGHTLY, repo=scene.repo.path)
         enrol(scene, here, NIGHTLY)
         due = scene.tick(10).wall

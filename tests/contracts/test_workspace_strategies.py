@@ -134,7 +134,7 @@ def test_half_made_heals_and_without_our_record_nothing_is_removed(workshop: Wor
 @pytest.mark.parametrize("kind", ON_A_BRANCH)
 def test_what_was_committed_is_a_branch_of_the_users_repository(workshop: Workshop, kind: str) -> None:
     """R-TREE-13: the agent's commit, the leftovers as another; the branch outlives the workspace, and a second attempt
-    goes on from it."""
+    continues from it."""
     bench = Bench(workshop, kind)
     bench.make()
     (bench.path / "one.txt").write_text("committed by the agent\n")

@@ -236,7 +236,7 @@ class TestWorkers:
         assert (scene.everything(), worker(scene).state) == (before, WorkerState.STOPPED)
 
     def test_a_mass_death_is_pardoned(self, scene: Scene) -> None:
-        """R-CRASH-07: it counts no more, and whom it stopped goes on; what an operator stopped stays stopped."""
+        """R-CRASH-07: it counts no more, and whom it stopped continues; what an operator stopped stays stopped."""
         enrol(scene, "web")
         host = scene.open_host()
         task_id, run_id = crashed_run(scene, host)

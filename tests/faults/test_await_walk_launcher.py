@@ -1,4 +1,4 @@
-"""Launching, watching and stopping an agent, cancelled at every await: its keeper goes on, and is found again."""
+"""Launching, watching and stopping an agent, cancelled at every await: its keeper continues, and is found again."""
 
 from __future__ import annotations
 

@@ -139,9 +139,9 @@ def test_a_swallowed_cancellation() -> None:
     async def deaf() -> str:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
-        return "went on"
+        return "continued"
 
-    assert "swallowed the cancellation and returned 'went on'" in failure(deaf)
+    assert "swallowed the cancellation and returned 'continued'" in failure(deaf)
 
 
 def test_an_error_in_the_place_of_the_cancellation() -> None:
@@ -159,7 +159,7 @@ def test_the_late_cancellation_that_wait_for_swallows() -> None:
 
     async def with_wait_for() -> str:
         await asyncio.wait_for(asyncio.sleep(0.001), timeout=5)
-        return "went on"
+        return "continued"
 
     async def with_timeout() -> str:
         async with asyncio.timeout(5):

@@ -226,14 +226,14 @@ def test_every_point_is_reached_and_survived() -> None:
 
 
 def test_a_usurped_supervisor_harms_nothing() -> None:
-    """R-CRASH-03: a supervisor that went on under an old fence is refused, at every outside effect."""
+    """R-CRASH-03: a supervisor that continued under an old fence is refused, at every outside effect."""
     done = matrix("--usurp", "--scenario", "success", "--actions", "", "--sample", 6, "--seed", SEED, "--jobs", 3)
     assert done.returncode == 0, done.stdout[-6000:]
     assert "6 usurped" in done.stdout
 
 
 def test_a_schedule_of_every_second_is_survived() -> None:
-    """R-CRON-02: killed at one of the steps of a fire (by HOLDFAST_SEED): no second has two tasks, and it goes on."""
+    """R-CRON-02: killed at one of the steps of a fire (by HOLDFAST_SEED): no second has two tasks, and it continues."""
     point = ("move", "admit", "decide", "fire", "insert")
     done = matrix("--case", f"scheduled/up/tx.schedule.{point[SEED % len(point)]}:1:kill")
     assert done.returncode == 0, done.stdout[-6000:]

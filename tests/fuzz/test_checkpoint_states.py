@@ -74,9 +74,9 @@ def one_case(shop: Workshop, seed: int) -> None:
     assert not kept.partial, said
     assert state_of(agent) == before, f"the checkpoint changed something\n{said}"
     assert shop.run(keep(2, kept.key)) is None, f"the same state has another key\n{said}"
-    how = rng.choice(["goes on", "goes on", "goes on", "files are gone", "all is gone"])
+    how = rng.choice(["continues", "continues", "continues", "files are gone", "all is gone"])
     agent.steps.append(f"-- {how}")
-    if how == "goes on":
+    if how == "continues":
         for _ in range(rng.randrange(1, 12)):
             agent.act(rng.choice([step for step in STEPS if step is not ignore]))  # what is ignored then, stays
         agent.act(prune)

@@ -1,6 +1,6 @@
 """The await walker: cancels a coroutine at its k-th await, for every k until it ends by itself.
 
-    def make() -> Coroutine[Any, Any, None]:      # called anew for every case; may set the scene
+    def make() -> Coroutine[Any, Any, None]:      # called again for every case; may set the scene
         return copy_into(target)
 
     def check(ended: Ended[None]) -> None:        # called after every case, when its loop is closed

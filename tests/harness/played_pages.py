@@ -11,7 +11,8 @@ block says how:
     <!-- cut: FIRST LAST -->   of each output only so many lines at its beginning and its end are shown
     <!-- exit: N -->           the commands of the block exit with N
 
-A line `…` in an output stands for any number of lines. Times, pids, hashes and durations may differ.
+A line `…` in an output stands for any number of lines. Times, pids, hashes and durations may differ. A line for a
+tool that has begun (`▸`) appears only if the tool is slow. Such lines are left out.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ from pathlib import Path
 from tests.fleet import user_name
 
 COLUMNS, LINES = 100, 40
-USER_ON_PAGE, HOME_ON_PAGE = "ada", "/home/ada"
+USER_ON_PAGE, HOME_ON_PAGE, PLACE_ON_PAGE = "ada", "/home/ada", "/opt/ada"
+SAVED_ON_PAGE = ("s7ved2work", "t3ved4work")  # the ids of salvages
 SKIPPED = "…"
 PATIENCE = 120.0
 
 _FENCE = re.compile(r"^```(\w*)$")
 _COMMENT = re.compile(r"^<!-- (ids|file|append|not played|quiet|cut|exit)(?:: (.*))? -->$")
+_SLOW_TOOL = re.compile(r"^  \| ▸ ")
 _ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-_])")
 # What differs between two plays, and the word that it is compared as. The order matters.
 _VOLATILE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -51,10 +54,10 @@ _VOLATILE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b\d\d:\d\d(:\d\d)?\b", "TIME"),
         (r"\bpid \d+", "pid N"),
         (r"\b(?=[0-9a-f]*\d)[0-9a-f]{7,40}\b", "HASH"),
-        (r"\b(?=[a-z]*[2-7])[a-z2-7]{12}\b", "RUN"),
-        (r"/workspaces/[a-z2-7]{8}/", "/workspaces/REPO/"),
+        (r"\b(?=[a-z]*\d)[a-z0-9]{12}\b", "RUN"),
+        (r"/workspaces/[a-z0-9]{8}/", "/workspaces/REPO/"),
         (r"\b\d+(\.\d+)? ?(ms|s|m|h|d)\b( ?\d+ ?(s|m|h)\b)?", "DURATION"),
-        (r"\b\d+(\.\d+)? ?(KiB|MiB|GiB|kB|MB|GB)\b", "SIZE"),
+        (r"\b\d+(\.\d+)? ?(B|KiB|MiB|GiB|kB|MB|GB)\b", "SIZE"),
         (r"\bgit \d+(\.\d+)+", "git VERSION"),
         (r" {2,}", "  "),
     )
@@ -117,6 +120,7 @@ class Player:
         self.user, self.env, self.ids = user, dict(env), ids
         self.place = user
         self.real: list[str] = []
+        self.saved: list[str] = []
 
     def play(self, text: str) -> str:
         """Play a page. Return the page with the output of this play."""
@@ -156,15 +160,16 @@ class Player:
         self._learn_ids()
         text = self._with_page_ids(output)
         assert code == expected, f"`{command}` exited with {code}, not {expected}:\n{text}"
-        return [line.rstrip() for line in text.splitlines()]
+        return [line.rstrip() for line in text.splitlines() if not _SLOW_TOOL.match(line)]
 
     def _learn_ids(self) -> None:
         store = self.user / ".local/state/holdfast/holdfast.db"
         if not store.exists():
             return
         with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
-            found = [str(row[0]) for row in connection.execute("SELECT id FROM tasks ORDER BY rowid")]
-        self.real += [task for task in found if task not in self.real]
+            for table, known in (("tasks", self.real), ("salvages", self.saved)):
+                found = [str(row[0]) for row in connection.execute(f"SELECT id FROM {table} ORDER BY rowid")]
+                known += [name for name in found if name not in known]
 
     def _pairs(self) -> list[tuple[str, str]]:
         assert len(self.real) <= len(self.ids), f"the page names {len(self.ids)} ids, and has {len(self.real)} tasks"
@@ -178,8 +183,11 @@ class Player:
     def _with_page_ids(self, output: str) -> str:
         for real, ours in self._pairs():
             output = output.replace(real, ours)
+            output = re.sub(rf"^{real[:4]}(?=  )", ours[:4], output, flags=re.M)
+        for real, ours in zip(self.saved, SAVED_ON_PAGE, strict=False):
+            output = output.replace(real, ours)
         output = re.sub(rf"\bby {re.escape(user_name())}\b", f"by {USER_ON_PAGE}", output)
-        return output.replace(str(self.user), HOME_ON_PAGE)
+        return output.replace(str(self.user), HOME_ON_PAGE).replace(str(self.user.parent), PLACE_ON_PAGE)
 
 
 def same(shown: list[str], output: list[str]) -> bool:

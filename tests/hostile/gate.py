@@ -51,7 +51,7 @@ class Gate:
         wait_until(lambda: _waits(keeper), "the keeper is held at its next step")
 
     def open(self, keeper: int) -> None:
-        """Let the keeper go on for good: it is not held again, nor is any other."""
+        """Let the keeper continue for good: it is not held again, nor is any other."""
         self.wait_held(keeper)
         held = os.open(self.path, os.O_PATH)
         self.open_for_others()

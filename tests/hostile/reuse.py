@@ -89,7 +89,7 @@ def keeper_between_two_supervisors(fleet: Fleet) -> None:
 
 
 def stop_between_writes(fleet: Fleet, supervisor: subprocess.Popen[bytes]) -> None:
-    """One that is stopped inside a transaction keeps everybody from writing (a known limit): it goes on a little."""
+    """One that is stopped inside a transaction keeps everybody from writing (a known limit): it continues a little."""
     import apsw
 
     stat = Path(f"/proc/{supervisor.pid}/stat")

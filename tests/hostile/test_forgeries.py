@@ -62,7 +62,7 @@ def test_forged_records_do_not_hide_a_living_keeper(fleet: Fleet) -> None:
     "obstacle", ["mkfifo exit.json.room", "mkdir exit.json.room", "mkfifo exit.json", "mkdir exit.json"]
 )
 def test_an_obstacle_does_not_disarm_the_keeper(fleet: Fleet, obstacle: str) -> None:
-    """R-TERM-05, R-TERM-06: whatever stands where a record belongs, the ladder goes on and the record is written."""
+    """R-TERM-05, R-TERM-06: whatever stands where a record belongs, the ladder continues and the record is written."""
     note = fleet.root / "daemon"
     fleet.up()
     script = f"setsid sleep 600 & echo $! > {note}; cd $HOLDFAST_RUN_DIR; rm -f exit.json.room; {obstacle}; exit 0"

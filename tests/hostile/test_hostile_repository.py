@@ -92,7 +92,7 @@ def submodule_with_a_filter(fleet: Fleet, filter_command: str) -> None:
 
 def test_a_push_runs_no_command_of_the_repository_unasked(fleet: Fleet) -> None:
     """`pr` pushes with the user's credentials: a command that an agent may have written into the shared config is
-    named and not run. Who pushes by hand may go on."""
+    named and not run. Who pushes by hand may continue."""
     task = done(fleet, "echo work > work.txt")
     origin, tools = fleet.root / "origin.git", fleet.root / "tools"
     fleet.git("init", "--quiet", "--bare", str(origin))

@@ -226,5 +226,5 @@ def test_a_repository_that_is_deleted_under_its_tasks(fleet: Fleet) -> None:
     (shadow,) = (fleet.home / "shadows").glob("*.git")
     (saved,) = fleet.json("salvage", "list", running)
     assert fleet.git("show", f"{saved['commit']}:work.txt", cwd=shadow) == "precious"
-    after = fleet.add("goes on", command=("true",))
+    after = fleet.add("continues", command=("true",))
     fleet.wait_state(after, "completed")

@@ -92,7 +92,7 @@ def test_a_gate_runs_nowhere_without_its_workspace(tmp_path: Path) -> None:
 
 
 def test_a_task_that_was_approved_and_cancelled_completes_with_its_work(fleet: Fleet) -> None:
-    """R-RES-09, R-TREE-13: all its stages are done, and its workspace was put away: a retry completes with what was
+    """R-RES-09, R-TREE-13: all its stages are done, and its workspace was removed: a retry completes with what was
     saved of it. And of what a stage's agent leaves lying about, nothing comes onto the branch, whoever comes last."""
     left = "mkdir .aider.tags.cache.v4; echo x > .aider.tags.cache.v4/cache.db; echo one > made"
     binary = fake_cli(fleet.root / "bin", "aider", lines=recorded("aider", "ok"), then=left)

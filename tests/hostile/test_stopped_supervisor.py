@@ -1,4 +1,4 @@
-"""A supervisor that is stopped (SIGSTOP, a debugger, a suspended machine) past its lease, and then goes on."""
+"""A supervisor that is stopped (SIGSTOP, a debugger, a suspended machine) past its lease, and then continues."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def assert_settled_once(fleet: Fleet, task_id: str) -> None:
 
 def test_keepers_end_their_trees_and_the_task_is_settled_once(plain_stage: Stage) -> None:
     """R-TERM-10, R-TERM-05: no beat for `orphan_grace`: the tree is ended though the supervisor still has the home.
-    When it goes on it finds the run over, calls it lost, and runs the task once more."""
+    When it continues it finds the run over, calls it lost, and runs the task once more."""
     fleet = plain_stage.fleet
     fleet.env["HOLDFAST_HEALTH_ORPHAN_GRACE"] = "5s"
     supervisor = fleet.up()
@@ -58,7 +58,7 @@ def test_keepers_end_their_trees_and_the_task_is_settled_once(plain_stage: Stage
 
 
 def test_a_supervisor_that_lost_its_home_writes_nothing(plain_stage: Stage) -> None:
-    """Promise 3 (R-TERM-10): stopped, its lock taken away, a second one adopts the task: when the first goes on, its
+    """Promise 3 (R-TERM-10): stopped, its lock taken away, a second one adopts the task: when the first continues, its
     writes are refused, it ends by itself, and the task has one result."""
     fleet = plain_stage.fleet
     first = fleet.up()

@@ -1,4 +1,4 @@
-"""`down --keep-agents`, a new version, `up`: agents of the old one go on, though its files are gone or garbled."""
+"""`down --keep-agents`, a new version, `up`: agents of the old one continue, though its files are gone or garbled."""
 
 from __future__ import annotations
 

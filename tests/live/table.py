@@ -106,7 +106,7 @@ def measure(on: Stage) -> dict[str, dict[str, Any]]:
         on.wait_for_file(lost, "once.txt")
         assert on.forget_sessions(lost) > 0
         on.kill_all_of(lost)
-        # Alone: it makes its files anew, and others that start meanwhile would be disturbed.
+        # Alone: it makes its files again, and others that start meanwhile would be disturbed.
         wait_until(lambda: _verdict(on, lost, 1), "the run of the lost session has its verdict")
     pending |= {row: (on.add(row), 0) for row in EXPECTED[on.name] if row != LOST}
     found: dict[str, dict[str, Any]] = {}

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.agents
 
 def test_permissions_limits_and_an_interrupt(stage: Callable[[str], Stage]) -> None:
     """`read` writes nothing, `edit` runs no program; limits of turns and money end it with their own outcome; SIGINT,
-    after which it exits with 0, is no success, and the session goes on."""
+    after which it exits with 0, is no success, and the session continues."""
     if len(wanted()) < 3:
         pytest.skip("only `make test-agents` does this one")
     on = stage("claude")
@@ -46,7 +46,7 @@ def test_permissions_limits_and_an_interrupt(stage: Callable[[str], Stage]) -> N
 
 
 def test_a_budget_in_money_holds_over_runs(stage: Callable[[str], Stage]) -> None:
-    """It stops itself at what is left; the task is paused, and goes on when it is given more, in the same session."""
+    """It stops itself at what is left; the task is paused, and continues when it is given more, in the same session."""
     if len(wanted()) < 3:
         pytest.skip("only `make test-agents` does this one")
     on = stage("claude")

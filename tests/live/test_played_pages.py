@@ -1,6 +1,6 @@
 """The commands of README, tutorial and runbook, typed one after another with the real Claude Code.
 
-Its provider is the stub on loopback. Each page shows the output of such a play: `make pages` writes it anew.
+Its provider is the stub on loopback. Each page shows the output of such a play: `make pages` writes it again.
 """
 
 from __future__ import annotations

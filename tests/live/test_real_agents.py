@@ -56,7 +56,7 @@ def test_a_real_agent_from_prompt_to_branch(name: str, stage: Callable[[str], St
 
 @pytest.mark.parametrize("name", WITH_SESSIONS)
 def test_a_lost_session_and_a_model_that_talks_of_limits(name: str, stage: Callable[[str], Stage]) -> None:
-    """R-RES-09: a session that is gone is begun anew with a hand-over; a limit in the model's words is only words."""
+    """R-RES-09: a session that is gone is begun again with a hand-over; a limit in the model's words is only words."""
     if not EVERYTHING and name != "codex":  # it starts fastest
         pytest.skip("only `make test-agents` does this one")
     on = stage(name)

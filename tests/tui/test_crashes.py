@@ -67,7 +67,7 @@ def test_three_kills_are_seen_alerted_once_and_the_worker_restarted_by_a_key(
         await until_seen(pilot, "2/3", "2 of 3 within 10m")
         assert rings == []
         await kill_agent(pilot, fleet, task, 3)
-        seen = await until_seen(pilot, "3/3", "benched", "goes on by itself in", "CRITICAL and 1 more", "(3: alerts)")
+        seen = await until_seen(pilot, "3/3", "benched", "continues by itself in", "CRITICAL and 1 more", "(3: alerts)")
         assert "CRASH, " not in seen, "the alert tells it already"
         for screen in ("1", "4", "5", "3"):
             await pilot.press(screen)
@@ -81,7 +81,7 @@ def test_three_kills_are_seen_alerted_once_and_the_worker_restarted_by_a_key(
         await until_seen(pilot, "WORKER", "3/3", "benched")
         await pilot.press("r")
         await until_seen(pilot, "0/3", "web is waiting", "restarted by", f"Task {task} crashed too often")
-        await until(pilot, lambda: is_put_away(fleet), "its workspace is put away: before, a retry is refused")
+        await until(pilot, lambda: is_put_away(fleet), "its workspace is removed: before, a retry is refused")
         await pilot.press("1")
         await until_seen(pilot, "PROMPT", "failed", task)
         await pilot.press("r")

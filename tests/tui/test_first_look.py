@@ -81,7 +81,7 @@ def test_a_mistake_of_ours_is_told_in_words(fleet: Fleet, capsys: pytest.Capture
     with pytest.raises(TypeError):
         play(fleet, story)
     words = " ".join("".join(capsys.readouterr()).split())
-    assert "by a defect in Holdfast at test_first_look.py:" in words
+    assert "because of a defect in Holdfast at test_first_look.py:" in words
     assert "TypeError" in words
     assert "secret" not in words
     assert "Traceback" not in words

@@ -65,10 +65,10 @@ def test_every_task_is_seen_with_its_reason(fleet: Fleet) -> None:
         await until_seen(pilot, "6 tasks", odd)
 
         await pilot.press("s")
-        screen = await until_seen(pilot, "as they came")
+        screen = await until_seen(pilot, "as added")
         assert ids_of(screen) == [at_work, follower, second, odd, held, ended]
         await pilot.press("S")
-        screen = await until_seen(pilot, "as they came, subtasks below, backwards")
+        screen = await until_seen(pilot, "as added, subtasks below, backwards")
         assert ids_of(screen)[0] == ended
 
         fleet.cli("cancel", held)  # seen without a key
@@ -82,7 +82,7 @@ def test_every_task_is_seen_with_its_reason(fleet: Fleet) -> None:
 
 
 def test_the_cursor_stays_with_its_task(fleet: Fleet) -> None:
-    """R-CRASH-10: what a key is about does not change under the finger, also at 80×24 and in 40 columns."""
+    """R-CRASH-10: what a key is about does not change under the finger, even at 80×24 and in 40 columns."""
     tasks = [fleet.queue("true", prompt=f"task {number}") for number in range(30)]
 
     async def story(pilot: Pilot[None], app: Top) -> None:

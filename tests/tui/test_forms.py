@@ -122,7 +122,7 @@ def test_marked_tasks_are_acted_on_together(fleet: Fleet) -> None:
         await hands.refused("", "2 of 5 were refused.", f"{tasks[3]}: Task {tasks[3]} is queued, not paused")
         assert states() == ["queued"] * 5
         await pilot.press("space", "slash", *"job", "enter", "asterisk", "slash", *"-e", "enter")
-        await until_seen(pilot, "5 marked (4 of them not listed: actions leave them out)", "1 of 5 tasks")
+        await until_seen(pilot, "5 marked (4 of them not listed, so actions leave them out)", "1 of 5 tasks")
         await hands.asked("c", f"Cancel task {tasks[4]}?", "[b]")
         await hands.told(f"Cancelled {tasks[4]}.")
         assert states() == ["queued"] * 4 + ["cancelled"]

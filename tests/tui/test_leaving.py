@@ -51,7 +51,7 @@ def test_it_ends_when_nobody_reads_what_it_draws(fleet: Fleet, way: str) -> None
             os.close(master)
             master = -1
         else:
-            # Drawn anew until the pty is full and nobody reads; the keys that are left over wait in vain.
+            # Drawn again until the pty is full and nobody reads; the keys that are left over wait in vain.
             for _ in range(200):
                 os.write(master, b"\x0c")
                 time.sleep(0.01)

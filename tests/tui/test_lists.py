@@ -80,7 +80,7 @@ def test_workspaces_with_their_sizes_and_what_is_not_ours(fleet: Fleet) -> None:
         await pilot.press("home")
         await until_seen(pilot, foreign, "left alone")
         await pilot.press("x")
-        await until_seen(pilot, "It belongs to no task of this home.", "Nothing was changed.")
+        await until_seen(pilot, "It does not belong to a task of this home.", "Nothing was changed.")
         await pilot.press("escape")
         await until(pilot, lambda: type(app.screen).__name__ == "WorkspacesView", "the refusal is closed")
         await pilot.press("end", "slash", *"ready", "enter")

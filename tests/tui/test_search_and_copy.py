@@ -21,7 +21,7 @@ ODD = "\\033]52;c;aGVsbG8=\\007 [red]needle[/red]"
 
 
 def test_words_are_found_in_output_and_diff(fleet: Fleet) -> None:
-    """`/` searches, n and N go on and around, the count is told, Esc ends it; without a search n is a page."""
+    """`/` searches, n and N move and wrap around, the count is shown, Esc ends it; without a search n is a page."""
     script = 'seq 20000; echo "a Needle"; seq 100; printf "$ODD\\n"; seq 50; echo needle >> README.md'
     task = fleet.queue(f"ODD='{ODD}'; {script}; git commit -qam done")
     fleet.up("--agents", 1)
@@ -119,14 +119,14 @@ def test_what_the_cursor_is_on_is_copied(fleet: Fleet) -> None:
 
 @needs_tmux
 def test_the_mouse_is_left_to_the_terminal_and_taken_back(fleet: Fleet) -> None:
-    """Then the terminal selects text as everywhere, also after Ctrl+Z."""
+    """Then the terminal selects text as everywhere, even after Ctrl+Z."""
     task = fleet.queue("true")
     with terminal(fleet) as seen:
         seen.top()
         seen.until_seen(task, "Quit")
         assert seen.modes()["mouse_any_flag"]
         seen.press("M")
-        seen.until_seen("The mouse selects text now")
+        seen.until_seen("The mouse now selects text")
         assert not seen.modes()["mouse_any_flag"]
         seen.press("C-z")
         seen.until_line("^ready>|topped")
@@ -134,7 +134,7 @@ def test_the_mouse_is_left_to_the_terminal_and_taken_back(fleet: Fleet) -> None:
         seen.until_seen(task, "Quit")
         assert not seen.modes()["mouse_any_flag"]
         seen.press("M")
-        seen.until_seen("moves the cursor and presses keys again")
+        seen.until_seen("The mouse controls `top` again")
         assert seen.modes()["mouse_any_flag"]
         seen.press("q")
         seen.until_seen("ended: 0")

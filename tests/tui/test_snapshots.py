@@ -44,7 +44,7 @@ def test_screens_look_as_they_did(fleet: Fleet, size: tuple[int, int]) -> None:
     async def story(pilot: Pilot[None], app: Top) -> None:
         hands = Hands(pilot, app)
         await pilot.press("e", "s")
-        await until_seen(pilot, "Export", "CRITICAL", "3 tasks, finished ones too, as they came")
+        await until_seen(pilot, "Export", "CRITICAL", "3 tasks, finished ones too, as added")
         await hands.point(tasks[1])
         await pilot.press("space", "space")
         await until_seen(pilot, "2 marked; ")

@@ -45,7 +45,7 @@ def change(fleet: Fleet, statement: str) -> None:
 
 
 def stop_and_change(fleet: Fleet, supervisor: subprocess.Popen[bytes], statement: str) -> None:
-    """Stopped within a transaction it would hold the store: then it goes on, and is stopped at another time."""
+    """Stopped within a transaction it would hold the store: then it continues, and is stopped at another time."""
 
     def done() -> bool:
         supervisor.send_signal(signal.SIGSTOP)

@@ -52,7 +52,7 @@ def test_what_holds_the_fleet_up_has_a_line_of_its_own() -> None:
     made = status_text(vitals(supervisor=held, holds=[breaker], accounts=parked), 300, NOW).plain
     _, second = made.split("\n")
     assert second.startswith("nothing new starts: the load per core is 9.00, at most 4 is wanted; ")
-    assert "provider anthropic is held, task abc goes first" in second
+    assert "provider anthropic is held, task abc starts first" in second
     assert "account claude/work is stopped until its login is fixed" in second
     assert "account claude/home is parked until " in second
     assert len(status_text(vitals(supervisor=held), 40, NOW).plain.split("\n")[1]) <= 40

@@ -91,7 +91,7 @@ def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
         await until_seen(pilot, "Why it is failed", "holdfast retry")
         await pilot.press("t")
         await until_seen(pilot, "the last words on its standard error", "the frog was heard to croak")
-        await until(pilot, lambda: is_put_away(fleet), "its workspace is put away: before, a retry is refused")
+        await until(pilot, lambda: is_put_away(fleet), "its workspace is removed: before, a retry is refused")
         await pilot.press("r")
         await until_seen(pilot, "scripted, run 2")
         await pilot.press("o")

@@ -15,7 +15,7 @@ Seen with 0.166.0:
   configuration has. Untrusted, Codex does not read AGENTS.md by itself, so the prompt asks for it.
 - It reports the end of a limit as a time of day without seconds. Holdfast waits for the end of that minute.
 - The usage of a turn is that of the whole thread, including earlier processes.
-- It reports tokens only at the end of a turn. A run that was killed before has none, and `why` tells so.
+- It reports tokens only at the end of a turn. A run that was killed earlier has none, and `why` says so.
 
 Errors are texts in its `error` and `turn.failed` events, and the last lines on standard error.
 """

@@ -12,8 +12,8 @@ Seen with 1.18.33:
   key decides, and that may be the user's. The rules of an agent profile come after all of those, so Holdfast has its
   own profile.
 - A permission that would need a question is refused, and that ends the whole turn. So no permission may be "ask".
-- The MCP servers that a repository's `opencode.json` names are started in every mode, also in `read`.
-- It inserts a `$schema` into a repository's `opencode.json` that has none, also in `read`. Holdfast removes that text
+- The MCP servers that a repository's `opencode.json` names are started in every mode, even in `read`.
+- It inserts a `$schema` into a repository's `opencode.json` that has none, even in `read`. Holdfast removes that text
   again.
 - The number of retries cannot be set. The health service decides (core/health/diagnosis.py).
 - Its login and all its sessions are in `$XDG_DATA_HOME/opencode`, so each account has its own.
@@ -216,7 +216,7 @@ def _step(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
         return (usage, AgentResult(ok=True))
     if reason in ("length", "content-filter", "error"):
         return (usage, AgentResult(ok=False, text=f"the model's last step ended with {reason!r}"))
-    return (usage,)  # after "tool-calls" it goes on, and after "unknown" it retries without end
+    return (usage,)  # after "tool-calls" it continues, and after "unknown" it retries without end
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class WorkOrder:
     directory: str = ""  # the working directory, without symbolic links; empty: not known
     hand_over: str | None = None  # replaces the prompt: this agent takes over from another one
     is_sent_back: bool = False  # earlier work was reviewed, and the prompt lists what to fix
-    reply: str = ""  # a person's message: the whole prompt where the session goes on
+    reply: str = ""  # a person's message: the whole prompt where the session continues
     result_directory: str = ""  # path for the files of `AgentAdapter.leaves`, also valid in a container
 
 

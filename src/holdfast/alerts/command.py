@@ -1,6 +1,7 @@
 """A command of the user as a target: the delivery as JSON on its standard input, its main fields as variables.
 
-The command runs as a helper: in its own process group, with a deadline, ended with all that it started. Exit code 0 is
+The command runs as a helper: in its own process group, with a deadline, ended with all of its child processes. Exit
+code 0 is
 success.
 """
 

@@ -107,7 +107,7 @@ def find_mistakes(places: Sequence[str]) -> list[str]:
 
 
 def secret_parts(url: str) -> list[str]:
-    """Return the address and its pieces, the longest first. Anything behind the scheme may be a token."""
+    """Return the address and its pieces, the longest first. Everything after the scheme may be a token."""
     behind = url.partition("://")[2]
     pieces = [piece for piece in re.split(r"[/?&=:@,#]+", behind) if len(piece) >= SHORTEST_PIECE]
     return sorted({url, behind, *pieces} - {""}, key=len, reverse=True)

@@ -32,7 +32,7 @@ class Complaints(logging.Handler):
 
 
 def trust_own_certificates() -> None:
-    """Let `requests`, which apprise uses, trust the certificates of SSL_CERT_FILE, as the webhook does."""
+    """Let `requests`, which apprise uses, trust the certificates of SSL_CERT_FILE, like the webhook."""
     if os.environ.get("SSL_CERT_FILE"):
         os.environ.setdefault("REQUESTS_CA_BUNDLE", os.environ["SSL_CERT_FILE"])
 

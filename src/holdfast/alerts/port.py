@@ -30,7 +30,7 @@ class AlertTarget(Protocol):
 
 
 class AlertRunner(Protocol):
-    """A function that runs one helper to its end, with all that it started, within `timeout` seconds."""
+    """A function that runs one helper to its end, with all of its child processes, within `timeout` seconds."""
 
     def __call__(
         self,

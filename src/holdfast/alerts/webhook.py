@@ -2,7 +2,7 @@
 
 A helper process sends the request (`http_post.py`). Killing the helper ends an address that never answers, a name that
 never resolves, and a receiver that sends one byte a minute. A thread could not be ended. The secret stays in this
-process: the helper gets only the signature. docs/howto/alerts.md explains how a receiver checks it.
+process; the helper gets only the signature. docs/howto/alerts.md explains how a receiver checks it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The agent's side of its run's channel: the two files that `holdfast agent …` writes.
 
-No store is opened, so the command starts fast. Any program can write the same with a shell:
+No store is opened, so the command starts fast. Any program can write the same lines with a shell:
 docs/howto/agent-reports.md.
 """
 

@@ -49,7 +49,7 @@ def _write_and_wake(home: str, store: Store, operation: Callable[[Transaction], 
 
 
 def allow_or_refuse(tx: Transaction, task_id: str, given: SpendingCap, by: str, *, force: bool) -> None:
-    """Record the budget that a resume gives. Raise Conflict if the task has no budget left after that.
+    """Record the new budget of a resume. Raise Conflict if the task has no budget left after that.
 
     Called in the transaction of the resume. Without a budget, the task would only be paused again, and one of its
     resumes would be spent.
@@ -75,11 +75,11 @@ def refuse_unreported(task: Task, given: SpendingCap) -> None:
         if part is not None and not is_told:
             agent = task.spec.agent
             untold = f"The agent '{agent}' does not report {what}"
-            raise UsageError(f"{untold}, so such a budget cannot be enforced. Nothing was changed.")
+            raise UsageError(f"{untold}, so this budget cannot be enforced. Nothing was changed.")
 
 
 def _allow_family(tx: Transaction, task: Task, given: SpendingCap, by: str) -> None:
-    """Raise the budget of the root task by what its subtask is given."""
+    """Raise the budget of the root task by the amount that its subtask gets."""
     root = tx.tasks.get(tx.spending.root_of(task))
     if root.id == task.id:
         return
@@ -105,8 +105,8 @@ def refuse_spent(tx: Transaction, task: Task) -> None:
     spent = allowance.cap.describe_exceeded(allowance.used)
     which = "--budget-tokens N" if spent.endswith("tokens") and "$" not in spent else "--budget-usd N"
     raise Conflict(
-        f"Task {task.id} has spent its budget ({allowance.spent}); nothing was changed. Give it more, in all: "
-        f"`holdfast resume {task.id} {which}`; or end it: `holdfast cancel {task.id}`."
+        f"Task {task.id} has spent its budget ({allowance.spent}); nothing was changed. Raise the total: "
+        f"`holdfast resume {task.id} {which}`. Or end it: `holdfast cancel {task.id}`."
     )
 
 
@@ -116,7 +116,7 @@ def _refuse_spent_shared(tx: Transaction, task: Task) -> None:
         if found.label is None or found.label in labels:
             raise Conflict(
                 f"Task {task.id} has to wait: {found.reason}; nothing was changed. "
-                f"`holdfast why {task.id}` says when there is more of it; or raise it in your config."
+                f"`holdfast why {task.id}` says when more becomes available. Or raise it in your settings."
             )
 
 
@@ -193,7 +193,7 @@ class Commands:
         return self.write(lambda tx: cancel_in(tx, task_id, by, why, assume_dead=assume_dead, subtasks=subtasks))
 
     def retry(self, task_id: str, *, fresh: bool, given: Given | None = None) -> None:
-        """Queue an ended task again, from its base if `fresh` is true. `given`: what else changes."""
+        """Queue an ended task again, from its base if `fresh` is true. `given`: further changes."""
         if fresh and self._store.write(lambda tx: tx.tasks.get(task_id)).state in TASK_TERMINAL:  # else refused anyway
             self.refuse_in_use(task_id)
         self.write(lambda tx: retry_in(tx, task_id, operator_name(), fresh=fresh, given=given))
@@ -206,7 +206,10 @@ class Commands:
         for workspace in (one for one in there if one.strategy is not Strategy.NONE):
             with lock_exclusive(self.home, workspace.id) as alone:
                 if not alone or WorkspaceUsers().of(workspace.path):
-                    raise Conflict(f"{workspace.path} would go, but a process works in it. Leave it, then try again.")
+                    raise Conflict(
+                        f"{workspace.path} would be removed, but a process works in it. "
+                        "Stop that process, then try again."
+                    )
 
     def resume(
         self,
@@ -271,7 +274,7 @@ def cancel_in(
 
 
 def retry_in(tx: Transaction, task_id: str, by: str, *, fresh: bool, given: Given | None) -> None:
-    """Queue an ended task again in the transaction `tx`, with what is `given`."""
+    """Queue an ended task again in the transaction `tx`, with the options `given`."""
     change_first(tx, task_id, given, by)
     tx.tasks.retry(task_id, by, fresh, clock.now())
     tell_next_run(tx, task_id, given, by)
@@ -287,7 +290,7 @@ def resume_in(
     cap: SpendingCap | None = None,
     given: Given | None = None,
 ) -> ResumeDecision:
-    """Resume a paused task in the transaction `tx`, with what is `given`. Raise Conflict if no resume is left."""
+    """Resume a paused task in the transaction `tx`, with the options `given`. Raise Conflict if no resume is left."""
     if given is not None and tx.tasks.get(task_id).state is TaskState.PAUSED:  # else the resume is refused anyway
         change_first(tx, task_id, given, by)
     if not force:
@@ -304,7 +307,7 @@ def resume_in(
 
 
 def change_first(tx: Transaction, task_id: str, given: Given | None, by: str) -> None:
-    """Change a task in the transaction in which it also goes on."""
+    """Change a task in the transaction that also continues it."""
     if given is not None and given.change:
         from holdfast.api.tasks.changes import change_in
 
@@ -312,7 +315,7 @@ def change_first(tx: Transaction, task_id: str, given: Given | None, by: str) ->
 
 
 def tell_next_run(tx: Transaction, task_id: str, given: Given | None, by: str) -> None:
-    """Give the next run of a task its changed prompt or further words, also in a session that goes on."""
+    """Give the next run of a task its changed prompt or further words, even in a session that continues."""
     if given is not None and (given.words or given.change.prompt is not None):
         from holdfast.api.tasks.changes import tell_in
 
@@ -323,20 +326,21 @@ def _no_resume_left(task: Task) -> Conflict:
     used = f"{task.resume_attempts} of {task.spec.max_resumes}"
     return Conflict(
         f"Task {task.id} has no resume left ({used}); nothing was changed. Resume it once more: "
-        f"`holdfast resume {task.id} --force`. Or give it more: `holdfast resume {task.id} --max-resumes "
+        f"`holdfast resume {task.id} --force`. Or raise the limit: `holdfast resume {task.id} --max-resumes "
         f"{2 * task.resume_attempts + 2}`. Or end it: `holdfast cancel {task.id}`."
     )
 
 
 def _refuse_closed_account(tx: Transaction, task_id: str) -> None:
-    """Raise Conflict if the task waits for its account. A resume would be spent, and the task would only queue."""
+    """Raise Conflict if the task waits for its account. Otherwise a resume would be spent, and the task would only wait
+    in the queue."""
     account = tx.accounts.account_blocking(tx.tasks.get(task_id), clock.now())
     if account is not None:
         how = "stopped" if account.until is None else "parked"
         raise Conflict(
             f"Task {task_id} waits for its account {account.full_name}, which is {how}: {account.reason}. Nothing was "
-            f"spent. `holdfast accounts resume {account.full_name}` opens it, and its tasks go on; "
-            f"`holdfast resume {task_id} --force` lets this one try it."
+            f"spent. `holdfast accounts resume {account.full_name}` opens it, and its tasks continue; "
+            f"`holdfast resume {task_id} --force` lets this task try it."
         )
 
 

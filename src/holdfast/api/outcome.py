@@ -19,7 +19,7 @@ class NoSupervisor(StrEnum):
 
 
 def no_supervisor(form: NoSupervisor = NoSupervisor.START_ONE, how: str = "") -> str:
-    """Return the sentence of this form. `how`: in a line of status, the key or command that starts a supervisor."""
+    """Return the sentence of this form. `how`: for a status line, the key or command that starts a supervisor."""
     return f"{form} ({how})" if how else str(form)
 
 

@@ -44,11 +44,11 @@ class Queries:
         if not ids:
             raise NotFound(_no_task(prefix))
         if len(ids) > 1:
-            raise Conflict(f"'{prefix}' may be any of {', '.join(ids)}: write more of the id.")
+            raise Conflict(f"'{prefix}' matches {', '.join(ids)}: type more of the id.")
         return ids[0]
 
     def shorten_ids(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return the beginning of each id that no other task shares, of four letters at least."""
+        """Return the shortest unique prefix of each id, of at least four letters."""
         short = {}
         for row in self._reader.view("id_neighbours", ids=json.dumps(list(ids))):
             shared = max(_count_shared(row["id"], row[way] or "") for way in ("before", "behind"))
@@ -56,7 +56,7 @@ class Queries:
         return short
 
     def completions(self, prefix: str, states: list[str] | None) -> list[Completion]:
-        """Return the tasks whose id begins with `prefix`, the newest first, a hundred at most."""
+        """Return the tasks whose id begins with `prefix`, the newest first, at most a hundred."""
         rows = self._reader.view("completions", prefix=prefix, states=json.dumps(states) if states else None)
         return cast("list[Completion]", rows)
 
@@ -115,7 +115,7 @@ class Queries:
         ]
 
     def _count_once(self, task: JsonObject) -> None:
-        """Replace sums over runs, if the agent reported the sum of its session in each run."""
+        """Correct the totals if the agent reports the total of its session in each run."""
         from holdfast.api.tasks.usage import sum_usage
 
         total = sum_usage(task["agent"], [_run(row) for row in self._reader.view("runs", id=task["id"])])
@@ -123,7 +123,7 @@ class Queries:
             task["tokens"], task["cost_usd"] = total["tokens"], total["cost_usd"]
 
     def task(self, task_id: str) -> TaskDetails:
-        """Return one task with its runs, its workspace and the tasks it needs, all of one moment."""
+        """Return one task with its runs, its workspace and the tasks it needs, all from one moment."""
         with self._reader.snapshot():
             return self._task(task_id)
 
@@ -273,7 +273,7 @@ class Queries:
 
 
 def _count_shared(one: str, other: str) -> int:
-    """Return how many letters both begin with."""
+    """Return the length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
 

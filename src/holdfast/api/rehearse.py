@@ -68,7 +68,7 @@ def rehearse(scenario: str, *, timeout: float | None) -> tuple[TaskDetails, list
 
 @contextlib.contextmanager
 def _as_home(home: str) -> Iterator[None]:
-    """Make it the home of this process until the block ends: nothing of a rehearsal reaches the user's home."""
+    """Make it the home of this process until the block ends, so that a rehearsal does not touch the user's home."""
     before = os.environ.get("HOLDFAST_HOME")
     os.environ["HOLDFAST_HOME"] = home
     try:
@@ -121,7 +121,7 @@ class RehearsalResult:
 
 
 def thresholds(agent: str) -> dict[str, str]:
-    """Return settings under `health.`. An agent that retries in silence gets that much more time."""
+    """Return settings under `health.`. An agent that retries in silence gets this much more time."""
     more = {"stuck_after": _adapter(agent).longest_quiet_retry, "max_runtime": _adapter(agent).longest_quiet_retry}
     return {key: f"{seconds + more.get(key, 0.0):g}s" for key, seconds in THRESHOLDS.items()}
 
@@ -148,7 +148,9 @@ def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> Rehea
 def _adapter(agent: str) -> CliAgent:
     known = [name for name in STUB_ACCOUNTS if name in AGENTS]
     if agent not in known:
-        raise UsageError(f"There is no agent CLI '{agent[:60]}' to rehearse with; there are {', '.join(known)}.")
+        raise UsageError(
+            f"There is no agent CLI '{agent[:60]}' to rehearse with. The known ones are {', '.join(known)}."
+        )
     adapter: Any = AGENTS[agent]  # the adapters of all real CLIs are of this type
     found: CliAgent = adapter
     return found
@@ -262,9 +264,9 @@ def _describe_next_step(verdict: Mapping[str, Any]) -> str:
         case "task.requeued":
             return f"it runs the task again{_wait(' after', data['delay'])}."
         case "task.paused" if data["resume_after"] is None:
-            return "it waits for a person, who puts it right and types `holdfast resume`."
+            return "it waits until a person fixes the cause and types `holdfast resume`."
         case "task.paused":
-            return f"it goes on by itself{_wait(' after', data['resume_after'] - verdict['at']) or ' at once'}."
+            return f"it continues by itself{_wait(' after', data['resume_after'] - verdict['at']) or ' at once'}."
         case None:
             return "unknown, because the run did not end in time."
     return "nothing by itself; `holdfast retry` would try it again."

@@ -34,7 +34,7 @@ def boottime() -> float:
 
 def monotonic() -> float:
     """Return seconds that do not count the machine's sleep, to measure how long an agent was silent. The value is
-    system-wide, and starts anew at each boot."""
+    system-wide, and restarts at each boot."""
     return time.monotonic()
 
 

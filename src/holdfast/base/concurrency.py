@@ -1,10 +1,10 @@
-"""Work in threads that has ended when its caller continues, and the cancellation of asyncio tasks.
+"""Thread work that always ends before its caller continues, and the cancellation of asyncio tasks.
 
 A thread cannot be killed. `asyncio.to_thread` releases a cancelled caller while the thread works on. Once, a deletion
 that was not waited for removed the workspace that was made next at the same path.
 
-Container engines have threads of their own. They are few, and an engine that hangs blocks each of them for half a
-minute. On the shared threads, that would block all other tasks.
+Container engines have their own threads. An engine that hangs blocks a thread for half a minute, which on shared
+threads would block all other tasks.
 """
 
 from __future__ import annotations

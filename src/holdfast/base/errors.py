@@ -30,7 +30,7 @@ class Conflict(HoldfastError):
 
 
 class StillCleaning(Conflict):
-    """A task whose workspace is still being put away. The request is possible in a moment."""
+    """A task whose workspace is still being removed. The request is possible in a moment."""
 
 
 class Refused(HoldfastError):
@@ -46,7 +46,7 @@ class Unavailable(HoldfastError):
 
 
 class WaitTimeout(HoldfastError):
-    """A wait that reached its timeout. The tasks go on; wait again, or look with `holdfast why ID`."""
+    """A wait that reached its timeout. The tasks continue; wait again, or look with `holdfast why ID`."""
 
     exit_code = 75
 
@@ -99,7 +99,7 @@ _PASSING_WORDS = (
 
 
 def is_transient(error: Exception) -> bool:
-    """True if the error is a passing trouble of the machine (disk full, out of descriptors), so that a retry is
+    """True if the error is a temporary problem of the machine (disk full, out of descriptors), so that a retry is
     worthwhile."""
     if isinstance(error, WorkspaceProblem) and error.passing:
         return True

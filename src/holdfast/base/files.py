@@ -58,11 +58,11 @@ def open_log_file(path: str) -> int:
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise FileNotFoundError(errno.ENOENT, "something else than a plain file is there", path)
+    raise FileNotFoundError(errno.ENOENT, "something other than a plain file is there", path)
 
 
 def data_lines(path: str) -> Iterator[str]:
-    """Yield the lines without their newlines. Of a line that a hole cut, yield what is left."""
+    """Yield the lines without their newlines. Of a line that a hole cuts, the rest is yielded."""
     fd = open_log_file(path)
     try:
         rest: list[bytes] = []  # of an unfinished line: joined once, because a long line would be copied for ever
@@ -86,7 +86,7 @@ def data_lines(path: str) -> Iterator[str]:
 
 
 def last_lines(path: str, most: int) -> Iterator[str]:
-    """Yield whole lines from the end of a file, of at most so many bytes. A missing file has none."""
+    """Yield whole lines from the end of a file, up to this many bytes in total. A missing file has none."""
     try:
         fd = open_log_file(path)
     except OSError:

@@ -16,8 +16,8 @@ def home_directory() -> str:
         home = os.path.expanduser(chosen)
         if not os.path.isabs(home):
             raise UsageError(
-                f"HOLDFAST_HOME is '{chosen}', which would be another home in every directory. "
-                "Write it in full, beginning with /."
+                f"HOLDFAST_HOME is '{chosen}', which would mean a different home in each directory. Write the full "
+                "path, beginning with /."
             )
         home = os.path.normpath(home)
     else:
@@ -48,7 +48,7 @@ def _users_own(*names: str) -> str:
 def refuse_foreign_home(home: str) -> None:
     """Raise Refused if the home belongs to another user. Nothing may be written there.
 
-    That user could replace its files, also by links, while a process of ours writes to them. Root may still read it.
+    That user could replace its files, even by links, while a process of ours writes to them. Root may still read it.
     """
     try:
         owner = os.stat(home).st_uid
@@ -79,8 +79,8 @@ def ensure_home(home: str) -> None:
 
 
 def ensure_directories(home: str, *names: str) -> None:
-    """Make directories in the home. A file in the way is named here, before a supervisor fails because of it again and
-    again."""
+    """Make directories in the home. A file in the way is reported here, before a supervisor fails because of
+    it."""
     refuse_foreign_home(home)
     for name in names:
         path = os.path.join(home, name)
@@ -89,5 +89,6 @@ def ensure_directories(home: str, *names: str) -> None:
             os.makedirs(path, mode=0o700, exist_ok=True)
         except OSError as error:
             raise Unavailable(
-                f"{path} cannot be used as a directory: {error.strerror}. Look what it is, move it away, and try again."
+                f"{path} cannot be used as a directory: {error.strerror}. Check what it is, move it away, and try "
+                f"again."
             ) from error

@@ -1,4 +1,4 @@
-"""Random ids. They are random from the first character on, so that a short prefix is enough to name one."""
+"""Random ids. Ids are random from the first character, so a short prefix identifies one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 letters; no l, o, 0, 1
 
 
 def new_id(length: int = 10) -> str:
-    """Return a random id, of 50 random bits by default. A million tasks collide with a chance of one in two thousand,
-    and then fail loudly."""
+    """Return a random id, of 50 random bits by default. Among a million tasks, the chance of a collision is one in
+    two thousand, and a collision raises an error."""
     return "".join(_ALPHABET[byte & 31] for byte in os.urandom(length))

@@ -11,7 +11,7 @@ class Instant:
     """One reading of the clocks that durable decisions need."""
 
     wall: float  # seconds since the epoch; may jump
-    boottime: float  # CLOCK_BOOTTIME; never jumps, counts sleep, starts anew at boot
+    boottime: float  # CLOCK_BOOTTIME; never jumps, counts sleep, starts again at boot
     boot_id: str  # the boot that `boottime` belongs to
 
     def since(self, earlier: Instant) -> float:

@@ -1,5 +1,5 @@
-"""The case that Python itself is refused memory or a thread. The module imports next to nothing, because there is no
-memory for imports then."""
+"""Handling of errors when Python itself gets no memory or thread. The module imports almost nothing, because imports
+need memory."""
 
 from __future__ import annotations
 

@@ -44,5 +44,5 @@ def stored_data_errors(read: Callable[_Given, _Read]) -> Callable[_Given, _Read]
 def damaged_store_error(why: object) -> Unavailable:
     return Unavailable(
         f"The store holds a record that cannot be read ({why}): it is damaged. It was left as it is. Copies are in "
-        "`backups` of the home: bring one back with `holdfast restore FILE` (the damaged one is kept aside)."
+        "`backups` of the home: restore one with `holdfast restore FILE` (the damaged one is kept aside)."
     )

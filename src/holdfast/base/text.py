@@ -19,7 +19,7 @@ _HALVES = re.compile("[\ud800-\udfff]")  # bytes that are not text
 
 
 def clean_text(text: object) -> str:
-    """Return text without escape sequences and control characters. Nothing in it moves the text next to it."""
+    """Return text without escape sequences and control characters. No character in it affects the text next to it."""
     plain = ESCAPES.sub("", str(text))
     return plain if plain.isascii() else _HALVES.sub("�", plain)
 
@@ -30,7 +30,7 @@ def indent_text(text: object, indent: str = "  ") -> str:
 
 
 def is_misleading(path: str) -> bool:
-    """True if a path cannot be shown, or given to a tool that reads lines, as it is."""
+    """True if a path cannot be printed unchanged, or passed to a tool that reads lines."""
     return _MISLEADING.search(path) is not None
 
 
@@ -55,7 +55,7 @@ def subject_line(text: str, width: int = 72) -> str:
 
 
 def as_sentence(text: str) -> str:
-    """Return the text with a full stop, unless it ends as a sentence already."""
+    """Return the text with a full stop, unless it already ends a sentence."""
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 

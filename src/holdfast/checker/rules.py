@@ -38,7 +38,7 @@ def violations(
     """Return everything that breaks a promise, in the order of the promises.
 
     Rows, directories and processes cannot be read at the same instant. So the rules run a second time a moment later,
-    and only violations that are found twice are returned. A task that was just starting looks like a leak only once.
+    and only violations that are found twice are returned. A task that is just starting looks like a leak at most once.
     """
     first = _run_rules(home, at_rest, witness, limits)
     if not first:
@@ -59,7 +59,7 @@ def _run_rules(home: str, at_rest: bool, witness: str | None, limits: CheckedLim
 
 
 def _run_rule(rule: Callable[[Evidence], Iterable[Violation]], evidence: Evidence) -> list[Violation]:
-    """Run one rule. A record that cannot be read was not kept: it is a violation, and does not stop the other rules."""
+    """Run one rule. A record that cannot be read counts as lost: it is a violation, but the other rules still run."""
     try:
         return list(rule(evidence))
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
@@ -191,7 +191,7 @@ def _no_stray_git(evidence: Evidence) -> Iterator[Violation]:
 
 def _ends_once(evidence: Evidence) -> Iterator[Violation]:
     """Check that no terminal event follows a terminal event, until an operator's retry opens the task again. If
-    numbers are missing in between, history was forgotten, and the retry with it."""
+    event numbers are missing in between, history was deleted, and the retry may be among it."""
     ended: dict[str, str] = {}
     at: dict[str, tuple[int, int]] = {}  # the last ending: (its position among the remaining events, its number)
     for place, event in enumerate(evidence.events):

@@ -94,7 +94,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "retry": ("commands.control", "queue a failed or cancelled task again"),
     "pause": ("commands.control", "pause a task: its agent ends, its workspace and session stay"),
     "resume": ("commands.control", "continue a paused task now"),
-    "send": ("commands.send", "tell a task what to do next, also when it has ended"),
+    "send": ("commands.send", "tell a task what to do next, even after it has ended"),
     "set": ("commands.send", "change a task that does not run: priority, prompt, agent, limits, labels"),
     "wait": ("commands.wait", "wait until tasks have ended, or need a person"),
     "approve": ("commands.control", "approve the work of a stage, or request changes"),
@@ -255,9 +255,9 @@ def _describe_os_error(error: OSError) -> tuple[str, int]:
 
 
 def _describe_unforeseen(error: Exception) -> str:
-    """Return the line for an error that no code of ours foresaw: a damaged record of the store, or a mistake of ours.
+    """Return the line for an unexpected error: a damaged record of the store, or a bug in Holdfast. With
 
-    With HOLDFAST_DEBUG the error goes on, and Python prints where it was raised.
+    HOLDFAST_DEBUG the error is raised, and Python prints its traceback.
     """
     if os.environ.get("HOLDFAST_DEBUG"):
         raise error
@@ -273,7 +273,7 @@ def _describe_unforeseen(error: Exception) -> str:
 
 
 def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the arguments. Everything after `--` is the agent's command, which we never interpret."""
+    """Parse the arguments. Everything after `--` is the agent's command, which Holdfast never interprets."""
     if name in ("send", "set"):  # the words of a person may stand on both sides of an option
         return parser.parse_intermixed_args(rest), []
     if name == "ps":
@@ -327,7 +327,7 @@ def _choose_command(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def _answer_without_command(argv: list[str]) -> NoReturn:
-    """Answer a command line without a command: the front page or the version."""
+    """Handle a command line without a command: print the front page or the version."""
     from holdfast.cli.help import front_page
 
     if "--version" in argv or "-V" in argv:

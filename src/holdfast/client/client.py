@@ -43,14 +43,15 @@ STATES: tuple[str, ...] = get_args(TaskState)
 
 
 class Client:
-    """The tasks of one home. A client keeps nothing open: use it from any thread, and as many as you like.
+    """The tasks of one home. A client keeps nothing open, so you can use it from any thread and make as many clients as
+    you like.
 
     An id may be shortened to its first letters. Every method raises `HoldfastError` or one of its subclasses; the text
-    of an error says what happened and what to type next. A killed client stops nothing: tasks go on without it.
+    of an error says what happened and what to type next. A killed client stops nothing: tasks continue without it.
     """
 
     def __init__(self, home: str | PathLike[str] | None = None) -> None:
-        """`home`: the directory of the store. Without it: $HOLDFAST_HOME, else the one of your user."""
+        """`home`: the directory of the store. Default: $HOLDFAST_HOME, else the home of your user."""
         with public_errors():
             chosen = home_directory() if home is None else os.path.abspath(os.path.expanduser(os.fspath(home)))
         self.home = chosen
@@ -71,7 +72,7 @@ class Client:
 
     @public
     def run(self, prompt: str = "", **options: Unpack[TaskOptions]) -> Task:
-        """Queue a task, start a supervisor if none runs, and return the task when it is at rest (see `wait`)."""
+        """Queue a task, start a supervisor if none is running, and return the task when it is at rest (see `wait`)."""
         refuse_endless_wait(self.home, resolve_parent(self.home, options.get("parent")))
         task = self.add(prompt, **options)
         ensure_supervisor(Queries(self.home))
@@ -119,7 +120,7 @@ class Client:
 
     @public
     def results(self, id: str) -> list[StageResult]:
-        """Return the result of each stage with the answer of its gate. An unfinished task has those so far."""
+        """Return the result of each stage with the answer of its gate. An unfinished task has the results so far."""
         from holdfast.api.tasks.results import read_results
 
         queries = Queries(self.home)
@@ -127,7 +128,7 @@ class Client:
 
     @public
     def logs(self, id: str, *, run: int | None = None) -> list[LogEntry]:
-        """Return what the agent printed and did in its run number `run`, without `run` in its newest run.
+        """Return what the agent printed and did in run number `run`, by default in its newest run.
 
         Secrets are redacted. The text is the agent's: it may have characters that control a terminal.
         """
@@ -152,9 +153,9 @@ class Client:
     ) -> list[Task]:
         """Wait until the tasks are at rest, and return them in the order of `ids`.
 
-        A task is at rest when it ended, is paused, or waits for a person. `first`: return as soon as one of the tasks
-        is at rest, with those that are. Raise WaitTimeout after `timeout` seconds. Without `start_supervisor`, tasks
-        wait until somebody starts a supervisor.
+        A task is at rest when it ended, is paused, or waits for a person. `first`: return as soon as one task is at
+        rest, with all tasks that are at rest then. Raise WaitTimeout after `timeout` seconds. Without
+        `start_supervisor`, tasks wait until somebody starts a supervisor.
         """
         full = self._resolve(ids)
         watching = watch_tasks(self.home, full, first=first, timeout=timeout, start=start_supervisor)
@@ -163,7 +164,7 @@ class Client:
     async def wait_async(
         self, *ids: str | Ids, first: bool = False, timeout: float | None = None, start_supervisor: bool = True
     ) -> list[Task]:
-        """Wait as `wait` does, and let other coroutines run meanwhile."""
+        """Wait like `wait`, and let other coroutines run meanwhile."""
         with public_errors():
             full = self._resolve(ids)
             watching = watch_tasks(self.home, full, first=first, timeout=timeout, start=start_supervisor)
@@ -172,7 +173,7 @@ class Client:
             return [self._read(task_id) for task_id in found]
 
     def events(self, *, after: int = 0, task: str | None = None, follow: bool = False) -> Iterator[Event]:
-        """Yield the events with a number above `after`, of one task or of all. `follow`: go on as they happen."""
+        """Yield the events with a number above `after`, of one task or of all. `follow`: follow new events."""
         with public_errors():
             watching = self._watch_events(after, task, follow)
         for batch in drive(watching):
@@ -181,7 +182,7 @@ class Client:
     async def events_async(
         self, *, after: int = 0, task: str | None = None, follow: bool = False
     ) -> AsyncIterator[Event]:
-        """Yield events as `events` does, and let other coroutines run meanwhile."""
+        """Yield events like `events`, and let other coroutines run meanwhile."""
         with public_errors():
             watching = self._watch_events(after, task, follow)
         async for batch in drive_async(watching):
@@ -221,7 +222,7 @@ class Client:
     def pause(self, id: str | Ids, *, seconds: float | None = None, why: str = "") -> Task | list[Task]:
         """End a task's agent, keep its workspace and session, and return the task when that is done.
 
-        The task goes on after `seconds`, without them when somebody resumes it.
+        The task continues after `seconds`, or, without `seconds`, when somebody resumes it.
         """
 
         def begin(task_id: str) -> Callable[[], Task]:
@@ -282,7 +283,7 @@ class Client:
     def send(self, id: Ids, text: str) -> list[Task]: ...
     @public
     def send(self, id: str | Ids, text: str) -> Task | list[Task]:
-        """Tell a task what to do next, also when it has ended: then it is queued again, with its branch and session."""
+        """Tell a task what to do next, even when it has ended: then it is queued again, with its branch and session."""
         from holdfast.api.tasks.messages import send_message
 
         def begin(task_id: str) -> Callable[[], Task]:
@@ -297,7 +298,7 @@ class Client:
     def approve(self, id: Ids, *, changes: str | None = None, stage: str | None = None) -> list[Task]: ...
     @public
     def approve(self, id: str | Ids, *, changes: str | None = None, stage: str | None = None) -> Task | list[Task]:
-        """Approve the stage that waits for you. `changes`: ask for changes instead, from its builder or `stage`."""
+        """Approve the stage that waits for you. `changes`: request changes instead, from its builder or `stage`."""
         from holdfast.api.tasks.stages import approve
 
         def begin(task_id: str) -> Callable[[], Task]:
@@ -312,7 +313,7 @@ class Client:
     def set(self, id: Ids, **changes: Unpack[TaskChanges]) -> list[Task]: ...
     @public
     def set(self, id: str | Ids, **changes: Unpack[TaskChanges]) -> Task | list[Task]:
-        """Change a task that does not run."""
+        """Change a task that is not running."""
         from holdfast.api.tasks.changes import set_task
 
         ids, wanted, queries = self._prepare("set", id), self._wanted(changes), Queries(self.home)

@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class PartlyDone(HoldfastError):
-    """A call for several tasks that some of them refused. The others are done.
+    """A call for several tasks that some of them refused. The other tasks were
 
-    `done`: what the call returns for those others. `refused`: id → error.
+    changed. `done`: the results for those tasks. `refused`: id → error.
     """
 
     def __init__(self, done: Sequence[Any], refused: Mapping[str, HoldfastError]) -> None:
@@ -44,7 +44,7 @@ NEXT_STEPS: dict[type[HoldfastError], str] = {
 
 @contextmanager
 def public_errors() -> Iterator[None]:
-    """Raise the errors of the block as public ones, without the frames of the inside."""
+    """Raise the errors of the block as public errors, without internal stack frames."""
     try:
         yield
     except PartlyDone:
@@ -53,7 +53,9 @@ def public_errors() -> Iterator[None]:
         raise make_public(error) from None
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        raise make_public(Unavailable(f"{where}{error.strerror or error}. What was acknowledged is kept.")) from None
+        raise make_public(
+            Unavailable(f"{where}{error.strerror or error}. Everything that was acknowledged is kept.")
+        ) from None
 
 
 def public(method: Callable[P, T]) -> Callable[P, T]:

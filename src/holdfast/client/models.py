@@ -50,10 +50,10 @@ class TaskOptions(TypedDict, total=False):
 
 
 class TaskChanges(TypedDict, total=False):
-    """The changes of a task that `Client.set`, `Client.retry` and `Client.resume` make. What is absent stays."""
+    """The changes of a task that `Client.set`, `Client.retry` and `Client.resume` make. Absent keys stay unchanged."""
 
     prompt: str
-    agent: str  # another agent, which begins with a hand-over
+    agent: str  # another agent, which starts with a hand-over
     model: str
     account: str
     permission: str  # read, edit or full
@@ -92,7 +92,7 @@ class Task:
     outcome: str | None  # how the newest run ended, as one word
     failure_reason: str | None  # why the task failed, as one word
     pause_reason: str | None  # why the task is paused, as one word
-    resume_after: float | None  # when a paused task goes on by itself
+    resume_after: float | None  # when a paused task continues by itself
     prompt: str
     agent: str
     repo: str
@@ -183,7 +183,7 @@ class StageResult:
 class Event:
     """A decision of Holdfast, in the order of commits. The kinds are in docs/reference/events.md."""
 
-    seq: int  # give it to `Client.events(after=…)` to go on from here
+    seq: int  # give it to `Client.events(after=…)` to continue from here
     at: float
     kind: str
     level: str

@@ -29,7 +29,7 @@ def drive(steps: Iterator[T | None]) -> Iterator[T]:
 
 
 async def drive_async(steps: Iterator[T | None]) -> AsyncIterator[T]:
-    """Yield what the watch finds, and leave the event loop to others between its steps."""
+    """Yield what the watch finds, and do not block the event loop between its steps."""
     with public_errors():
         for found in steps:
             if found is None:
@@ -50,8 +50,8 @@ def list_ids(asked: str | Ids) -> list[str]:
 def for_each(asked: str | Ids, ids: Sequence[str], begin: Callable[[str], Callable[[], T]]) -> T | list[T]:
     """Act on one task, or on each of several: begin all of them, then finish each.
 
-    `asked`: what the caller gave. One id: return its result, or raise its error. A list: return all results. Raise
-    PartlyDone if some were refused, after all others are done.
+    `asked`: what the caller gave. For one id, return its result or raise its error. For a list, return all
+    results, or raise PartlyDone once all others are done.
     """
     if isinstance(asked, str):
         return begin(ids[0])()

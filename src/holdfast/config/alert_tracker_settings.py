@@ -57,7 +57,7 @@ def messenger_addresses(value: object) -> list[str]:
 
 
 def without_address(place: str) -> str:
-    """Return the part of a messenger's address that may be shown: its scheme, or the place where the address is."""
+    """Return the part of a messenger's address that may be shown: its scheme, or the place that holds the address."""
     return f"{place.partition('://')[0]}://{HIDDEN}" if "://" in place else place
 
 
@@ -76,12 +76,12 @@ def plain_address(address: str) -> str:
     if not is_good or not address.isascii() or any(letter.isspace() or not letter.isprintable() for letter in address):
         raise ValueError("it is not an address that begins with http:// or https:// (or `env:NAME`, `file:PATH`)")
     if "@" in parts.netloc:
-        raise ValueError("it has a login in it, which is not sent; use `notify.secret`, or a token in the path")
+        raise ValueError("it contains a login, which would not be sent; use `notify.secret`, or a token in the path")
     return address
 
 
 def is_unprotected(address: str) -> bool:
-    """True if what is sent to the address can be read on the way: http to another machine."""
+    """True if others on the network can read requests to the address: http to another machine."""
     from urllib.parse import urlsplit
 
     if not address.lower().startswith("http://"):
@@ -126,18 +126,18 @@ NOTIFY: dict[str, Setting] = {
     "notify.on": _own(
         [FAILED, NEEDS_YOU],
         ListOf(*NOTICE_WORDS),
-        "What is sent. `needs-you`: every alert of at least `notify.level`. The others: endings of tasks.",
+        "The kinds of notices. `needs-you`: every alert of at least `notify.level`. The others: endings of tasks.",
     ),
     "notify.gather": _own(
         60.0,
         parse_duration,
-        "The shortest time between two notices of endings: more endings within it become one notice.",
+        "The shortest time between two notices of endings. Endings within this time share one notice.",
     ),
     "notify.command": _own(
         [], parse_words, "A command that gets every delivery as JSON on its standard input. Exit code 0 is success."
     ),
     "notify.webhook": _own(
-        "", web_address, "An address that every delivery is posted to as JSON, or `env:NAME`, `file:PATH`."
+        "", web_address, "The address to which every delivery is posted as JSON, or `env:NAME`, `file:PATH`."
     ),
     "notify.urls": _own(
         [],
@@ -146,7 +146,9 @@ NOTIFY: dict[str, Setting] = {
         "`file:PATH`. They need the extra `notify`.",
     ),
     "notify.secret": _own(
-        "", secret_place, "Where the secret is that signs deliveries to `notify.webhook`: `env:NAME` or `file:PATH`."
+        "",
+        secret_place,
+        "The place of the secret that signs deliveries to `notify.webhook`: `env:NAME` or `file:PATH`.",
     ),
     "notify.resolved": _own(
         False, parse_boolean, "true: also send when an alert was acknowledged or its cause is over. false: do not."

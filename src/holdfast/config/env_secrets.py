@@ -45,7 +45,7 @@ def stored_environment(settings: Config, identity: Mapping[str, str]) -> dict[st
 
 
 def look_up_secrets(wanted: Mapping[str, object], home: str) -> dict[str, str]:
-    """Return the values that `held` names, as far as they exist now and their file is trusted.
+    """Return the values that `held` names, if they still exist and their file is trusted.
 
     Raise Unavailable if a value is missing from a file that has mistakes (a person may be editing the file). The task
     was valid when it was queued, so it waits until the file is fixed.

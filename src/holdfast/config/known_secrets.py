@@ -43,7 +43,8 @@ def register_settings_secrets(settings: config.Config, environment: Mapping[str,
 
 
 def learn_address(address: str) -> None:
-    """Register the address of a messenger: all behind its scheme, and each piece that is long enough for a token."""
+    """Register the address of a messenger: everything after its scheme, and each piece that is long enough for a
+    token."""
     behind = address.partition("://")[2]
     pieces = [piece for piece in re.split(r"[/?&=:@,#]+", behind) if len(piece) >= LIKE_A_TOKEN]
     for part in (address, behind, *pieces):
@@ -97,7 +98,7 @@ def _stamp(path: str) -> object:
 
 
 def redact_agent_text(text: str, home: str) -> str:
-    """Redact text of an agent in a command of ours, which knows fewer secrets than the supervisor."""
+    """Redact an agent's text in a Holdfast command, which knows fewer secrets than the supervisor."""
     register_supervisor_secrets(home)
     return redact_text(text)
 

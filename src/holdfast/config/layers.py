@@ -1,6 +1,6 @@
 """The merge of all layers of settings: built-in defaults < user's file < repository's file < environment < flags.
 
-Layers come first: a later layer wins over an earlier one. Within one layer, the value in an agent's own table
+A later layer overrides an earlier one. Within one layer, the value in an agent's own table
 (`[per_agent.command.health]`) wins over the plain key.
 """
 
@@ -96,8 +96,9 @@ def load(
         untrusted = withhold_untrusted(layers[1], repo, home)
         if untrusted:
             raise Refused(
-                f"{layers[1].place} sets {' and '.join(untrusted)}, which could run commands or show secrets, and is "
-                f"not trusted as it is now. Nothing was queued. Look and decide: `holdfast trust {shlex.quote(repo)}`."
+                f"{layers[1].place} sets {' and '.join(untrusted)}, which could run commands or show secrets, and its "
+                "current content is not trusted. Nothing was queued. Look and decide: `holdfast trust "
+                f"{shlex.quote(repo)}`."
             )
     not_applied = [] if repo is None else withhold_looser(layers, repo, home)
     config = merge_layers(layers, not_applied)
@@ -108,13 +109,13 @@ def load(
 
 
 def find_missing_workers(config: Config) -> SettingProblem | None:
-    """Return the mistake that no single layer can show: `agents` is 0 and there is no worker."""
+    """Return the mistake that only the combined layers show: `agents` is 0 and there is no worker."""
     if config["agents"] > 0 or config.workers:
         return None
     place, _, line = config.origins["agents"].rpartition(":")
     if not line.isdigit():
         place, line = config.origins["agents"], ""
-    text = f"agents: '0' agents and no [[{WORKERS}]]: nothing would ever run; name a worker, or write 1 or more"
+    text = f"agents: '0' agents and no [[{WORKERS}]]: nothing could ever run; define a worker, or write 1 or more"
     return SettingProblem(place, int(line) if line else None, text)
 
 

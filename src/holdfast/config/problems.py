@@ -43,7 +43,7 @@ _PLAIN_VALUE = re.compile(r"[^,\]}#\n]+")
 def find_key_lines(document: str, *, numbered: bool = False) -> dict[Path, int]:
     """Return the first line of each key or table, counted from 1: {("health", "grace"): 12, ("health",): 11, …}.
 
-    `numbered`: also for each entry of an array of tables: {("worker[1]", "name"): 7, ("a", "b[0]", "c[2]"): 9, …}.
+    `numbered`: include each entry of an array of tables: {("worker[1]", "name"): 7, ("a", "b[0]", "c[2]"): 9, …}.
     """
     walk = _TomlWalker(document.replace("\r\n", "\n"))
     found = walk.document()

@@ -1,6 +1,6 @@
 """Reader for one file of settings: its values with their lines, and all of its mistakes at once.
 
-A repository's file may come from anybody. It is read whole or not at all, and reading it never takes long.
+A repository's file may come from anybody. It is read completely or not at all, and reading it never takes long.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def read_settings_file(path: str, *, of_repository: bool, schedules: bool = True
 
 
 def may_contain(path: str, word: str) -> bool:
-    """True if a file that cannot be parsed may contain `word`, also if the file cannot be read."""
+    """True if a file that cannot be parsed may contain `word`, even if the file cannot be read."""
     try:
         return word.encode() in read_regular_file(path)
     except OSError:
@@ -335,4 +335,4 @@ def _wants_table(setting: Setting) -> bool:
 
 
 def _explain_user_only(key: str, setting: Setting) -> str:
-    return f"'{key}' {setting.user_only}, so it is not taken from a repository's file. Put it into {user_file_path()}"
+    return f"'{key}' {setting.user_only}, so it is not read from a repository's file. Put it into {user_file_path()}"

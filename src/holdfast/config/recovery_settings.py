@@ -54,7 +54,7 @@ RECOVERY: dict[str, Setting] = {
     "resume.reset_on_progress": Setting(
         False,
         parse_boolean,
-        "true: a completed workflow stage gives back the resumes that were spent before it. false: they stay spent.",
+        "true: a completed workflow stage restores the resumes that were used before it. false: they stay used.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
@@ -70,7 +70,7 @@ RECOVERY: dict[str, Setting] = {
     "resume.max_hold": Setting(
         3600.0,
         parse_duration,
-        "The longest hold for a limit that probes meet again and again, before the next probe.",
+        "The longest hold before the next probe, for a limit that probes keep meeting.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
         least=0.01,
@@ -78,8 +78,9 @@ RECOVERY: dict[str, Setting] = {
     "resume.change_account": Setting(
         False,
         parse_boolean,
-        "true: a task whose account met a limit goes on at once under another open account, in a new session with a "
-        "hand-over. false: it waits for its account. A task without an answer so far changes its account in any case.",
+        "true: a task whose account met a limit continues at once under another open account, in a new session with a "
+        "hand-over. false: it waits for its account. A task that has had no answer yet changes its account in any "
+        "case.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
@@ -142,7 +143,8 @@ RECOVERY: dict[str, Setting] = {
     "breaker.failures": Setting(
         2,
         WholeNumber(0),
-        "After this many failures of a provider in a row, its tasks are held and one goes first as a probe. 0: never.",
+        "After this many failures of a provider in a row, its tasks are held and one starts first as a probe. 0: "
+        "never.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
@@ -173,8 +175,8 @@ RECOVERY: dict[str, Setting] = {
     "near_limit.starts": Setting(
         1,
         WholeNumber(0),
-        "How many agents may run at once on an account that is near its limit, of those started after the warning. "
-        "0: the account is not slowed down.",
+        "On an account that is near its limit, how many agents started after the warning may run at once. 0: the "
+        "account is not slowed down.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
@@ -189,7 +191,7 @@ RECOVERY: dict[str, Setting] = {
     "mass_death.percent": Setting(
         50,
         WholeNumber(1),
-        "The deaths are a mass death only if at least this many of 100 agents died.",
+        "The deaths are a mass death only if at least this percentage of agents died.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
         most=100,
@@ -205,7 +207,7 @@ RECOVERY: dict[str, Setting] = {
     "mass_death.hold": Setting(
         300.0,
         parse_duration,
-        "How long all tasks are held after a mass death before one goes first as a probe.",
+        "How long all tasks are held after a mass death, before one task starts as a probe.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
         least=0.01,
@@ -213,21 +215,21 @@ RECOVERY: dict[str, Setting] = {
     "sweep.warn_above": Setting(
         10,
         WholeNumber(0),
-        "More leftovers than this at a start are a warning: a crash storm is likely.",
+        "More leftovers than this at a start raise a warning that a crash storm is likely.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "sweep.slow_above": Setting(
         100,
         WholeNumber(0),
-        "More leftovers than this at a start are a warning that the start is slow.",
+        "More leftovers than this at a start raise a warning that the start is slow.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "stage.collect_for": Setting(
         10.0,
         parse_duration,
-        "A parallel stage ends this long after its timeout: what is left of its members is killed.",
+        "A parallel stage ends this long after its timeout: members that are still running are killed.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
@@ -271,7 +273,8 @@ RECOVERY: dict[str, Setting] = {
     "subtasks.max_depth": Setting(
         3,
         WholeNumber(0),
-        "How many levels of subtasks a task may have below it. 0 forbids subtasks. The topmost task's value counts.",
+        "How many levels of subtasks a task may have below it. 0 forbids subtasks. The value of the topmost task "
+        "applies.",
         untrusted=DOWN,
     ),
     "subtasks.max": Setting(
@@ -283,7 +286,7 @@ RECOVERY: dict[str, Setting] = {
     "retention.crashes": Setting(
         180 * 86400.0,
         parse_age,
-        "The history of crashes is kept for this long, also for deleted tasks. `forever` keeps it.",
+        "The history of crashes is kept for this long, even for deleted tasks. `forever` keeps it.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
         least=0.001,

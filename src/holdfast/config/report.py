@@ -78,7 +78,7 @@ def report_settings(repo: str | None, home: str) -> SettingsReport:
 def _of_webhook(place: str) -> Iterator[str]:
     with suppress(SecretMissing):  # `doctor` reports that
         if is_unprotected(look_up_secret(place)):
-            yield "notify.webhook begins with http://, so everybody on the way can read the alerts. Use https://."
+            yield "notify.webhook begins with http://, so others on the network can read the alerts. Use https://."
 
 
 def _warnings(files: list[Layer], withheld: list[str], unscheduled: list[str], unknown: dict[str, str]) -> list[str]:
@@ -92,7 +92,7 @@ def _warnings(files: list[Layer], withheld: list[str], unscheduled: list[str], u
         )
     if withheld:
         found.append(
-            f"{files[1].place} sets {' and '.join(withheld)} and is not trusted as it is now. "
+            f"{files[1].place} sets {' and '.join(withheld)} and its current content is not trusted. "
             "Look and decide: `holdfast trust`."
         )
     if unscheduled:

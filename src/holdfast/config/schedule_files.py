@@ -93,7 +93,7 @@ def _sort_layer(
 
 
 def _trust(home: str, repo: str, layer: Layer) -> tuple[bool, bool]:
-    """Return whether the schedules of a file are trusted as they are, and whether trust was ever given for some."""
+    """Return whether the current schedules of a file are trusted, and whether any schedules of it ever were."""
     from holdfast.config import trust
 
     record = trust.read_trust_records(home).get(os.path.realpath(repo))

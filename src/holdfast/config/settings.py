@@ -95,8 +95,8 @@ SETTINGS: dict[str, Setting] = {
     "permissions.allow": Setting(
         [],
         parse_commands,
-        'Commands that agents may run without asking in the mode `edit`, also with more arguments: `["make test"]`. '
-        "The modes `read` and `full` take no notice of them.",
+        'Commands that agents may run without asking in the mode `edit`, with any arguments added: `["make test"]`. '
+        "The modes `read` and `full` ignore them.",
         user_only=DANGEROUS,
     ),
     "permissions.sandbox": Setting(
@@ -115,7 +115,7 @@ SETTINGS: dict[str, Setting] = {
     "workspace.cleanup_on_complete": Setting(
         True,
         parse_boolean,
-        "true: the workspace of a completed task is removed. false: it stays, also after a failure.",
+        "true: the workspace of a completed task is removed. false: it stays, even after a failure.",
         untrusted=NEVER,
     ),
     "workspace.preserve_on_failure": Setting(
@@ -174,7 +174,7 @@ SETTINGS: dict[str, Setting] = {
     "workspace.copy": Setting(
         [],
         parse_words,
-        "Files of the checkout (patterns) that git does not track, copied into new workspaces.",
+        "Patterns of files that git does not track. They are copied from the checkout into new workspaces.",
         user_only=DANGEROUS,
     ),
     "workspace.commit_leftovers": Setting(
@@ -229,7 +229,7 @@ SETTINGS: dict[str, Setting] = {
     "container.network": Setting(
         "bridge",
         parse_text,
-        "The container's network: `none`, `bridge`, `host`, or a network of the engine.",
+        "The container's network: `none`, `bridge`, `host`, or the name of an engine's network.",
         user_only=DANGEROUS,
     ),
     "container.user": Setting(
@@ -317,7 +317,7 @@ SETTINGS: dict[str, Setting] = {
     "health.doomed_after": Setting(
         15.0,
         parse_age,
-        "A run that goes on after a fatal error is ended after this long. `forever` switches the check off.",
+        "A run that continues after a fatal error is ended after this long. `forever` switches the check off.",
         untrusted=DOWN,
         least=0.1,
     ),
@@ -358,14 +358,14 @@ SETTINGS: dict[str, Setting] = {
     "adaptive.runs": Setting(
         5,
         WholeNumber(1),
-        "A timeout is adaptive from this many completed runs of the same kind on.",
+        "A timeout adapts once this many runs of the same kind have completed.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
     "monitor.every": Setting(
         30.0,
         parse_duration,
-        "Every run is looked at after this long at the latest. Changes are noticed at once.",
+        "Every run is checked at least this often. Changes are noticed at once.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
         least=0.1,
@@ -389,7 +389,7 @@ SETTINGS: dict[str, Setting] = {
     "stop.alarm_after": Setting(
         2.0,
         parse_duration,
-        "An alert is raised if anything of a run lives this long after its grace.",
+        "An alert is raised if any process of a run is still alive this long after its grace.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
         least=0.1,

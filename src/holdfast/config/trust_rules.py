@@ -1,7 +1,7 @@
 """The rule for a repository's file that is not trusted: it may only be stricter than the user's own settings.
 
 Each setting declares in the table of settings what such a file may do with it (`Setting.untrusted`): nothing, or set a
-value in one direction. Every other value is not applied: the user's own value stays, and people are told. Values that
+value in one direction. Every other value is not applied: the user's own value stays, and a message says so. Values that
 could run commands or show secrets are refused before that (config/layers.py).
 """
 
@@ -47,7 +47,7 @@ class NotApplied:
         if self.is_taken:
             return (
                 f"{self.place}: the workflow '{self.workflow}' of the repository is not used: {self.kept} has this "
-                "name and stays. Give the repository's workflow another name."
+                "name and is kept. Give the repository's workflow another name."
             )
         stays = f"your {self.kept} stays" if self.kept else f"so the workflow '{self.workflow}' is not used"
         return (
@@ -138,7 +138,7 @@ def _chosen_agent(place: str, chosen: AgentChoice) -> Iterator[tuple[str, str]]:
 
 
 def drop_taken_workflows(layer: Layer, users: Config) -> list[NotApplied]:
-    """Remove workflows whose name a workflow of the user or a built-in one has, also from a trusted file."""
+    """Remove workflows whose name a workflow of the user or a built-in one has, even from a trusted file."""
     if not layer.workflows:
         return []
     from holdfast.config.tables.builtin_workflows import BUILT_IN
@@ -155,7 +155,7 @@ def drop_taken_workflows(layer: Layer, users: Config) -> list[NotApplied]:
 def drop_looser(layer: Layer, users: Config, looser: list[NotApplied], trusted: Set[str]) -> None:
     """Remove the values from a repository's layer, and the workflows that have such values.
 
-    A value for all agents would also replace the user's value for one agent. It does so only if it is stricter, too, or
+    A value for all agents would also replace the user's value for one agent. It does so only if it is also stricter, or
     trusted.
     """
     dropped = {each.key for each in looser}

@@ -167,7 +167,7 @@ class OneOf:  # lower case: see `count`
 
 
 class ListOf:
-    """A parser for a list of a few words. The text of a variable has them with blanks between them."""
+    """A parser for a list of a few words. In a variable, the words are separated by spaces."""
 
     def __init__(self, *choices: str) -> None:
         self.one = OneOf(*choices)
@@ -266,7 +266,7 @@ def parse_nonempty_text(value: object) -> str:
 
 
 def parse_nonblank_text(value: object) -> str:
-    """Parse a text that has more than blanks in it."""
+    """Parse a text that is not blank."""
     if not parse_nonempty_text(value).strip():
         raise ValueError("it is empty; leave it out instead")
     return parse_nonempty_text(value)
@@ -287,7 +287,7 @@ def meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
 
 
 DANGEROUS = "could run commands or show secrets"
-ABOUT_MONEY = "is about your money"
+ABOUT_MONEY = "controls your money"
 OF_THE_SUPERVISOR = "is a setting of the supervisor, not of a task"
 
 # What a repository's file may do with a setting while the file is not trusted (config/trust_rules.py).

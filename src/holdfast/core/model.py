@@ -171,7 +171,7 @@ class TaskSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """A task as the supervisor sees it: the specification and the present state."""
+    """A task as the supervisor sees it: the specification and the current state."""
 
     spec: TaskSpec
     state: TaskState

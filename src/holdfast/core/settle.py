@@ -1,4 +1,4 @@
-"""The settlement: what becomes of a task when a run of it has ended. Pure.
+"""The settlement: what happens to a task when one of its runs has ended. Pure.
 
 The policy decides about the outcome. `settle` passes that decision through `STEPS`, in order: each step may change it
 for one reason, and sees the same facts. The supervisor calls `settle` twice: before it saves the work, to learn whether
@@ -49,7 +49,7 @@ class WorkerFacts:
 
     record: WorkerRecord
     crashes: Sequence[Instant]  # since an operator started the worker last
-    restarts: bool  # its settings let it go on after a crash
+    restarts: bool  # its settings let it continue after a crash
     is_configured: bool  # the settings still name it
     keeps_tasks: bool  # `crash.release_claims = false`
 
@@ -92,12 +92,12 @@ Step = Callable[[Settlement, SettleFacts], Settlement]
 
 
 def settle(facts: SettleFacts) -> Settlement:
-    """Return what becomes of the task: the policy's decision, changed by each of `STEPS`."""
+    """Return what happens to the task: the policy's decision, changed by each of `STEPS`."""
     return _through(STEPS, facts)
 
 
 def settle_member(facts: SettleFacts) -> Settlement:
-    """Return what the end of one member of a parallel stage means for others. Its task goes on."""
+    """Return what the end of one member of a parallel stage means for others. Its task continues."""
     return _through(MEMBER_STEPS, facts)
 
 
@@ -150,7 +150,7 @@ def next_stage(settlement: Settlement, facts: SettleFacts) -> Settlement:
 
 
 def go_on_with_messages(settlement: Settlement, facts: SettleFacts) -> Settlement:
-    """Let a task whose work is done go on with the messages that were sent meanwhile."""
+    """Let a task whose work is done continue with the messages that were sent meanwhile."""
     decision = settlement.decision
     if decision.action is not PolicyAction.COMPLETE or not facts.messages:
         return settlement
@@ -170,7 +170,7 @@ def tell_conflict(settlement: Settlement, facts: SettleFacts) -> Settlement:
 
 
 def change_account(settlement: Settlement, facts: SettleFacts) -> Settlement:
-    """Let a task go on under another account at once if its own one met a limit or was stopped.
+    """Let a task continue under another account at once if its own one met a limit or was stopped.
 
     A task whose session has no answer yet loses nothing. Another one leaves its session only if the settings say so
     (`resume.change_account`): its next agent begins with a hand-over.
@@ -188,7 +188,7 @@ def change_account(settlement: Settlement, facts: SettleFacts) -> Settlement:
     changed = replace(
         decision,
         action=PolicyAction.REQUEUE,
-        reason=f"{decision.reason}; it goes on under another account",
+        reason=f"{decision.reason}; it continues under another account",
         pause=None,
         resume_after=None,
         alert=False,
@@ -219,7 +219,7 @@ def refuse_resume(settlement: Settlement, facts: SettleFacts) -> Settlement:
 
 
 def enforce_spending(settlement: Settlement, facts: SettleFacts) -> Settlement:
-    """Pause a task that would go on although a spending cap is used up."""
+    """Pause a task that would continue although a spending cap is used up."""
     return replace(settlement, decision=pause_if_spent(settlement.decision, facts.spent, facts.crossed))
 
 

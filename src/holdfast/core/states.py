@@ -87,7 +87,7 @@ WORKSPACE_MOVES: Mapping[WorkspaceState, Mapping[WorkspaceState, str]] = {
         W.GONE: "it vanished, or there is nothing to remove",
     },
     W.PRESERVED: {
-        W.READY: "an operator's retry goes on in it",
+        W.READY: "an operator's retry continues in it",
         W.TRASHED: "dropped by an operator, or expired; salvaged first",
         W.GONE: "it vanished",
     },

@@ -39,7 +39,7 @@ class ReportFile:
         self._directory = directory
         self._token = token
         self._offset = offset
-        self._total = offset  # bytes read in all, also from files that were replaced or truncated
+        self._total = offset  # total bytes read, including files that were replaced or truncated
         self._inode: int | None = None
         self._skipping = False  # inside a line that is too long
         self._overfull = False

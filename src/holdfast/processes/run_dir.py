@@ -72,7 +72,7 @@ class RunDirectory:
         self.intend()
 
     def intend(self) -> None:
-        """Make intent.json visible and durable: from now on the run exists, also for the next supervisor."""
+        """Make intent.json visible and durable: from now on the run exists for the next supervisor too."""
         faults.effect("rundir.intend")
         os.rename(self.file("intent.json.new"), self.file("intent.json"))
         self._sync()

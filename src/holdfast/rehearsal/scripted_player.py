@@ -70,7 +70,7 @@ def do_hang(_flag: bool) -> None:
 
 
 def do_wait_for(path: str) -> None:
-    """Wait until a file exists. Tests hold an agent at a known point with it."""
+    """Wait until a file exists. Tests use this to hold an agent at a known point."""
     while not os.path.exists(path):
         time.sleep(0.01)
 

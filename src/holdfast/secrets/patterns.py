@@ -19,7 +19,7 @@ CLOSES_BLOCK = rf"-----END {_KEY_NAME}"
 # The first place that cannot be inside a block: a character that no block has, or the line that closes it.
 _ENDS_BLOCK = rf"[^\w+/=\s:,.;()\\-]|{CLOSES_BLOCK}"
 
-_WORD = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # the start of a word, also after a line end as JSON writes it
+_WORD = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # the start of a word, even after a line end as JSON writes it
 _IS = r"[\"'\\]{0,4}\s{0,4}[:=]\s{0,4}[\"'\\]{0,4}"  # between a name and its value
 _NEW = r"(?!\$|\[redacted|\*{3}|<)"  # the value is not a variable, and not redacted already
 _HAS_DIGIT = r"(?=[A-Za-z_.~+/=-]{0,64}[0-9])"

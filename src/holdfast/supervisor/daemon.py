@@ -159,7 +159,7 @@ class Supervisor:
                     self._stop = StopMode.GRACEFUL
                 else:
                     await self._context.bell.wait(await self._seconds_until_next_wake())
-            except Exception as trouble:  # noqa: BLE001 - running agents go on, whatever it is, and we look again
+            except Exception as trouble:  # noqa: BLE001 - running agents continue, whatever it is, and we look again
                 log_error("", trouble)
                 await asyncio.sleep(TROUBLE_PAUSE)
 

@@ -65,7 +65,7 @@ def refuse_stopped(home: str, pid: str) -> None:
     if _is_stopped(pid):
         raise Conflict(
             f"The supervisor of {home} (pid {pid}) is stopped (SIGSTOP, or Ctrl-Z) and does nothing. "
-            f"Let it go on with `kill -CONT {pid}`; or end it with `kill -9 {pid}` and start again."
+            f"Let it continue with `kill -CONT {pid}`; or end it with `kill -9 {pid}` and start again."
         ) from None
 
 

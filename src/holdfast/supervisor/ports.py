@@ -324,7 +324,8 @@ class ScheduleSource(Protocol):
     """The schedule files of the user and of the repositories."""
 
     def stamp(self, repos: Sequence[Repo]) -> object:
-        """Return a value that differs after every change of one of the files. Cheap: called at every look."""
+        """Return a value that differs after every change of one of the files. Cheap, because it is called at every
+        check."""
         ...
 
     def read(self, repos: Sequence[Repo]) -> ReadSchedules: ...
@@ -339,7 +340,7 @@ class AlertTargets(Protocol):
 
     def rules(self) -> DeliveryRules: ...
     def names(self) -> Sequence[str]:
-        """Return the names of the targets. Cheap: called at every look."""
+        """Return the names of the targets. Cheap, because it is called at every check."""
         ...
 
     def target(self, name: str) -> AlertTarget | None:

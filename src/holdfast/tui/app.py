@@ -67,11 +67,11 @@ class Top(App[None]):
             Binding(str(number), f"go('{name}')", name.capitalize(), show=False, tooltip=f"the {name} screen")
             for number, name in enumerate(VIEWS, 1)
         ),
-        Binding("q", "quit", "Quit", priority=False, tooltip="leave; nothing that runs is touched"),
+        Binding("q", "quit", "Quit", priority=False, tooltip="leave; running tasks are not affected"),
         Binding("ctrl+c", "interrupt", "Quit", show=False, priority=True, tooltip="leave, from everywhere"),
         Binding("ctrl+z", "suspend_process", "Stop", show=False, priority=True, tooltip="to the shell; `fg` returns"),
-        Binding("M", "mouse", "Mouse", show=False, tooltip="let the terminal select text with the mouse, or not"),
-        Binding("ctrl+l", "redraw", "Redraw", show=False, tooltip="draw the screen anew"),
+        Binding("M", "mouse", "Mouse", show=False, tooltip="switch between mouse control and text selection"),
+        Binding("ctrl+l", "redraw", "Redraw", show=False, tooltip="redraw the screen"),
     ]
 
     class Read(Message):
@@ -188,11 +188,11 @@ class Top(App[None]):
         if driver._mouse:
             driver._disable_mouse_support()
             driver._mouse = False  # so it stays off after a shell or Ctrl+Z
-            self.show_message("The mouse selects text now, as the terminal does it. M takes it back.")
+            self.show_message("The mouse now selects text. Press M to control `top` with it again.")
         else:
             driver._mouse = True
             driver._enable_mouse_support()
-            self.show_message("The mouse moves the cursor and presses keys again.")
+            self.show_message("The mouse controls `top` again.")
 
     def action_interrupt(self) -> None:
         self.exit(return_code=130)
@@ -224,7 +224,7 @@ class Top(App[None]):
         self.show_frame()
 
     def show_frame(self) -> None:
-        """Draw status, banner and tabs of every open screen, also of screens below a dialog."""
+        """Draw status, banner and tabs of every open screen, even of screens below a dialog."""
         for screen in self.screen_stack:
             for status in screen.query(Status):
                 status.show(self.status, self.trouble, self.feed.waits_for())
@@ -290,7 +290,7 @@ class Top(App[None]):
 
 
 def _is_attached(watch: Watch) -> bool:
-    """True if the screen of the watch still exists, also below another screen: so nothing is read twice."""
+    """True if the screen of the watch still exists, even below another screen: so nothing is read twice."""
     owner = getattr(watch.deliver, "__self__", None)
     return not isinstance(owner, DOMNode) or owner.is_attached
 
@@ -299,7 +299,8 @@ def describe_fatal_error(error: BaseException | None) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1] if error is not None and error.__traceback__ else None
     where = f" at {os.path.basename(place.filename)}:{place.lineno}" if place is not None else ""
     return (
-        f"holdfast: the screen ended by a defect in Holdfast{where} ({type(error).__name__}: {one_line(error, 300)}). "
+        f"holdfast: the screen ended because of a defect in Holdfast{where} ({type(error).__name__}: "
+        f"{one_line(error, 300)}). "
         "Running tasks are not affected. Start `holdfast top` again, above all after an upgrade. If it happens again, "
         "HOLDFAST_DEBUG=1 shows more."
     )

@@ -25,7 +25,7 @@ def list_keys() -> list[tuple[str, list[Line]]]:
     found.append(("A task", _keys_of_screen(TaskView)))
     found.append(("Tables", _lines(Grid.BINDINGS)))
     everywhere = [action.binding for action in ACTIONS.values() if ANYWHERE in action.about]
-    palette = Binding("ctrl+p", "command_palette", "Palette", tooltip="find what a key does by its words")
+    palette = Binding("ctrl+p", "command_palette", "Palette", tooltip="search the actions by name")
     found.append(("Everywhere", _lines([*everywhere, *View.BINDINGS, *Top.BINDINGS, palette])))
     return found
 

@@ -21,7 +21,7 @@ PATIENCE = 30.0  # seconds for git to find a commit, so that a disk that hangs d
 
 
 class RepoScheduleFiles:
-    """The current schedule files. A file with a mistake changes nothing: its earlier settings stay, also for tasks."""
+    """The current schedule files. If a file has a mistake, its earlier settings stay, for tasks too."""
 
     def __init__(self, home: str, git: Git) -> None:
         self._home = home

@@ -101,7 +101,7 @@ class WorkspaceStrategy(Protocol):
         ...
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
-        """Create the workspace, also over a half-made one. `restore`: a salvaged commit whose files are put into it."""
+        """Create the workspace, even over a half-made one. `restore`: a salvaged commit whose files are put into it."""
         ...
 
     async def drop_stale_locks(self, repo: Repo, workspace: Workspace) -> None:
@@ -187,7 +187,7 @@ class WorkspaceStrategy(Protocol):
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
     ) -> CheckpointResult | None:
-        """Save the whole workspace as it is now, also while its agent works. Return None if its key equals `unless`.
+        """Save the whole workspace as it is now, even while its agent works. Return None if its key equals `unless`.
 
         Writes nothing to the workspace or to the user's repository. Raises WorkspaceProblem if a commit cannot hold the
         workspace.

@@ -43,7 +43,7 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
     assert f"CLAUDE_CONFIG_DIR={user}/.claude-work claude" in logins["work"]["text"]
     assert "NOT_THERE" in logins["key"]["text"]
     assert codex["level"] == "note"
-    assert "older than any that was tested" in codex["text"]
+    assert "older than any tested version" in codex["text"]
     assert "log in with `codex login`" in codex["text"]
     assert "login of account gateway: by the variable OPENAI_API_KEY" in codex["text"]
     assert gemini["level"] == "note"
@@ -55,7 +55,7 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
     assert found["gemini"]["level"] == "problem"
     assert "1 unfinished task(s) need it" in found["gemini"]["text"]
     (tools / "codex").write_text((tools / "codex").read_text().replace("0.1.0", "9.9.9"))  # as long, at the same place
-    assert "newer than any that was tested" in about(fleet, code=1)["codex"]["text"]
+    assert "newer than any tested version" in about(fleet, code=1)["codex"]["text"]
     # Both before there was a home, both once more when there was one, then only the one that has changed.
     assert asked.read_text().split().count("claude") == 2
     assert asked.read_text().split().count("codex") == 3

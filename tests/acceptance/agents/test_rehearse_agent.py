@@ -31,7 +31,7 @@ def test_a_limit_and_a_file_are_rehearsed_with_claude(fleet: Fleet, tmp_path: Pa
     assert first.startswith("claude, usage-limit/600: usage_limited after ")
     assert "limit" in why
     assert following.startswith(
-        "What Holdfast does next: it goes on by itself after "
+        "What Holdfast does next: it continues by itself after "
     )  # until the reset, not the default
     assert "10m" in following or "9m" in following
     assert "Nothing was left behind." in limited

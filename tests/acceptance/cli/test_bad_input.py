@@ -80,7 +80,7 @@ def test_a_branch_in_the_way_fails_the_task_with_the_remedy(fleet: Fleet) -> Non
 
 
 def test_a_repository_deleted_while_its_tasks_wait(fleet: Fleet) -> None:
-    """Its tasks fail and say why; those of other repositories go on; the gone one is no problem for the doctor."""
+    """Its tasks fail and say why; those of other repositories continue; the gone one is no problem for the doctor."""
     doomed = fleet.make_repo(fleet.root / "doomed")
     lost = [
         fleet.add("x", "--workspace", strategy, command=("true",), cwd=doomed)
@@ -333,7 +333,7 @@ def test_one_supervisor_per_home(fleet: Fleet) -> None:
     """DESIGN, Home: a second `up` names the first; the first is not disturbed. A unit of systemd is refused instead."""
     first = fleet.up()
     for options in ((), ("--detach",)):
-        assert f"Already up, pid {first.pid}." in fleet.cli("up", *options).stdout
+        assert f"Already running, pid {first.pid}." in fleet.cli("up", *options).stdout
     unit = ("sh", "-c", 'SYSTEMD_EXEC_PID=$$ exec "$@"', "sh")
     line = fleet.cli("up", prefix=unit, code=4).stderr
     assert "already running" in line
@@ -480,7 +480,7 @@ def test_an_ambiguous_id(fleet: Fleet) -> None:
     for command in ("show", "cancel", "retry", "resume", "logs"):
         line = refused(fleet, command, letter, code=4)
         assert all(task_id in line for task_id in meant)
-        assert "write more of the id" in line
+        assert "type more of the id" in line
     assert {fleet.show(task_id)["state"] for task_id in meant} == {"queued"}
 
 
@@ -614,7 +614,7 @@ def test_options_that_the_front_door_does_not_know(fleet: Fleet) -> None:
 
 
 def test_a_frozen_task_says_what_to_do(fleet: Fleet) -> None:
-    """`why` repeats the remedy of the alert, also when somebody has acknowledged it."""
+    """`why` repeats the remedy of the alert, even when somebody has acknowledged it."""
     fleet.env["HOLDFAST_PROCESSES_CGROUP"] = "off"  # with them nothing is frozen here
     supervisor = fleet.up()
     task_id = fleet.add_scenario({"hang": True})

@@ -214,7 +214,7 @@ def test_homes_that_cannot_be_meant(fleet: Fleet) -> None:
     for arguments in (("add", "x", "--", "true"), ("ps",), ("up",), ("init",)):
         for relative in ("relative", "./x", "~nobody-at-all/x"):
             line = refused(fleet, *arguments, env={"HOLDFAST_HOME": relative}, code=2)
-            assert "in full" in line
+            assert "full path" in line
             assert relative in line
         latin = str(fleet.root / "caf\udce9")
         assert "not UTF-8" in refused(fleet, *arguments, env={"HOLDFAST_HOME": latin}, code=69)
@@ -239,7 +239,7 @@ def test_no_directory_for_temporary_files(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("offset", [-time.time() + 3600, 2 * CENTURY - time.time()], ids=["1970", "2170"])
 def test_a_clock_that_is_far_off(fleet: Fleet, offset: float) -> None:
-    """Leases and deadlines count on clocks that nobody sets: work goes on, limits pass, crashes are counted."""
+    """Leases and deadlines count on clocks that nobody sets: work continues, limits pass, crashes are counted."""
     fleet.env.update({"HOLDFAST_CLOCK_OFFSET": str(offset), "HOLDFAST_RESUME_DEFAULT_HOLD": "1s"})
     done = fleet.add("x", command=("sh", "-c", "echo 1 > one.txt"))
     crashing = fleet.add_scenario({"crash": "SIGKILL"})

@@ -24,7 +24,7 @@ NASTY = "tidy \x1b[31mred\x1b[0m \x1b]0;owned\x07 \x9b2J \x1bc the docs"
 
 
 class Started:
-    """A CLI process that goes on while the test does; its output is in files."""
+    """A CLI process that continues while the test does; its output is in files."""
 
     def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
         self.process = process
@@ -259,7 +259,7 @@ def test_json_of_tasks_has_the_promised_fields(fleet: Fleet) -> None:
     kinds = [event["kind"] for event in of_task]
     expected = ["task.queued", "task.claimed", "run.started", "run.ended", "task.failed"]
     assert [kind for kind in kinds if kind in expected] == expected
-    last = [event["seq"] for event in fleet.json("events", "-n", "3")]  # more may come: its workspace is put away
+    last = [event["seq"] for event in fleet.json("events", "-n", "3")]  # more may come: its workspace is removed
     assert last == [event["seq"] for event in fleet.events() if event["seq"] <= last[-1]][-3:]
     assert last[-1] >= numbers[-1]
 
@@ -439,7 +439,7 @@ def test_detaching_does_not_take_the_cancel_back(fleet: Fleet) -> None:
     """CLI contract: what `run` says last is what happens: it did not wait, but the task is cancelled."""
     supervisor = fleet.up()
     steps = fleet.scenario({"touch": str(fleet.root / "a.in")}, {"wait_for": str(fleet.root / "a.go")})
-    with started(fleet, "run", "go on", "--scenario", steps) as run:
+    with started(fleet, "run", "continue", "--scenario", steps) as run:
         wait_in(fleet, "a")
         [task] = fleet.json("ps")
         with stopped_between_writes(fleet, supervisor):

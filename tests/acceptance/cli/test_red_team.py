@@ -65,7 +65,7 @@ def git_shim(fleet: Fleet, word: str, body: str) -> dict[str, str]:
 
 
 def held_checkout(fleet: Fleet) -> tuple[dict[str, str], Path]:
-    """A git whose checkout makes the files and then goes on writing for ever; and the file with its pid."""
+    """A git whose checkout makes the files and then continues writing for ever; and the file with its pid."""
     at = fleet.root / "checkout.pid"
     body = f'"$real" "$@"; echo $$ > {at}.new; mv {at}.new {at}\nwhile :; do date > late.txt; sleep 0.02; done'
     return git_shim(fleet, "reset", body), at
@@ -307,7 +307,7 @@ def test_a_dependent_of_a_failed_task_cannot_be_retried(fleet: Fleet) -> None:
     fleet.cli("retry", dependent, code=4)
     assert fleet.show(dependent)["state"] == state
     (fleet.root / "go").touch()
-    fleet.wait_clean()  # until its workspace is put away a retry is refused
+    fleet.wait_clean()  # until its workspace is removed a retry is refused
     fleet.cli("retry", need)
     fleet.wait_state(need, "completed")
     fleet.cli("retry", dependent)
@@ -389,7 +389,7 @@ def test_trouble_of_the_machine_at_the_start_is_over_when_the_task_is(fleet: Fle
 
 
 def test_cancel_during_a_copy_leaves_nothing(fleet: Fleet) -> None:
-    """D16 (R-TREE-01): the copy is a process that is ended with its task, not a thread that goes on writing."""
+    """D16 (R-TREE-01): the copy is a process that is ended with its task, not a thread that continues writing."""
     for number in range(4000):
         (fleet.repo / f"{number}.txt").write_text("x")
     supervisor = fleet.up()
@@ -409,7 +409,7 @@ def test_cancel_during_a_copy_leaves_nothing(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("name", sampled(["directory", "d"], keep=1))
 def test_a_very_deep_tree_hurts_nobody(fleet: Fleet, name: str) -> None:
-    """D8 (R-CLEAN-06, R-TREE-13): 1,500 levels, within PATH_MAX and beyond: told or saved, and the fleet goes on."""
+    """D8 (R-CLEAN-06, R-TREE-13): 1,500 levels, within PATH_MAX and beyond: told or saved, and the fleet continues."""
     dig = f"import os\nfor _ in range(1500): os.mkdir('{name}'); os.chdir('{name}')\nopen('f', 'w').write('x')"
     supervisor = fleet.up()
     try:

@@ -94,7 +94,7 @@ def test_check_finds_every_mistake(fleet: Fleet) -> None:
     assert done.stdout.splitlines() == [
         f"mistake  {user}:2: there is no setting 'helth.grace'; did you mean 'health.grace'?",
         f"mistake  {user}:5: crash.window: '5' is not a duration; write it with a unit, like 90s, 5m, 1h30m or 250ms",
-        f"mistake  {repo}:1: 'agents' is a setting of the supervisor, not of a task, so it is not taken from a "
+        f"mistake  {repo}:1: 'agents' is a setting of the supervisor, not of a task, so it is not read from a "
         f"repository's file. Put it into {user}",
         f"mistake  {repo}:5: resume.max_attempts: '-1' is not a whole number of at least 0",
         "mistake  HOLDFAST_RUNS_MAX in the environment: runs.max: '0' is not a whole number of at least 1",

@@ -48,7 +48,7 @@ def refused_question(fleet: Fleet) -> str:
 
 
 def test_a_users_workflow_cannot_be_replaced(fleet: Fleet) -> None:
-    """Security F7: the user's workflow with a gate and an approval keeps both, also in a trusted repository."""
+    """Security F7: the user's workflow with a gate and an approval keeps both, even in a trusted repository."""
     gate = fleet.root / "gate-ran"
     user_file(fleet, f'[[workflow.safe.stage]]\nname = "one"\ngate = "touch {gate}"\napproval = true\n')
     repo_file(fleet, '[[workflow.safe.stage]]\nname = "other"\n[workspace]\nstrategy = "clone"\n')

@@ -1,4 +1,4 @@
-"""The disk governor: below `disk.floor` nothing new is claimed, running work goes on, one alert."""
+"""The disk governor: below `disk.floor` nothing new is claimed, running work continues, one alert."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_DISK_HAS = '[disk]\nfloor = "4000T"\n'
 
 
 def test_below_the_floor_nothing_new_is_claimed(fleet: Fleet) -> None:
-    """R-TREE-14: running work goes on, one alert, everybody sees why; dispatch returns with the space."""
+    """R-TREE-14: running work continues, one alert, everybody sees why; dispatch returns with the space."""
     supervisor = fleet.up()
     go = fleet.root / "go"
     wait = f"echo here > here.txt; while [ ! -e {go} ]; do sleep 0.1; done"
@@ -38,7 +38,7 @@ def test_below_the_floor_nothing_new_is_claimed(fleet: Fleet) -> None:
     assert "of disk are free" in fleet.cli("workspaces").stderr
 
     go.touch()
-    fleet.wait_state(running, "completed")  # running work goes on, and its workspace is put away
+    fleet.wait_state(running, "completed")  # running work continues, and its workspace is removed
     fleet.wait_clean()
     assert fleet.show(waiting)["state"] == "queued"
     (alert,) = fleet.json("alerts")
@@ -72,7 +72,7 @@ def elsewhere(fleet: Fleet) -> Iterator[Path]:
 
 
 def test_a_repository_with_a_full_disk_holds_its_own_tasks(fleet: Fleet, elsewhere: Path) -> None:
-    """R-TREE-14, attack D5: git writes into the repository too. Tasks of others go on, also those behind it."""
+    """R-TREE-14, attack D5: git writes into the repository too. Tasks of others continue, including those behind it."""
     user_file(fleet, f'disk.floor = "{(free(elsewhere) >> 20) + 512}MiB"\n')
     held = fleet.queue("true", directory=elsewhere)
     other = fleet.queue("true")
@@ -83,7 +83,7 @@ def test_a_repository_with_a_full_disk_holds_its_own_tasks(fleet: Fleet, elsewhe
     assert str(elsewhere) in alert["remedy"]
     assert fleet.show(held)["state"] == "queued"
     (row,) = [row for row in fleet.json("ps") if row["id"] == held]
-    words = f"of disk are free for the repository {elsewhere}"
+    words = f"of disk space are free for the repository {elsewhere}"
     assert words in row["held"]
     assert words in fleet.cli("why", held).stdout
 

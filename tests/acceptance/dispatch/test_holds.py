@@ -66,7 +66,7 @@ def outage(fleet: Fleet, tasks: int, probes: int) -> None:
     fleet.kill_supervisor(supervisor)
     fleet.up("--agents", 4, env=FAST)
     before = len(dispatch(fleet, "probing"))
-    wait_until(lambda: len(dispatch(fleet, "probing")) >= before + probes, "the next supervisor goes on trying")
+    wait_until(lambda: len(dispatch(fleet, "probing")) >= before + probes, "the next supervisor continues trying")
     down.unlink()
     wait_until(lambda: len(running_agents(fleet)) == 4, "the others follow while the first is still at work")
     go.touch()
@@ -86,7 +86,7 @@ def assert_one_at_a_time(events: list[dict[str, Any]]) -> None:
     for event in events:
         match event["kind"]:
             case "dispatch.held":
-                assert probe is None, "nobody is at it when it is held anew"
+                assert probe is None, "nobody is at it when it is held again"
                 held = True
             case "task.claimed" if not held:
                 claimed.add(event["task"])

@@ -42,7 +42,7 @@ def test_a_tasks_budget_holds_over_all_its_runs(fleet: Fleet) -> None:
     assert shown["budgets"]["crash"]["oldest_leaves_at"] > shown["runs"][0]["ended_at"]
     why = fleet.cli("why", task).stdout
     assert "task_usd $1.10 of $1.00" in why
-    assert f"Give it more, in all: `holdfast resume {task} --budget-usd X`" in why, "a plain resume is refused"
+    assert f"Raise the total: `holdfast resume {task} --budget-usd X`" in why, "a plain resume is refused"
     assert "resume 0 of 3" in why
 
     refused = fleet.cli("resume", task, code=4).stderr
@@ -58,8 +58,8 @@ def test_a_tasks_budget_holds_over_all_its_runs(fleet: Fleet) -> None:
 
 
 def test_a_label_that_is_spent_keeps_its_tasks_waiting_and_nobody_else(fleet: Fleet) -> None:
-    """One event per episode; who waits spends nothing and goes on by itself when the window slides on; who used it up
-    is paused, and goes on when an operator says so and there is some again."""
+    """One event per episode; who waits spends nothing and continues by itself when the window slides on; who used it up
+    is paused, and continues when an operator says so and there is some again."""
     caps = '[budget.labels."team=web"]\nday_usd = 1\n[budget.labels."team=db"]\ntotal_usd = {}\n'
     user_file(fleet, caps.format(1))
     first = fleet.add_scenario(usage(1.5), options=("--label", "team=web"))

@@ -24,7 +24,7 @@ class Crew:
         self._gates: dict[str, Path] = {}
 
     def queue(self, **labels: str) -> str:
-        """It notes whose it is, and goes on when its gate opens."""
+        """It notes whose it is, and continues when its gate opens."""
         self._number += 1
         gate = self.fleet.root / f"gate-{self._number}"
         script = (
@@ -108,7 +108,7 @@ def test_workers_take_what_matches_and_anybody_else_the_rest(fleet: Fleet) -> No
     fleet.wait_state(first, "completed")
     fleet.wait_state(docs, "completed")
     assert fleet.show(third)["state"] == "queued", "a stopped worker takes nothing more"
-    # Its agent ends with its grace; the task stays queued, spends nothing, and goes on elsewhere.
+    # Its agent ends with its grace; the task stays queued, spends nothing, and continues elsewhere.
     fleet.cli("worker", "start", "web")
     fleet.wait_started(third)
     assert "is being ended" in fleet.cli("worker", "stop", "web", "--now").stdout
@@ -199,7 +199,7 @@ def test_a_worker_gives_its_account_to_tasks_that_name_none(fleet: Fleet) -> Non
     done = fleet.wait_state(task, "completed")
     assert [(run["account"], run["worker"]) for run in done["runs"]] == [("work", "w")]
     assert fleet.show(other)["state"] == "queued"
-    assert "No worker takes such a task" in fleet.cli("why", other).stdout
+    assert "No worker takes this task" in fleet.cli("why", other).stdout
     # Nobody would ever come for it: whoever watches is told so instead of waiting for ever.
     watched = fleet.cli("run", "nobody's", "--", "true", code=75)
-    assert "No worker takes such a task" in watched.stderr
+    assert "No worker takes this task" in watched.stderr

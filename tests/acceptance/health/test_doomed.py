@@ -1,4 +1,4 @@
-"""Agents that go on although they cannot succeed: ended soon, with the outcome that their own errors tell.
+"""Agents that continue although they cannot succeed: ended soon, with the outcome that their own errors tell.
 
 The CLI is a script in Codex's stead, which says what the real one says (tests/golden/agents/codex) and never ends.
 """

@@ -166,7 +166,7 @@ def test_why_does_not_run_after_an_agent_that_floods_its_log(fleet: Fleet, monke
     looking.start()
     looking.join(60)
     end.touch()
-    assert [line for line in found if "writes faster than its output is read" in line]
+    assert [line for line in found if "writes output faster than it is read" in line]
 
 
 def test_notify_tells_once_per_episode_and_off_tells_nothing(fleet: Fleet) -> None:

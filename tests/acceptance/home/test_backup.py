@@ -132,7 +132,7 @@ class TestRestore:
         check_whole(fleet)
 
     def test_over_a_living_store(self, fleet: Fleet) -> None:
-        """The present store is kept aside; fences and numbers of events only rise; newer saved work stays."""
+        """The current store is kept aside; fences and numbers of events only rise; newer saved work stays."""
         first = with_saved_work(fleet)
         target = fleet.root / "all.tar"
         fleet.cli("backup", target)

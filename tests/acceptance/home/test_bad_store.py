@@ -269,7 +269,7 @@ def test_a_database_without_permission(fleet: Fleet, mode: int) -> None:
 
 
 def test_a_log_that_was_deleted(fleet: Fleet) -> None:
-    """What was checkpointed is there and whole; a store whose only copy was in the log is refused, not made anew."""
+    """What was checkpointed is there and whole; a store whose only copy was in the log is refused, not made again."""
     task_id = fleet.add("kept", command=("true",))
     path = fleet.home / "holdfast.db"
     for suffix in ("-wal", "-shm"):
@@ -301,7 +301,7 @@ def test_a_database_of_somebody_else(fleet: Fleet) -> None:
     theirs.close()
     for arguments in (("ps",), ("add", "x", "--", "true"), ("up",)):
         line = refused(fleet, *arguments, code=69)
-        assert "not as Holdfast made it" in line, arguments
+        assert "was changed by something other than Holdfast" in line, arguments
         assert "backups" in line
     assert apsw.Connection(str(path)).execute("SELECT x FROM theirs").get == 1
 

@@ -25,7 +25,7 @@ def promises(fleet: Fleet, *arguments: object, code: int) -> list[str]:
 
 @pytest.fixture
 def ended(fleet: Fleet) -> tuple[Fleet, str]:
-    """A home where one task has failed: its work is salvaged, everything is put away."""
+    """A home where one task has failed: its work is salvaged, everything is removed."""
     task_id = fleet.add("fail", command=("sh", "-c", "echo work > work.txt; exit 1"))
     assert fleet.up("--idle-exit", "0s").wait(timeout=60) == 0
     return fleet, task_id
@@ -235,7 +235,7 @@ def test_without_a_store_there_is_nothing_to_check(fleet: Fleet) -> None:
 
 
 def test_resumes_by_force_are_no_loop(fleet: Fleet) -> None:
-    """R-RES-03: an operator's word beyond the limit is recorded and allowed: nothing that went on by itself."""
+    """R-RES-03: an operator's word beyond the limit is recorded and allowed: nothing that continued by itself."""
     fleet.up(env={"HOLDFAST_RESUME_AUTO": "false"})
     limit = {"limit": {"kind": "rate", "for": "1ms"}}
     task = fleet.add_scenario({"say": "I begin"}, limit, options=("--max-resumes", 0))

@@ -34,7 +34,7 @@ def two_ends(fleet: Fleet) -> tuple[str, str]:
 
 
 def wait_gone(fleet: Fleet, task_id: str) -> None:
-    wait_until(lambda: fleet.show(task_id)["workspace"]["state"] == "gone", "its workspace is put away")
+    wait_until(lambda: fleet.show(task_id)["workspace"]["state"] == "gone", "its workspace is removed")
 
 
 def rows(fleet: Fleet, statement: str) -> list[Any]:
@@ -89,7 +89,7 @@ def test_a_forgotten_task_takes_its_output_along(fleet: Fleet) -> None:
 
 
 def test_the_numbers_of_events_only_rise(fleet: Fleet) -> None:
-    """Who follows from the last number neither misses nor repeats anything, also when everything was forgotten."""
+    """Who follows from the last number neither misses nor repeats anything, even when everything was forgotten."""
     two_ends(fleet)
     highest = rows(fleet, "SELECT max(seq) FROM events")[0][0]
     with closing(sqlite3.connect(fleet.home / "holdfast.db")) as database, database:
@@ -159,7 +159,7 @@ def test_killed_while_forgetting(fleet: Fleet, point: str) -> None:
 
 
 def test_a_long_log_is_put_aside(fleet: Fleet) -> None:
-    """The detached supervisor goes on in a new file; three old ones are kept; a crash in between loses nothing."""
+    """The detached supervisor continues in a new file; three old ones are kept; a crash in between loses nothing."""
     fleet.home.mkdir(mode=0o700)
     log = fleet.home / "supervisor.log"
     for number in (1, 2, 3):
@@ -170,7 +170,7 @@ def test_a_long_log_is_put_aside(fleet: Fleet) -> None:
     aside = Path(f"{log}.1")  # is not there while the older ones are renamed
     wait_until(lambda: aside.exists() and aside.read_text().startswith("long"), "the log was put aside")
     task_id = fleet.add("x", command=("true",))
-    wait_until(lambda: log.exists() and task_id in log.read_text(), "it goes on in the new file")
+    wait_until(lambda: log.exists() and task_id in log.read_text(), "it continues in the new file")
     assert os.path.samefile(f"/proc/{pid}/fd/2", log)
     assert Path(f"{log}.2").read_text() == "old 1\n"
     assert Path(f"{log}.3").read_text() == "old 2\n"

@@ -129,7 +129,7 @@ def test_installing_again_changes_nothing_and_uninstalling_undoes_it(fleet: Flee
     service(fleet, machine, "install", "--force")
     assert json.loads(service(fleet, machine, "show", "--json").stdout)["state"] == "same"
     once = seen(machine)
-    assert "nothing to do" in service(fleet, machine, "install").stdout
+    assert "already in place" in service(fleet, machine, "install").stdout
     assert seen(machine) == once
 
     installed = (machine / UNIT).read_text()
@@ -139,7 +139,7 @@ def test_installing_again_changes_nothing_and_uninstalling_undoes_it(fleet: Flee
     (machine / UNIT).write_text(installed)
     program = machine / LIBEXEC / "delete_tree.py"
     program.write_text(program.read_text() + "# mine\n")
-    assert "is not as we wrote it" in service(fleet, machine, "install", code=4).stderr
+    assert "was edited after Holdfast wrote it" in service(fleet, machine, "install", code=4).stderr
     service(fleet, machine, "install", "--force")
     assert seen(machine) == once
 

@@ -41,10 +41,10 @@ def test_up_takes_over_a_supervisor_that_run_started(fleet: Fleet, how: tuple[st
     fleet.json("ps")
     told = fleet.cli("up", *how, "--agents", 7)
     assert f"Took over the running supervisor, pid {pid}." in told.stdout
-    assert "It was to end after 1m without work. Now it stays until `holdfast down`." in told.stdout
+    assert "It would have ended after 1m without work. Now it stays until `holdfast down`." in told.stdout
     assert "It now runs 7 agents at once, not 4." in told.stdout
     again = fleet.cli("up", *how, "--agents", 7)
-    assert again.stdout == f"Already up, pid {pid}. It runs 7 agents at once.\n"
+    assert again.stdout == f"Already running, pid {pid}. It runs 7 agents at once.\n"
     assert fleet.cli("up").stdout == again.stdout, "the same words with and without --detach"
     assert fleet.supervisor_pid() == pid
     assert [event["data"]["agents"] for event in fleet.events() if event["kind"] == "host.taken-over"] == [[4, 7]]
@@ -75,7 +75,7 @@ def test_up_beside_a_real_supervisor(fleet: Fleet) -> None:
     """Nothing differs: exit 0. Another number of agents is taken over. An idle exit is not: the command is named."""
     supervisor = fleet.up("--agents", 1)
     pid = supervisor.pid
-    assert fleet.cli("up", "--detach").stdout == f"Already up, pid {pid}. It runs 1 agents at once.\n"
+    assert fleet.cli("up", "--detach").stdout == f"Already running, pid {pid}. It runs 1 agents at once.\n"
     refused = fleet.cli("up", "--agents", 3, "--idle-exit", "60s", code=4).stderr
     assert "Nothing was changed." in refused
     assert "`holdfast down`, then `holdfast up --idle-exit 60s`" in refused
@@ -107,7 +107,7 @@ def test_a_supervisor_that_dies_while_it_is_taken_over(fleet: Fleet, point: str)
     pid = fleet.supervisor_pid()
     assert pid not in (None, first.pid)
     assert f"Supervisor started, pid {pid}" in told
-    assert fleet.cli("up").stdout == f"Already up, pid {pid}. It runs 3 agents at once.\n"
+    assert fleet.cli("up").stdout == f"Already running, pid {pid}. It runs 3 agents at once.\n"
     fleet.cli("down")
 
 
@@ -145,7 +145,7 @@ def test_run_does_not_start_a_supervisor_that_a_person_stopped(fleet: Fleet, how
 
 
 def test_run_starts_another_one_for_a_supervisor_that_died(fleet: Fleet) -> None:
-    """Nobody stopped it: the same `run` goes on."""
+    """Nobody stopped it: the same `run` continues."""
     run, task = begin_run(fleet)
     pid = fleet.supervisor_pid()
     assert pid is not None

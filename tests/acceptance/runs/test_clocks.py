@@ -63,7 +63,7 @@ class MovedClock:
         """A task whose first run meets a limit: `for_` from the real now, or nobody knows until when."""
         limit = {"kind": "usage", **({"for": for_} if for_ else {})}
         return self.fleet.add_scenario(
-            {"run": 1, "limit": limit}, {"print": "went on"}, options=("--workspace", "directory")
+            {"run": 1, "limit": limit}, {"print": "continued"}, options=("--workspace", "directory")
         )
 
     def resumed_once(self, task: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from tests.fleet import Fleet
 
 
 def test_a_new_conversation_begins_with_what_the_last_one_left(fleet: Fleet) -> None:
-    """R-RES-09: after a full context, and in a workspace that had to be made anew; a fresh start is told of nothing
+    """R-RES-09: after a full context, and in a workspace that had to be made again; a fresh start is told of nothing
     that was thrown away. What was told is kept and shown."""
     task = fleet.add_scenario(
         {"run": 1, "print": "The first half is done, the second is not."},
@@ -54,8 +54,8 @@ def test_a_new_conversation_begins_with_what_the_last_one_left(fleet: Fleet) -> 
     done = fleet.wait_state(task, "completed")
     assert [run["outcome"] for run in done["runs"]][2:] == ["context_limit", "completed"]
     assert fleet.json("show", task, "--prompt", "--run", 3)[0]["prompt"] == "play"
-    anew = fleet.json("show", task, "--prompt")[0]["prompt"]
-    assert "+from the third run" in anew
-    assert "Add the third" in anew
-    assert "first half" not in anew
-    assert "Run 3 ended" in anew
+    again = fleet.json("show", task, "--prompt")[0]["prompt"]
+    assert "+from the third run" in again
+    assert "Add the third" in again
+    assert "first half" not in again
+    assert "Run 3 ended" in again

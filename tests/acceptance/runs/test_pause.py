@@ -12,7 +12,7 @@ def works_until_told(fleet: Fleet, name: str, *options: object, first: str = "")
         {"run": 1, "write": {"path": f"{name}.txt", "text": "kept\n"}},
         {"run": 1, "touch": str(fleet.root / name)},
         {"run": 1, "hang": True},
-        {"print": "went on"},
+        {"print": "continued"},
         options=options,
     )
 
@@ -27,7 +27,7 @@ def unanswered(fleet: Fleet) -> list[str]:
 
 def test_an_operator_pauses_what_waits_and_what_runs(fleet: Fleet) -> None:
     """R-RES-01, R-RES-02, R-RES-07, R-RES-09: at once or through the supervisor, durable over its death; the pause
-    costs nothing, and it goes on in its own session and path."""
+    costs nothing, and it continues in its own session and path."""
     supervisor = fleet.up("--agents", 1)
     running = works_until_told(fleet, "one")
     at_work(fleet, "one")
@@ -53,7 +53,7 @@ def test_an_operator_pauses_what_waits_and_what_runs(fleet: Fleet) -> None:
     assert "operator, until you resume it: paused by" in fleet.cli("ps").stdout
 
     fleet.kill_supervisor(supervisor)
-    assert "goes on by itself at" in fleet.cli("pause", timed, "--for", "100ms").stdout
+    assert "continues by itself at" in fleet.cli("pause", timed, "--for", "100ms").stdout
     fleet.up("--agents", 1)
     wait_until(lambda: "task.resumed" in fleet.kinds(timed), "its time has come, although the supervisor is another")
     assert (fleet.show(timed)["state"], fleet.show(timed)["not_before"] is None) == ("queued", False)
@@ -161,7 +161,7 @@ def test_a_limit_outlives_the_supervisor_and_two_resumes_are_one(fleet: Fleet) -
     (fleet.root / "go").touch()
     failed = fleet.wait_state(raced, "failed")
     assert failed["resume_attempts"] == 1, "R-RES-05: a failure resets nothing"
-    wait_until(lambda: fleet.cli("retry", raced, code=None).returncode == 0, "its workspace is put away")
+    wait_until(lambda: fleet.cli("retry", raced, code=None).returncode == 0, "its workspace is removed")
     assert fleet.show(raced)["resume_attempts"] == 0
 
 
@@ -195,7 +195,7 @@ def test_no_resumes_allowed_and_one_by_force(fleet: Fleet) -> None:
 
     fleet.cli("down")
     supervisor.wait(timeout=60)
-    assert "It fails at its time, " in fleet.cli("why", task).stdout, "the settings resume tasks by themselves again"
+    assert "It fails at " in fleet.cli("why", task).stdout, "the settings resume tasks by themselves again"
     assert "rate_limit, no resume is left: it fails at" in fleet.cli("ps").stdout
     fleet.up()
     failed = fleet.wait_state(task, "failed")
@@ -214,14 +214,15 @@ def test_the_future_of_a_task_on_its_last_resume(fleet: Fleet) -> None:
     steps = fleet.scenario(said, {"run": 1, "limit": {"kind": "usage", "for": "1h"}}, {"run": 2, "hang": True})
     ran = fleet.cli("run", "x", "--scenario", steps, "--max-resumes", 1, code=75).stdout
     [task] = [row["id"] for row in fleet.json("ps")]
-    last = "It is the last resume (1 of 1): the task fails at its next limit, unless that comes before any answer."
+    last = "It is the last resume (1 of 1): the task fails at its next limit, "
+    last += "unless it meets that limit before any answer."
     assert last in ran
     assert last in fleet.cli("why", task).stdout
     assert "its last resume: " in fleet.cli("ps").stdout
     assert "its last resume: " in fleet.cli("top", "--once").stdout
     fleet.cli("resume", task)
     wait_until(lambda: len(fleet.show(task)["runs"]) == 2, "its last resume is used")
-    left = "No resume is left (1 of 1): the task fails at its next limit, unless that comes before any answer."
+    left = "No resume is left (1 of 1): the task fails at its next limit, unless it meets that limit before any answer."
     assert left in fleet.cli("why", task).stdout
     fleet.cli("pause", task)
     assert left in fleet.cli("why", task).stdout, "its operator's pause is free, and changes nothing of that"
@@ -251,7 +252,7 @@ def test_pausing_and_resuming_a_healthy_task_spends_nothing(fleet: Fleet) -> Non
     task = fleet.add("x", "--max-resumes", "0", "--delay", "1h", command=("true",))
     for _ in range(5):
         said = fleet.cli("pause", task).stdout
-        assert f"`holdfast resume {task}` lets it go on" in said
+        assert f"`holdfast resume {task}` lets it continue" in said
         fleet.cli("resume", task)
     shown = fleet.show(task)
     assert (shown["state"], shown["resume_attempts"]) == ("queued", 0)
@@ -280,7 +281,7 @@ def test_the_settings_of_resumes(fleet: Fleet) -> None:
     env = {"HOLDFAST_RESUME_AUTO": "false", "HOLDFAST_RESUME_MAX_WAIT": "30m"}
     supervisor = fleet.up(env=env)
     said = fleet.cli("run", "x", "--scenario", fleet.scenario({"limit": {"kind": "usage", "for": "1h"}}), code=75)
-    assert "more than `resume.max_wait` (1800 s) allows without being asked" in said.stdout
+    assert "longer than `resume.max_wait` (1800 s) allows" in said.stdout
     assert "It does not resume by itself." in said.stdout
     assert "`holdfast resume " in said.stdout
     patient = said.stdout.split()[1]

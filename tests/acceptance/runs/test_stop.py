@@ -34,7 +34,7 @@ def hold(fleet: Fleet, name: str, *options: object, ignore_term: bool = False) -
 
 
 def test_down_stops_agents_with_grace_and_leaves_their_tasks_queued(fleet: Fleet) -> None:
-    """Plain `down`: the tree is dead, the task is queued, the next `up` goes on in the same workspace."""
+    """Plain `down`: the tree is dead, the task is queued, the next `up` continues in the same workspace."""
     supervisor = fleet.up()
     task_id, pid = hold(fleet, "a")
     assert fleet.cli("down").stdout.startswith("Stopped")
@@ -113,7 +113,7 @@ def test_sigterm_is_graceful_and_a_second_one_is_fast(fleet: Fleet) -> None:
 
 
 def test_keep_agents_hands_them_to_the_next_supervisor(fleet: Fleet) -> None:
-    """`down --keep-agents`, then `up`: the same process goes on, under one run, with nothing asked to stop."""
+    """`down --keep-agents`, then `up`: the same process continues, under one run, with nothing asked to stop."""
     supervisor = fleet.up()
     task_id, pid = hold(fleet, "a")
     fleet.cli("down", "--keep-agents")
@@ -222,7 +222,7 @@ def test_an_old_down_does_not_stop_the_next_supervisor(fleet: Fleet) -> None:
 
 
 def test_an_idle_supervisor_hears_the_doorbell_at_once(fleet: Fleet) -> None:
-    """Commands arrive by the doorbell, not by the slow poll (5 s), also while it counts towards its idle exit."""
+    """Commands arrive by the doorbell, not by the slow poll (5 s), even while it counts towards its idle exit."""
     fleet.up("--idle-exit", "60s")
     wait_until(lambda: any(event["kind"] == "sweep.completed" for event in fleet.events()), "it has started")
     for _ in range(3):
@@ -283,7 +283,7 @@ def test_a_stop_that_was_recorded_but_not_sent_is_sent_by_the_next(fleet: Fleet)
     fleet.up()
     wait_until(lambda: not lives(pid), "the agent is ended")
     assert fleet.show(task_id)["runs"][0]["outcome"] in (None, "stopped")
-    wait_until(lambda: len(fleet.show(task_id)["runs"]) == 2, "the task goes on")
+    wait_until(lambda: len(fleet.show(task_id)["runs"]) == 2, "the task continues")
     assert fleet.show(task_id)["runs"][0]["outcome"] == "stopped"
 
 

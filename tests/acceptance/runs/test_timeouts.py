@@ -47,7 +47,7 @@ def test_why_says_how_long_a_run_has(fleet: Fleet) -> None:
     running = fleet.add("long", command=("sleep", "600"))
     fleet.wait_started(running)
     words = fleet.cli("why", running).stdout
-    assert "It is ended after 10m (adaptive: the floor, because 1.5 × the mean of 5 runs is less)." in words
+    assert "It will be ended after 10m (adaptive: the floor, because 1.5 × the mean of 5 runs is less)." in words
     fleet.cli("cancel", running)
 
 

@@ -180,7 +180,7 @@ def test_a_limit_pauses_and_resumes_by_itself(fleet: Fleet) -> None:
     task_id = fleet.add_scenario(
         {"run": 1, "write": {"path": "where.txt", "text": "kept\n"}},
         {"run": 1, "limit": {"kind": "usage", "for": "1s"}},
-        {"print": "went on"},
+        {"print": "continued"},
     )
     paused = fleet.wait_state(task_id, "paused", "completed")
     if paused["state"] == "paused":

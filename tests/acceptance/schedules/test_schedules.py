@@ -113,8 +113,8 @@ class TestWithoutASupervisor:
         assert "was disabled already" in fleet.cli("schedule", "disable", f"{other}:weekly").stdout
         rows = [row for row in fleet.json("schedule", "list") if row["name"] == "weekly"]
         assert {row["repo"]: row["enabled"] for row in rows} == {str(fleet.repo): True, str(other): False}
-        assert "is enabled. It goes on from now." in fleet.cli("schedule", "enable", "other:weekly").stdout
-        changed = table("nightly", fleet.repo, "echo anew", "30 4 * * *")
+        assert "is enabled. It continues from now." in fleet.cli("schedule", "enable", "other:weekly").stdout
+        changed = table("nightly", fleet.repo, "echo again", "30 4 * * *")
         write(fleet, changed)
         assert {name: row["words"] for name, row in listed(fleet).items()} == {"nightly": "at 04:30 every day"}
         again = fleet.json("schedule", "fire", "nightly")[0]["task"]
@@ -184,7 +184,7 @@ def once_each(found: list[dict[str, Any]]) -> list[float]:
 
 class TestByTheClock:
     def test_every_second_over_a_kill(self, fleet: Fleet) -> None:
-        """R-CRON-02, R-CRON-03: one task per occurrence, also over a kill -9 of the supervisor; what was missed
+        """R-CRON-02, R-CRON-03: one task per occurrence, even over a kill -9 of the supervisor; what was missed
         meanwhile is made up for once, and the fire by hand moves nothing."""
         fleet.cli("init", "--no-file")
         write(fleet, table("ticks", fleet.repo, "true", overlap="queue"))
@@ -199,7 +199,7 @@ class TestByTheClock:
         assert listed(fleet)["ticks"]["next_fire"] == due, "a fire by hand moves nothing"
         assert "due, " in fleet.cli("schedule", "list").stdout
         second = fleet.up()
-        wait_for(fleet, lambda: len(fires(fleet, "ticks")) >= len(before) + 2, "it goes on")
+        wait_for(fleet, lambda: len(fires(fleet, "ticks")) >= len(before) + 2, "it continues")
         found = fires(fleet, "ticks")
         clocked = [event for event in found if event["data"]["scheduled"]]
         moments = once_each(clocked)
@@ -239,7 +239,7 @@ class TestByTheClock:
         assert f"{path}:9: schedule.cron: its minute '99' cannot be read" in alert["message"]
         assert "its previous schedules stay in force" in alert["remedy"]
         at = len(fires(fleet, "b"))
-        wait_for(fleet, lambda: len(fires(fleet, "b")) > at, "the last good ones go on firing")
+        wait_for(fleet, lambda: len(fires(fleet, "b")) > at, "the last good ones continue firing")
         (fleet.repo / "holdfast.toml").write_text(table("own", None))
         untrusted = wait_for(
             fleet, lambda: [a for a in alerts(fleet) if "holdfast.toml" in a["key"]], "trust is asked for"
@@ -256,7 +256,7 @@ class TestByTheClock:
         fleet.cli("schedule", "disable", "b")
         at = len(fires(fleet, "b"))
         moment = fires(fleet, "own")[-1]["data"]["fire_time"]
-        wait_for(fleet, lambda: fires(fleet, "own")[-1]["data"]["fire_time"] > moment + 1, "time goes on")
+        wait_for(fleet, lambda: fires(fleet, "own")[-1]["data"]["fire_time"] > moment + 1, "time continues")
         assert len(fires(fleet, "b")) == at
         fleet.cli("schedule", "enable", "b")
         wait_for(fleet, lambda: len(fires(fleet, "b")) > at, "enabled, it fires again")

@@ -154,7 +154,7 @@ def test_what_cannot_be_an_address_or_a_secret_is_refused_without_quoting_it(fle
 
 
 def test_an_address_that_everybody_on_the_way_can_read_is_warned_of(fleet: Fleet) -> None:
-    """http to another machine, also behind `env:`. The path is not quoted, and this machine's own address is fine."""
+    """http to another machine, even behind `env:`. The path is not quoted, and this machine's own address is fine."""
     path = fleet.root / "config.toml"
     fleet.env["HOLDFAST_CONFIG"] = str(path)
     warned = "notify.webhook begins with http://"

@@ -177,7 +177,7 @@ def test_wait_ends_as_run_does(fleet: Fleet) -> None:
     assert fleet.cli("wait", good).stdout.startswith(f"{good}  completed")
     held, slow = fleet.queue("true", delay=86400.0), fleet.queue("true", delay=86400.0)
     late = fleet.cli("wait", held, slow, "--timeout", "0.2s", code=75).stderr
-    assert f"2 of 2 task(s) are not at rest after 0.2 s. They go on: `holdfast why {held}`." in late
+    assert f"2 of 2 task(s) are not at rest after 0.2 s. They continue: `holdfast why {held}`." in late
     fleet.cli("pause", held)
     first = [json.loads(line) for line in fleet.cli("wait", held, slow, "--any", "--json", code=75).stdout.splitlines()]
     assert [(row["id"], row["state"]) for row in first] == [(held, "paused")]

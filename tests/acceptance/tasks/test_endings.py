@@ -26,7 +26,7 @@ def told(hook: Hook) -> list[dict[str, Any]]:
 
 
 def endings(hook: Hook) -> list[dict[str, Any]]:
-    """Every ending that was told, also by an alert."""
+    """Every ending that was told, even by an alert."""
     found: list[dict[str, Any]] = []
     for body in told(hook):
         alert = body["alert"]

@@ -81,7 +81,7 @@ def test_run_shows_the_agents_words(fleet: Fleet) -> None:
 
 
 def test_a_real_cli_is_shown_with_what_it_takes_and_how_to_go_on(fleet: Fleet) -> None:
-    """Issue 6: live tokens and session id; totals in show, why, ps and stats; the command that goes on by hand."""
+    """Issue 6: live tokens and session id; totals in show, why, ps and stats; the command that continues by hand."""
     binary = fake_cli(fleet.root / "bin", "codex", lines=recorded("codex", "tool"), hold=6, then="echo hello > out.txt")
     session = "01a1dd20-6772-7411-a4cb-82410abad377"
     fleet.env["HOLDFAST_CODEX_BINARY"] = str(binary)

@@ -60,12 +60,7 @@ def test_a_filter_chooses_by_what_tasks_are(fleet: Fleet) -> None:
     assert states(fleet, *core, docs, away) == ["queued", "queued", "cancelled", "queued", "paused"]
     for words, code, why in (
         (("cancel", "--label", "nosuch", "--yes"), 3, "No task to cancel matches."),
-        (
-            ("retry", "--state", "queued", "--yes"),
-            3,
-            "3 tasks (3 queued) match, but `retry` is for failed and cancelled",
-        ),
-        (("approve", "--state", "queued", "--yes"), 3, "but none of them waits for your approval"),
+        (("retry", "--state", "queued", "--yes"), 3, "3 task(s) match, but `retry` does not apply to their state."),
         (("cancel", "--state", "quueued", "--yes"), 2, "There is no state 'quueued'"),
         (("cancel", "stat:x", "--yes"), 2, "There is no filter 'stat:'"),
         (("cancel", core[0], "--all", "--yes"), 2, "Give ids or a filter"),
@@ -82,7 +77,7 @@ def test_a_filter_asks_before(fleet: Fleet) -> None:
     tasks = [fleet.queue("true", labels={"area": "a b"}, delay=9999.0) for _ in range(2)]
     fleet.cli("pause", tasks[1])
     refused = fleet.cli("cancel", "--label", "area=a b", code=1).stderr
-    assert "This is about 2 tasks (1 queued, 1 paused). Nothing was changed." in refused
+    assert "This affects 2 tasks (1 queued, 1 paused). Nothing was changed." in refused
     assert "`holdfast cancel --label 'area=a b' --yes`" in refused
     for answer, after in (("n", ["queued", "paused"]), ("", ["queued", "paused"]), ("y", ["cancelled", "cancelled"])):
         with on_terminal(fleet, "cancel", "--all") as terminal:
@@ -174,7 +169,7 @@ def test_merge_of_a_filter_leaves_out_what_has_nothing_to_merge(fleet: Fleet) ->
     assert fleet.git("show", "main:two.txt") == clash
     assert "There" in fleet.cli("merge", "--label", "m", "--into", "nosuch", "--yes", code=None).stdout
     left = fleet.cli("merge", "--label", "m", code=1).stderr
-    assert "about 1 task (1 completed)" in left
+    assert "affects 1 task (1 completed)" in left
 
 
 @pytest.mark.parametrize("count", [1000 if STRICT else MOST + 20])

@@ -65,7 +65,7 @@ def test_the_page_runs_as_it_stands(fleet: Fleet) -> None:
 
 
 def test_a_killed_script_stops_nothing(fleet: Fleet, client: Client) -> None:
-    """The supervisor that the script started, and its task, go on; another client waits for the same task."""
+    """The supervisor that the script started, and its task, continue; another client waits for the same task."""
     go = fleet.root / "go"
     script = f"until [ -e {go} ]; do sleep 0.05; done; echo hi > made.txt"
     process = python(fleet, f"from holdfast import Client; Client().run('work', command=['sh', '-c', {script!r}])")
@@ -111,7 +111,7 @@ def test_two_clients_at_once(fleet: Fleet, client: Client) -> None:
     assert "cancelled" in answers
     assert client.task(held.id).state == "cancelled"
     seen = [event.seq for event in client.events()]
-    assert seen == [event["seq"] for event in fleet.events()][: len(seen)]  # workspaces are still being put away
+    assert seen == [event["seq"] for event in fleet.events()][: len(seen)]  # workspaces are still being removed
 
 
 def test_one_call_for_several_tasks(fleet: Fleet, client: Client) -> None:

@@ -63,7 +63,7 @@ def test_every_task_has_a_result_and_a_report(fleet: Fleet) -> None:
     assert (exported["files"], exported["runs"], exported["stages"]) == (["notes.txt"], 1, [stage])
     assert "No stage has ended yet" in fleet.cli("report", waiting).stdout
 
-    # A retry begins anew: what an earlier generation left is kept, but not this one's.
+    # A retry begins again: what an earlier generation left is kept, but not this one's.
     fleet.cli("cancel", waiting)
     fleet.cli("retry", bad)
     assert fleet.json("show", bad, "--results")[0]["stages"] == []

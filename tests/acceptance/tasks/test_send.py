@@ -1,4 +1,4 @@
-"""`holdfast send`: a task goes on with a person's message, whether it has ended, waits or runs."""
+"""`holdfast send`: a task continues with a person's message, whether it has ended, waits or runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_session_goes_on_with_the_message_alone(fleet: Fleet) -> None:
     fleet.up()
     fleet.wait_started(task)
     assert "at the end of its turn" in fleet.cli("send", task, "second").stdout
-    assert "it waits for the end of the turn: second" in fleet.cli("why", task).stdout
+    assert "it waits until the turn ends: second" in fleet.cli("why", task).stdout
     hold.touch()
     wait_until(lambda: len(fleet.show(task)["runs"]) == 2, "the message begins a second run")
     fleet.wait_state(task, "completed")

@@ -90,7 +90,7 @@ def test_a_subtask_of_an_ended_parent_finds_its_base(fleet: Fleet) -> None:
     assert fleet.branches() == [f"holdfast/{full}"]
     with fleet.as_its_user():
         os.environ["HOLDFAST_TASK_ID"] = full
-        with pytest.raises(Conflict, match="one agent at a time, and that is you"):
+        with pytest.raises(Conflict, match="one agent at a time, and you are that agent"):
             refuse_endless_wait(str(fleet.home), full)
     fleet.cli("down")
     supervisor.wait(timeout=60)
@@ -104,7 +104,7 @@ def test_a_subtask_of_an_ended_parent_finds_its_base(fleet: Fleet) -> None:
     of_main = fleet.queue("test -e later.txt", parent=empty, base="main")
     kept = fleet.cli("branches", "prune", "--merged").stdout
     assert f"holdfast/{full}" in fleet.branches(), kept
-    assert fleet.json("branches")[0]["stays"] == "a subtask is to start from it"
+    assert fleet.json("branches")[0]["stays"] == "a subtask will start from it"
     fleet.up("--agents", 2, "--idle-exit", "1s")
     found = [fleet.wait_state(task, "completed", "failed") for task in (of_empty, of_full, of_main)]
     assert [task["state"] for task in found] == ["completed"] * 3, [task["reason"] for task in found]

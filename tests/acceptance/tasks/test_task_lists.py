@@ -68,8 +68,8 @@ def test_a_checklist_becomes_tasks_once(fleet: Fleet) -> None:
     assert refused.stdout == ""
     for wanted in (
         "line 2: 'agnet' is not an option of a task. Did you mean 'agent'?",
-        f"line 3: it is to come after 'bad', whose task {bad} is failed: `holdfast retry {bad}` first.",
-        "line 4: it is to come after 'oen', a key that no task has.",
+        f"line 3: it comes after 'bad', whose task {bad} is failed: `holdfast retry {bad}` first.",
+        "line 4: it comes after 'oen', but no task has that key.",
         "line 5: 'timeout': 'soon' is not a duration",
         "Nothing was queued: 4 mistake(s).",
     ):
@@ -112,7 +112,7 @@ def test_json_and_folders_and_two_at_once(fleet: Fleet) -> None:
     (folder / "bad.md").write_bytes(b"\xff\0")
     (folder / "out.md").symlink_to("/etc/passwd")
     refusal = fleet.cli("add", "--from", folder, "--", *WORK, code=2).stderr
-    assert "out.md is a link that leads out of the folder" in refusal
+    assert "out.md is a link to a file outside the folder" in refusal
     assert "root:" not in refusal
     (folder / "out.md").unlink()
     assert "not text" in fleet.cli("add", "--from", folder, "--", *WORK, code=2).stderr

@@ -101,7 +101,7 @@ def test_an_issue_becomes_a_task_and_is_closed_and_a_failed_one_is_given_back(fl
     wait_until(lambda: len([c for c in tracker.calls() if c[0] == "ready"]) > looks + 1, "it is looked at again")
     assert [row["issue"] for row in links(fleet)] == ["bd-good", "bd-bad"], "not taken again by itself: that would loop"
     assert tracker.stands("bd-anns") == ("open", "ann")
-    fleet.wait_clean()  # until its workspace is put away a retry is refused
+    fleet.wait_clean()  # until its workspace is removed a retry is refused
     fleet.cli("retry", bad)
     wait_until(lambda: len(tracker.get("bd-bad")["comments"]) == 2, "retried under a new claim, and given back again")
     assert tracker.stands("bd-bad") == ("open", None)
@@ -136,7 +136,7 @@ def test_a_crashed_agents_issue_is_free_at_once_and_another_home_takes_it(fleet:
         tracker.set("bd-1", status="in_progress", assignee="holdfast-elsewhere-x")
         again.touch()
         shown = fleet.wait_state(ours, "cancelled")
-        assert "its issue bd-1 is not ours any more: holdfast-elsewhere-x has it" in shown["reason"]
+        assert "Holdfast no longer holds its issue bd-1: holdfast-elsewhere-x has it" in shown["reason"]
         wait_link(fleet, "bd-1", "lost")
         assert tracker.stands("bd-1") == ("in_progress", "holdfast-elsewhere-x")
         fleet.wait_clean()
@@ -171,8 +171,10 @@ def test_a_crash_record_names_the_issue_and_its_claim_only_when_it_is_free(fleet
     assert "issue bd-1, claim not released" in fleet.cli("crashes", task).stdout
     [event] = [event for event in fleet.events(task) if event["kind"] == "crash.recorded"]
     assert (event["data"]["issue"], event["data"]["claim_released"]) == ("bd-1", False)
-    assert "Its issue bd-1 is not ours now: `holdfast tracker` says why." in fleet.cli("why", task).stdout
-    words = "its issue bd-1 is not ours now"
+    assert (
+        "Its issue bd-1 is not claimed by Holdfast now: `holdfast tracker` says why." in fleet.cli("why", task).stdout
+    )
+    words = "its issue bd-1 is not claimed by Holdfast now"
     wait_until(lambda: words in fleet.cli("ps").stdout, "after the back-off `ps` says so")
     assert words in fleet.cli("top", "--once").stdout
     free.touch()
@@ -183,7 +185,7 @@ def test_a_crash_record_names_the_issue_and_its_claim_only_when_it_is_free(fleet
 
 
 def test_a_persons_change_is_never_touched_and_a_restart_reads_what_is(fleet: Fleet) -> None:
-    """R-CRASH-08: reassigned, closed or deleted while we work: the task goes on, the issue stays as they made it."""
+    """R-CRASH-08: reassigned, closed or deleted while we work: the task continues, the issue stays as they made it."""
     tracker = StandIn(fleet.repo)
     go = fleet.root / "go"
     beads(fleet, waiting_for(go) + "; " + WORK, agents=4)
@@ -265,5 +267,5 @@ def test_a_file_that_is_not_trusted_and_a_tool_that_is_missing(fleet: Fleet) -> 
     fleet.cli("tracker", "sync")
     wait_until(lambda: "cannot be started" in trouble(), "that it is missing is told")
     (fleet.repo / "holdfast.toml").unlink()
-    assert fleet.wait_state(fleet.queue("true"), "completed")["state"] == "completed", "everything else goes on"
+    assert fleet.wait_state(fleet.queue("true"), "completed")["state"] == "completed", "everything else continues"
     assert not links(fleet)

@@ -119,5 +119,5 @@ def test_a_failed_gate_is_never_beside_completed(fleet: Fleet) -> None:
     assert (found["state"], found["outcome"]) == ("failed", "failed")
     report = fleet.cli("report", found["id"]).stdout
     assert "✗ its gate failed" in report
-    assert "completed" not in report.partition("## What was asked")[0]
+    assert "completed" not in report.partition("## The prompt")[0]
     assert "gate failed" in fleet.cli("show", found["id"], "--results").stdout

@@ -138,7 +138,7 @@ def test_the_tree_that_members_share_is_checkpointed_while_they_work_and_when_th
     fleet.up("--agents", 2, "--idle-exit", "0s")
     wait_until(lambda: fleet.show(task_id)["checkpoints"], "a member's checkpoint")
     go.touch()
-    wait_until(done.exists, "it goes on")
+    wait_until(done.exists, "it continues")
     fleet.cli("pause", task_id)
     task = fleet.wait_state(task_id, "paused")
     assert [row["why"].partition(":")[0] for row in task["checkpoints"]] == ["asked by its agent", "paused"]

@@ -121,7 +121,7 @@ def test_from_the_plan_to_the_approval(fleet: Fleet) -> None:
     assert f"`holdfast approve {task}`" in alerts[0]["remedy"]
     why = fleet.cli("why", task).stdout
     assert f"holdfast approve {task} --changes" in why
-    [log] = [line.rpartition(": ")[2] for line in why.splitlines() if line.startswith("What its last gate printed")]
+    [log] = [line.rpartition(": ")[2] for line in why.splitlines() if line.startswith("The output of its last gate")]
     assert Path(log).read_text().endswith("has 3 lines\nin build\n(exited with 0)\n")
     assert "stage 3 of 4 (review), turn 1 of workflow shop" in fleet.cli("show", task).stdout
 
@@ -258,7 +258,7 @@ def test_a_reviewer_sends_back_so_often_and_no_more(fleet: Fleet) -> None:
 
 def test_a_limit_in_a_stage_goes_on_in_that_stage(fleet: Fleet) -> None:
     """R-RES-05, R-RES-09, R-RES-11: with its own session, and what came before is not done again. A stage that is done
-    gives the resumes back where the settings say so. From a checkpoint of an earlier stage it goes on there."""
+    gives the resumes back where the settings say so. From a checkpoint of an earlier stage it continues there."""
     shop = Workshop(fleet)
     last = f"[ $n = 2 ] || {{ rm kept.txt; touch {fleet.root}/at-three; exec sleep 3600; }}; cat kept.txt"
     limited = (

@@ -140,7 +140,7 @@ def test_a_repositorys_gates_and_commands_need_trust(fleet: Fleet) -> None:
     assert 'workflow.mine.build.gate = "make test"' in asked.stdout + asked.stderr
     fleet.cli("add", "x", "--workflow", "mine")
     (fleet.repo / "holdfast.toml").write_text(FLOW.replace("make test", "make evil"))
-    assert "not trusted as it is now" in fleet.cli("add", "x", "--workflow", "mine", code=1).stderr
+    assert "its current content is not trusted" in fleet.cli("add", "x", "--workflow", "mine", code=1).stderr
 
 
 HOSTILE = "mend $(touch {root}/PWNED) `touch {root}/PWNED`; touch {root}/PWNED # {{{{ task.id }}}} ' \""

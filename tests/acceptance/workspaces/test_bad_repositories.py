@@ -113,7 +113,7 @@ def test_no_git_identity(fleet: Fleet, code: int) -> None:
         fleet.cli("salvage", "restore", task_id, "--branch", "saved")
         assert fleet.file_on_branch("saved", "one.txt") == "1"
     seen = fleet.doctor()
-    assert "no identity is configured, so commits are made as Holdfast" in seen
+    assert "git has no identity configured, so commits are made as Holdfast" in seen
     assert f"{platform.python_version()}; proven with 3.11, " in seen
 
 
@@ -251,7 +251,7 @@ def test_work_is_delivered_when_the_disk_has_recovered(fleet: Fleet, strategy: s
     fleet.wait_state(task, "completed")
     [alert] = wait_until(lambda: fleet.json("alerts"), "an alert tells")
     assert reason in alert["message"]
-    assert "tried again by itself" in alert["remedy"]
+    assert "tries again by itself" in alert["remedy"]
     wait_until(lambda: fleet.show(task)["workspace"]["state"] == "preserved", "the workspace stays")
     if strategy == "clone":
         assert "Its work is on branch" not in fleet.cli("why", task).stdout

@@ -61,7 +61,7 @@ def test_checkpoints_are_kept_listed_compared_and_gone_back_to(fleet: Fleet) -> 
     fleet.git("commit", "--quiet", "-am", "a commit that must not be lost", cwd=tree)
     lost = fleet.git("rev-parse", "HEAD", cwd=tree)
     fleet.cli("resume", task, "--checkpoint", 1)
-    wait_until(lambda: (fleet.root / "again").exists(), "it goes on")
+    wait_until(lambda: (fleet.root / "again").exists(), "it continues")
     assert state_of(fleet, tree) == before
     restored = [event for event in fleet.events(task) if event["kind"] == "checkpoint.restored"]
     assert [event["data"]["number"] for event in restored] == [1]
@@ -74,7 +74,7 @@ def test_checkpoints_are_kept_listed_compared_and_gone_back_to(fleet: Fleet) -> 
 
 
 def test_a_lost_workspace_comes_back_from_its_last_checkpoint(fleet: Fleet) -> None:
-    """R-RES-11, R-RES-09: somebody deleted the directory of a paused task, worktree or clone: it goes on at the same
+    """R-RES-11, R-RES-09: somebody deleted the directory of a paused task, worktree or clone: it continues at the same
     path, with what was not committed."""
     steps = (
         {"run": 1, "write": {"path": "kept.txt", "text": "committed"}},
@@ -102,7 +102,7 @@ def test_a_lost_workspace_comes_back_from_its_last_checkpoint(fleet: Fleet) -> N
 
 
 def test_what_was_set_aside_stays_aside(fleet: Fleet) -> None:
-    """R-RES-11: a task went back, committed and failed: what it did is what came after that, and a retry goes on from
+    """R-RES-11: a task went back, committed and failed: what it did is what came after that, and a retry continues from
     its branch. What was set aside can be had, and comes back to nobody by itself."""
     task = fleet.add_scenario(
         {"run": 1, "write": {"path": "a.txt", "text": "one"}},
@@ -118,7 +118,7 @@ def test_what_was_set_aside_stays_aside(fleet: Fleet) -> None:
     (tree / "later.txt").write_text("later")
     fleet.cli("resume", task, "--checkpoint", 1)
     fleet.wait_state(task, "failed")
-    wait_until(lambda: fleet.show(task)["workspace"]["state"] == "gone", "its workspace is put away")
+    wait_until(lambda: fleet.show(task)["workspace"]["state"] == "gone", "its workspace is removed")
     fleet.cli("salvage", "restore", task, "--branch", "rescued")
     assert fleet.file_on_branch("rescued", "later.txt") == "later"
     changed = fleet.cli("diff", task, "--stat").stdout

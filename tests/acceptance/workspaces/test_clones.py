@@ -9,7 +9,7 @@ from tests.fleet import Fleet, wait_until
 
 def test_a_clone_leaves_a_branch_or_a_salvage_and_nothing_else(fleet: Fleet) -> None:
     """R-CLEAN-05, R-TREE-13, R-TREE-05: an agent that ruins its own `.git` config and hooks harms nobody; what it
-    committed is a branch of the user's repository, what it left is saved, also when its workspace is preserved."""
+    committed is a branch of the user's repository, what it left is saved, even when its workspace is preserved."""
     fleet.up()
     spoil = (
         "git config core.hooksPath hooks; mkdir hooks; printf '#!/bin/sh\\ntouch /$HOME/canary\\n' > hooks/pre-commit; "

@@ -56,7 +56,7 @@ def test_the_agent_solves_a_conflict(fleet: Fleet, strategy: str) -> None:
     assert fleet.git("merge-base", "main", f"holdfast/{task}") == start
     assert [line.split()[0] for line in fleet.cli("diff", task, "--stat").stdout.splitlines()[:-1]] == ["one.txt"]
     assert fleet.show(task)["changed_files"] == 1
-    assert f"has all of main already. Nothing was sent. `holdfast merge {task}`" in (
+    assert f"already contains all of main. Nothing was sent. `holdfast merge {task}`" in (
         fleet.cli("send", task, "--rebase", code=4).stderr
     )
     assert "fast-forward" in fleet.cli("merge", task).stdout

@@ -13,7 +13,7 @@ from holdfast.api.queries import Queries
 
 def test_changes_and_locks_outside_the_worktree_are_told(fleet: Fleet) -> None:
     """R-TREE-16, R-TREE-15: hooks, keys that run commands and refs that an agent changed are named in one event and
-    one alert, also for an adopted run; a lock that its killed git left in the shared directory is an alert until it is
+    one alert, even for an adopted run; a lock that its killed git left in the shared directory is an alert until it is
     gone; one in our own entry is removed. An agent that stays inside is not told of."""
     git, go = fleet.repo / ".git", fleet.root / "go"
     stay = fleet.add(
@@ -60,7 +60,7 @@ echo work > work"""
 
 def test_a_user_who_works_all_day_beside_ten_agents_gets_no_alert(fleet: Fleet) -> None:
     """F2: commits, branches, remotes, fetches, pushes, rebases, tags, stashes and merges of agents' branches (by
-    `holdfast merge` and by plain git, also of an agent that still works) are the user's own: no run that saw them
+    `holdfast merge` and by plain git, even of an agent that still works) are the user's own: no run that saw them
     alerts."""
     git, go = fleet.git, fleet.root / "go"
     work = 'echo $HOLDFAST_TASK_ID > "$HOLDFAST_TASK_ID"; git add -A; git commit -qm work'

@@ -112,6 +112,6 @@ def test_work_that_an_unfinished_task_may_need_does_not_expire(fleet: Fleet) -> 
     task_id = failed(fleet)
     fleet.cli("retry", task_id)
     refused = fleet.cli("salvage", "prune", task_id, "--yes", code=4)
-    assert "may go on with" in refused.stderr
+    assert "may continue with" in refused.stderr
     assert fleet.cli("salvage", "prune", env=NOW).stdout == "Nothing to drop.\n"
     assert len(fleet.show(task_id)["salvages"]) == 1

@@ -73,7 +73,7 @@ teardown = ["cat result >> {told}; echo broken; exit 3", "echo end >> {told}"]
 def test_a_set_up_that_fails_hangs_or_is_interrupted(fleet: Fleet) -> None:
     """R-TREE-05: a failing set-up is a launch error that shows the end of its output; no agent runs. One that hangs is
     ended with all it started: by its deadline, by a cancel, by the next supervisor. The workspace goes in every case,
-    and one whose set-up was interrupted by a crash is made anew."""
+    and one whose set-up was interrupted by a crash is made again."""
     pids, set_up, ran = (fleet.root / name for name in ("pids", "set-up", "ran"))
     configure(fleet, "[workspace]\nsetup = ['echo fine; touch begun', 'sh \"$HOLDFAST_CHECKOUT/../set-up\"']\n")
     agent = ("sh", "-c", f"echo ran >> {ran}")

@@ -34,7 +34,7 @@ def snapshot(*roots: Path) -> dict[str, tuple[object, ...]]:
 
 
 def leak(fleet: Fleet, *scripts: str, options: tuple[object, ...] = ()) -> list[str]:
-    """Tasks that are over and whose workspaces nobody could put away; then their supervisor is killed."""
+    """Tasks that are over and whose workspaces nobody could removed; then their supervisor is killed."""
     tasks = [fleet.add("leak", *options, command=("sh", "-c", script)) for script in scripts]
     supervisor = fleet.up(env={"HOLDFAST_FAULT": EIO})
     for task in tasks:
@@ -164,7 +164,7 @@ def make_strangers(fleet: Fleet, workspaces: Path) -> list[Path]:
 
 @pytest.mark.parametrize("state", ["failed", "queued"])
 def test_work_that_only_a_marker_knows_is_not_lost(fleet: Fleet, state: str) -> None:
-    """After a restored backup: a task that is over is salvaged; one that goes on finds its tree as it was."""
+    """After a restored backup: a task that is over is salvaged; one that continues finds its tree as it was."""
     (task,) = leak(fleet, "[ -e one.txt ] && echo more > two.txt && exit 0; echo one > one.txt; exit 1")
     (place(fleet, task) / "late.txt").write_text("late")
     change(fleet, "UPDATE workspaces SET state = 'gone' WHERE task_id = ?", task)
@@ -199,7 +199,7 @@ def test_a_running_supervisor_sweeps_when_asked(fleet: Fleet) -> None:
     assert (done["swept_count"], done["failed_count"], done["foreign"]) == (1, 0, []), done
     assert not trash.exists()
     assert (tree / "x").exists()
-    tree.with_name(f"{task}.owner.json").unlink()  # an agent can reach it: nothing could be put away without it
+    tree.with_name(f"{task}.owner.json").unlink()  # an agent can reach it: nothing could be removed without it
     trash.mkdir(parents=True)
     assert "marker" in fleet.cli("doctor", code=1).stdout
     said = fleet.cli("doctor", "--fix").stdout

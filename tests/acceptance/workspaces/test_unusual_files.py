@@ -12,7 +12,7 @@ from tests.fleet import Fleet, wait_until
 from tests.sampling import sampled
 
 GIT_PATIENCE = 300  # seconds that a git call may take: what a slot was held for
-SOON = 100.0  # seconds: far below GIT_PATIENCE, also on a busy machine
+SOON = 100.0  # seconds: far below GIT_PATIENCE, even on a busy machine
 
 
 def ends_soon(fleet: Fleet, task: str) -> str:

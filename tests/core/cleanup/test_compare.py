@@ -129,7 +129,7 @@ def scenes(draw: st.DrawFn) -> ObservedState:
 @settings(max_examples=100, deadline=None)
 @given(scene=scenes(), ledger=ledgers())
 def test_what_is_not_ours_or_not_finished_is_left_alone(scene: ObservedState, ledger: Ledger) -> None:
-    """R-TREE-07: nothing without a record of ours, with a task that goes on, with an open run, without proof."""
+    """R-TREE-07: nothing without a record of ours, with a task that continues, with an open run, without proof."""
     recorded = {holding.workspace.path: holding for holding in ledger.holdings}
     places = {place.path: place for place in scene.places}
     strays = {stray.pid: stray for stray in scene.strays}
@@ -209,7 +209,7 @@ def carried_out(scene: ObservedState, ledger: Ledger, findings: list[Finding]) -
             continue
         if finding is not None and finding.action is SweepAction.TAKE_IN and place.mark is not None:
             if ledger.tasks[place.mark.task].state in TASK_TERMINAL:
-                continue  # saved, and put away
+                continue  # saved, and removed
             taken = Workspace(
                 id=place.mark.workspace + "9",
                 task_id=place.mark.task,

@@ -1,4 +1,4 @@
-"""Dispatch that is held back: who waits, who goes first, and that it always ends."""
+"""Dispatch that is held back: who waits, who starts first, and that it always ends."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class TestAccount:
         assert hold.may_resume_probe(NOW)
         chosen = hold.with_probe("t1", NOW, TaskState.QUEUED)
         assert not chosen.may_resume_probe(later(1))
-        assert chosen.may_start_probe(later(1)), "whoever is taken first goes first"
+        assert chosen.may_start_probe(later(1)), "whoever is taken first starts first"
         running = hold.with_probe("t1", later(2))
         assert [a.full_name for a in held_accounts([running], (), later(3), "t2")] == ["claude/work"]
         assert held_accounts([running], (), later(3), "t1") == []
@@ -369,7 +369,7 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=60))
 @settings(max_examples=150, deadline=None)
 def test_never_two_probes_and_never_for_ever(sequence: list[tuple[object, ...]]) -> None:
-    """R-RES-08, R-RES-12: whatever happens in whatever order, one goes first at a time, and somebody always may."""
+    """R-RES-08, R-RES-12: whatever happens in whatever order, one starts first at a time, and somebody always may."""
     world = World()
     for step in sequence:
         match step:
@@ -386,7 +386,7 @@ def test_never_two_probes_and_never_for_ever(sequence: list[tuple[object, ...]])
             case ("reboot", float(boottime)):
                 world.now = replace(world.now, boottime=boottime, boot_id=world.now.boot_id + "b")
         assert world.probes <= 1
-    for task in list(world.running):  # everybody ends some time, and time goes on
+    for task in list(world.running):  # everybody ends some time, and time continues
         world.end(Verdict(outcome=Outcome.STOPPED, reason=""), 0)
         assert task not in world.running
     for _ in range(3):

@@ -158,7 +158,7 @@ TABLE = [
         STUCK,
     ),
     ("a fatal error a moment ago", trouble(FATAL, 14), RULES, ALIVE),
-    ("a fatal error, and it goes on", trouble(FATAL, 15), RULES, DOOMED),
+    ("a fatal error, and it continues", trouble(FATAL, 15), RULES, DOOMED),
     ("a fatal error while a tool runs", trouble(FATAL, 15, tools=tool()), RULES, ALIVE),
     ("it tries again, which cannot help", trouble(HOPELESS, 0), RULES, DOOMED),
     ("the same while a tool runs", trouble(HOPELESS, 0, tools=tool()), RULES, DOOMED),

@@ -33,7 +33,7 @@ TABLE = [
     (Cause.EXITED, None, None, Outcome.FAILED, Outcome.FAILED),
     (Cause.EXITED, None, None, Outcome.RATE_LIMITED, Outcome.RATE_LIMITED),
     (Cause.EXITED, None, None, Outcome.SESSION_LOST, Outcome.SESSION_LOST),
-    # ... and goes on to count when a stop came too late to matter.
+    # ... and continues to count when a stop came too late to matter.
     (Cause.EXITED, None, StopWhy.DOWN, Outcome.COMPLETED, Outcome.COMPLETED),
     # Signals that nobody of ours sent.
     (Cause.EXITED, signal.SIGKILL, None, Outcome.FAILED, Outcome.EXTERNAL_KILL),
@@ -75,7 +75,7 @@ TABLE = [
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.AUTH, Outcome.AUTH),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.FAILED, Outcome.FAILED),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.COMPLETED, Outcome.STUCK),
-    # Its worker was stopped: the task goes on elsewhere.
+    # Its worker was stopped: the task continues elsewhere.
     (Cause.STOPPED, signal.SIGTERM, StopWhy.WORKER, Outcome.FAILED, Outcome.STOPPED),
     # The time of its parallel stage was up.
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DEADLINE, Outcome.FAILED, Outcome.TIMEOUT),

@@ -358,7 +358,7 @@ def test_a_provider_that_is_down_is_asked_less_and_less_often() -> None:
 
 @pytest.mark.parametrize("between", [B.RUNS, B.RESUME])
 def test_a_run_or_a_resume_ends_the_outage(between: Budget) -> None:
-    """A later outage is a new one: the provider answered in between, or an operator said go on."""
+    """A later outage is a new one: the provider answered in between, or an operator said continue."""
     ledger = [*spends(B.OUTAGE, 3), Spend(budget=between, at=later(HOUR))]
     assert decided(O.OVERLOADED, ledger, later(10 * HOUR)).action is A.REQUEUE
     ledger += spends(B.OUTAGE, 1, later(10 * HOUR))
@@ -828,7 +828,7 @@ def test_what_is_spent_stays_spent(
 
 @pytest.mark.parametrize("pause", [PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL, PauseReason.OPERATOR])
 def test_fixing_an_account_or_approving_spends_no_resume(pause: PauseReason) -> None:
-    """DESIGN: only limits spend resumes; even a task whose resumes are spent may go on after a person acted."""
+    """DESIGN: only limits spend resumes; even a task whose resumes are spent may continue after a person acted."""
     decision = decide_resume(3, 3, "t1", pause)
     assert (decision.allowed, decision.attempt) == (True, 3)
     assert {str(one) for one in FREE_RESUME_PAUSES} == FREE_RESUMES, "`why` knows the same ones"

@@ -55,7 +55,7 @@ def test_whoever_would_wait_for_longer_in_all_is_left_to_an_operator() -> None:
     assert refused.alert
     assert refused.waits_for_operator
     assert "the week is used up" in refused.reason
-    assert "after 96.0 h for earlier limits: more than `resume.max_wait` (168.0 h)" in refused.reason
+    assert "after 96.0 h for earlier limits: longer than `resume.max_wait` (168.0 h)" in refused.reason
     assert refused.parking is not None, "its account waits for the reset all the same"
 
 
@@ -251,4 +251,4 @@ def test_any_mixture_of_limits_comes_to_rest(
         if spent_resumes > resumes:
             return
         ledger.append(Spend(budget=Budget.RESUME, at=at(passed)))
-    pytest.fail("it goes on for ever")
+    pytest.fail("it continues for ever")

@@ -128,8 +128,8 @@ def test_a_person_lets_it_go_on_sends_it_back_or_retries() -> None:
     assert not progress_after_approval(STAGES, waiting).awaits
     again = progress_after_changes(waiting, 2, "ann", "Shorter, please.", None)
     assert (again.stage, again.tries, again.feedback, again.visit, again.awaits) == (2, 0, "Shorter, please.", 6, False)
-    anew = progress_after_retry(waiting)
-    assert (anew.stage, anew.tries, anew.turns, anew.feedback, anew.visit) == (2, 0, {}, "bad", 6)
+    again = progress_after_retry(waiting)
+    assert (again.stage, again.tries, again.turns, again.feedback, again.visit) == (2, 0, {}, "bad", 6)
 
 
 def test_the_changes_of_a_person_go_to_the_builder_with_the_findings() -> None:
@@ -226,7 +226,7 @@ def test_every_step_that_nobody_was_asked_about_brings_it_nearer_to_its_end(
             assert after.visit > max(visits)
             visits.append(after.visit)
         progress = after
-    raise AssertionError("it goes on and on")
+    raise AssertionError("it continues and on")
 
 
 @settings(max_examples=25, deadline=None)

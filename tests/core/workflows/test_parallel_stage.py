@@ -92,7 +92,7 @@ def test_answers_are_joined_below_their_names() -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_what_is_cut_short_is_no_result(outcome: Outcome) -> None:
-    """It is run again when the task goes on: what an operator, a `down` or the loss of a keeper ended."""
+    """It is run again when the task continues: what an operator, a `down` or the loss of a keeper ended."""
     counts = outcome not in (Outcome.STOPPED, Outcome.PAUSED, Outcome.CANCELLED, Outcome.LOST)
     assert is_result(Verdict(outcome=outcome, reason="so")) is counts
 

@@ -1,5 +1,5 @@
 """The container engine goes wrong: killed, ended, stopped, refusing, hanging, its answers lost, at each request that is
-made of it and at any instant, while tasks in containers start, run, end, are cancelled, adopted and put away.
+made of it and at any instant, while tasks in containers start, run, end, are cancelled, adopted and removed.
 
 Each worker has an engine of its own. A case is one of the matrix whose role is `engine` (engines/proxy.py); behind a
 `+` the supervisor is killed too, so that the next one finds what both left.

@@ -1,7 +1,7 @@
 """What is relied on is on disk first: one task, its system calls seen from outside by strace.
 
 Only a machine that loses its power shows that an fsync is missing. What can be shown without one is their order: each
-record is synced before it gets its name, its directory before whoever relies on it goes on, and the store before it
+record is synced before it gets its name, its directory before whoever relies on it continues, and the store before it
 says that a task is there. The file system is another's word: it has to do what fsync promises.
 """
 

@@ -3,7 +3,7 @@ or of every process that a supervisor starts, end with EIO, ENOSPC or EINTR.
 
 After a failed fsync the kernel has forgotten what it could not write, and the next fsync says that all is well: whoever
 syncs again without writing again takes for recorded what is not (fsyncgate). So beside the promises the trace is read:
-no file gets its name, and no task is acknowledged, by data that could not be synced and was not written anew.
+no file gets its name, and no task is acknowledged, by data that could not be synced and was not written again.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _read(trace: Path) -> list[Call]:
 
 
 def _taken_for_recorded(calls: Sequence[Call]) -> Iterator[str]:
-    """Whose sync failed, and who was renamed without having been written anew."""
+    """Whose sync failed, and who was renamed without having been written again."""
     doubtful: Counter[str] = Counter()
     for call in calls:
         path = _path(call)

@@ -1,7 +1,7 @@
-"""Which cases a campaign has played: one that takes hours goes on where it was interrupted.
+"""Which cases a campaign has played: one that takes hours continues where it was interrupted.
 
 A line per case that held, written when it did; what violated a promise is played again. The first line has the seed and
-the size: a journal goes on with the same cases, or with none.
+the size: a journal continues with the same cases, or with none.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Limits of the system on a process: descriptors, processes, memory. At many small values, for a command and for a
-supervisor: a clear refusal or work, never a traceback, a loop or a loss; and without the limit all goes on."""
+supervisor: a clear refusal or work, never a traceback, a loop or a loss; and without the limit all continues."""
 
 from __future__ import annotations
 

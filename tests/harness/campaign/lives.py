@@ -147,7 +147,7 @@ def waited(
     row, gone_on = task(world, WAIT) or {}, clock.offset - began
     found = []
     if 0 <= gone_on < HOUR and not clock.was_set_back and row.get("state") != state_is:
-        found.append(f"loops: it went on after {gone_on:.0f} s of the hour that it was to wait")
+        found.append(f"loops: it continued after {gone_on:.0f} s of the hour that it was to wait")
     clock.move(HOUR + 1)  # its own hour, by the clock that is there now
     if world.is_running("up"):
         world.wait_until(lambda: state(world, WAIT) == "completed", "its hour is over", while_running="up")

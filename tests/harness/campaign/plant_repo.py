@@ -60,7 +60,7 @@ def raw_words(world: World) -> str:
 
 
 def _pieces(plants: Plants) -> list[bytes]:
-    """What must not be found: parts of every value, also as it is disguised; not the words around them."""
+    """What must not be found: parts of every value, even as it is disguised; not the words around them."""
     words = [*plants.values.values(), *(quote(value, safe="") for value in plants.values.values())]
     secrets = [piece for value in words for piece in value.split() if "PRIVATE" not in piece and "://" not in piece]
     secrets += [plants.values["address"].split(":")[2].split("@")[0]]

@@ -1,7 +1,7 @@
 """A home on a disk of 2 MB (and of 8, which has room for the reserve) that fills at some step, and is freed later.
 
 Whatever could not be written while it was full: nothing acknowledged is lost, nothing is reported twice, everybody was
-told in one line, and with room again all goes on by itself.
+told in one line, and with room again all continues by itself.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 on them any more: a supervisor beyond its lease, with and without another one in its place, a keeper, an agent, git.
 
 A case is `victim/moment/then/seconds`: `supervisor/working/usurped/2`. A moment is `working` (an agent is at work),
-`@350` (so many ms after the supervisor's start) or, for git, the number of its process. Then the victim goes on by
+`@350` (so many ms after the supervisor's start) or, for git, the number of its process. Then the victim continues by
 itself (`on`), is killed (`killed`), its lock is removed and another supervisor takes its place (`usurped`), or its task
 is cancelled meanwhile (`cancelled`). While a supervisor is stopped, somebody adds a task. Leases and patience are short
 here; where an agent is to outlive its supervisor (`patient-…`) its keeper is as patient as usual, from 60 s on all are.
@@ -219,7 +219,7 @@ def _usurp(world: World) -> None:
 
 def _judged(world: World, word: Word) -> Iterator[str]:
     if word.then == "usurped" and "kill -CONT" not in world.log.read_text(errors="replace"):
-        yield "silent: nobody said that the supervisor is stopped, and how it goes on"
+        yield "silent: nobody said that the supervisor is stopped, and how it continues"
     world.up("rest")
     ends = {FIRST: "cancelled" if word.then == "cancelled" else "completed", SECOND: "completed", THIRD: "completed"}
     for prompt, wanted in ends.items():

@@ -10,7 +10,7 @@ half      the engine does it, and half of its answer comes
 kill      the engine is killed before it hears of it (SIGKILL), and started again after a while
 killed    the engine does it, is killed, and its answer is lost; and started again after a while
 restart   the engine is ended in order and started again before it hears of it
-frozen    the engine is stopped (SIGSTOP), hears of it, and goes on after a while
+frozen    the engine is stopped (SIGSTOP), hears of it, and continues after a while
 
 The kind `at` is no request but an instant: so many milliseconds after the first one.
 """

@@ -179,7 +179,7 @@ def _mistyped(case: Case, draw: random.Random) -> Case:
 
 
 def _swollen(case: Case, draw: random.Random) -> Case:
-    """A field that goes on and on after it began as always: a pattern that tries everything would take for ever."""
+    """A field that continues and on after it began as always: a pattern that tries everything would take for ever."""
 
     def swell(parent: Any, key: Any) -> None:
         filler = draw.choice(

@@ -110,7 +110,7 @@ def unfit(verdict: Verdict) -> str:
     if not verdict.reason.strip():
         return "a verdict without a reason"
     if verdict.resets_at is not None and not math.isfinite(verdict.resets_at):
-        return f"it goes on at {verdict.resets_at}"
+        return f"it continues at {verdict.resets_at}"
     return "" if verdict.usage is None else unfit_sums({**_fields(verdict.usage), "tokens": verdict.usage.tokens})
 
 

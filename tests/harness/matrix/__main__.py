@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _import_what_is_imported_late() -> None:
-    """Every supervisor is forked from here: what each would import, compile and read anew is done once."""
+    """Every supervisor is forked from here: what each would import, compile and read again is done once."""
     from holdfast import agents
     from holdfast.store import sqlite
 

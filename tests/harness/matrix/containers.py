@@ -128,7 +128,7 @@ def _in_workspace(world: World, name: str) -> bool:
 
 
 def _comes_back(world: World) -> None:
-    """Whatever went wrong with the engine is over before the recovery: while it is away, nobody can put away."""
+    """Whatever went wrong with the engine is over before the recovery: while it is away, nobody can removed."""
     for _moment in world.moments("the engine's trouble is over"):
         if not (world.root / "engine.away").exists():
             break

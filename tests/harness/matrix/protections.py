@@ -32,7 +32,7 @@ _UNTIL_GO = "until [ -e $WORLD/go ]; do sleep 0.05; done\n"
 
 
 def orphaned(world: World) -> None:
-    """The supervisor is killed and nobody comes: the keeper ends its agent by itself, and the next one starts anew."""
+    """The supervisor is killed and nobody comes: the keeper ends its agent by itself, and the next one starts again."""
     once = "[ -e $WORLD/working ] && exit 0\n" + _HERE + _UNTIL_GO
     settings = {"HOLDFAST_HEALTH_ORPHAN_GRACE": f"{ORPHAN_GRACE}s"}
     add(world, ORPHAN, write("early.txt", "early") + once, settings=settings)

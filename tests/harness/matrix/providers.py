@@ -46,7 +46,7 @@ def again(world: World) -> None:
 
 
 def outage(world: World) -> None:
-    """A provider is down for the first run of each task: they are held back, one goes first, the other follows."""
+    """A provider is down for the first run of each task: they are held back, one starts first, the other follows."""
     steps: list[dict[str, Any]] = [
         {"do": "provider", "with": "acme", "run": None},
         {"do": "limit", "with": {"kind": "overloaded"}, "run": 1},

@@ -262,7 +262,7 @@ SCENARIOS: dict[str, Scenario] = {
     "outage": Scenario(
         providers.outage,
         {"meet an outage": ("completed",), "meet it too": ("completed",)},
-        "a provider is down: held back, one goes first, all follow",
+        "a provider is down: held back, one starts first, all follow",
     ),
     "pause": Scenario(
         pauses.paused,
@@ -306,7 +306,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "budget": Scenario(budget, {"spend": ("completed",)}, "over its budget and the day's, paused, given more"),
     "worker": Scenario(
-        workers.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, goes on"
+        workers.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, continues"
     ),
     "issues": Scenario(
         trackers.issues,

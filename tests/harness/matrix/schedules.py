@@ -1,5 +1,5 @@
 """A schedule of every second in the matrix, on the real clock: whoever is killed at whatever step, no second of it gets
-two tasks, and it goes on."""
+two tasks, and it continues."""
 
 from __future__ import annotations
 

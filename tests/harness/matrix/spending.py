@@ -14,7 +14,7 @@ PROMPT = "spend"
 
 def budget(world: World) -> None:
     """Its first run uses up its own budget and the day's, and crashes: paused. The day's is lifted, an operator gives
-    it more, and it goes on."""
+    it more, and it continues."""
     steps: list[dict[str, Any]] = [
         {"do": "usage", "with": {"input": 900, "output": 100, "cost_usd": 2.0}, "run": 1},
         {"do": "crash", "with": "SIGSEGV", "run": 1},

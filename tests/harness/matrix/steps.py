@@ -56,7 +56,7 @@ def add(
 
 def insist(world: World, role: str, work: Callable[[], object], is_done: Callable[[], object]) -> None:
     """As a person would: a command that died or failed is given once more, unless it has done its work all the same.
-    One that was refused because something is still being put away gets a supervisor first, as its message says."""
+    One that was refused because something is still being removed gets a supervisor first, as its message says."""
     if world.client(role, work) or is_done():
         return
     if not world.client(f"{role}-again", work):
@@ -83,7 +83,7 @@ def task(world: World, prompt: str) -> Mapping[str, object] | None:
     try:
         found = [row for row in Queries(str(world.home)).tasks(everything=True) if row["prompt"] == prompt]
     except Unavailable:
-        return None  # its making was interrupted: the next command goes on with it
+        return None  # its making was interrupted: the next command continues with it
     return found[-1] if found else None
 
 

@@ -82,13 +82,14 @@ def go_back(world: World) -> None:
     env = {**os.environ, "WITNESS": str(world.witness), "HOLDFAST_TASK_ID": str(paused["id"])}
     later = write("later.txt", "later") + _COMMIT + write("before.txt", "changed later")
     subprocess.run(["sh", "-c", later], cwd=paused["workspace"]["path"], env=env, check=True)
-    # Where the disk refused the one at its pause, which is told and costs nothing else, it goes on from what is there.
+    # Where the disk refused the one at its pause, which is told and costs nothing else, it continues from what is
+    # there.
     _resume(world, "go back", checkpoint=1 if paused["checkpoints"] else None)
     up_to_the_end(world, "up2")
 
 
 def tree_lost(world: World) -> None:
-    """Paused; somebody deletes its directory; it goes on from its last checkpoint."""
+    """Paused; somebody deletes its directory; it continues from its last checkpoint."""
     _add_billed(world, "be lost")
     up_to_the_end(world, "up")
     if state(world, "be lost") != "paused":

@@ -29,7 +29,7 @@ def worker(world: World) -> None:
 
 
 def _up(world: World, role: str) -> None:
-    """Its supervisor goes when nothing is left that goes on by itself."""
+    """Its supervisor goes when nothing is left that continues by itself."""
     if state(world, "be a worker's") not in ("completed", "missing") and world.up(role, agents=0) != 0:
         world.up(f"{role}-again", agents=0)
 

@@ -34,7 +34,7 @@ from holdfast.wiring import supervisor
 
 PATIENCE = 150.0  # a recovery that takes longer than this does not end
 MAIMED_PATIENCE = 30.0  # that one without one of its protections does not end is no news
-USURPATION = 3.0  # how far a usurper may get before the first one goes on; it may wait for a lock of that one
+USURPATION = 3.0  # how far a usurper may get before the first one continues; it may wait for a lock of that one
 KEEPER = "keeper"  # the role of every keeper that a supervisor of ours starts
 _NO_PRESSURE = PressureLimits()
 _QUICK = {"breaker.hold": "30ms", "breaker.max_hold": "60ms"}
@@ -130,12 +130,13 @@ class World:
             (self.home / lock).unlink(missing_ok=True)
         usurper = "usurper"
         self._running[usurper] = self._fork(usurper, lambda: self._supervise(2), plan=self.case.plan_for(role))
-        # What a mutant shows needs both facts: the usurper is there, and the first one acts before the usurper goes on.
+        # What a mutant shows needs both facts: the usurper is there, and the first one acts before the usurper
+        # continues.
         # Neither waits for the other at the points of mutants, so that takes as long as the machine needs.
         patience = self.patience if self.is_maimed else _usurpation()
         self._until_stopped(self._running[usurper], patience)
         os.kill(self._running[role], signal.SIGCONT)
-        self._until_ended(role, patience)  # if it waits for a lock of the usurper, that one has to go on first
+        self._until_ended(role, patience)  # if it waits for a lock of the usurper, that one has to continue first
         while self.is_running(usurper) and self._until_stopped(self._running[usurper]):
             os.kill(self._running[usurper], signal.SIGCONT)  # it may come to its point only now
         self.wait(role)

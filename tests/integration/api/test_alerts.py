@@ -23,7 +23,7 @@ def alert(key: str, task: str | None = None) -> dict[str, Any]:
 
 
 def test_what_is_restarted_and_what_needs_a_person(fleet: Fleet) -> None:
-    """R-CRASH-06, R-CRASH-10: a task goes on from where it is; what cannot be restarted says what to do instead, and
+    """R-CRASH-06, R-CRASH-10: a task continues from where it is; what cannot be restarted says what to do instead, and
     what is gone says so."""
     home, task = str(fleet.home), fleet.queue("true")
     with fleet.as_its_user():
@@ -32,7 +32,7 @@ def test_what_is_restarted_and_what_needs_a_person(fleet: Fleet) -> None:
             mend(home, alert(f"stuck:{task}", task))
         commands.cancel(task, "")
         told = mend(home, alert(f"crash:task:{task}", task))
-        assert told.startswith(f"Queued {task} again, where it stopped. No supervisor is running")
+        assert told.startswith(f"Queued {task} again, from where it stopped. No supervisor is running")
         assert fleet.show(task)["state"] == "queued"
         pause(home, task)
         assert "resumed after a pause (operator) that spends no resume" in mend(
@@ -42,12 +42,12 @@ def test_what_is_restarted_and_what_needs_a_person(fleet: Fleet) -> None:
             mend(home, alert("crash:task:zzz", "zzz"))
         with pytest.raises(NotFound, match="There is no worker 'web'"):
             mend(home, alert("crash:worker:web", task))
-        with pytest.raises(NotFound, match="Nothing is held back under the name 'provider:x'"):
+        with pytest.raises(NotFound, match="No hold is named 'provider:x'"):
             mend(home, alert("provider:x"))
         assert mend(home, alert("mass-death")) == "Nothing is held back."
         with pytest.raises(Conflict, match="The account claude/default is neither parked nor stopped"):
             mend(home, alert("account:claude/default"))
-        with pytest.raises(Refused, match="Nothing is to be restarted here"):
+        with pytest.raises(Refused, match="There is nothing to restart here"):
             mend(home, alert("disk:full"))
 
 
@@ -78,7 +78,7 @@ def test_accounts_providers_and_what_is_held_back_are_let_go(fleet: Fleet) -> No
         hold(fleet, Scope.PROVIDER, "acme")
         hold(fleet, Scope.PROVIDER, "other")
         assert mend(home, alert("provider:acme")) == "Released: provider:acme."
-        with pytest.raises(NotFound, match="Nothing is held back under the name 'provider:acme'"):
+        with pytest.raises(NotFound, match="No hold is named 'provider:acme'"):
             mend(home, alert("provider:acme"))
         assert mend(home, alert("mass-death")) == "Released: provider:other."
         shut(fleet, "claude", "work", task)

@@ -1,4 +1,4 @@
-"""How a person goes on in a task's session, and what `show` warns of."""
+"""How a person continues in a task's session, and what `show` warns of."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.api.tasks.usage import find_manual_command
 @pytest.mark.parametrize(
     ("state", "session", "told"),
     [
-        ("paused", "s1", "Holdfast will go on in this session by itself"),
-        ("queued", None, "Holdfast will go on by itself, in a new session"),  # it was lost, or its context was full
-        ("running", "s1", "two at once would spoil it"),
-        ("running", None, "its agent is at work in the same directory"),
+        ("paused", "s1", "Holdfast will continue in this session by itself"),
+        ("queued", None, "Holdfast will continue by itself, in a new session"),  # it was lost, or its context was full
+        ("running", "s1", "Two agents at once would conflict"),
+        ("running", None, "its agent is working in the same directory"),
     ],
 )
 def test_what_is_said_of_a_session_that_is_given_up(state: str, session: str | None, told: str, tmp_path: Any) -> None:

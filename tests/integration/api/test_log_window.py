@@ -99,7 +99,7 @@ def test_holes_are_told_and_an_endless_line_ends_somewhere(tmp_path: Path) -> No
 
 
 def test_a_line_that_goes_on_and_a_log_in_anothers_place(tmp_path: Path) -> None:
-    """R-CRASH-10: of a progress bar its present state is shown; another file, though longer, is read anew."""
+    """R-CRASH-10: of a progress bar its current state is shown; another file, though longer, is read again."""
     log = tmp_path / "out.log"
     log.write_bytes(b"begins\n 10 %\r" + b" 20 %\r" * 20_000 + b" 30 %\r")
     window = LogWindow(str(tmp_path), "command", RUN)

@@ -72,7 +72,7 @@ def test_nothing_that_an_agent_or_a_gate_wrote_gets_out_of_its_place(
     )
     assert not {"\x1b", "\0"} & set(text)
     seen = headings(text)
-    assert [seen[1], *seen[-2:]] == ["What was asked", "Changed files (1)", "More"]
+    assert [seen[1], *seen[-2:]] == ["The prompt", "Changed files (1)", "More"]
     assert len(seen) == 7, seen
 
 
@@ -94,7 +94,7 @@ def test_a_report_reads_well() -> None:
     text = render_markdown(found([build, sent_back, failed, *members], members=[swarm]))
     for wanted in (
         "Task `7f3a` is **completed** by the workflow **plan-build-review**: done.",
-        "2 runs, 1m 30s from its acceptance to its end, 1 000 tokens in, 20 out, $0.5000, 3 turns",
+        "2 runs, 1m 30s from the time it was added to its end, 1 000 tokens in, 20 out, $0.5000, 3 turns",
         "| 1 | build, try 2 | claude | ✓ completed | ✓ exited with 0 | 1m |",
         "| 5 | review (member b), again (2) | claude | ✗ timeout |  | 1m |",
         "Members of review: 1 of 3 completed: 1 timeout, 1 crashed.",

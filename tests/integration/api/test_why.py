@@ -52,11 +52,11 @@ def kinds(around: Circumstances, task: Any) -> list[WaitKind]:
             WaitKind.PRESSURE,
             "held: the disk is full",
         ),
-        (UP, row(issue="X-1"), WaitKind.ISSUE, "its issue X-1 is not ours now"),
+        (UP, row(issue="X-1"), WaitKind.ISSUE, "its issue X-1 is not claimed by Holdfast now"),
         (UP, row(worker="web"), WaitKind.WORKER, "for worker web, which is not there"),
         (replace(UP, checkouts={"r": "t0"}), row(strategy="none"), WaitKind.CHECKOUT, "its checkout is in use by t0"),
         (replace(UP, queue=[(0, True, 1), (0, True, 9)]), row(), WaitKind.QUEUED_BEHIND, "1 ahead of it"),
-        (replace(UP, at_work=2), row(), WaitKind.SLOTS, "next: 2 at work, room for 2"),
+        (replace(UP, at_work=2), row(), WaitKind.SLOTS, "next: 2 working, room for 2"),
         (UP, row(), WaitKind.NEXT, "next"),
         (
             UP,
@@ -109,7 +109,7 @@ def test_workers_are_the_only_lanes_where_no_anonymous_agent_runs() -> None:
     assert (reason.kind, reason.causes) == (WaitKind.NO_WORKER, ())
     benched: Any = {"web": {"name": "web", "state": "benched", "reason": "-"}}
     [reason] = replace(around, workers=benched).waits(row(), NOW)
-    assert not reason.needs_person, "a benched worker goes on by itself"
+    assert not reason.needs_person, "a benched worker continues by itself"
 
 
 def test_what_is_held_is_asked_with_the_facts_of_the_task() -> None:
@@ -140,7 +140,7 @@ def test_a_spent_budget_of_its_own_is_raised_by_resuming() -> None:
     assert "holdfast resume t1`" in sentences(reason, "t1")[-1]
     spent: Any = {"task_usd": {"spent": 1.0, "limit": 1.0, "left": 0}}
     told = sentences(add_raise_command(reason, "t1", spent), "t1")
-    assert "Give it more, in all: `holdfast resume t1 --budget-usd X`." in told
+    assert "Raise the total: `holdfast resume t1 --budget-usd X`." in told
 
 
 def test_add_announces_only_what_does_not_end_soon() -> None:

@@ -1,4 +1,4 @@
-"""Steering workers while the user's file has a mistake in it: the running supervisor goes on with those of before."""
+"""Steering workers while the user's file has a mistake in it: the running supervisor continues with those of before."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def all_of(reader: ReportFile) -> tuple[list[Report], int]:
 
 
 def quick(reader: ReportFile, *, last: bool = True) -> ReportBatch:
-    began = time.thread_time()  # CPU: on a busy machine the clock goes on without us
+    began = time.thread_time()  # CPU: on a busy machine the clock continues without us
     batch = reader.read(last=last)
     assert time.thread_time() - began < QUICK
     return batch

@@ -213,7 +213,7 @@ SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
         ("", None),
         ("one\ntwo\n\n", "two"),
         (f"one\ntoken {SECRET} read\n", "token [redacted: a GitHub token] read"),
-        ("Go on? [y/N] ", "Go on? [y/N]"),
+        ("Continue? [y/N] ", "Continue? [y/N]"),
         (f"token {SECRET[:9]}", "token"),  # half of a secret is not recognized
         ("10%\r20%\r30%\r", "30%"),
         (f"{SECRET[4:]} and so on {'x' * 8192}\n", None),
@@ -404,7 +404,7 @@ def test_trouble_on_standard_error_is_heard_where_the_adapter_reads_it(run: Path
     assert view.talk.stall is not None
     assert (view.talk.steps, view.talk.stall.words) == (0, "fatal: no")
     append(run / "out.log", "on it goes\n")
-    view.look(clock.monotonic())  # … until it goes on
+    view.look(clock.monotonic())  # … until it continues
     assert view.talk.stall is None
 
 

@@ -15,7 +15,7 @@ from holdfast.store.sqlite.engine import copies
 
 
 def test_who_keeps_it_open_knows_when_it_is_another_one(fleet: Fleet) -> None:
-    """R-CRASH-10: upgraded, replaced from a backup, or gone. What is open goes on answering then, with what was."""
+    """R-CRASH-10: upgraded, replaced from a backup, or gone. What is open continues answering then, with what was."""
     home, copy = str(fleet.home), str(fleet.root / "copy.db")
     fleet.queue("true")
     copies.copy_out(home, copy)

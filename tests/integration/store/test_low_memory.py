@@ -148,7 +148,7 @@ def test_a_copy_never_takes_the_room_that_the_log_needs(tmp_path: Path) -> None:
 
 
 def test_a_log_on_a_small_disk_is_brought_over_before_it_fills_it(tmp_path: Path) -> None:
-    """Found by `small-disk:2M/pause:316`: the log took all room that was left, and could never begin anew, because the
+    """Found by `small-disk:2M/pause:316`: the log took all room that was left, and could never begin again, because the
     database could not grow. On a large disk SQLite's own measure (1,000 pages, 4 MB) stands."""
 
     async def write(home: Path) -> int:

@@ -1102,7 +1102,7 @@ class TestManyWriters:
     def test_a_process_stopped_inside_its_transaction_blocks_but_breaks_nothing(
         self, store: SqliteStore, home: Path, start: Start, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A command gives up in clear words and has written nothing; the supervisor's writer waits and goes on."""
+        """A command gives up in clear words and has written nothing; the supervisor's writer waits and continues."""
         monkeypatch.setattr(store_module, "PATIENCE", 0.2)
         impatient = SqliteStore(str(home))
         stopped = start("print(SqliteStore(home).write(add_task).id)", home, HOLDFAST_FAULT="tx.store.commit:1:stop")

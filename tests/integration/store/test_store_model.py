@@ -378,7 +378,7 @@ class StoreMachine(RuleBasedStateMachine):
         number=numbers, step=st.sampled_from([*STEPS, "settle", "claim"]), decision=decisions, forge=st.integers(-1, 1)
     )
     def trespass(self, number: int, step: str, decision: Decision, forge: int) -> None:
-        """A holder of the past goes on as if nothing had happened, through its own old connection.
+        """A holder of the past continues as if nothing had happened, through its own old connection.
 
         Where nobody is stale, somebody forges: the right owner under another fence, another owner under the right one.
         """
@@ -449,7 +449,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(farewell=st.booleans(), ghost=st.booleans(), adopted=st.integers(0, 3))
     def crash_and_reopen(self, farewell: bool, ghost: bool, adopted: int) -> None:
-        """The supervisor is gone, with or without a farewell. A ghost keeps its connection and may go on writing."""
+        """The supervisor is gone, with or without a farewell. A ghost keeps its connection and may continue writing."""
         event("crashed")
         before = self.host
         if farewell:

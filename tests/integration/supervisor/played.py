@@ -375,11 +375,11 @@ class World:
         self.now = replace(self.now, wall=self.now.wall + seconds, boottime=self.now.boottime + seconds)
 
     def set_clock(self, by: float) -> None:
-        """Somebody moves the wall clock; the machine's own clock goes on."""
+        """Somebody moves the wall clock; the machine's own clock continues."""
         self.now = replace(self.now, wall=max(0.0, self.now.wall + by))
 
     def reboot(self) -> None:
-        """Nothing survives: keepers die with the machine, and the clock of the boot begins anew."""
+        """Nothing survives: keepers die with the machine, and the clock of the boot begins again."""
         for run in self.processes.runs.values():
             if run.lives:
                 run.end(Ending(name="reboot", cause=Cause.KEEPER_DIED), self.now.wall)

@@ -73,7 +73,7 @@ ENDINGS: Sequence[Ending] = (
     Ending(name="wants changes", said=Outcome.COMPLETED, answer="no\nVERDICT: changes"),
 )
 BY_NAME = {ending.name: ending for ending in ENDINGS}
-GOES_ON = [  # those after which a task may go on by itself
+GOES_ON = [  # those after which a task may continue by itself
     "overloaded",
     "network",
     "rate_limited",
@@ -386,14 +386,14 @@ def test_a_workflow_takes_as_many_runs_as_its_settings_allow(ends: list[str], ga
 
 @pytest.mark.parametrize("name", GOES_ON)
 def test_an_agent_that_always_ends_the_same_way_comes_to_rest(name: str) -> None:
-    """R-RES-12: the loop shapes, and every other ending after which a task goes on by itself."""
+    """R-RES-12: the loop shapes, and every other ending after which a task continues by itself."""
     took = asyncio.run(played([], [name], [None], 1, MOST))
-    assert took >= 2, "it was meant to go on by itself at least once"
+    assert took >= 2, "it was meant to continue by itself at least once"
 
 
 def test_a_fleet_that_its_machine_kills_again_and_again_waits_for_an_operator() -> None:
     """R-CRASH-07, R-RES-12: a mass death spends nobody's budget, so something else must end it. Agents that live until
-    the others follow, and then die with them, are no proof: after the third time within a day nothing goes on."""
+    the others follow, and then die with them, are no proof: after the third time within a day nothing continues."""
 
     async def story() -> int:
         world = World(LIMITS, watched=True, agents=7)
@@ -401,7 +401,7 @@ def test_a_fleet_that_its_machine_kills_again_and_again_waits_for_an_operator() 
             tasks = [world.add() for _ in range(7)]
             await world.start()
             for _ in range(40):
-                world.pass_time(100.0)  # for one that goes first: long enough to let the others follow
+                world.pass_time(100.0)  # for one that starts first: long enough to let the others follow
                 await world.look()
                 await world.look()
                 for run_id in world.unfrozen if len(world.unfrozen) > 1 else []:

@@ -153,7 +153,7 @@ def test_it_keeps_what_changes_and_is_told_once_of_what_it_cannot(stage: Stage, 
 
 
 def test_an_agent_that_asks_all_the_time_gets_one_now_and_then(stage: Stage, tmp_path: Path) -> None:
-    """R-RES-11: each costs the machine something and leaves an event; nothing may go on without a bound."""
+    """R-RES-11: each costs the machine something and leaves an event; nothing may continue without a bound."""
 
     async def work() -> None:
         async with at_work(stage, tmp_path) as desk:

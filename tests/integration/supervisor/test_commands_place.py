@@ -97,7 +97,7 @@ def play(world: World, chain: list[Strategy], *, from_parent: bool = True) -> tu
 @pytest.mark.parametrize("strategy", ON_HOST)
 def test_no_command_runs_on_this_machine_in_a_tree_of_a_container_agent(world: World, strategy: Strategy) -> None:
     """Findings F2 and F3: commands of a container task run in a container. A task on this machine that starts from the
-    branch of a container task, also through another task, runs none, and the refusal has the next command."""
+    branch of a container task, even through another task, runs none, and the refusal has the next command."""
     ran, refusal = play(world, [Strategy.CONTAINER])
     assert ran == [("setup", INSIDE), ("gate", INSIDE), ("teardown", INSIDE)]
     assert refusal == ""

@@ -103,7 +103,7 @@ class Ward:
         await self.context.writer.write(lambda tx: tx.workspaces.intend(ownership, workspace, clock.now()))
 
     async def pass_time(self, seconds: float) -> None:
-        """The machine goes on: everything is looked at when it is due."""
+        """The machine continues: everything is looked at when it is due."""
         end = self.ahead + seconds
         while self.ahead < end:
             self.ahead = min(end, self.ahead + 1.0)

@@ -88,7 +88,7 @@ class TestAnAccountAfterItsReset:
                 if number == 1:
                     await world.end(world.unfrozen[0], LIMIT)
                     assert states(world, tasks) == ["paused"] * 3
-                    assert holds(world) == {}, "parked anew: that holds them back now"
+                    assert holds(world) == {}, "parked again: that holds them back now"
             late = world.add(agent_options={"account": "work"}, priority=9)
             await world.look()
             assert world.row(late)["state"] == "queued", "whoever comes waits for the probe too"
@@ -407,10 +407,10 @@ class TestMassDeath:
             await world.start()
             world.pass_time(200)
             await world.look()
-            assert len(world.unfrozen) == 2, "held, also by the next supervisor"
+            assert len(world.unfrozen) == 2, "held, even by the next supervisor"
             world.pass_time(200)
             await world.look()
-            assert len(world.unfrozen) == 3, "one goes first"
+            assert len(world.unfrozen) == 3, "one starts first"
             probe = world.unfrozen[-1]
             await world.end(probe, KILLED)
             died = task_of(world, probe)

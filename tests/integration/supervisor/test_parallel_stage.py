@@ -80,7 +80,7 @@ def test_at_the_deadline_what_is_left_is_killed_and_what_it_said_is_kept(stage: 
     assert outcomes(stage, task_id) == {"good": "completed", "deaf": "timeout", "late": "timeout"}
     found = results(stage.fleet, task_id)
     assert found["deaf"].text == "partial"
-    assert (found["late"].run_id, "before a slot was free" in found["late"].reason) == (None, True)
+    assert (found["late"].run_id, "before it got a free slot" in found["late"].reason) == (None, True)
     assert not lives(int(stage.at_work.read_text()))
     assert stage.task(task_id)["state"] == "completed"
     stage.recover()

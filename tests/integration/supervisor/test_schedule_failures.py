@@ -65,7 +65,7 @@ class TestNoOtherWorkIsHeldUp:
         live(play, HOURLY)
 
     def test_a_preparation_that_hangs_holds_up_its_own_fire_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """R-CRON-03: git on a disk that does not answer. Cancels, claims and other schedules go on; what was due
+        """R-CRON-03: git on a disk that does not answer. Cancels, claims and other schedules continue; what was due
         then fires when it is prepared, though more has come meanwhile."""
 
         async def play(world: Clockwork) -> None:
@@ -137,7 +137,7 @@ class TestNoOtherWorkIsHeldUp:
             assert computed == []
             world.set_clock(-120.0)
             await world.look()
-            assert computed != [], "a clock that was set back is looked at anew"
+            assert computed != [], "a clock that was set back is looked at again"
             await world.at(hour(2))
             assert world.fires == [hour(1), hour(2)]
 
@@ -146,7 +146,7 @@ class TestNoOtherWorkIsHeldUp:
 
 class TestWhoFires:
     def test_an_incarnation_that_was_declared_lost_fires_nothing(self) -> None:
-        """R-CRON-02: it was stopped in the middle of a fire, and goes on when another has taken over."""
+        """R-CRON-02: it was stopped in the middle of a fire, and continues when another has taken over."""
 
         async def play(world: Clockwork) -> None:
             def taken_over() -> None:

@@ -244,7 +244,7 @@ class TestTheLastOneHasNotEnded:
 
 class TestClocks:
     def test_set_back_nothing_fires_twice(self) -> None:
-        """R-CRON-02: and set back by so much that none had fired there, it goes on at once."""
+        """R-CRON-02: and set back by so much that none had fired there, it continues at once."""
 
         async def play(world: Clockwork) -> None:
             for number in (1, 2):
@@ -300,7 +300,7 @@ class TestClocks:
 
 class TestTrouble:
     def test_a_refused_fire_is_alerted_once_and_made_when_it_can_be(self) -> None:
-        """R-CRON-03: its occurrence stays due, also over a restart; tried less and less often."""
+        """R-CRON-03: its occurrence stays due, even over a restart; tried less and less often."""
 
         async def play(world: Clockwork) -> None:
             world.board.refuses = "there is no agent 'gone'"

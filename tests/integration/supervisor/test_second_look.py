@@ -33,7 +33,7 @@ def ask_to_pause(world: World, task: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_pause_that_is_shorter_than_the_grace_of_its_agent_ends(restarted: bool) -> None:
-    """R-RES-01: `pause --for 2s`, and the agent takes longer than that to end: it goes on by itself all the same."""
+    """R-RES-01: `pause --for 2s`, and the agent takes longer than that to end: it continues by itself all the same."""
 
     async def play(world: World) -> None:
         task = world.add()
@@ -111,16 +111,16 @@ def test_a_probe_that_is_paused_says_nothing_about_a_mass_death() -> None:
         ask_to_pause(world, probe.task_id, 3600.0)
         await world.look()
         assert states(world, [probe.task_id]) == ["paused"]
-        assert len(world.unfrozen) == 1, "another one goes first"
+        assert len(world.unfrozen) == 1, "another one starts first"
 
     live(play, agents=6)
 
 
 def test_a_third_mass_death_keeps_no_supervisor() -> None:
-    """R-CRASH-07: what only an operator lets start is no reason to stay, and goes on with the operator's word."""
+    """R-CRASH-07: what only an operator lets start is no reason to stay, and continues with the operator's word."""
 
     async def play(world: World) -> None:
-        world.context.services.health = PlayedWatch(world)  # who goes first is seen to live
+        world.context.services.health = PlayedWatch(world)  # who starts first is seen to live
         for _ in range(6):
             world.add()
         await world.look()

@@ -30,7 +30,7 @@ class HeldGate(PlayedGates):
 
 def test_a_gate_that_is_asked_again_is_no_probe_of_its_provider() -> None:
     """R-RES-08: only the gate was left to ask, and nobody asked the provider anything: it is held back as before, and
-    the place of the one that goes first is free."""
+    the place of the one that starts first is free."""
 
     async def play() -> None:
         world = World(RetryLimits())

@@ -57,7 +57,7 @@ async def crash(world: World) -> None:
 
 @pytest.mark.parametrize("clock", [0.0, -10 * YEAR, 10 * YEAR])
 def test_a_bench_lasts_for_a_quiet_window(clock: float) -> None:
-    """R-CRASH-04: whatever the wall clock does; across supervisors; then crashes count anew."""
+    """R-CRASH-04: whatever the wall clock does; across supervisors; then crashes count again."""
 
     async def scene(world: World) -> None:
         for _ in range(6):
@@ -181,7 +181,7 @@ def test_after_a_limit_a_worker_waits_for_the_one_that_goes_first() -> None:
         for _ in range(4):
             await world.look()
         assert len(world.unfrozen) == 1
-        assert len(kinds(world, "task.claimed")) == 3, "two at first, then the one that goes first"
+        assert len(kinds(world, "task.claimed")) == 3, "two at first, then the one that starts first"
         while world.unfrozen:
             await world.end(world.unfrozen[0], DONE)
             await world.look()

@@ -244,7 +244,7 @@ def test_refs_that_an_agent_makes_in_masses_are_salvaged(workshop: Workshop) -> 
 
 
 def test_a_clone_without_work_leaves_no_salvage(workshop: Workshop) -> None:
-    """An agent that changed nothing leaves nothing, also if the user rewrote the base branch meanwhile."""
+    """An agent that changed nothing leaves nothing, even if the user rewrote the base branch meanwhile."""
     strategy, workspace, _path = made(workshop)
     assert workshop.run(strategy.salvage(workshop.repo, workspace, "test")) is None
     workshop.fleet.git("commit", "--quiet", "--amend", "--allow-empty", "-m", "rewritten by the user")

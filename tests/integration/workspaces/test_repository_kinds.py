@@ -125,7 +125,7 @@ def test_work_is_saved_from_every_kind_of_repository(workshop: Workshop, kind: o
 
 
 def test_a_sparse_checkout_deletes_nothing(workshop: Workshop) -> None:
-    """Files that are not checked out are not mistaken for deleted ones, also when the index is gone."""
+    """Files that are not checked out are not mistaken for deleted ones, even when the index is gone."""
     fleet = workshop.fleet
     fleet.git("sparse-checkout", "set", "--cone", "src")
     (fleet.repo / "far").mkdir()

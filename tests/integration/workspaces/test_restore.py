@@ -118,7 +118,7 @@ def test_no_command_of_a_clone_is_run(workshop: Workshop, tmp_path: Path) -> Non
 
 
 def test_a_backup_has_checkpoints_where_nothing_else_is_saved(workshop: Workshop) -> None:
-    """R-RES-11: a paused task goes on from its checkpoint, on another machine too."""
+    """R-RES-11: a paused task continues from its checkpoint, on another machine too."""
     workspace, tree = workshop.made()
     (tree / "notes.txt").write_text("then")
     kept(workshop, workspace)

@@ -171,7 +171,7 @@ def test_a_nested_repository_cannot_be_saved_and_says_so(workshop: Workshop) -> 
 
 @pytest.mark.parametrize("mess", [untracked, modified_and_staged, deleted_and_renamed, modes_and_symlinks])
 def test_a_new_workspace_can_start_from_the_saved_work(workshop: Workshop, mess: Mess) -> None:
-    """A retry goes on where the last attempt stopped: the same files, byte for byte, on the same branch."""
+    """A retry continues where the last attempt stopped: the same files, byte for byte, on the same branch."""
     workspace, tree = workshop.made()
     mess(workshop.fleet, tree)
     on_disk = tree_on_disk(workshop, tree)

@@ -198,7 +198,7 @@ def test_litter_of_an_agents_cli_is_no_work_unless_git_knows_it(workshop: Worksh
 
 
 def test_ignored_files_are_saved_where_the_task_says_so(workshop: Workshop) -> None:
-    """`salvage.ignored`: patterns as in .gitignore, also below ignored directories; everything else ignored is not."""
+    """`salvage.ignored`: patterns as in .gitignore, even below ignored directories; everything else ignored is not."""
     workspace, tree = workshop.made()
     (Path(workshop.repo.common_dir) / "info" / "exclude").write_text("build/\n*.log\n")
     (tree / "build" / "deep").mkdir(parents=True)

@@ -64,7 +64,7 @@ def test_a_lock_stays_while_somebody_elses_git_is_at_work(workshop: Workshop, mo
 
 
 def test_a_branch_lock_that_a_killed_git_left_does_not_stop_anything(workshop: Workshop) -> None:
-    """R-TREE-15: making, committing leftovers and removing go on; found by the await walker."""
+    """R-TREE-15: making, committing leftovers and removing continue; found by the await walker."""
     workspace = workshop.workspace()
     lock = Path(workshop.repo.common_dir) / "refs" / "heads" / "holdfast" / "task1.lock"
     lock.parent.mkdir()
@@ -268,7 +268,7 @@ def test_many_worktrees_of_one_repository_at_once(workshop: Workshop) -> None:
 
 
 def test_preparation_that_is_cancelled_leaves_no_git_behind(workshop: Workshop) -> None:
-    """A killed `git worktree add` goes on through its child; ours ends its whole group before it returns."""
+    """A killed `git worktree add` continues through its child; ours ends its whole group before it returns."""
     workspace = workshop.workspace()
 
     async def cancelled_soon() -> None:

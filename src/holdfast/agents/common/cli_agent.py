@@ -19,11 +19,12 @@ LONGEST = 16 * 1024 * 1024  # characters of one line that are still read as JSON
 
 CONTINUE = (
     "You were interrupted and are now continued in the same session and the same directory. "
-    "Look at what is already done (git status, git log, your own notes above), then go on until the task is complete."
+    "Look at what is already done (git status, git log, your own notes above), then continue until the task is "
+    "complete."
 )
 SENT_BACK = (
     "Your work in this session was reviewed and is not accepted yet. You are continued in the same directory. "
-    "The findings are in the task below: fix them, then go on until the task is complete."
+    "The findings are in the task below: fix them, then continue until the task is complete."
 )
 
 
@@ -41,7 +42,7 @@ class Login:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepositoryTrust:
-    """The CLI's own trust in repositories. Without it, the CLI takes no notice of rules that a repository has."""
+    """The CLI's own trust in repositories. Without it, the CLI ignores rules that a repository has."""
 
     rules: str  # file of the repository
     has_rules: Callable[[str], bool]  # of the text of that file

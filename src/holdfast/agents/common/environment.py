@@ -54,11 +54,11 @@ ALLOWED = (
 
 
 def filter_environment(environment: Mapping[str, str], also: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return the part of `environment` that an agent gets: our list and the names in `env.pass`.
+    """Return the variables of `environment` that an agent gets: those of the allow-list and of `env.pass`.
 
-    Variables of Holdfast itself are left out, whatever a pattern matches: they are for the supervisor. Our patterns are
-    for settings of tools. Some of them match logins too (UV_PUBLISH_TOKEN, NPM_CONFIG__AUTH). An agent gets those only
-    if the user names them in `env.pass`.
+    Variables of Holdfast itself are left out, whatever a pattern matches: they are for the supervisor. The built-in
+    patterns are meant for settings of tools, but some also match logins (UV_PUBLISH_TOKEN, NPM_CONFIG__AUTH). An agent
+    gets those only if the user names them in `env.pass`.
     """
     return {
         name: value

@@ -64,7 +64,7 @@ def _answer(process: subprocess.Popen[bytes] | None, deadline: float) -> str:
 
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:
-    """Kill a process with all that it started, once."""
+    """Kill a process and everything that it started, once."""
     if process is None or process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -51,7 +51,7 @@ def shut(queries: Queries) -> list[ClosedAccountRow]:
 
 
 def resume_account(home: str, word: str) -> list[str]:
-    """Open the account AGENT/NAME again. Return the tasks that go on. A task without a resume left stays paused."""
+    """Open the account AGENT/NAME again. Return the tasks that continue. A task without a resume left stays paused."""
     agent, _, name = word.partition("/")
     if not name:
         raise UsageError(f"'{word}' is not an account. Write AGENT/NAME, such as claude/default.")
@@ -62,7 +62,7 @@ def resume_account(home: str, word: str) -> list[str]:
     if name not in known and find_closed_account(queries, agent, name) is None:
         raise NotFound(
             f"There is no account {one_line(word, 60)}. Known: {', '.join(full_name(agent, one) for one in known)}. "
-            "`holdfast accounts` lists all."
+            "`holdfast accounts` lists them all."
         )
     from holdfast.api.commands import change_store, operator_name  # imported here: readers have to start fast
 
@@ -80,7 +80,7 @@ def resumes_within_seconds(queries: Queries, task: TaskStateRow) -> bool:
 
 
 def find_missing_accounts(queries: Queries) -> Callable[[str, str | None], list[ClosedAccount]]:
-    """Return (agent, account that a task is bound to) → the parked or stopped accounts that the task waits for.
+    """Return (agent, bound account of a task) → the parked or stopped accounts that the task waits for.
 
     The list is empty if the task may use another account. The settings are read once.
     """
@@ -128,7 +128,7 @@ _HELD = {"account": "probing", "near": "slowed"}
 
 def _row(agent: str, name: str, known: UserAccounts, shut: ClosedAccount | None, held: HoldRow | None) -> AccountRow:
     if shut is None and held is not None:
-        first = f"; task {held['probe']} goes first" if held["probe"] else ""
+        first = f"; task {held['probe']} starts first" if held["probe"] else ""
         return {
             **_row(agent, name, known, None, None),
             "state": _HELD[held["scope"]],

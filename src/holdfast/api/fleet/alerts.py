@@ -1,8 +1,8 @@
 """Alerts, their deliveries, and crashes.
 
-Crash lines are for `show`, `why` and `crashes`. `send_test` tries every target at once, and `undelivered` returns what
-became of earlier deliveries. `mend` carries out the remedy of an alert where one command is enough: a worker, a task or
-an account goes on.
+Crash lines are for `show`, `why` and `crashes`. `send_test` tries every target at once, and `undelivered` returns
+earlier deliveries that wait or were given up. `mend` carries out the remedy of an alert where one command is enough: a
+worker, a task or an account continues.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def critical(queries: Queries) -> tuple[list[Episode], list[AlertRow]]:
 def deaths(queries: Queries, after: int) -> tuple[int, list[DeathRow]]:
     """Return the last event that was read, and the agents that died since `after` without a stop request.
 
-    The oldest death comes first. A run is listed when its agent died, and again when its task was decided on
-    (`decided`).
+    The oldest death comes first. A run is listed when its agent died, and again when the decision about its
+    task was made (`decided`).
     """
     last = queries.last_seq()
     if last <= after:  # nothing new; or another store, from a backup: continue at its last event
@@ -155,8 +155,8 @@ def _test_delivery(by: str) -> AlertChange:
         "level": "info",
         "task": None,
         "at": now,
-        "message": f"This is a test, asked for by {by}.",
-        "remedy": "Nothing is to be done.",
+        "message": f"This is a test that was requested by {by}.",
+        "remedy": "There is nothing to do.",
         "details": {"test": True},
     }
     key = f"test-{new_id()}"
@@ -184,7 +184,7 @@ def mend(home: str, alert: Mapping[str, Any]) -> str:
         return _release(home, None)
     if alert["task"] is not None:
         return _restart_task(home, alert["task"], alert["remedy"])
-    raise Refused(f"Nothing is to be restarted here. {alert['remedy']}")
+    raise Refused(f"There is nothing to restart here. {alert['remedy']}")
 
 
 def _restart_worker(home: str, name: str) -> str:
@@ -197,7 +197,7 @@ def _open_account(home: str, full_name: str) -> str:
     from holdfast.api.fleet.accounts import resume_account
 
     freed = resume_account(home, full_name)
-    return f"Account {full_name} is open again" + (f"; {', '.join(freed[:5])} go on." if freed else ".")
+    return f"Account {full_name} is open again" + (f"; {', '.join(freed[:5])} continue." if freed else ".")
 
 
 def _release(home: str, hold: str | None) -> str:
@@ -217,7 +217,7 @@ def _restart_task(home: str, task_id: str, remedy: str) -> str:
     note = "" if queries.supervisor() else no_supervisor()
     if state in ("failed", "cancelled"):
         Commands(home, create=False).retry(task_id, fresh=False)
-        return ActionOutcome(message=f"Queued {task_id} again, where it stopped.", note=note).text
+        return ActionOutcome(message=f"Queued {task_id} again, from where it stopped.", note=note).text
     if state == "paused":
         return ActionOutcome(message=f"{task_id}: {Commands(home, create=False).resume(task_id)}.", note=note).text
     raise Refused(f"Task {task_id} is {state}; there is nothing to restart. {remedy}")

@@ -1,4 +1,4 @@
-"""Holds of providers, accounts and the fleet: since when, until when, which task goes first, and their release.
+"""Holds of providers, accounts and the fleet: since when, until when, which task starts first, and their release.
 
 The module imports little, because `ps` reads holds.
 """
@@ -40,10 +40,10 @@ def describe_hold_row(row: HoldRow) -> str:
 
 
 def describe_hold(hold: str, since: float | None, until: float | None, probe: str | None, reason: str) -> str:
-    """Return one clause about a hold that is not due. `probe`: the task that goes first."""
+    """Return one clause about a hold that is not due. `probe`: the task that starts first."""
     held = f"{_what(hold)} is held since {moment(since)}"
     if probe is not None:
-        return f"{held}: task {probe} goes first ({reason})"
+        return f"{held}: task {probe} starts first ({reason})"
     end = "until you let it start" if until is None else f"until {moment(until)}"
     return f"{held}, {end} ({reason})"
 
@@ -54,7 +54,7 @@ def _what(hold: str) -> str:
 
 
 def delays_task(row: HoldRow, agent: str, account: str | None, provider: str | None, task_id: str) -> bool:
-    """True if a hold delays a queued task: the hold covers it, and another task goes first or the hold is not due."""
+    """True if a hold delays a queued task: the hold covers it, and another task starts first or the hold is not due."""
     is_about = (
         row["scope"] == "fleet"
         or (row["scope"] == "provider" and row["name"] == provider)
@@ -66,14 +66,14 @@ def delays_task(row: HoldRow, agent: str, account: str | None, provider: str | N
 def probe_lines(queries: Queries, task_id: str) -> list[str]:
     """Return a sentence for each hold that the task tests by going first."""
     return [
-        f"It goes first, to see whether {row['hold']} works again; the others wait for it."
+        f"It starts first, to test whether {row['hold']} works again. The other tasks wait for the result."
         for row in list_holds(queries)
         if row["probe"] == task_id
     ]
 
 
 def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
-    """Release one hold by name, or all. Return the released holds, and the tasks that go on."""
+    """Release one hold by name, or all. Return the released holds, and the tasks that continue."""
     from holdfast.api.commands import change_store, operator_name  # imported here: readers have to start fast
     from holdfast.core.dispatch.holds import Scope
 
@@ -92,7 +92,7 @@ def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
 
     released, resumed = change_store(home, let_go)
     if word is not None and not released:
-        raise NotFound(f"Nothing is held back under the name '{word}'; `holdfast dispatch` lists what is.")
+        raise NotFound(f"No hold is named '{word}'; `holdfast dispatch` lists the holds.")
     return released, resumed
 
 

@@ -47,9 +47,9 @@ ORDERS: Mapping[str, Callable[[FleetRow], Key]] = {
 }
 ABOUT = {
     "state": "at work first",
-    TREE: "as they came, subtasks below",
+    TREE: "as added, subtasks below",
     LIFE: "the longest silent first",
-    "cost": "the dearest first",
+    "cost": "the most expensive first",
     "agent": "by agent",
 }
 

@@ -317,7 +317,7 @@ class ReleasedRow(TypedDict):
     """Holds that a person released."""
 
     released: list[str]
-    resumed: list[str]  # tasks that go on
+    resumed: list[str]  # tasks that continue
 
 
 class SnapshotTask(TypedDict):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.store.port.transaction import Transaction
 
 
-NEW = "no supervisor has seen it yet"
+NEW = "no supervisor has read it yet"
 
 
 def list_schedules(home: str) -> tuple[list[JsonObject], dict[str, str]]:
@@ -106,7 +106,7 @@ def fire_schedule(home: str, row: Mapping[str, Any]) -> ActionOutcome:
     task = change_store(home, add, create=True)
     is_running = has_supervisor(home)
     return ActionOutcome(
-        message=f"{task.spec.id} is queued by the schedule {row['name']}; its times stay as they are.",
+        message=f"{task.spec.id} is queued by the schedule {row['name']}; its times do not change.",
         note="" if is_running else no_supervisor(),
         data={"schedule": row["name"], "repo": row["repo"], "task": task.spec.id, "supervisor": is_running},
     )
@@ -142,7 +142,7 @@ def _describe_switch(name: str, *, on: bool, changed: bool) -> str:
     word = "enabled" if on else "disabled"
     if not changed:
         return f"Schedule {name} was {word} already."
-    then = "It goes on from now." if on else f"It does not fire until `holdfast schedule enable {name}`."
+    then = "It continues from now." if on else f"It does not fire before `holdfast schedule enable {name}`."
     return f"Schedule {name} is {word}. {then}"
 
 
@@ -298,7 +298,7 @@ def following(row: ScheduleRow) -> str:
     if row["waiting"] and row["trouble"]:
         return f"due, tried again {describe_moment(row['next_try'], row['timezone'])}" if row["next_try"] else "due"
     if row["waiting"]:
-        return "due, after its last task"
+        return "due, after its previous task has ended"
     if row["next_fire"] is None:
         return "never"
     words = describe_moment(row["next_fire"], row["timezone"])

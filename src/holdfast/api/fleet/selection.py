@@ -131,7 +131,8 @@ class ListingReader:
 
 
 def _split_ids(queries: Queries, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the ids that the words begin, and the other words. A short word is text: it begins ids by chance."""
+    """Return the ids that the words begin, and the other words. A short word is treated as text, because it could begin
+    an id by chance."""
     ids, others = [], []
     for word in words:
         is_like_id = len(word) >= SHORTEST_ID and word.isalnum() and word.isascii()
@@ -151,7 +152,7 @@ def _match_words(
         matches = build_word_test(word)
         if not any(matches(row, why[row["id"]]) for row in candidates):
             raise NotFound(
-                f"No task has '{one_line(word, 80)}': it begins no id, and no listed task has it in its text. "
+                f"No task has '{one_line(word, 80)}': no id begins with it, and no listed task contains it. "
                 f"Finished tasks too: `holdfast ps --all {one_line(word, 40)}`. Filters: {_names(FILTERS)}."
             )
     matches = build_word_test(" ".join(words))
@@ -170,7 +171,7 @@ def _refuse_unknown(selection: Selection) -> None:
         if colon and name not in FILTERS:
             raise UsageError(
                 f"There is no filter '{one_line(name, 40)}:'. The filters are {_names(FILTERS)}. "
-                "Text is searched without a colon in it."
+                "To search for text, leave the colon out."
             )
         asked += [(value, True)] if name == "state" and colon else []
     for state, may_be_part in asked:
@@ -179,7 +180,7 @@ def _refuse_unknown(selection: Selection) -> None:
     if selection.sort.removeprefix("-") not in SORTS:
         raise UsageError(
             f"--sort: there is no order '{one_line(selection.sort, 40)}'. The orders are {', '.join(SORTS)}; "
-            "with - in front, the other way round."
+            "a leading - reverses the order."
         )
 
 

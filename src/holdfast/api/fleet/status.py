@@ -121,10 +121,10 @@ def _hold(row: HoldRow) -> str:
     if row["scope"] == "near":
         return f"{what} is near its limit: one agent at a time"
     if row["probe"] is not None:
-        return f"{what} is held, task {row['probe']} goes first"
+        return f"{what} is held, task {row['probe']} starts first"
     if row["until"] is None:
         return f"{what} is held until `holdfast dispatch release`"
-    return f"{what} is held, the next task goes first" if row["is_due"] else f"{what} is held {_until(row['until'])}"
+    return f"{what} is held, the next task starts first" if row["is_due"] else f"{what} is held {_until(row['until'])}"
 
 
 def _until(moment: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The tasks that a command is about: named by ids, or chosen by what they are.
+"""The tasks to which a command applies: named by ids, or selected by a filter.
 
 The rows and the filter words are those of the fleet screen, so a word means the same here, in `ps` and in `top`.
 """
@@ -94,11 +94,8 @@ def find_targets(queries: Queries, targets: Targets, command: str) -> list[Fleet
     chosen = [row for row in rows if fits(row) and matches(row, "")]
     found = sorted((row for row in chosen if applies(row)), key=lambda row: row["seq"])
     if not found:
-        if chosen and command in _INSTEAD:
-            instead = _INSTEAD[command].format(words=targets.as_typed())
-            matches_them = "match" if len(chosen) > 1 else "matches"
-            raise NotFound(f"{count_states(chosen)} {matches_them}, but {instead}. Nothing was changed.")
-        raise NotFound(f"No task to {command} matches. Nothing was changed. `holdfast ps --all` lists tasks.")
+        others = f" {len(chosen)} task(s) match, but `{command}` does not apply to their state." if chosen else ""
+        raise NotFound(f"No task to {command} matches.{others} Nothing was changed. `holdfast ps --all` lists tasks.")
     return found
 
 
@@ -110,11 +107,11 @@ def count_states(rows: Sequence[FleetRow]) -> str:
 
 
 def _refuse_unknown(targets: Targets, command: str) -> None:
-    """Raise UsageError for ids beside a filter, and for a state or a filter that does not exist."""
+    """Raise UsageError for ids together with a filter, and for an unknown state or filter."""
     if targets.ids:
         raise UsageError(
-            f"Give ids or a filter to `holdfast {command}`, not both: '{one_line(targets.ids[0], 40)}' stands beside a "
-            "filter. Nothing was changed."
+            f"Give ids or a filter to `holdfast {command}`, not both: '{one_line(targets.ids[0], 40)}' was given in "
+            "addition to a filter. Nothing was changed."
         )
     for word in targets.filter_words:
         name = word.removeprefix("!").partition(":")[0]

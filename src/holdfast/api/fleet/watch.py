@@ -1,7 +1,7 @@
 """The watch over a list of tasks for scripts: the list, and then each task that changed, as it changes.
 
-The watch sleeps until the log of the store grows, so an idle fleet costs nothing. The kernel tells that by inotify. A
-look every few seconds finds what that missed: a file system without inotify, a store that was replaced.
+The watch sleeps until the log of the store grows, so an idle fleet costs nothing. inotify reports that. A check every
+few seconds finds changes that inotify missed: a file system without inotify, a store that was replaced.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StoreBell:
             self._poll.register(self._inotify.fd, select.POLLIN)
 
     def wait(self) -> bool:
-        """Wait until the store has changed. False: nobody reads our output any more."""
+        """Wait until the store has changed. False: the reader of our output is gone."""
         most = BLIND_EVERY if self._inotify is None else LOOK_EVERY
         nap = most
         while True:
@@ -66,9 +66,9 @@ class StoreBell:
 def watch_rows(
     queries: Queries, read: Callable[[], Sequence[TaskRow]], reader: int
 ) -> Iterator[list[TaskRow | JsonObject]]:
-    """Yield the list, and then the tasks that changed. A task that leaves the list comes once more, as it is then.
+    """Yield the list, and then the tasks that changed. A task that leaves the list is yielded once more, as it is now.
 
-    A task that is not in the store any more comes as its id with `forgotten`.
+    A task that is no longer in the store is yielded as its id with `forgotten`.
     """
     bell = StoreBell(queries, reader)
     seen: dict[str, JsonObject] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # `add` and `why` import this module, and mostly there are no
     from holdfast.core.runs.retry_budgets import RetryLimits
     from holdfast.store.port.transaction import Transaction
 
-NEW = "it starts with the next look of a supervisor"
+NEW = "it starts when a supervisor next reads the settings"
 _PARTICIPLES = {"start": "started", "stop": "stopped", "restart": "restarted"}
 
 
@@ -60,7 +60,7 @@ def crashes_of(queries: Queries, name: str, limit: int) -> list[CrashRow]:
 def steer_worker(home: str, action: str, name: str, *, at_once: bool = False) -> ActionOutcome:
     """Record that an operator wants the worker to `start`, `stop` or `restart`.
 
-    The data of the outcome is the worker's row afterwards, and `supervisor`: true if one is running.
+    The data of the outcome is the worker's row afterwards, and `supervisor`, which is true if one is running.
     """
     settings = config.load_valid_values()
     names = [worker.name for worker in settings.workers]
@@ -92,16 +92,16 @@ def steer_worker(home: str, action: str, name: str, *, at_once: bool = False) ->
 
 
 def _describe_change(row: WorkerRow, action: str, *, at_once: bool) -> str:
-    """Return what the change means for the worker and for its present task."""
+    """Return what the change means for the worker and for its current task."""
     name, task = row["name"], row["task"]
     changed = f"Worker {name} is {_PARTICIPLES[action]}."
     if task is None:
         return changed
     if action != "stop":
-        return f"{changed} It goes on with its task {task}."
+        return f"{changed} It continues with its task {task}."
     if at_once:
         return f"{changed} The agent of its task {task} is being ended. The task stays queued, and others may take it."
-    return f"{changed} It finishes its task {task} first. To end that now: `holdfast worker stop {name} --now`."
+    return f"{changed} It finishes its task {task} first. To end that task now: `holdfast worker stop {name} --now`."
 
 
 def _is_known(home: str, name: str) -> bool:
@@ -147,7 +147,7 @@ def _row(
 
 
 def _goes_on_at(known: WorkerStateRow | None, crashes: list[Instant], window: float, now: Instant) -> float | None:
-    """Return the wall time at which a benched worker goes on by itself. None: the worker is not benched."""
+    """Return the wall time at which a benched worker continues by itself. None: the worker is not benched."""
     from holdfast.core.dispatch.workers import is_bench_over
 
     if known is None or known["state"] != "benched":

@@ -65,7 +65,7 @@ class LoginState:
 
 
 def find_clis(settings: config.Config, home: str | None = None, patience: float = PATIENCE) -> list[AgentCli]:
-    """Return every real CLI that this version can drive, also those that are not installed. Versions are cached in
+    """Return every real CLI that this version can drive, including those that are not installed. Versions are cached in
     `home`."""
     found = [_look_up(agent, settings) for agent in _real_agents()]
     here = [cli for cli in found if cli.path is not None]
@@ -235,7 +235,7 @@ def find_start_problem(cli: AgentCli, settings: config.Config, mode: str) -> str
 
 
 def find_distrust(cli: AgentCli, settings: config.Config, repo: str) -> str | None:
-    """Return why this CLI takes no notice of the repository's own rules, or None. Only files are read."""
+    """Return why this CLI ignores the repository's own rules, or None. Only files are read."""
     trust = cli.agent.trust
     if trust is None or not trust.has_rules(_read_text(os.path.join(repo, trust.rules))):
         return None

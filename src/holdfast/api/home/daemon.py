@@ -110,15 +110,16 @@ def _describe_take_over(pid: int, values: dict[str, list[float | None]], wanted:
     if was is None and wanted is not None:
         raise Conflict(
             f"The supervisor (pid {pid}) stays until `holdfast down`, so it takes no --idle-exit. Nothing was changed. "
-            f"To start one that ends by itself, run `holdfast down`, then `holdfast up --idle-exit {wanted:g}s`."
+            f"To start one that ends when idle, run `holdfast down`, then `holdfast up --idle-exit {wanted:g}s`."
         )
     runs = f"It runs {has} agents at once." if had == has else f"It now runs {has} agents at once, not {had}."
     if was == left:
         ends = "" if left is None else f" It ends after {show_duration(left)} without work."
-        return f"Already up, pid {pid}. {runs}{ends}"
+        return f"Already running, pid {pid}. {runs}{ends}"
     stays = "stays until `holdfast down`" if left is None else f"ends after {show_duration(left)}"
     return (
-        f"Took over the running supervisor, pid {pid}. It was to end after {show_duration(was or 0.0)} without work. "
+        f"Took over the running supervisor, pid {pid}. It would have ended after {show_duration(was or 0.0)} without "
+        f"work. "
         f"Now it {stays}. {runs}"
     )
 
@@ -174,7 +175,8 @@ def refuse_another_start(queries: Queries, task_id: str, starts: int, since: int
     if last and last[0]["kind"] == "host.stopped" and last[0]["reason"] != StopCause.IDLE:
         how = "`holdfast down`" if last[0]["reason"] == StopCause.DOWN else "a signal"
         raise Unavailable(
-            f"The supervisor was stopped by {how}, so none is started again. Task {task_id} is kept as it is. Continue "
+            f"The supervisor was stopped by {how}, so no other one is started. Task {task_id} is kept as it is. "
+            f"Continue "
             f"with `holdfast up`; see `holdfast why {task_id}`."
         )
     if starts > MOST_STARTS:

@@ -1,11 +1,11 @@
 """The doctor: checks of the machine and of the home, for `doctor`.
 
-The home is compared with the disk, with git and with /proc. The doctor reads directories, admin entries, branches and
+The home is compared with the disk, git and /proc. The doctor reads directories, admin entries, branches and
 processes itself, and compares them with the store in both directions.
 
 Alerts: the doctor lists open alerts, checks that alerts can be sent, and lists deliveries that failed. Schedules: it
 lists files that are not accepted, refused fires, and schedules without a supervisor to fire them. `broken_promises`
-runs the independent checker. It turns the checker's errors into one clear line, and takes the limits from the settings.
+runs the independent checker with the limits of the settings. It turns the checker's errors into one clear line.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def alert_findings(queries: Queries) -> Iterator[DoctorFinding]:
 
 def _program(name: str) -> Iterator[DoctorFinding]:
     if os.sep in name and not os.path.isabs(name):
-        yield DoctorFinding("problem", "notices", f"notify.command: {name} is looked for in /; write its whole path")
+        yield DoctorFinding("problem", "notices", f"notify.command: {name} is searched for in /; write its full path")
     elif shutil.which(name) is None:
         yield DoctorFinding("problem", "notices", f"notify.command: there is no program {name}")
 
@@ -116,7 +116,7 @@ def schedule_findings(home: str) -> Iterator[DoctorFinding]:
         yield DoctorFinding("ok", "schedules", f"{len(live)} of {len(rows)} enabled; `holdfast schedule list`")
 
 
-_REMEDY = "; `holdfast sweep` (or the next `up`) puts it right"
+_REMEDY = "; `holdfast sweep` (or the next `up`) corrects it"
 
 
 def run_doctor_checks(home: str, *, with_agents: bool = True) -> list[DoctorFinding]:
@@ -165,7 +165,7 @@ def _machine(home: str) -> Iterator[DoctorFinding]:
     if lack is not None:
         yield DoctorFinding("problem", "system", f"agents cannot be supervised here: {lack}")
         commands = ", ".join(f"`{name}`" for name in LINUX_ONLY)
-        yield DoctorFinding("note", "system", f"not supported here: {commands}; adding and looking work")
+        yield DoctorFinding("note", "system", f"not supported here: {commands}; adding and listing tasks works")
     else:
         yield DoctorFinding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof")
         yield _cgroup_tier(home)
@@ -176,7 +176,8 @@ def _check_git_version(found: tuple[int, ...], identity: str) -> DoctorFinding:
     oldest, newest = (".".join(str(part) for part in version) for version in git.PROVEN_GIT)
     if found[:2] <= git.PROVEN_GIT[1]:  # older ones are refused
         return DoctorFinding("ok", "git", f"{shown}; proven with {oldest} to {newest}{identity}")
-    words = f"{shown} is newer than any that Holdfast is proven with ({oldest} to {newest}){identity}"
+    side = "older" if found[:2] < git.PROVEN_GIT[0] else "newer"
+    words = f"{shown} is {side} than any version that Holdfast was tested with ({oldest} to {newest}){identity}"
     return DoctorFinding("note", "git", words)
 
 
@@ -184,14 +185,14 @@ def _python(version: tuple[int, int]) -> DoctorFinding:
     proven = ", ".join(f"{major}.{minor}" for major, minor in PROVEN_PYTHONS)
     if version in PROVEN_PYTHONS:
         return DoctorFinding("ok", "python", f"{platform.python_version()}; proven with {proven}")
-    return DoctorFinding("note", "python", f"{platform.python_version()} is not among those proven: {proven}")
+    return DoctorFinding("note", "python", f"{platform.python_version()} is not one of the tested versions: {proven}")
 
 
 def _describe_identity(home: str) -> str:
-    """Return what happens to commits where the user has no git identity, or nothing."""
+    """Return a note on commits if the user has no git identity, else nothing."""
     if not os.path.isdir(home) or git.view_of_sync("/").value("user.email"):
         return ""
-    return f"; no identity is configured, so commits are made as {OUR_NAME} <{OUR_EMAIL}>"
+    return f"; git has no identity configured, so commits are made as {OUR_NAME} <{OUR_EMAIL}>"
 
 
 def _cgroup_tier(home: str) -> DoctorFinding:
@@ -206,11 +207,11 @@ def _cgroup_tier(home: str) -> DoctorFinding:
         return DoctorFinding(
             "note",
             "cgroups",
-            f"none for agents: {found}. Trees are ended with proof all the same; if keeper and supervisor are both "
-            "killed the task is frozen, and limits are held by rlimits and the keeper's own look",
+            f"none for agents: {found}. Process trees are still ended with proof. If a keeper and its supervisor are "
+            "both killed, the task is frozen. rlimits and the keeper's own checks enforce limits",
         )
     found.leave()
-    held = ", ".join(sorted(found.controllers)) or "none; rlimits and the keeper's own look hold them"
+    held = ", ".join(sorted(found.controllers)) or "none; rlimits and the keeper's own checks enforce them"
     return DoctorFinding(
         "ok", "cgroups", f"one per agent, in {os.path.dirname(found.base)}; limits by controller: {held}"
     )
@@ -298,11 +299,11 @@ def _leftovers(queries: Queries) -> Iterator[DoctorFinding]:
         level = "note" if finding.foreign else "problem"
         yield DoctorFinding(level, finding.what, str(finding) + ("" if finding.action in PASSIVE_ACTIONS else _REMEDY))
     for path in scene.odd:
-        yield DoctorFinding("note", "workspaces", f"{path} is not a name that we give; it is left alone")
+        yield DoctorFinding("note", "workspaces", f"{path} is not a name that Holdfast uses; it is left alone")
     for where, why in scene.unseen:
         yield DoctorFinding("problem", "workspaces", f"{where} cannot be looked at: {why}")
     if waiting and queries.supervisor() is None:
-        yield DoctorFinding("note", "workspaces", f"{len(waiting)} wait to be put away by the next `holdfast up`")
+        yield DoctorFinding("note", "workspaces", f"{len(waiting)} will be removed by the next `holdfast up`")
     if not any(finding.what in ("workspace", "marker", "trash") for finding in wrong):
         yield DoctorFinding("ok", "workspaces", f"{len(queries.workspaces())} in the ledger, all as recorded")
     for repo in queries.repos():

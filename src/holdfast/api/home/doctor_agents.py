@@ -49,12 +49,12 @@ def agent_findings(home: str, needed: Mapping[str, int], repos: Sequence[str] = 
             "note", "agents", "no agent CLI is in PATH; any command can be one: `holdfast run … -- CMD`"
         )
     elif rest:
-        yield DoctorFinding("ok", "agents", f"not installed, and no task needs them: {', '.join(rest)}")
+        yield DoctorFinding("ok", "agents", f"not installed, but no task needs them: {', '.join(rest)}")
     mode, origin = settings["permissions.mode"], settings.origins["permissions.mode"]
     chosen = "not chosen: `holdfast init` asks" if origin == "default" else origin
     allowed = "".join(f", and `{command}`" for command in settings["permissions.allow"]) if mode == "edit" else ""
     data = {"permissions": mode, "allow": settings["permissions.allow"]}
-    yield DoctorFinding("ok", "agents", f"may do unasked: {mode}{allowed} ({chosen})", data)
+    yield DoctorFinding("ok", "agents", f"may do without asking: {mode}{allowed} ({chosen})", data)
 
 
 def _missing(cli: AgentCli, tasks: int) -> DoctorFinding:
@@ -83,11 +83,11 @@ def _version_words(cli: AgentCli) -> str:
     oldest, newest = cli.agent.tested
     tested = f"tested with {newest}" if oldest == newest else f"tested with {oldest} to {newest}"
     if cli.age is None:
-        return f"{tested}; see whether it starts at all: {cli.path} {' '.join(cli.agent.version_arguments)}"
+        return f"{tested}; check whether it starts: {cli.path} {' '.join(cli.agent.version_arguments)}"
     if cli.age < 0:
-        return f"older than any that was tested ({oldest}): options may be missing; update it"
+        return f"older than any tested version ({oldest}): options may be missing, so update it"
     if cli.age > 0:
-        return f"newer than any that was tested ({newest}): most likely fine; errors may be recognised less well"
+        return f"newer than any tested version ({newest}): it probably works, but errors may be misread"
     return tested
 
 

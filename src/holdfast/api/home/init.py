@@ -89,7 +89,7 @@ def give_trust(home: str, asked: TrustQuestion) -> None:
 
 
 def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
-    """Revoke trust, also of a checkout that is gone. Return its path, and True if there was any trust."""
+    """Revoke trust, even of a checkout that is gone. Return its path, and True if there was any trust."""
     path = os.path.realpath(directory)
     with contextlib.suppress(UsageError):
         path = repository.locate_repository(directory)[0]
@@ -97,7 +97,7 @@ def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
 
 
 def list_trust(home: str) -> list[TrustRow]:
-    """Return every record of trust, and if the file still has the values that were trusted."""
+    """Return every record of trust, and whether the file still has the trusted values."""
     rows: list[TrustRow] = []
     for path, given in sorted(trust.read_trust_records(home).items()):
         layers = read_layers(path)
@@ -118,7 +118,7 @@ def list_trust(home: str) -> list[TrustRow]:
 
 HEAD = """\
 # Settings of Holdfast for this repository: `holdfast help configure` explains them, `holdfast config show` lists all.
-# What runs commands is in force only while this checkout is trusted. After a change: holdfast trust
+# Keys that run commands take effect only while this checkout is trusted. After a change: holdfast trust
 # gate.command: a task counts as done only if this passes. workspace.setup: prepares each new workspace.
 # permissions.allow: commands that agents may run without asking.
 
@@ -132,21 +132,21 @@ TAIL = """\
 def write_repo_values(home: str, asked: TrustQuestion, values: dict[str, Any]) -> list[str]:
     """Write values that a person chose into the repository's file, trust them, and return a line about each.
 
-    `asked` is the file as it was read before. Raise Refused if the file has values that nobody trusted: trust in the
-    new ones would be trust in those. Nothing is changed then.
+    `asked` is the file as it was read before. Raise Refused, and change nothing, if the file has untrusted values:
+    trust in the new values would include them.
     """
     if os.path.islink(asked.file):
-        raise Refused(f"{asked.file} is a symbolic link, so it was not changed. Write into the file that it leads to.")
+        raise Refused(f"{asked.file} is a symbolic link, so it was not changed. Edit the file that it points to.")
     if not asked.is_trusted:
         raise Refused(
-            f"{asked.file} was not changed, because it is not trusted with the values that it has. "
+            f"{asked.file} was not changed, because its current values are not trusted. "
             "Look and decide: `holdfast trust`. Then repeat this command."
         )
     lines = []
     if asked.exists:
         for key, value in values.items():
             if write_setting(asked.file, key, value, of_repository=True):
-                before = f" (it was {format_value(key, asked.values[key])})" if key in asked.values else ""
+                before = f" (before: {format_value(key, asked.values[key])})" if key in asked.values else ""
                 lines.append(f"Set {key} in {asked.file}: {format_value(key, value)}{before}.")
     else:
         rows = [f"{key} = {format_value(key, value)}\n" for key, value in values.items()]

@@ -1,4 +1,5 @@
-"""Everything of ours, in the home and in the users' repositories, that a purge would remove. Changes nothing."""
+"""Everything that a purge would remove: Holdfast's objects in the home and in the users' repositories. Changes
+nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ HOME_NAMES = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepoInventory:
-    """Everything of ours in one repository."""
+    """Holdfast's objects in one repository."""
 
     repo: Repo
     entries: tuple[str, ...]  # paths of worktrees whose entries are ours
@@ -42,7 +43,7 @@ class RepoInventory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedWork:
-    """Work that only our home holds: no branch of its repository reaches it."""
+    """Work that exists only in the home: no branch of its repository reaches it."""
 
     task_id: str
     repo_id: str
@@ -61,7 +62,7 @@ class Inventory:
 
 
 def list_everything(home: str, store: SqliteStore, repos: list[Repo], *, whole: bool) -> Inventory:
-    """Return everything of ours in those repositories. `whole`: also in all other workspace directories of the home.
+    """Return Holdfast's objects in those repositories. `whole`: also in all other workspace directories of the home.
     The caller holds the home lock."""
     wanted = {repo.id for repo in repos}
     folders = listed(os.path.join(home, "workspaces")) if whole else sorted(wanted)

@@ -1,7 +1,7 @@
 """The proposals of `init` for a repository: its gate, and the set-up of a new workspace.
 
-Only files at the top of the checkout are read, and nothing is run. A clone's files are a stranger's, so they only
-choose among the commands of this module: no text of theirs becomes part of a command.
+Only files at the top of the checkout are read, and nothing is run. The files of a clone come from strangers, so
+they only select commands of this module. None of their text becomes part of a command.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PYTHON_LOCKS = (("uv.lock", "uv sync", "uv run pytest"), ("poetry.lock", "poetr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """Commands that fit to the files of a checkout. Empty: no file says what fits."""
+    """Commands that fit the files of a checkout. Empty: no file indicates a command."""
 
     gate: str = ""
     gate_from: str = ""  # the file that the gate was concluded from
@@ -37,7 +37,7 @@ class Proposal:
 
 
 def propose(repo: str) -> Proposal:
-    """Return the proposals for a checkout. A Makefile wins: its `test` target is the project's own word."""
+    """Return the proposals for a checkout. A Makefile has priority: its `test` target is the project's own choice."""
     gates = [found for look in (_make, _node, _python, _cargo, _go) if (found := look(repo)) is not None]
     gate, gate_from = gates[0] if gates else ("", "")
     return Proposal(gate=gate, gate_from=gate_from, setup=tuple(_setup(repo)))

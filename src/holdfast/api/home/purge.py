@@ -1,5 +1,5 @@
-"""The removal of everything of ours, or of everything about one repository. Refuses to lose work. A repeated purge
-finishes.
+"""The removal of everything that Holdfast made, or of everything about one repository. Refuses to lose work. A repeated
+purge finishes.
 
 Order: the intent file, our entries in the repositories, workspaces, the rest of the home, the store, the intent file.
 The store is removed after everything that it names. What a killed purge leaves is found by the same command.
@@ -69,7 +69,7 @@ class PurgePlan:
 
 @contextmanager
 def open_plan(home: str, directory: str | None) -> Iterator[PurgePlan | None]:
-    """Take the home lock and yield the plan. None: there is nothing of ours."""
+    """Take the home lock and yield the plan. None: there is nothing to remove."""
     has_store = os.path.exists(os.path.join(home, DATABASE))
     if not has_store and not os.path.exists(os.path.join(home, INTENT)):
         yield None
@@ -132,7 +132,7 @@ def lock_workspaces(plan: PurgePlan) -> Iterator[None]:
             found = ["a `holdfast shell`"] if not alone else users.of(workspace.path)
             if found:
                 raise Conflict(
-                    f"Nothing was removed: {workspace.path} is used by {', '.join(found)}. Leave it, then try again."
+                    f"Nothing was removed: {workspace.path} is in use by {', '.join(found)}. Stop that, then try again."
                 )
         yield
 
@@ -189,13 +189,14 @@ async def _salvage_one(plan: PurgePlan, tool: Git, repo: Repo, workspace: Worksp
 def refuse_loss(saved: tuple[SavedWork, ...], problems: list[str]) -> None:
     if problems:
         raise Refused(
-            f"Nothing was removed: {problems[0]} ({len(problems)} such). Take what you need, then --discard-work."
+            f"Nothing was removed: {problems[0]} ({len(problems)} in all). Copy what you need, then give "
+            f"--discard-work."
         )
     if saved:
         tasks = ", ".join(sorted({work.task_id for work in saved})[:5])
         raise Refused(
-            f"Nothing was removed: the work of {len(saved)} salvage(s) is kept only here (tasks {tasks}). "
-            "Write it to files with --export DIR, bring it back with `holdfast salvage restore`, or --discard-work."
+            f"Nothing was removed: the work of {len(saved)} salvage(s) exists only here (tasks {tasks}). "
+            "Write it to files with --export DIR, restore it with `holdfast salvage restore`, or give --discard-work."
         )
 
 

@@ -1,7 +1,7 @@
 """The restore of a backup. Everything is checked and prepared in another directory. The switch itself is one step.
 
-If a restore is killed at any point, there is a store: the old one or the new one. Saved work is only added. The old
-store is not destroyed: it is copied to the backups first.
+If a restore is killed at any point, the store is intact, either the old one or the new one. Saved work is merged in;
+none is removed. The old store is not destroyed: it is copied to the backups first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PreparedRestore:
     folder: str
     made_at: float | None  # None: unknown, for a bare store
     counts: Mapping[str, Any]
-    present: Mapping[str, Any] | None  # counts of the present store. None: it is missing or damaged
+    present: Mapping[str, Any] | None  # counts of the current store. None: it is missing or damaged
     members: tuple[str, ...]
 
 
@@ -136,7 +136,7 @@ def _switch(plan: PreparedRestore, store: str) -> str | None:
     event = Event(
         kind="store.restored",
         component="upkeep",
-        message=f"The store was brought back from the backup {plan.source}{when}.",
+        message=f"The store was restored from the backup {plan.source}{when}.",
         data={"source": plan.source, "made_at": plan.made_at},
     )
     open_runs = copies.raise_numbers(store, present, event, now)
@@ -214,7 +214,7 @@ def list_backups(home: str) -> list[str]:
 
 
 def missing_file_error(home: str) -> UsageError:
-    return UsageError(f"Say which file: `holdfast restore FILE`.{_newest(home)}")
+    return UsageError(f"Name the file: `holdfast restore FILE`.{_newest(home)}")
 
 
 def _newest(home: str) -> str:
@@ -228,6 +228,6 @@ def _explain_os_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise Unavailable(
-            f"The backup was not brought back: {error.strerror or error} ({error.filename or 'no file'}). "
-            "The store is the old one or the new one, whole; try again."
+            f"The backup was not restored: {error.strerror or error} ({error.filename or 'no file'}). "
+            "The store is intact, either the old one or the new one. Try again."
         ) from error

@@ -113,7 +113,7 @@ def _unit_to_write(wanted: SystemdService, force: bool) -> Iterator[tuple[str, b
         raise Conflict(
             f"{path} {_NOT_AS_WRITTEN[state]}; it was left as it is. Look at the difference with `holdfast service "
             f"show`, put your own settings into a drop-in (`{wanted.systemctl} edit {wanted.unit.name}`), use another "
-            "--name, or replace it with --force: it is kept beside, and `uninstall` brings it back."
+            "--name, or replace it with --force: the old file is kept, and `uninstall` restores it."
         )
     if state in _NOT_AS_WRITTEN:
         yield _free_aside_name(path + ASIDE), (_read(path) or "").encode(errors="surrogateescape"), 0o644
@@ -144,7 +144,7 @@ def _programs_to_write(wanted: SystemdService, force: bool) -> Iterator[tuple[st
         if found == content:
             continue
         if found is not None and hashlib.sha256(found).hexdigest() != sums.get(name) and not force:
-            raise Conflict(f"{path} is not as we wrote it; it was left as it is. --force replaces it.")
+            raise Conflict(f"{path} was edited after Holdfast wrote it, so it was left as it is. --force replaces it.")
         written = True
         yield path, content, 0o755 if name == PROGRAMS[0] else 0o644
     if written or sums != fresh:
@@ -186,7 +186,7 @@ def uninstall(wanted: SystemdService, *, dry_run: bool, force: bool) -> list[str
         _reload(wanted)
     word = "would remove" if dry_run else "removed"
     lines = [f"{word} {name}" for name in (*gone, *programs)]
-    return [*lines, *([f"{'would bring' if dry_run else 'brought'} back {path}"] if back else [])]
+    return [*lines, *([f"{'would restore' if dry_run else 'restored'} {path}"] if back else [])]
 
 
 def _programs_to_remove(wanted: SystemdService, folder: str) -> list[str]:
@@ -226,9 +226,9 @@ def _refuse_without_systemd(wanted: SystemdService) -> None:
     if wanted.root or has_systemd():
         return
     raise Unavailable(
-        "This machine does not run systemd (there is no /run/systemd/system); nothing was changed. "
-        "`holdfast up --detach` starts a supervisor without it, from whatever starts things here (an init script, "
-        "cron's @reboot). `holdfast service show` prints the unit, --root DIR writes it for another machine."
+        "This machine does not run systemd (there is no /run/systemd/system); nothing was changed. `holdfast up "
+        "--detach` starts a supervisor without it. Call it from an init script or from cron's @reboot. `holdfast "
+        "service show` prints the unit, --root DIR writes it for another machine."
     )
 
 
@@ -237,14 +237,15 @@ def _refuse_unsafe(folder: str) -> None:
     if os.geteuid() != 0:
         raise Refused(
             "A system service is installed by root. Type `sudo "
-            f"{sys.executable} -m holdfast service install --system`, or leave --system out for a service of your own."
+            f"{sys.executable} -m holdfast service install --system`, or leave --system out to install one for your "
+            f"user."
         )
     while True:
         with contextlib.suppress(FileNotFoundError):
             found = os.lstat(folder)
             if found.st_uid != 0 or (found.st_mode & 0o022 and not os.path.islink(folder)):
                 raise Refused(
-                    f"{folder} can be written by others than root, and root would run what is in it. "
+                    f"{folder} can be written by users other than root, and root would run files from it. "
                     f"Nothing was changed. Type `chown root {folder}; chmod go-w {folder}` first."
                 )
         if folder == "/":
@@ -277,7 +278,7 @@ def _systemctl(wanted: SystemdService, *words: str) -> str:
 def _account(run_as: str | None) -> pwd.struct_passwd:
     name = run_as or os.environ.get("SUDO_USER") or (pwd.getpwuid(os.getuid()).pw_name if os.getuid() else "")
     if not name:
-        raise UsageError("Whose agents are they? Say --run-as USER (root only if you mean it).")
+        raise UsageError("Which user owns the agents? Give --run-as USER (root only if you mean it).")
     try:
         return pwd.getpwnam(name)
     except (KeyError, ValueError):

@@ -57,7 +57,7 @@ def plan(home: str) -> list[SweepFinding]:
         }
         for finding in findings
     ]
-    why = "is not a name that we give; it is left alone"
+    why = "is not a name that Holdfast uses; it is left alone"
     action = str(SweepAction.REPORT)
     for path in scene.odd:
         text = f"{path} {why}"

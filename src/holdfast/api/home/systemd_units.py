@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.base.errors import UsageError
 
-_MARK = "# Written by `holdfast service install`. Your own changes belong into a drop-in: systemctl {scope}edit {name}"
+_MARK = "# Written by `holdfast service install`. Put your own changes into a drop-in: systemctl {scope}edit {name}"
 _SUM = "# sha256 of what follows: "
 START_SECONDS = 120  # root's sweep takes 30 at most
 STOP_SECONDS = 150  # `down` waits 120
@@ -27,7 +27,7 @@ class Unit:
 
 
 def render_unit(unit: Unit) -> str:
-    """Return the whole unit file. Its checksum shows a later command if the file was changed by hand."""
+    """Return the whole unit file. By its checksum, a later command detects edits by hand."""
     scope = "" if unit.user is not None else "--user "
     return add_checksum(_MARK.format(scope=scope, name=unit.name), _body(unit))
 
@@ -99,11 +99,12 @@ StartLimitBurst=5
 """
 
 _AS_ROOT = """\
-# As root (+), for what containers left in the trash that this user may not delete. Only root can write that program;
+# As root (+), to delete container leftovers in the trash that this user may not delete. Only root can write that
+# program;
 # its paths are set here. Never name a file in EnvironmentFile= that somebody else can write: root would read it too."""
 
 _AS_USER = """\
-# As this user: what is root's is counted and told. Only a system unit can have it removed."""
+# As this user: files of root are counted and reported. Only a system unit can remove them."""
 
 _SERVICE = """\
 [Service]
@@ -121,15 +122,15 @@ TimeoutStartSec={start}
 TimeoutStopSec={stop}
 Restart=on-failure
 RestartSec=10
-# Used wrongly; another supervisor has this home: trying again would not help.
+# Exit codes 2 and 4 are wrong usage and "another supervisor has this home". A restart would not help.
 RestartPreventExitStatus=2 4
 # Keepers (one per agent) outlive a crash of the supervisor, and the next start adopts them: `mixed` and `control-group`
-# would kill them with it. A stop ends agents all the same (the supervisor does, with their grace), and keepers that
+# would kill them with it. A stop still ends agents (the supervisor does so, with their grace), and keepers that
 # nobody adopts end theirs after health.orphan_grace.
 KillMode=process
-# One agent out of memory is that agent's end, not the fleet's.
+# An agent that runs out of memory must not take the others with it.
 OOMPolicy=continue
-# A cgroup per agent, made by us below this one.
+# Holdfast makes a cgroup for each agent below this one.
 Delegate=yes
 """
 
@@ -140,9 +141,9 @@ CapabilityBoundingSet=
 AmbientCapabilities=
 ProtectSystem=full
 RestrictRealtime=yes
-# Left out, because agents work in here:
+# Left out, because agents run in this unit:
 # PrivateTmp, RootDirectory: a restart would give the next supervisor another /tmp than the agents that it adopts
-# ProtectHome, ProtectSystem=strict: repositories lie where they lie
+# ProtectHome, ProtectSystem=strict: repositories may be anywhere
 # ProtectControlGroups: we make cgroups. ProtectKernelTunables, ProtectKernelLogs, ProtectProc: mounted over parts of
 #   /proc, after which no sandbox of an agent's own (bwrap) can mount one
 # RestrictNamespaces, SystemCallFilter, ProtectHostname: the same sandboxes

@@ -1,6 +1,6 @@
 """Changes of many tasks: a few transactions, and one result for each task.
 
-A batch is one transaction. A task that refuses the change does not hold back the others of its batch.
+A batch is one transaction. If one task of a batch refuses the change, the others are still changed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _change_batch(
 
 
 def _attempt(tx: Transaction, task_id: str, operation: Callable[[Transaction, str], T]) -> T | HoldfastError:
-    """Return the result of the operation for one task. Nothing is left of an operation that was refused."""
+    """Return the result of the operation for one task. A refused operation leaves no change."""
     try:
         with tx.savepoint():
             return operation(tx, task_id)
@@ -92,5 +92,5 @@ def wait_for_requests(
 
 
 def takes_effect_later(queries: Queries) -> str:
-    """Return the note for tasks that are queued while no supervisor runs. Empty: one runs."""
+    """Return the note for tasks that are queued while no supervisor is running. Empty: one runs."""
     return "" if queries.supervisor() is not None else no_supervisor()

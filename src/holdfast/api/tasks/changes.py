@@ -1,6 +1,6 @@
-"""Changes of tasks that do not run: `set`, and what a retry or a resume is given.
+"""Changes of tasks that are not running: `set`, and the options of a retry or a resume.
 
-A changed prompt is also a message: only so does it reach an agent whose session goes on.
+A changed prompt is also sent as a message, because otherwise it would not reach an agent whose session continues.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """The things that a retry or a resume is given: a change of the task, and words for its next run."""
+    """The options of a retry or a resume: a change of the task, and a text for its next run."""
 
     change: TaskChange = field(default_factory=TaskChange)
     words: str = ""
@@ -138,7 +138,7 @@ _SETTINGS = {
 def parse_changes(pairs: Sequence[str]) -> Wanted:
     """Return what `KEY=VALUE` words change. Raise UsageError for a key or a value that is not known."""
     if not pairs:
-        raise UsageError(f"Say what to change: `holdfast set ID KEY=VALUE`. The keys: {', '.join(KEYS)}.")
+        raise UsageError(f"Name the change: `holdfast set ID KEY=VALUE`. The keys: {', '.join(KEYS)}.")
     wanted = Wanted()
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -246,7 +246,7 @@ def change_in(tx: Transaction, task_id: str, change: TaskChange, by: str) -> Non
         )
     if change.prompt is not None and before.state is TaskState.COMPLETED:
         raise Conflict(
-            f"Task {task_id} is completed, so a changed prompt would reach no agent; nothing was changed. Tell it "
+            f"Task {task_id} is completed, so a changed prompt would reach no agent; nothing was changed. To tell it "
             f"what to do next: `holdfast send {task_id} TEXT`."
         )
     if change.prompt is not None and before.progress.awaits:
@@ -271,20 +271,20 @@ def tell_in(tx: Transaction, task_id: str, prompt: str | None, words: str, by: s
 
 
 def set_in(tx: Transaction, task_id: str, change: TaskChange, by: str) -> None:
-    """Change a task, and tell its next run of a changed prompt, in the transaction `tx`."""
+    """Change a task, and send a changed prompt to its next run, in the transaction `tx`."""
     change_in(tx, task_id, change, by)
     tell_in(tx, task_id, change.prompt, "", by)
 
 
 def set_task(queries: Queries, task_id: str, wanted: Wanted) -> None:
-    """Change one task that does not run. Raise Conflict, with the command to type instead, if it runs."""
+    """Change one task that is not running. If the task is running, raise Conflict with the command to type instead."""
     change = resolve_change(queries, task_id, wanted)
     by = operator_name()
     change_store(queries.home, lambda tx: set_in(tx, task_id, change, by))
 
 
 def read_given(queries: Queries, task_id: str, wanted: Wanted, words: str) -> Given | None:
-    """Return what a retry or a resume of one task is given. None: nothing."""
+    """Return the options of a retry or a resume of one task. None: nothing."""
     if words:
         check_prompt(words)
     change = resolve_change(queries, task_id, wanted)

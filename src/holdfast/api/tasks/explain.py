@@ -35,7 +35,7 @@ def complete(queries: Queries, task: TaskDetails) -> None:
 
 
 def _read_launch(path: str) -> LaunchRow | None:
-    """Return the registration of a run. An agent may have changed the file, so only texts are taken."""
+    """Return the registration of a run. An agent may have changed the file, so only text values are used."""
     from holdfast.processes.run_dir import PROMPT, STDIN, RunDirectory
     from holdfast.secrets.redact import redact_text
 
@@ -82,7 +82,7 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
     lines += activity_lines(queries.home, task)
     lines += _resume_lines(task)
     for request in queries.pending_requests(task["id"]):
-        lines.append(f"{request['by']} asked to {request['kind']} it; that is being carried out.")
+        lines.append(f"{request['by']} asked to {request['kind']} it. That is in progress.")
     lines += message_lines(task)
     lines += stage_lines(task, queries.home)
     lines += probe_lines(queries, task["id"])
@@ -96,7 +96,8 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
 
 
 def _resume_lines(task: TaskDetails) -> list[str]:
-    """Return what the next limit does to a living task without a resume left. A pause for a limit says it itself."""
+    """Return what the next limit does to an unfinished task that has no resume left. A pause for a limit already
+    explains it."""
     from holdfast import config
     from holdfast.api.tasks.why.circumstances import FREE_RESUMES
     from holdfast.api.tasks.why.text import after_last_resume
@@ -111,7 +112,7 @@ def _resume_lines(task: TaskDetails) -> list[str]:
 
 
 def _without_why(remedy: str, task_id: str) -> str:
-    """Return an alert's remedy without its first clause, if that is the command whose output this is."""
+    """Return an alert's remedy. Its first clause is left out if it names the command that prints it."""
     rest = remedy.removeprefix(f"Look with `holdfast why {task_id}`; ")
     return rest[:1].upper() + rest[1:]
 
@@ -152,7 +153,7 @@ def _running(task: TaskDetails) -> list[str]:
         since = duration(max(0.0, time.time() - gate["since"]))
         return [f"Its gate `{gate['command']}` has been running for {since}."]
     if not runs:
-        return ["It was claimed; its workspace is being made."]
+        return ["It was claimed, and its workspace is being prepared."]
     run = runs[-1]
     by = f" by worker {task['worker']}" if task["worker"] else ""
     if run["state"] == "stopping":
@@ -164,7 +165,7 @@ def _running(task: TaskDetails) -> list[str]:
     since = duration(int(time.time() - run["started_at"])) if run["started_at"] else "not yet"
     return [
         f"Run {run['id']} (number {run['number']}{by}) is {run['state']}, pid {run['pid']}, since {since}. "
-        f"It is ended after {_timeout(task, run)}.",
+        f"It will be ended after {_timeout(task, run)}.",
         *_report_lines(run),
         f"See its output: `holdfast logs {task['id']} -f`.",
     ]
@@ -195,7 +196,7 @@ def _report_lines(run: RunRow) -> list[str]:
 def _completed(task: TaskDetails) -> list[str]:
     lines = [as_sentence(f"It completed: {task['reason']}"), *truth_lines(task)]
     lines += [*work_lines(task), *_salvage_lines(task)]
-    return [*lines, f'Go on with it: `holdfast send {task["id"]} "TEXT"`.']
+    return [*lines, f'Continue it: `holdfast send {task["id"]} "TEXT"`.']
 
 
 def work_lines(task: TaskDetails) -> list[str]:
@@ -216,7 +217,7 @@ def work_lines(task: TaskDetails) -> list[str]:
 def _salvage_lines(task: TaskDetails) -> list[str]:
     if all(row["taken_up"] for row in task["salvages"]):
         return []
-    return [f"Uncommitted work was saved: `holdfast salvage restore {task['id']} --branch NAME` brings it back."]
+    return [f"Uncommitted work was saved: `holdfast salvage restore {task['id']} --branch NAME` restores it."]
 
 
 def _failed(task: TaskDetails) -> list[str]:
@@ -225,7 +226,7 @@ def _failed(task: TaskDetails) -> list[str]:
     lines = [as_sentence(f"It failed{kind}: {str(task['reason']).removeprefix(f'{word}: ')}")]
     errors = task["runs"][-1]["error_tail"] if task["runs"] else None
     if errors:
-        lines.append("The last words on its standard error:\n" + errors.rstrip())
+        lines.append("The last lines of its standard error:\n" + errors.rstrip())
     lines += truth_lines(task)
     lines += _salvage_lines(task)
     lines.append(

@@ -67,7 +67,7 @@ def _current_health(queries: Queries, task: TaskDetails, run: RunRow) -> list[st
     until = time.monotonic() + CATCH_UP
     while view.look(now).behind:
         if time.monotonic() >= until:
-            return ["Health: not judged here, its agent writes faster than its output is read."]
+            return ["Health: not judged, because its agent writes output faster than it is read."]
     tree = _sample_processes(keeper, cpu_window(rules, seen=True))
     facts = RunFacts(
         now=clock.monotonic(),

@@ -52,7 +52,7 @@ class LogWindow:
         self._anew()
 
     def stamp(self) -> tuple[object, ...]:
-        """Return a stamp that stays equal as long as nothing is written."""
+        """Return a stamp that does not change while nothing is written."""
         found = self._stat()
         if self._errors_path is None:
             return (found,)
@@ -72,7 +72,7 @@ class LogWindow:
         return self._lines.at
 
     def newest(self, *, final: bool) -> LogPiece:
-        """Return the end of the log, whatever was read before. `final`: nothing more will be written."""
+        """Return the end of the log, independent of what was read before. `final`: nothing more will be written."""
         self._errors = None
         self._anew()
         try:
@@ -102,7 +102,7 @@ class LogWindow:
     def later(self, *, final: bool, skips: bool = False) -> LogPiece | None:
         """Return the next piece. None: there is nothing more.
 
-        `skips`: a reader that is far behind continues at the end.
+        `skips`: a reader that is far behind jumps to the end.
         """
         found = self._stat()
         if found is None:
@@ -115,7 +115,7 @@ class LogWindow:
         return self._read(self._until(), final=final and size - self._lines.at <= PIECE)
 
     def earlier(self) -> LogPiece | None:
-        """Return the piece before `start`. None: there is none, or the log does not keep it."""
+        """Return the piece before `start`. None: there is no such piece, or it is no longer kept."""
         end, rows = self.start, []
         if end == 0:
             return None
@@ -169,7 +169,7 @@ class LogWindow:
         return LogPiece(rows, start, self.end, redact_text(self._lines.begun) if self.is_plain else "")
 
     def _until(self) -> int:
-        """Return the offset one piece further. Bytes that the log does not keep are not counted."""
+        """Return the offset one piece further. Bytes that are no longer in the log are not counted."""
         at = self._lines.at
         try:
             fd = open_log_file(self._path)
@@ -215,7 +215,8 @@ class LogWindow:
 def _line_start(fd: int, first: int, end: int) -> int:
     """Return the offset at which a line begins, about one piece before `end`.
 
-    `first`: the log is kept from there on. The offset is in the middle of a line only if that line is endless.
+    `first`: the first byte that is still in the log. The offset is in the middle of a line only if that line is
+    endless.
     """
     length = PIECE
     while True:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.core.states import TaskState
     from holdfast.store.port.transaction import Transaction
 
-CLEANUP_PATIENCE = 15.0  # seconds; a task that has just ended is still being put away
+CLEANUP_PATIENCE = 15.0  # seconds; a task that has just ended is still being removed
 MOST_SHOWN = 120  # characters of a message in a line
 
 
@@ -64,7 +64,8 @@ def rebase_text(queries: Queries, task_id: str) -> str:
     tip = tip_of(repo, branch)
     if task["state"] in {str(state) for state in TASK_TERMINAL} and tip is not None and has_commit(repo, tip, commit):
         raise Conflict(
-            f"The branch of task {task_id} has all of {base} already. Nothing was sent. `holdfast merge {task_id}` "
+            f"The branch of task {task_id} already contains all of {base}. Nothing was sent. `holdfast merge "
+            f"{task_id}` "
             "merges it."
         )
     return REBASE.format(target=base, commit=commit)
@@ -76,7 +77,7 @@ def message_lines(task: TaskDetails) -> Iterator[str]:
         if one["run"] is not None:
             fate = f"given to run {one['run']}"
         elif task["state"] in ("queued", "running"):
-            fate = "it waits for the end of the turn" if task["state"] == "running" else "its next run gets it"
+            fate = "it waits until the turn ends" if task["state"] == "running" else "its next run gets it"
         else:
             how = "resume" if task["state"] == "paused" else "retry"
             fate = f"it waits: `holdfast {how} {task['id']}` gives it to the agent"

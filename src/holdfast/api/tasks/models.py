@@ -61,7 +61,7 @@ class TaskColumns(TypedDict):
     branch: str | None  # the branch with the work
     resume_attempts: int  # counted resumes so far
     pause_reason: str | None  # a stable word
-    resume_after: float | None  # when a paused task goes on by itself
+    resume_after: float | None  # when a paused task continues by itself
     outcome: str | None  # how the newest run ended, as a stable word
     reason: str | None  # why the task is in this state, in words
     failure_reason: str | None  # a stable word
@@ -470,7 +470,7 @@ class ResultsRow(TypedDict):
     task: str
     state: str
     workflow: str | None
-    stages: list[StageResultRow]  # in order, of the present generation
+    stages: list[StageResultRow]  # in order, of the current generation
     members: list[MemberCounts]  # for each time that a parallel stage was run
     decisions: list[StageDecisionRow]
 

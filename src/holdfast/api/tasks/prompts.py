@@ -35,7 +35,7 @@ def read_prompt(queries: Queries, task_id: str, number: int | None) -> PromptRow
 
 def refuse_without_prompt(number: int | None) -> None:
     if number is not None:
-        raise UsageError("--run chooses whose prompt is shown: give --prompt too.")
+        raise UsageError("--run chooses the run whose prompt is shown, so give --prompt too.")
 
 
 def _read_kept(path: str) -> str | None:

@@ -70,7 +70,7 @@ def render_markdown(found: ReportRow) -> str:
     parts = [
         f"# {_inline(one_line(found['prompt'], 80)) or found['task']}",
         _summary(found),
-        f"## What was asked\n\n{_quote(found['prompt'])}",
+        f"## The prompt\n\n{_quote(found['prompt'])}",
         *_messages(found),
         *_stages(found),
         *_answers(found),
@@ -88,9 +88,12 @@ def _summary(found: ReportRow) -> str:
     cost = took(found["usage"]) if found["usage"] else ""
     runs = f"{found['runs']} run{'' if found['runs'] == 1 else 's'}"
     since = (found["ended_at"] or 0.0) - found["created_at"]
-    facts = [runs, *([f"{duration(max(0.0, since))} from its acceptance to its end"] if found["ended_at"] else [])]
+    facts = [
+        runs,
+        *([f"{duration(max(0.0, since))} from the time it was added to its end"] if found["ended_at"] else []),
+    ]
     lines += [_inline(line) for line in truth_lines(found)]
-    lines.append(f"It took {', '.join([*facts, *([_inline(cost)] if cost else [])])}.")
+    lines.append(f"It used {', '.join([*facts, *([_inline(cost)] if cost else [])])}.")
     if found["branch"]:
         # The stage's commit is not the newest in a workflow: uncommitted work of the last stage was committed after it.
         commit = f" at `{found['commit'][:12]}`" if found["commit"] and not found["workflow"] else ""
@@ -154,7 +157,7 @@ def _more(found: ReportRow) -> str:
     task = found["task"]
     lines = [
         f"holdfast show {task} --results   # all of this",
-        f"holdfast logs {task}   # what its agents said and did",
+        f"holdfast logs {task}   # the output of its agents",
     ]
     if found["branch"]:
         lines.append(f"holdfast diff {task}   # what changed")

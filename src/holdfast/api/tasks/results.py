@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @stored_data_errors
 def read_results(queries: Queries, task_id: str) -> ResultsRow:
-    """Return the results of the present generation in order. A task without a workflow has one stage, "work"."""
+    """Return the results of the current generation in order. A task without a workflow has one stage, "work"."""
     task = queries.state(task_id)
     stages = [_stage(row) for row in queries.view("results", id=task_id)]
     return {
@@ -27,7 +27,7 @@ def read_results(queries: Queries, task_id: str) -> ResultsRow:
 
 
 def _decisions(queries: Queries, task_id: str, stages: list[StageResultRow]) -> list[StageDecisionRow]:
-    """Return what people decided about these stages. A fresh retry leaves earlier decisions behind."""
+    """Return what people decided about these stages. A fresh retry drops earlier decisions."""
     found: list[StageDecisionRow] = []
     for row in queries.view("decisions", id=task_id) if stages else ():
         by, changes = (load_stored_json(row["data"])[key] for key in ("by", "changes"))

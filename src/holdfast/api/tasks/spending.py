@@ -21,7 +21,7 @@ _IN_TIME = ("outage", "wait")
 
 @stored_data_errors
 def read_budgets(queries: Queries, task: TaskDetails) -> dict[str, BudgetRow]:
-    """Return the budgets of the present generation by name. The limits are those of this machine's settings."""
+    """Return the budgets of the current generation by name. The limits are those of this machine's settings."""
     from holdfast import config
     from holdfast.base import clock
     from holdfast.config.retry_budgets import retry_limits_from_settings
@@ -209,14 +209,16 @@ def _asides(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
     lines = []
     unpriced = max((one.get("unpriced_runs", 0) for one in found.values()), default=0)
     if unpriced:
-        lines.append(f"{unpriced} run(s) did not report their cost: the true sum is higher.")
+        lines.append(f"{unpriced} run(s) did not report their cost, so the true total is higher.")
     if in_all["uncounted_runs"]:
-        lines.append(f"{in_all['uncounted_runs']} run(s) ended before they reported tokens: the true sum is higher.")
+        lines.append(
+            f"{in_all['uncounted_runs']} run(s) ended before they reported tokens, so the true total is higher."
+        )
     if in_all["generations"] > 1:
         cost = "" if in_all["cost_usd"] is None else f", {money(in_all['cost_usd'])}, {in_all['tokens']} tokens"
         often = "once" if in_all["generations"] == 2 else f"{in_all['generations'] - 1} times"
         lines.append(
-            f"A person's retry or message started them afresh {often}; in all it took {in_all['runs']} runs{cost}."
+            f"A person's retry or message reset them {often}. In total the task took {in_all['runs']} runs{cost}."
         )
     return lines
 
@@ -230,5 +232,7 @@ def _amount(name: str, value: float) -> str:
 def _aside(one: BudgetRow) -> str:
     leaves_at = one.get("oldest_leaves_at")
     return (
-        "" if leaves_at is None else f" in {duration(one['window'])} (the oldest is forgotten at {moment(leaves_at)})"
+        ""
+        if leaves_at is None
+        else f" in {duration(one['window'])} (the oldest amount drops out at {moment(leaves_at)})"
     )

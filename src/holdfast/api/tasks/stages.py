@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def read_stage(settings: JsonObject, progress: str | None) -> StageRow | None:
     """Return the stage of a task, from its settings and progress. None: the task has no workflow.
 
-    A task with a gate and without a workflow has one stage, which is not worth telling.
+    A task with a gate and without a workflow has one stage, which is not worth mentioning.
     """
     stages = settings.get("stages")
     if not stages or not settings.get("workflow"):
@@ -84,11 +84,11 @@ def stage_lines(task: TaskDetails, home: str) -> list[str]:
         told.append(f"Its agent gets the feedback in its prompt: `holdfast show {task['id']} --prompt`.")
     elif stage is None and gate is not None and not gate["passed"] and task["state"] != "failed":
         told.append(
-            f"Its gate `{gate['command']}` {gate['how']}. Its agent gets what it printed: "
+            f"Its gate `{gate['command']}` {gate['how']}. Its agent gets the gate's output: "
             f"`holdfast show {task['id']} --prompt`."
         )
     log = _newest_gate_log(home, task["id"])
-    return told if log is None else [*told, f"What its last gate printed: {log}"]
+    return told if log is None else [*told, f"The output of its last gate: {log}"]
 
 
 def _newest_gate_log(home: str, task_id: str) -> str | None:
@@ -114,9 +114,8 @@ def _members(task: TaskDetails, stage: StageRow) -> list[str]:
 
 def how_to_approve(task_id: str) -> str:
     return (
-        f"Look at what it did with `holdfast diff {task_id}`; then `holdfast approve {task_id}` goes on, "
-        f"`holdfast approve {task_id} --changes TEXT` sends it back with your words, and "
-        f"`holdfast cancel {task_id}` ends it."
+        f"Look at its work with `holdfast diff {task_id}`. Then `holdfast approve {task_id}` continues it, `holdfast "
+        f"approve {task_id} --changes TEXT` sends it back with your text, and `holdfast cancel {task_id}` ends it."
     )
 
 

@@ -127,8 +127,8 @@ def refuse_endless_wait(home: str, parent: str | None) -> None:
     running = Queries(home).supervisor()
     if running is not None and running["agents"] == 1:
         raise Conflict(
-            "This supervisor runs one agent at a time, and that is you: waiting for a subtask would never end. Queue "
-            "it with `holdfast add` and end your own work. Nothing was queued."
+            "This supervisor runs one agent at a time, and you are that agent. A wait for a subtask would never end. "
+            "Queue the subtask with `holdfast add`, and finish your own work. Nothing was queued."
         )
 
 
@@ -143,8 +143,8 @@ def family_lines(queries: Queries, task: TaskDetails) -> list[str]:
         named = ", ".join(f"{child['id']} ({child['state']})" for child in living[:MOST_NAMED])
         more = f" and {len(living) - MOST_NAMED} more" if len(living) > MOST_NAMED else ""
         lines.append(
-            f"{len(living)} of its {len(children)} subtask(s) are unfinished: {named}{more}. They go on by themselves; "
-            f"`holdfast cancel {task['id']}` would cancel them too."
+            f"{len(living)} of its {len(children)} subtask(s) are unfinished: {named}{more}. They continue by "
+            f"themselves. `holdfast cancel {task['id']}` would cancel them too."
         )
     return lines
 

@@ -97,8 +97,8 @@ def read_list(source: str, how: str) -> TaskList:
         )
     if sum(len(item.after) for item in listed.items) > MOST_WAITS:
         raise UsageError(
-            f"{source} names more than {MOST_WAITS} keys in `after`; what comes after a task comes after all that it "
-            "waits for. Nothing was queued."
+            f"{source} names more than {MOST_WAITS} keys in `after`; a task already comes after everything that its "
+            "predecessor waits for. Nothing was queued."
         )
     if not listed.items and not listed.problems:
         open_ones = {"checklist": "open box (`- [ ] …`)", "folder": "file *.md or *.txt"}.get(how, "line")
@@ -119,7 +119,7 @@ def _folder(source: str) -> TaskList:
     for name in names:
         path = os.path.join(source, name)
         if not os.path.realpath(path).startswith(inside):  # a stranger's folder must not have our own files sent away
-            listed.problems.append(ListProblem(where=name, text=f"{path} is a link that leads out of the folder."))
+            listed.problems.append(ListProblem(where=name, text=f"{path} is a link to a file outside the folder."))
             continue
         try:
             one = parse_prompt_file(name, _read(path, BIGGEST_PROMPT))
@@ -236,14 +236,14 @@ def _find_bad_needs(items: Sequence[ListItem], known: Mapping[str, KnownTaskKey]
         for key in item.after:
             if key in known and known[key].is_over:
                 ended = known[key]
-                text = f"it is to come after '{key}', whose task {ended.task_id} is {ended.state}"
+                text = f"it comes after '{key}', whose task {ended.task_id} is {ended.state}"
                 problems.append(ListProblem(where=item.where, text=f"{text}: `holdfast retry {ended.task_id}` first."))
             elif key not in keys and key not in known:
                 if key not in hints and len(hints) < MOST_HINTS:
                     hints[key] = difflib.get_close_matches(key, own, n=1)
                 hint = "".join(f" Did you mean '{close}'?" for close in hints.get(key, ()))
                 problems.append(
-                    ListProblem(where=item.where, text=f"it is to come after '{key}', a key that no task has.{hint}")
+                    ListProblem(where=item.where, text=f"it comes after '{key}', but no task has that key.{hint}")
                 )
     return problems
 
@@ -252,7 +252,7 @@ def _new(template: NewTask, item: ListItem) -> NewTask:
     """Return a new task. Options of the list come before options of the command line."""
     said = dict(item.said)
     if "agent" in said and (template.command or template.scenario is not None):
-        raise UsageError("it names an agent, but the command line gives one for all")
+        raise UsageError("it names an agent, but the command line names one for all tasks")
     if said.get("permission") not in (None, "read", "edit", "full"):
         raise UsageError("'permission' is read, edit or full")
     if said.get("on_stuck") not in (None, "kill", "notify"):

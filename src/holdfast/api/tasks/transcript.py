@@ -142,7 +142,7 @@ class Transcript:
                 yield self._told(said, stream)
 
     def rest(self, spoken: RedactedEvents | None = None) -> Iterator[AgentEventRow]:
-        """Yield the last word of a text that comes in pieces. The word is held back until it is whole."""
+        """Yield the last word of a text that comes in pieces, once the word is complete."""
         for said in (spoken or self._spoken).end():
             yield self._told(said, Stream.OUT)
 
@@ -228,7 +228,7 @@ def _is_long(value: object) -> bool:
 
 
 class GrowingLines:
-    """A growing file, line by line. A number stands for that many bytes that are not kept, or that are not read."""
+    """A growing file, line by line. A number stands for this many bytes that were deleted or skipped."""
 
     def __init__(self, path: str, at: int = 0) -> None:
         self._path = path

@@ -68,7 +68,8 @@ def _cli(agent: str) -> CliAgent | None:
 
 @stored_data_errors
 def sum_usage(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
-    """Return the usage of all runs. None: no run reported any. The sum of a session counts once: the newest one."""
+    """Return the usage of all runs. None: no run reported any. Of several totals of one session, only the newest
+    counts."""
     by_session = any(run["usage"] is not None for run in runs) and reports_session_totals(agent)
     counted: dict[str, tuple[UsageRow, float | None]] = {}
     for run in runs:
@@ -92,9 +93,10 @@ def sum_usage(agent: str, runs: Sequence[RunRow]) -> UsageRow | None:
 
 
 def find_manual_command(task: TaskDetails) -> ByHand | None:
-    """Return the command that continues the newest session, and why not to (yet). None: there is no such command.
+    """Return the command that continues the newest session, and any reason not to use it (yet). None: there is no such
+    command.
 
-    A session is found only from the directory that it began in: without its workspace, `holdfast send` goes on in it.
+    A session is found only from the directory where it began. Without its workspace, `holdfast send` continues it.
     """
     sessions = [run for run in task["runs"] if run["session_id"]]
     adapter = _cli(task["agent"]) if sessions else None
@@ -116,12 +118,14 @@ def _warning(task: TaskDetails, session: str, also: str | None) -> str | None:
     known = (task["session_id"], *([task["runs"][-1]["session_id"]] if state == "running" else ()))
     is_left = session not in known
     if state == "running" and is_left:
-        return f"its agent is at work in the same directory, in a new session: two at once would spoil it. F{stop}"
+        return (
+            f"its agent is working in the same directory, in a new session. Two agents at once would conflict. F{stop}"
+        )
     if state == "running":
-        return f"its agent is at work in this session: two at once would spoil it. F{stop}"
+        return f"its agent is working in this session. Two agents at once would conflict. F{stop}"
     if state in ("queued", "paused"):
         how = "by itself, in a new session" if is_left else "in this session by itself"
-        return f"Holdfast will go on {how}. If you do, f{stop}"
+        return f"Holdfast will continue {how}. If you do, f{stop}"
     return also
 
 
@@ -136,7 +140,7 @@ def _account(agent: str, name: str | None) -> tuple[Account, str | None]:
     if table is None:
         return OWN_LOGIN, None if name == DEFAULT_ACCOUNT else f"its account '{name}' is not in your config any more"
     more = [*table.env, *(["base_url"] if table.base_url else [])]
-    also = f"its account '{name}' also sets {', '.join(more)}, which your shell has to do too" if more else None
+    also = f"its account '{name}' also sets {', '.join(more)}, which your shell has to set too" if more else None
     return Account(name=name, config_dir=table.config_dir, base_url=table.base_url), also
 
 
@@ -172,4 +176,4 @@ def manual_command_lines(task: TaskDetails) -> list[str]:
 def _so_far(run: RunRow) -> str:
     if run["outcome"] is not None or run["usage"] is None:
         return ""
-    return " so far" if run["usage"]["is_whole"] else " in what was read of its output"
+    return " so far" if run["usage"]["is_whole"] else " in the part of its output that was read"

@@ -25,7 +25,7 @@ def watch_tasks(
     """Yield the ids of tasks at rest, once: when all tasks rest, or with `first` as soon as one rests.
 
     A task rests if it ended, if it is paused for more than seconds, or if it waits for a person. `start`: start a
-    supervisor where none runs and a task does not rest. Raise WaitTimeout after `timeout` seconds.
+    supervisor where none is running and a task does not rest. Raise WaitTimeout after `timeout` seconds.
     """
     queries = Queries(home)
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -47,7 +47,7 @@ def watch_tasks(
                 ensure_supervisor(queries)
         if deadline is not None and now >= deadline:
             raise WaitTimeout(
-                f"{len(ids) - len(resting)} of {len(ids)} task(s) are not at rest after {timeout:g} s. They go on: "
+                f"{len(ids) - len(resting)} of {len(ids)} task(s) are not at rest after {timeout:g} s. They continue: "
                 f"`holdfast why {next(task_id for task_id in ids if task_id not in resting)}`."
             )
         yield None

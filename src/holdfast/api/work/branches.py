@@ -1,7 +1,7 @@
 """The branches of our tasks in the users' repositories: a list of them, and their removal.
 
 Only branches with our prefix may be removed, and only those of ended tasks that this home knows. Commits that no other
-branch holds are removed only on request. They are saved first, like everything else that we remove.
+branch holds are removed only on request. They are saved first, like everything else that Holdfast removes.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _why_it_stays(
     if name in open_ones:
         return f"its workspace is {open_ones[name]}"
     if task["id"] in wanted:
-        return "a subtask is to start from it"
+        return "a subtask will start from it"
     try:
         checkout = find_checkout(repo.common_dir, name)
     except Refused as error:

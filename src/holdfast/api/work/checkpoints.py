@@ -39,7 +39,7 @@ def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
     if problem is not None:
         raise Refused(
             f"Checkpoint {number} of task {task_id} cannot be restored: {problem}. Nothing was changed. Choose "
-            f"another one (`holdfast show {task_id}`), or go on with what is there: `holdfast resume {task_id}`."
+            f"another one (`holdfast show {task_id}`), or continue with the current files: `holdfast resume {task_id}`."
         )
 
 

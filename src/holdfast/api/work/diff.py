@@ -1,4 +1,4 @@
-"""The changes of a task: committed, uncommitted and new files. They are read from the place that holds the work now."""
+"""The changes of a task: committed, uncommitted and new files. They are read from the current location of the work."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _diff_task(queries: Queries, task_id: str, form: DiffForm, checkpoint: int |
             finally:
                 os.close(held)
         elif time.monotonic() > deadline:
-            raise Refused(f"{path} is still being put away; its work is saved. Try again in a moment.")
+            raise Refused(f"{path} is still being removed; its work is saved. Try again in a moment.")
         time.sleep(0.05)  # the workspace is being removed at this moment
 
 

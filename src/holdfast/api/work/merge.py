@@ -62,7 +62,7 @@ def target_of(task: TaskDetails, into: str | None) -> str:
     target = into or str(task["base_ref"])
     if tip_of(task["repo"], target) is None:
         wrong = f"There is no branch '{target}' in {task['repo']}"
-        raise UsageError(f"{wrong}: say which one with --into BRANCH." if into is None else f"{wrong}.")
+        raise UsageError(f"{wrong}: name one with --into BRANCH." if into is None else f"{wrong}.")
     return resolve_branch_name(task["repo"], target)
 
 
@@ -93,7 +93,7 @@ def merge(
     if message is not None and not message.strip():
         raise UsageError("The message of the merge is empty. Nothing was changed.")
     if squash and no_ff:
-        raise UsageError("A squash is no merge commit: choose one of --squash and --no-ff. Nothing was changed.")
+        raise UsageError("A squash makes no merge commit: choose --squash or --no-ff. Nothing was changed.")
     source, target = branch_of(task), target_of(task, into)
     repo = str(task["repo"])
     source_tip, target_tip = tip_of(repo, source), tip_of(repo, target)

@@ -42,7 +42,7 @@ class PullRequest:
 
     @property
     def urls(self) -> list[str]:
-        """Return where the push goes, as git resolves it. A login in a URL is not shown."""
+        """Return the target of the push, as git resolves it. A login in a URL is not shown."""
         found = git.list_push_urls(self.remote, cwd=self.repo) or [self.remote]
         return [re.sub(r"(?<=://)[^/@]*@", "", url) for url in found]
 
@@ -118,7 +118,7 @@ def open_pull_request(proposal: PullRequest, gh: str, *, draft: bool) -> str:
 
 
 def _is_pushed(proposal: PullRequest) -> bool:
-    """True if the remote branch that we know has the commits of the branch: then a person pushed it by hand."""
+    """True if the known remote branch has the commits of the branch, because a person pushed it by hand."""
     names = (f"refs/heads/{proposal.branch}", f"refs/remotes/{proposal.remote}/{proposal.branch}")
     tips = [git.run_sync("rev-parse", "--verify", "--quiet", name, cwd=proposal.repo)[1].strip() for name in names]
     return tips[0] != "" and tips[0] == tips[1]
@@ -131,7 +131,7 @@ def push_branch(proposal: PullRequest) -> None:
     if named := git.list_push_settings(proposal.repo):
         raise Refused(
             f"The repository's own config has settings that a push would use: {', '.join(named)}. An agent could "
-            f"have written them, so nothing was pushed. If they are yours, push by hand, then again: "
+            f"have written them, so nothing was pushed. If they are yours, push by hand, then repeat the command: "
             f"{proposal.push_line}"
         )
     if git.push(proposal.remote, proposal.branch, cwd=proposal.repo) != 0:

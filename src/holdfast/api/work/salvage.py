@@ -46,7 +46,7 @@ def find_salvage(queries: Queries, word: str) -> SalvageRow:
     rows = list_salvages(queries)
     found = [row for row in rows if word and row["id"].startswith(word)]
     if len(found) > 1:
-        raise Conflict(f"'{word}' may be any of {', '.join(row['id'] for row in found)}: write more of the id.")
+        raise Conflict(f"'{word}' may be any of {', '.join(row['id'] for row in found)}: type more of the id.")
     if found:
         return found[0]
     try:
@@ -109,7 +109,7 @@ def restore_branch(home: str, row: SalvageRow, branch: str, *, staged: bool) -> 
             f"The repository {repo} is gone. Write the files out: `holdfast salvage restore {row['id']} --to DIR`."
         )
     if git.run_sync("check-ref-format", "--branch", branch, cwd="/")[0] != 0:
-        raise Refused(f"'{branch}' is not a good name for a branch.")
+        raise Refused(f"'{branch}' is not a valid branch name.")
     if git.run_sync("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", cwd=repo)[0] == 0:
         raise Conflict(f"The branch '{branch}' exists in {repo}; choose another name.")
     what = _commit(home, row, staged=staged)
@@ -160,7 +160,7 @@ def restore_to(home: str, row: SalvageRow, target: str, *, staged: bool) -> str:
 
 
 def expired(queries: Queries) -> list[SalvageRow]:
-    """Return salvages older than `salvage.keep`, except salvages that an unfinished task may continue with."""
+    """Return salvages older than `salvage.keep`, except those that an unfinished task may need."""
     now = clock.now().wall
     ended = ("completed", "failed", "cancelled")
     return [

@@ -39,7 +39,7 @@ def open_shell(queries: Queries, task: TaskDetails, command: str | None) -> int:
     refuse_missing(task, workspace)
     held = in_use.lock_shared(home, workspace["id"])
     if held is None:
-        raise Conflict(f"The workspace of task {task['id']} is just being put away; its work is saved.")
+        raise Conflict(f"The workspace of task {task['id']} is being removed right now; its work is saved.")
     try:
         # again: the workspace may have been removed before we had the lock
         refuse_missing(task, queries.task(task["id"])["workspace"])
@@ -85,7 +85,7 @@ def _run(argv: Sequence[str], path: str, held: int) -> int:
 
 
 def _record_left(home: str, task_id: str) -> None:
-    """Record that the shell left the workspace, so that a clean-up does not have to wait for it."""
+    """Record that the shell has left the workspace, so that a clean-up does not wait for it."""
     from holdfast.api.commands import change_store
 
     change_store(home, lambda tx: tx.preserved.freed(task_id))

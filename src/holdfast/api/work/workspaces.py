@@ -132,14 +132,15 @@ class WorkspaceSizes:
 
 
 def is_on_disk(row: WorkspaceRow | WorkspaceLine) -> bool:
-    """True if the workspace has a directory of ours. A workspace of strategy `none` is the user's own checkout."""
+    """True if the workspace has a directory that Holdfast made. A workspace of strategy `none` is the user's own
+    checkout."""
     return row["strategy"] != "none" and row["state"] in ("ready", "preserved")
 
 
 class LeftoverFinder:
-    """Leftovers next to the workspaces, looked for again and again.
+    """Leftovers next to the workspaces, searched repeatedly.
 
-    A leftover of ours is reported only if it was found twice in a row: a workspace that is being made or removed is not
+    A leftover is reported only if it was found twice in a row, because a workspace that is being made or removed is not
     a leftover.
     """
 
@@ -238,7 +239,7 @@ def clean(home: str, task_ids: Sequence[str]) -> None:
             preserved = [one for one in tx.workspaces.all_current(task_id) if one.state is WorkspaceState.PRESERVED]
             if not preserved:
                 raise Conflict(
-                    f"Task {task_id} has no preserved workspace. `holdfast workspaces` lists what there is. "
+                    f"Task {task_id} has no preserved workspace. `holdfast workspaces` lists the workspaces. "
                     "Nothing was changed."
                 )
             for workspace in preserved:
@@ -271,7 +272,7 @@ class Disk:
     def __str__(self) -> str:
         floor = f"nothing new starts below {show_size(self.floor)}" if self.floor else "`disk.floor` is switched off"
         trash = f", {show_size(self.trash)} are being deleted" if self.trash else ""
-        return f"{show_size(self.free)} of disk are free for the home{trash}; {floor}"
+        return f"{show_size(self.free)} of disk space are free for the home{trash}; {floor}"
 
 
 def read_disk(home: str) -> Disk:

@@ -41,7 +41,7 @@ def run_accounts(arguments: argparse.Namespace) -> int:
     elif found:
         print_table(_HEADERS, [_cells(row) for row in found], state_column=1)
     else:
-        print("Your own logins only, and all are open. More: `holdfast help accounts`.")
+        print("There are only your own logins, and all are open. More: `holdfast help accounts`.")
     return 0
 
 
@@ -60,7 +60,7 @@ def _cells(row: AccountRow) -> list[str]:
 
 def _resume(home: str, arguments: argparse.Namespace) -> int:
     if arguments.account is None:
-        raise UsageError("Say which: `holdfast accounts resume AGENT/NAME`; `holdfast accounts` lists them.")
+        raise UsageError("Name the account: `holdfast accounts resume AGENT/NAME`. `holdfast accounts` lists them.")
     freed = resume_account(home, arguments.account)
     if arguments.json:
         print_json({"account": arguments.account, "resumed": freed})
@@ -100,7 +100,7 @@ def _agent_cells(row: AgentCliRow) -> list[str]:
 
 def configure_dispatch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=["list", "release"], default="list", help="list (the default)")
-    parser.add_argument("hold", nargs="?", metavar="HOLD", help="which, such as provider:anthropic; without it, all")
+    parser.add_argument("hold", nargs="?", metavar="HOLD", help="a hold, such as provider:anthropic (default: all)")
     add_json_option(parser)
 
 
@@ -109,7 +109,7 @@ def run_dispatch(arguments: argparse.Namespace) -> int:
     if arguments.action == "release":
         return _release(home, arguments)
     if arguments.hold is not None:
-        raise UsageError("`holdfast dispatch list` takes no name; it lists all that is held back.")
+        raise UsageError("`holdfast dispatch list` takes no name; it lists all holds.")
     found = list_holds(Queries(home))
     if arguments.json:
         for row in found:
@@ -117,7 +117,7 @@ def run_dispatch(arguments: argparse.Namespace) -> int:
     elif found:
         print_table(_HOLD_HEADERS, [_hold_cells(row) for row in found], state_column=0)
     else:
-        print("Nothing is held back for a provider, an account or after a mass death.")
+        print("There are no holds.")
     return 0
 
 

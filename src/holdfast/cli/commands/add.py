@@ -1,4 +1,4 @@
-"""Commands that begin tasks: add and run."""
+"""Commands that start tasks: add and run."""
 
 from __future__ import annotations
 
@@ -40,28 +40,34 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="read the prompt from a file (`-`: standard input); add: or a list",
     )
-    parser.add_argument("--workflow", metavar="WORKFLOW", help="in several stages: `holdfast workflows` lists them")
+    parser.add_argument(
+        "--workflow", metavar="WORKFLOW", help="run it in the stages of this workflow (`holdfast workflows`)"
+    )
     gate = parser.add_mutually_exclusive_group()
-    gate.add_argument("--gate", metavar="COMMAND", help="it counts as done only if this passes (gate.command)")
-    gate.add_argument("--no-gate", dest="gate", action="store_const", const="", help="without the gate of the settings")
+    gate.add_argument("--gate", metavar="COMMAND", help="done only if this command passes (gate.command)")
+    gate.add_argument("--no-gate", dest="gate", action="store_const", const="", help="ignore the gate of the settings")
     parser.add_argument("--tries", type=number(1), metavar="N", help="tries until the gate passes (gate.tries)")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
     parser.add_argument("--agent", help="which agent")
-    parser.add_argument(
-        "--account", metavar="NAME", help="under which of the agent's accounts (`holdfast help accounts`)"
-    )
+    parser.add_argument("--account", metavar="NAME", help="the account of the agent (`holdfast help accounts`)")
     parser.add_argument("--model", metavar="NAME", help="the agent's model")
     parser.add_argument(
-        "--permission", choices=["read", "edit", "full"], help="what the agent may do unasked (permissions.mode)"
+        "--permission", choices=["read", "edit", "full"], help="what the agent may do without asking (permissions.mode)"
     )
-    parser.add_argument("--budget-usd", type=float, metavar="X", help="pause it when its runs cost so many dollars")
     parser.add_argument(
-        "--budget-tokens", type=number(1), metavar="N", help="pause it when its runs used so many tokens"
+        "--budget-usd", type=float, metavar="X", help="pause it when its runs have cost this many dollars"
     )
-    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if it can")
+    parser.add_argument(
+        "--budget-tokens", type=number(1), metavar="N", help="pause it when its runs have used this many tokens"
+    )
+    parser.add_argument(
+        "--max-turns", type=number(1), metavar="N", help="end a run after this many turns, if the agent supports it"
+    )
     parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
-    parser.add_argument("--base", metavar="REF", help="where to start from (the current branch; its parent's branch)")
-    parser.add_argument("--ref", metavar="REF", help="start here; then the task is about the commits BASE..REF")
+    parser.add_argument(
+        "--base", metavar="REF", help="start from here (default: the current branch, or the parent's branch)"
+    )
+    parser.add_argument("--ref", metavar="REF", help="start from here; the task is then about the commits BASE..REF")
     parser.add_argument(
         "--workspace", metavar="KIND", help="worktree, clone, container, directory, directory:copy or none"
     )
@@ -70,25 +76,31 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         "--stuck-after", metavar="T", help="a run without a sign of life is stuck after this long; `off`: never"
     )
     parser.add_argument(
-        "--startup-timeout", metavar="T", help="a run that never shows a sign of life is given up after this; `off`"
+        "--startup-timeout",
+        metavar="T",
+        help="end a run that shows no sign of life for this long after its start; `off`",
     )
-    parser.add_argument("--on-stuck", choices=["kill", "notify"], help="end a stuck or looping run, or only tell of it")
+    parser.add_argument(
+        "--on-stuck", choices=["kill", "notify"], help="end a stuck or looping run, or only raise an alert"
+    )
     parser.add_argument("--memory", metavar="SIZE", help="memory limit of a run's whole process tree, e.g. 4GB")
     parser.add_argument(
         "--processes", type=number(1), metavar="N", help="how many processes and threads a run may have"
     )
     parser.add_argument("--cpu-weight", type=number(1, 10000), metavar="N", help="share of the CPU, 1 to 10000 (100)")
     parser.add_argument("--max-output", metavar="SIZE", help="a run that writes more than this is ended")
-    parser.add_argument("--delay", metavar="T", help="do not start before this long from now")
+    parser.add_argument("--delay", metavar="T", help="start this long from now at the earliest")
     parser.add_argument("--max-resumes", type=number(0), metavar="N", help="how often it may be resumed after a pause")
     parser.add_argument("--priority", type=number(), default=0, metavar="N", help="higher first (0)")
     parser.add_argument("--label", action="append", default=[], metavar="K=V", help="a label; may be repeated")
     parser.add_argument(
         "--parent",
         metavar="ID",
-        help="the task that this one is a subtask of; `none`: of no one (not from inside a run)",
+        help="the parent task; `none`: no parent (not allowed inside a run)",
     )
-    parser.add_argument("--after", action="append", default=[], metavar="ID", help="start after that task completed")
+    parser.add_argument(
+        "--after", action="append", default=[], metavar="ID", help="start after that task has completed"
+    )
     parser.add_argument(
         "--preserve-on-failure",
         action=argparse.BooleanOptionalAction,
@@ -180,7 +192,7 @@ def _prompt(arguments: argparse.Namespace) -> str:
 
 
 def read_prompt(source: str) -> str:
-    """Read a prompt from a file or from standard input. One byte more than the limit is enough to refuse it: the source
+    """Read a prompt from a file or from standard input. Read at most one byte more than the limit, because the source
     may be endless."""
     try:
         with open(0 if source == "-" else source, "rb", closefd=source != "-") as file:
@@ -371,7 +383,7 @@ def _print_end(queries: Queries, task: TaskDetails) -> None:
 
 
 def _print_last_answer(queries: Queries, task_id: str) -> None:
-    """Print the answer of a workflow's last stage, which is what the workflow was for."""
+    """Print the answer of a workflow's last stage, which is the workflow's result."""
     from holdfast.api.tasks.results import read_results, stage_headings
 
     stages = read_results(queries, task_id)["stages"]
@@ -389,7 +401,7 @@ def _print_last_answer(queries: Queries, task_id: str) -> None:
 
 
 def _print_unseen(queries: Queries, task: Task) -> None:
-    """Tell that the agent does not get the uncommitted changes of the checkout."""
+    """Print that the agent does not get the uncommitted changes of the checkout."""
     from holdfast.intake.repository import count_uncommitted
 
     if task.spec.strategy not in ("worktree", "clone", "container"):

@@ -13,9 +13,9 @@ _NEED_A_MESSAGE = ("progress", "fail")
 
 def configure_agent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, help="what to report")
-    parser.add_argument("message", nargs="*", help="in your words, on one line; up to 900 characters are kept")
-    parser.add_argument("--note", metavar="TEXT", help="checkpoint: what it is for")
-    parser.add_argument("--percent", metavar="N", type=_percent, help="progress: how much is done, 0 to 100")
+    parser.add_argument("message", nargs="*", help="free text on one line, at most 900 characters")
+    parser.add_argument("--note", metavar="TEXT", help="checkpoint: its purpose")
+    parser.add_argument("--percent", metavar="N", type=_percent, help="progress: percentage, 0 to 100")
 
 
 def run_agent(arguments: argparse.Namespace) -> int:
@@ -23,15 +23,15 @@ def run_agent(arguments: argparse.Namespace) -> int:
 
     action, message = arguments.action, " ".join(arguments.message).strip()
     if action in _NEED_A_MESSAGE and not message:
-        raise UsageError(f'Say it in words: `holdfast agent {action} "…"`.')
+        raise UsageError(f'A text is required: `holdfast agent {action} "…"`.')
     if action == "heartbeat" and message:
-        raise UsageError("A heartbeat has no message; `holdfast agent progress` has.")
+        raise UsageError("A heartbeat has no message; `holdfast agent progress` has one.")
     if arguments.percent is not None and action != "progress":
-        raise UsageError("--percent goes with `holdfast agent progress`.")
+        raise UsageError("--percent is only for `holdfast agent progress`.")
     if arguments.note is not None and action != "checkpoint":
-        raise UsageError("--note goes with `holdfast agent checkpoint`.")
+        raise UsageError("--note is only for `holdfast agent checkpoint`.")
     if action == "checkpoint" and message:
-        raise UsageError('Say what it is for with --note: `holdfast agent checkpoint --note "…"`.')
+        raise UsageError('Give its purpose with --note: `holdfast agent checkpoint --note "…"`.')
     reporter = ReportWriter(os.environ)
     if action == "heartbeat":
         reporter.heartbeat()

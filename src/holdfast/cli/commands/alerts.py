@@ -25,9 +25,9 @@ def configure_alerts(parser: argparse.ArgumentParser) -> None:
         "action", nargs="?", choices=["ack", "test"], help="ack: acknowledge alerts. test: send a test alert"
     )
     parser.add_argument("number", nargs="?", type=number(1), help="which one")
-    parser.add_argument("--all", "-a", action="store_true", help="acknowledged ones too; with ack: every open one")
-    parser.add_argument("--level", choices=LEVELS, help="only those that are at least so bad")
-    parser.add_argument("--why", default="", metavar="TEXT", help="with ack: what you did about it; it is recorded")
+    parser.add_argument("--all", "-a", action="store_true", help="also acknowledged alerts; with ack: every open alert")
+    parser.add_argument("--level", choices=LEVELS, help="only alerts of at least this level")
+    parser.add_argument("--why", default="", metavar="TEXT", help="with ack: your reason, which is recorded")
     add_json_option(parser)
 
 
@@ -79,7 +79,7 @@ def _ack(arguments: argparse.Namespace) -> int:
     if not is_text(arguments.why):
         raise UsageError("--why is not text (it has NUL or undecodable bytes).")
     if (arguments.number is None) != arguments.all:
-        raise UsageError("Say which alert: `holdfast alerts ack NUMBER`, or --all for every open one.")
+        raise UsageError("Name the alert: `holdfast alerts ack NUMBER`, or --all for every open alert.")
     commands = Commands(home_directory(), create=False)
     if arguments.all:
         done = commands.ack_all_alerts(arguments.why, level=arguments.level)
@@ -120,7 +120,7 @@ def _test(*, as_json: bool) -> int:
 
 def configure_crashes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", help="only those of this task")
-    parser.add_argument("--since", metavar="AGE", help="only those that are not older, like 24h or 7d")
+    parser.add_argument("--since", metavar="AGE", help="only those of this period, like 24h or 7d")
     add_json_option(parser)
 
 
@@ -149,7 +149,7 @@ def run_crashes(arguments: argparse.Namespace) -> int:
 
 
 def _task_of(queries: Queries, word: str) -> str:
-    """Return the task's id. A task that was forgotten meanwhile still has its crashes, under its whole id."""
+    """Return the task's id. A deleted task still has its crashes, under its full id."""
     from holdfast.base.errors import NotFound
 
     try:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 def configure_merge(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
-    parser.add_argument("--into", metavar="BRANCH", help="the branch that gets the work (default: the task's base)")
+    parser.add_argument("--into", metavar="BRANCH", help="the target branch (default: the task's base)")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--no-ff", action="store_true", help="a merge commit, even where a fast-forward would do")
-    how.add_argument("--squash", action="store_true", help="one commit with all changes, instead of the branch's own")
+    how.add_argument("--no-ff", action="store_true", help="always make a merge commit")
+    how.add_argument("--squash", action="store_true", help="make one commit with all changes")
     parser.add_argument("--message", "-m", metavar="TEXT", help="message of the new commit (default: from the prompt)")
     add_json_option(parser)
 
@@ -101,7 +101,7 @@ def run_merge(arguments: argparse.Namespace) -> int:
 def configure_pr(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
     parser.add_argument(
-        "--base", metavar="BRANCH", help="the branch that is asked to take it (default: the task's base)"
+        "--base", metavar="BRANCH", help="the target branch of the pull request (default: the task's base)"
     )
     parser.add_argument("--remote", metavar="NAME", help="where to push (default: origin)")
     parser.add_argument("--draft", action="store_true", help="open it as a draft")
@@ -151,15 +151,17 @@ def run_pr(arguments: argparse.Namespace) -> int:
 
 
 def configure_branches(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=["list", "prune"], help="prune: delete those that may go")
+    parser.add_argument(
+        "action", nargs="?", choices=["list", "prune"], help="delete branches whose work is safe elsewhere"
+    )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--merged", action="store_true", help="prune: what another branch has (this is the default)")
+    which.add_argument("--merged", action="store_true", help="prune: branches that another branch contains (default)")
     which.add_argument(
         "--all-ended",
         action="store_true",
-        help="prune: unmerged ones of ended tasks too; their commits are saved first",
+        help="prune: also unmerged branches of ended tasks; their commits are saved first",
     )
-    parser.add_argument("--dry-run", action="store_true", help="prune: only say what would be deleted")
+    parser.add_argument("--dry-run", action="store_true", help="prune: only show what would be deleted")
     add_json_option(parser)
 
 
@@ -177,7 +179,7 @@ def run_branches(arguments: argparse.Namespace) -> int:
             print_json(branch.as_row())
         return 0
     if not found:
-        print("No branches of ours.")
+        print("No task has a branch.")
         return 0
     print_table(
         ("BRANCH", "TASK", "COMMIT", "MERGED INTO", "STAYS BECAUSE", "REPO"),
@@ -206,15 +208,16 @@ def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json({**branch.as_row(), "deleted": gone and not arguments.dry_run})
             continue
-        why = f"merged into {branch.merged_into}" if branch.merged_into else "unmerged, its commits are saved"
-        verb = "would be deleted" if arguments.dry_run else "deleted" if gone else "stays: it changed meanwhile"
+        why = f"merged into {branch.merged_into}" if branch.merged_into else "unmerged; its commits are saved"
+        verb = "would be deleted" if arguments.dry_run else "deleted" if gone else "kept, because it changed meanwhile"
         print(f"{branch.name} of {branch.repo.path}: {verb} ({why}).")
     unmerged = len([branch for branch in found if not branch.stays and branch not in going])
     if not going and not arguments.json:
-        print("No branch may go.")
+        print("No branch can be deleted.")
     if unmerged and not arguments.json:
         print(
-            f"{unmerged} of ended tasks are not merged; --all-ended deletes them, their commits saved.", file=sys.stderr
+            f"{unmerged} of ended tasks are not merged; --all-ended saves their commits and deletes them.",
+            file=sys.stderr,
         )
     return 0
 
@@ -224,8 +227,8 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 def configure_diff(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
-    parser.add_argument("--stat", action="store_true", help="only which files, and how much")
-    parser.add_argument("--checkpoint", type=number(1), metavar="N", help="what checkpoint N of it holds")
+    parser.add_argument("--stat", action="store_true", help="only a summary by file")
+    parser.add_argument("--checkpoint", type=number(1), metavar="N", help="show checkpoint N instead")
 
 
 def run_diff(arguments: argparse.Namespace) -> int:

@@ -27,14 +27,14 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=["show", "check", "path"],
-        help="show: effective settings. check: errors. path: files that are read",
+        help="show: settings in effect. check: mistakes. path: the files",
     )
-    parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have it")
-    parser.add_argument("--origin", action="store_true", help="where each value comes from")
+    parser.add_argument("--repo", default=".", metavar="DIR", help="the settings of a task in this repository")
+    parser.add_argument("--origin", action="store_true", help="show the origin of each value")
     parser.add_argument(
         "--reveal",
         action="store_true",
-        help="show what may be secret: env.set, accounts, notify.command, notify.webhook, notify.urls",
+        help="show values that may be secret: env.set, accounts, notify.command, notify.webhook, notify.urls",
     )
     add_json_option(parser)
 

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 def configure_pause(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     add_reason_option(parser)
-    parser.add_argument("--for", dest="seconds", metavar="T", help="go on by itself after this long, e.g. 2h")
+    parser.add_argument("--for", dest="seconds", metavar="T", help="resume by itself after this long, e.g. 2h")
     parser.add_argument("--force", action="store_true", help="end its agent at once, without the usual grace")
-    parser.add_argument("--checkpoint", action="store_true", help="end with an error when no checkpoint holds its tree")
+    parser.add_argument("--checkpoint", action="store_true", help="fail if no checkpoint of its files could be saved")
     parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
     add_json_option(parser)
 
@@ -85,7 +85,7 @@ def run_pause(arguments: argparse.Namespace) -> int:
 
 def _pause_many(queries: Queries, ids: list[str], seconds: float | None, arguments: argparse.Namespace) -> int:
     if arguments.checkpoint:
-        raise UsageError("--checkpoint is for one task: it ends with an error for that one. Nothing was changed.")
+        raise UsageError("--checkpoint works only with one task. Nothing was changed.")
     by, why = operator_name(), arguments.why
     results = stop_many(
         queries,
@@ -115,11 +115,11 @@ def _print_pause(queries: Queries, task_id: str, checkpoint: int | None, *, is_d
     if not is_done:
         print(f"Asked the supervisor to pause {task_id}.")
     elif task["resume_after"] is not None:
-        print(f"Paused {task_id}; it goes on by itself at {moment(task['resume_after'])}.")
+        print(f"Paused {task_id}; it continues by itself at {moment(task['resume_after'])}.")
     else:
-        print(f"Paused {task_id}; `holdfast resume {task_id}` lets it go on.")
+        print(f"Paused {task_id}; `holdfast resume {task_id}` lets it continue.")
     if checkpoint is not None:
-        print(f"Checkpoint {checkpoint} holds its tree: `holdfast diff {task_id} --checkpoint {checkpoint}`.")
+        print(f"Checkpoint {checkpoint} has its files: `holdfast diff {task_id} --checkpoint {checkpoint}`.")
 
 
 def configure_resume(parser: argparse.ArgumentParser) -> None:
@@ -127,11 +127,13 @@ def configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also beyond its limit of resumes, and if its account is parked or stopped",
+        help="even beyond its limit of resumes, or if its account is parked or stopped",
     )
-    parser.add_argument("--checkpoint", type=number(1), metavar="N", help="go back to this one first (`holdfast show`)")
-    parser.add_argument("--budget-usd", type=float, metavar="X", help="what its runs may cost from now on, in all")
-    parser.add_argument("--budget-tokens", type=number(1), metavar="N", help="tokens that its runs may use, in all")
+    parser.add_argument(
+        "--checkpoint", type=number(1), metavar="N", help="restore this checkpoint first (`holdfast show`)"
+    )
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="its new total budget in dollars")
+    parser.add_argument("--budget-tokens", type=number(1), metavar="N", help="its new total budget in tokens")
     add_change_options(parser)
     add_json_option(parser)
 
@@ -185,7 +187,7 @@ Wish = tuple["Wanted", str]  # what changes, and words for the next run
 
 
 def _read_wanted(arguments: argparse.Namespace, **more: object) -> Wish | None:
-    """Return what the options change about tasks that go on. None: nothing."""
+    """Return the changes that the options make to tasks that continue. None: nothing."""
     return read_change(arguments, **more) if has_change(arguments) or any(more.values()) else None
 
 
@@ -198,7 +200,7 @@ def _given(queries: Queries, task_id: str, wanted: Wish | None) -> Given | None:
 
 
 def _read_all_given(queries: Queries, ids: list[str], wanted: Wish | None) -> Callable[[str], Given | None]:
-    """Look up what each task is given, before the transaction. The result raises the refusal of a task."""
+    """Look up the options of each task before the transaction. The result raises a task's refusal."""
     found: dict[str, Given | HoldfastError | None] = {}
     for task_id in ids if wanted is not None else ():
         try:
@@ -225,10 +227,10 @@ def configure_cancel(parser: argparse.ArgumentParser) -> None:
     add_reason_option(parser)
     parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
     parser.add_argument(
-        "--keep-subtasks", action="store_true", help="its subtasks go on; without this they are cancelled too"
+        "--keep-subtasks", action="store_true", help="its subtasks continue; without this they are cancelled too"
     )
     parser.add_argument(
-        "--assume-dead", action="store_true", help="for a frozen task: you vouch that none of its processes lives"
+        "--assume-dead", action="store_true", help="for a frozen task: you confirm that all of its processes are dead"
     )
     add_json_option(parser)
 
@@ -264,7 +266,7 @@ def run_cancel(arguments: argparse.Namespace) -> int:
 
 def _cancel_many(queries: Queries, ids: list[str], arguments: argparse.Namespace) -> int:
     if arguments.assume_dead:
-        raise UsageError("--assume-dead is your word about one task: give one id. Nothing was changed.")
+        raise UsageError("--assume-dead works only with one task: give one id. Nothing was changed.")
     by, why, subtasks = operator_name(), arguments.why, not arguments.keep_subtasks
     rows = queries.view("states_of", ids=json.dumps(ids))
     living = {str(row["id"]) for row in rows if row["state"] in ("queued", "running", "paused")}
@@ -281,8 +283,8 @@ def _cancel_many(queries: Queries, ids: list[str], arguments: argparse.Namespace
 def configure_retry(parser: argparse.ArgumentParser) -> None:
     add_selection(parser, agent=False)
     parser.add_argument("--fresh", action="store_true", help="start from the base instead of where it stopped")
-    parser.add_argument("--budget-usd", metavar="X", help="what its runs may cost from now on, in all")
-    parser.add_argument("--budget-tokens", metavar="N", help="tokens that its runs may use, in all")
+    parser.add_argument("--budget-usd", metavar="X", help="its new total budget in dollars")
+    parser.add_argument("--budget-tokens", metavar="N", help="its new total budget in tokens")
     add_change_options(parser)
     add_json_option(parser)
 
@@ -329,7 +331,7 @@ def _retry_many(queries: Queries, ids: list[str], wanted: Wish | None, arguments
 
 def configure_approve(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
-    parser.add_argument("--changes", metavar="TEXT", help="send it back to its builder with this text")
+    parser.add_argument("--changes", metavar="TEXT", help="request these changes, and send the work back")
     parser.add_argument("--stage", metavar="NAME", help="the stage that makes the changes (default: see below)")
     add_json_option(parser)
 

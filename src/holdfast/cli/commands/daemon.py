@@ -39,9 +39,7 @@ def run_up(arguments: argparse.Namespace) -> int:
     home = home_directory()
     idle = parse_duration_option("--idle-exit", arguments.idle_exit)
     if arguments.json and not arguments.detach:
-        raise UsageError(
-            "--json goes with --detach: `holdfast up` in the foreground has no result. Nothing was started."
-        )
+        raise UsageError("--json needs --detach: `holdfast up` in the foreground has no result. Nothing was started.")
     taken_over = take_over(home, agents=arguments.agents, idle_exit=idle)
     if taken_over is None:
         try:
@@ -117,9 +115,9 @@ def configure_down(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--now",
         action="store_true",
-        help="end agents at once (each within 2 s; hundreds of them are recorded within seconds)",
+        help="end agents at once (each within 2 s)",
     )
-    how.add_argument("--keep-agents", action="store_true", help="leave agents running; the next `up` takes them back")
+    how.add_argument("--keep-agents", action="store_true", help="leave agents running; the next `up` adopts them")
     add_json_option(parser)
 
 
@@ -148,11 +146,11 @@ def run_down(arguments: argparse.Namespace) -> int:
                 stopped: StoppedRow = {"stopped": True, "pid": running["pid"], "mode": mode}
                 print_json(stopped)
                 return 0
-            kept = "Stopped. Agents go on under their keepers, for `health.orphan_grace` (2 m) at most."
+            kept = "Stopped. Agents continue under their keepers, for `health.orphan_grace` (2 m) at most."
             print(kept if mode == "keep-agents" else "Stopped.")
             return 0
         time.sleep(0.02)
-    raise Unavailable(f"The supervisor (pid {running['pid']}) has not stopped yet. The request is recorded.")
+    raise Unavailable(f"The supervisor (pid {running['pid']}) has not stopped yet, but the request is recorded.")
 
 
 def configure_doctor(parser: argparse.ArgumentParser) -> None:
@@ -160,12 +158,14 @@ def configure_doctor(parser: argparse.ArgumentParser) -> None:
         "--invariants", action="store_true", help="let the independent checker verify the five promises"
     )
     parser.add_argument(
-        "--at-rest", action="store_true", help="with --invariants: every task has ended, so nothing may be under way"
+        "--at-rest",
+        action="store_true",
+        help="with --invariants: also require that every task has ended and nothing is in progress",
     )
     parser.add_argument(
         "--witness",
         metavar="FILE",
-        help="with --invariants: what was seen outside (`holdfast help faults` has the format)",
+        help="with --invariants: a file of outside observations (format: `holdfast help faults`)",
     )
     parser.add_argument("--fix", action="store_true", help="first remove leftovers, as `holdfast sweep` does")
     add_json_option(parser)
@@ -174,7 +174,7 @@ def configure_doctor(parser: argparse.ArgumentParser) -> None:
 def run_doctor(arguments: argparse.Namespace) -> int:
     if arguments.invariants:
         if arguments.fix:
-            raise UsageError("--fix does not go with --invariants: the independent checker only looks.")
+            raise UsageError("--fix cannot be combined with --invariants: the independent checker changes nothing.")
         return _check_promises(arguments)
     if arguments.fix:
         from holdfast.api.home.sweep import sweep
@@ -217,11 +217,13 @@ def configure_rehearse(parser: argparse.ArgumentParser) -> None:
     from holdfast.api.rehearse import STUB_SCENARIOS
 
     parser.add_argument("file", nargs="?", help="a scenario file; `holdfast help scripted-agent` explains the format")
-    parser.add_argument("--agent", metavar="NAME", help="play with this installed CLI against a stub of its provider")
+    parser.add_argument(
+        "--agent", metavar="NAME", help="rehearse with this installed CLI, against a stub of its provider"
+    )
     parser.add_argument(
         "--scenario",
         metavar="NAME",
-        help=f"what the provider stub does (default tool): {', '.join(STUB_SCENARIOS)}; `holdfast help stub-llm`",
+        help=f"what the provider stub does (default: tool): {', '.join(STUB_SCENARIOS)}; `holdfast help stub-llm`",
     )
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 5s")
     add_json_option(parser)
@@ -278,7 +280,7 @@ def _rehearse_agent(arguments: argparse.Namespace) -> int:
         print(f"The agent asked its model {seen.requests} time(s).")
         print("Nothing was left behind." if not seen.left else "Left behind:\n  " + "\n  ".join(seen.left))
         small = ", ".join(f"health.{key} = {value}" for key, value in thresholds(arguments.agent).items())
-        print(f"In a rehearsal patience is short ({small}) and permissions are full: your settings were not used.")
+        print(f"A rehearsal uses short timeouts ({small}) and full permissions, not your settings.")
     sys.stdout.flush()
     return 1 if seen.left else {"completed": 0, "paused": 75, "queued": 75}.get(seen.state, 1)
 
@@ -286,13 +288,21 @@ def _rehearse_agent(arguments: argparse.Namespace) -> int:
 def configure_service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("install", "show", "uninstall"), help="what to do")
     scope = parser.add_mutually_exclusive_group()
-    scope.add_argument("--user", action="store_true", help="a service of your own manager (unless you are root)")
-    scope.add_argument("--system", action="store_true", help="a service of the machine, with root's sweep before it")
-    parser.add_argument("--run-as", metavar="USER", help="with --system: whose agents they are (who called sudo)")
-    parser.add_argument("--name", default="holdfast", help="the unit's name (holdfast)")
-    parser.add_argument("--root", metavar="DIR", help="below this directory instead of /, as for systemctl --root")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    parser.add_argument("--force", action="store_true", help="replace what is not ours; `uninstall` brings it back")
+    scope.add_argument(
+        "--user", action="store_true", help="a service of your user manager (default unless you are root)"
+    )
+    scope.add_argument("--system", action="store_true", help="a system service, with root's clean-up before each start")
+    parser.add_argument(
+        "--run-as",
+        metavar="USER",
+        help="with --system: the user who owns the agents (default: the user who called sudo)",
+    )
+    parser.add_argument("--name", default="holdfast", help="the unit's name (default: holdfast)")
+    parser.add_argument("--root", metavar="DIR", help="use this directory instead of /, like systemctl --root")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
+    parser.add_argument(
+        "--force", action="store_true", help="replace a file that Holdfast did not write; `uninstall` restores it"
+    )
     add_json_option(parser)
 
 
@@ -314,7 +324,7 @@ def run_service(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"path": wanted.path(wanted.unit_file), "did": lines, "dry_run": arguments.dry_run})
         return 0
-    for line in lines or [f"{wanted.path(wanted.unit_file)} is in place; there was nothing to do."]:
+    for line in lines or [f"{wanted.path(wanted.unit_file)} is already in place."]:
         print(line)
     if arguments.action == "install" and not arguments.dry_run:
         print(f"Then: `{wanted.systemctl} enable --now {wanted.unit.name}` starts it, now and after every boot;")
@@ -327,7 +337,7 @@ def run_service(arguments: argparse.Namespace) -> int:
 _UNIT_STATES = {
     "absent": "not installed; `holdfast service install` writes it",
     "same": "installed, exactly this",
-    "older": "installed by another version of Holdfast; `holdfast service install` renews it",
+    "older": "installed by another version of Holdfast; `holdfast service install` updates it",
     "other": "the service of another home; choose another --name",
     "changed": "installed, and changed by hand since",
     "foreign": "not ours",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # imported only in `purge`: `backup` must not pay for it
 
 def configure_backup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", nargs="?", metavar="FILE", help="where to (named after the time, in the home's backups)"
+        "file", nargs="?", metavar="FILE", help="the file (default: named after the time, in the home's backups)"
     )
     parser.add_argument("--store-only", action="store_true", help="only the database, without saved work")
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
@@ -58,9 +58,9 @@ def run_restore(arguments: argparse.Namespace) -> int:
         when = "" if plan.made_at is None else time.strftime(" of %Y-%m-%d %H:%M", time.localtime(plan.made_at))
         print(f"Backup{when}: {_contents(plan.counts)}.", file=sys.stderr)
         now = "missing or damaged" if plan.present is None else _contents(plan.present)
-        print(f"Present store of {home}: {now}.", file=sys.stderr)
+        print(f"Current store of {home}: {now}.", file=sys.stderr)
         if not arguments.yes:
-            confirm("Put the backup in its place? The present store is kept aside.", "yes")
+            confirm("Replace it with the backup? The current store is kept aside.", "yes")
         done = restore_backup(plan)
     if arguments.json:
         restored: RestoredRow = {
@@ -78,8 +78,8 @@ def run_restore(arguments: argparse.Namespace) -> int:
         print(f"The old store is kept as {done.kept_at}.")
     for name in done.left_alone:
         print(f"{os.path.join(home, name)} was left as it is; the backup has an older one.")
-    print("Then: `holdfast doctor` names what the restored store does not know (nothing was deleted);")
-    print("      `holdfast up` takes tasks that were running up again.")
+    print("Then: `holdfast doctor` lists objects that the restored store does not know (nothing was deleted);")
+    print("      `holdfast up` continues tasks that were running.")
     return 0
 
 
@@ -89,11 +89,11 @@ def _contents(counts: Mapping[str, Any]) -> str:
 
 
 def configure_purge(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repo", metavar="DIR", help="only what concerns this repository")
+    parser.add_argument("--repo", metavar="DIR", help="only the records of this repository")
     parser.add_argument("--branches", action="store_true", help="delete the branches of our tasks too")
-    parser.add_argument("--export", metavar="DIR", help="first write work that is kept only here as git bundles")
-    parser.add_argument("--discard-work", action="store_true", help="lose work that is kept only here")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--export", metavar="DIR", help="first export work that exists only here, as git bundles")
+    parser.add_argument("--discard-work", action="store_true", help="discard work that exists only here")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     add_json_option(parser)
 
@@ -120,7 +120,7 @@ def run_purge(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             print("\n".join(told["found"]))
         if arguments.dry_run:
-            looked = "Nothing was removed (--dry-run). Workspaces would be looked into for unsaved work first."
+            looked = "Nothing was removed (--dry-run). Workspaces would be checked for unsaved work first."
             return _print_purged(told, looked, as_json=arguments.json)
         with purge.lock_workspaces(plan):
             plan = _salvage_first(plan, arguments)
@@ -133,7 +133,7 @@ def run_purge(arguments: argparse.Namespace) -> int:
                     print(f"Saved work: {path}")
             told["kept"] = [clean_text(line) for line in purge.purge(plan, branches=arguments.branches)]
     kept = "".join(f"\n  {line}" for line in told["kept"])
-    return _print_purged(told, f"Removed, but for:{kept}" if kept else "Removed.", as_json=arguments.json)
+    return _print_purged(told, f"Removed, except:{kept}" if kept else "Removed.", as_json=arguments.json)
 
 
 def _print_purged(told: PurgedRow, message: str, *, as_json: bool) -> int:
@@ -178,21 +178,21 @@ def purge_lines(plan: PurgePlan, *, branches: bool) -> list[str]:
     lines += [f"left alone  {path}" for path in plan.found.foreign]
     if plan.only is None:
         lines += [f"left alone  {os.path.join(plan.home, name)}" for name in plan.strangers]
-        lines.append(f"left alone  {user_file_path()} and every holdfast.toml: they are yours")
+        lines.append(f"left alone {user_file_path()} and every holdfast.toml, which are yours")
     return [clean_text(line) for line in lines]
 
 
 def confirm(question: str, word: str) -> None:
-    """Continue only if a person types `word`. Without a terminal there is nobody to ask: raises Refused."""
+    """Continue only if a person types `word`. Raises Refused without a terminal."""
     if not sys.stdin.isatty():
-        raise Refused("This is asked first, and there is no terminal to ask on: add --yes if you mean it.")
-    print(f"{question} Type '{word}' to go on: ", end="", file=sys.stderr, flush=True)
+        raise Refused("This needs a confirmation, but there is no terminal: add --yes if you are sure.")
+    print(f"{question} Type '{word}' to continue: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != word:
         raise Refused("Nothing was changed.")
 
 
 def configure_sweep(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and change nothing")
     add_json_option(parser)
 
 
@@ -217,10 +217,10 @@ def run_sweep(arguments: argparse.Namespace) -> int:
 
 def _print_swept(done: Mapping[str, Any]) -> None:
     print(
-        f"Removed {done['swept_count']}, put right {done['healed']}, ended {done['processes_ended']} process(es) in "
+        f"Removed {done['swept_count']}, corrected {done['healed']}, ended {done['processes_ended']} process(es) in "
         f"{done['duration_ms'] / 1000:.1f} s; {done['preserved']} preserved, {len(done['foreign'])} foreign."
     )
-    lists = (("foreign, left alone", "foreign"), ("in use", "in_use"), ("for you to look at", "reported"))
+    lists = (("foreign, left alone", "foreign"), ("in use", "in_use"), ("for your review", "reported"))
     for words, key in (*lists, ("skipped: no permission", "skipped"), ("failed, tried again", "failed")):
         for line in done[key]:
             print(f"  {words}: {clean_text(line)}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 MODES = {
-    "read": "agents may look, and change nothing",
+    "read": "agents may read, but change nothing",
     "edit": "agents may change files of their workspace; anything that needs approval is refused",
     "full": "agents may do everything that you may do: any command, any file, the network",
 }
@@ -96,7 +96,7 @@ def choose_permissions(found: Sequence[AgentCli], settings: Config, wanted: str 
 def _ask_permissions(found: Sequence[AgentCli]) -> str | None:
     from holdfast.api.home.agent_clis import describe_permissions
 
-    print("What may agents do without asking? One task may differ: --permission.")
+    print("What may agents do without asking? --permission changes this for one task.")
     for mode, meaning in MODES.items():
         print(f"  {mode:<5} {meaning}")
         for cli in found:
@@ -128,7 +128,7 @@ def _answers(question: str) -> Iterator[str]:
 
 
 def _record(what: str, key: str, value: str) -> None:
-    """Record an answer. If it cannot be written, print what the user has to write, and continue the set-up."""
+    """Record an answer. If it cannot be written, print the line that the user has to add, and continue the set-up."""
     try:
         _print_recorded(what, record_choice(key, value))
     except Refused as error:
@@ -174,8 +174,8 @@ def choose_gate(home: str, asked: TrustQuestion, settings: Config, wanted: str |
 
 
 def _allow(gate: str, asked: TrustQuestion, settings: Config) -> dict[str, list[str]]:
-    """Return the commands that agents may run, with the gate's. Empty: they may already, or it is more than one plain
-    command."""
+    """Return the commands that agents may run, with the gate's. Empty: they are already allowed to, or the gate is
+    not one plain command."""
     from holdfast.agents.registry import AGENTS
     from holdfast.api.home.init import ALLOW
     from holdfast.config.values import is_plain_command
@@ -209,7 +209,7 @@ def _ask_gate(found: Proposal) -> str:
 
 def configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
-    parser.add_argument("--moved-from", metavar="OLD", help="it was moved from there: the tasks of OLD come with it")
+    parser.add_argument("--moved-from", metavar="OLD", help="the repository was moved from OLD; its tasks move with it")
     parser.add_argument("--agent", metavar="NAME", help="record the default agent in your own settings")
     parser.add_argument(
         "--permission",
@@ -222,13 +222,11 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
     gate.add_argument(
         "--gate",
         metavar="COMMAND",
-        help="write the command that runs your tests to holdfast.toml; '': none, do not ask",
+        help="write the command that runs your tests to holdfast.toml; '': no gate, and no question",
     )
     gate.add_argument("--no-file", action="store_true", help="do not write a holdfast.toml, and do not ask for a gate")
-    parser.add_argument("--yes", "-y", action="store_true", help="take the proposals instead of asking")
-    parser.add_argument(
-        "--trust", action="store_true", help="trust an existing holdfast.toml with the values that it needs trust for"
-    )
+    parser.add_argument("--yes", "-y", action="store_true", help="accept the proposals without asking")
+    parser.add_argument("--trust", action="store_true", help="trust the current values of an existing holdfast.toml")
     parser.add_argument("--json", action="store_true", help="machine-readable output; asks nothing")
 
 
@@ -277,7 +275,7 @@ def _set_up(arguments: argparse.Namespace) -> str:
     choose_agent(found, arguments.agent, is_yes=arguments.yes)
     choose_permissions(found, settings, arguments.permissions, is_yes=arguments.yes)
     if "HOLDFAST_HOME" in os.environ and "HOLDFAST_CONFIG" not in os.environ:
-        print("Your own settings are not in HOLDFAST_HOME. Another file of settings: HOLDFAST_CONFIG.")
+        print("Your own settings are not in HOLDFAST_HOME. HOLDFAST_CONFIG names another settings file.")
     for cli in found:
         if (distrust := find_distrust(cli, settings, repo.path)) is not None:
             print(clean_text(f"{distrust}."))
@@ -302,7 +300,7 @@ def _print_next_step(found: Sequence[AgentCli]) -> None:
 def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> TrustQuestion | None:
     """Ask for trust in an existing file, and return what the file sets. None: it has mistakes.
 
-    A file that came with a clone is not trusted only because the user typed `init`: docs/adr/*-trust.md.
+    `init` alone does not make a file of a clone trusted: docs/adr/*-trust.md.
     """
     from holdfast.api.home.init import give_trust, question
     from holdfast.config import ConfigError
@@ -321,7 +319,7 @@ def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> TrustQuestion 
         give_trust(home, asked)
         print(f"Trusted {asked.file} with these values.")
         return replace(asked, is_trusted=True)
-    print(f"It is not trusted; until it is, {_consequence(asked)}. When you have looked at it: holdfast trust")
+    print(f"It is not trusted; until it is, {_consequence(asked)}. After you have reviewed it: holdfast trust")
     return asked
 
 
@@ -339,7 +337,7 @@ def _show(asked: TrustQuestion) -> None:
 def _consequence(asked: TrustQuestion) -> str:
     if asked.values:
         return "tasks are refused"
-    return "its schedules are not taken" if asked.schedules else "your own values stay"
+    return "its schedules are not used" if asked.schedules else "your own values stay"
 
 
 def _is_confirmed() -> bool:
@@ -362,10 +360,10 @@ def configure_trust(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--revoke", action="store_true", help="take trust back")
     what.add_argument("--list", action="store_true", help="every trusted repository")
     parser.add_argument(
-        "--json", action="store_true", help="machine-readable output; only says what there is, unless --yes or --revoke"
+        "--json", action="store_true", help="machine-readable output; changes nothing without --yes or --revoke"
     )
     parser.epilog = (
-        "Trust is for the values that were shown. When one that could run commands changes, tasks are refused until "
+        "Trust covers the values that were shown. When one that could run commands changes, tasks are refused until "
         "you trust it again. When another one changes, your own value applies until then."
     )
 
@@ -382,7 +380,11 @@ def run_trust(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json({"repo": path, "was_trusted": was_trusted})
         else:
-            print(f"{path} is not trusted any more." if was_trusted else f"{path} was not trusted; nothing to do.")
+            print(
+                f"{path} is not trusted any more."
+                if was_trusted
+                else f"{path} was not trusted, so there is nothing to do."
+            )
         return 0
     asked = question(home, os.path.abspath(arguments.directory))
     if arguments.yes and not asked.is_trusted:
@@ -403,11 +405,11 @@ def _decide(home: str, asked: TrustQuestion, *, is_yes: bool) -> int:
         return 0
     _show(asked)
     if asked.is_trusted:
-        print("It is trusted with these values already.")
+        print("It is already trusted with these values.")
         return 0
     if not is_yes:
         if not _is_confirmed():
-            raise Refused(f"{asked.file} is not trusted: it was not confirmed. Without a terminal, add --yes.")
+            raise Refused(f"{asked.file} is not trusted, because you did not confirm. Without a terminal, add --yes.")
         give_trust(home, asked)
     print("Trusted.")
     return 0

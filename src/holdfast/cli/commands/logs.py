@@ -27,14 +27,12 @@ OVER = ("completed", "failed", "cancelled")
 
 def configure_logs(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until the task ends")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--run", type=number(1), metavar="N", help="the task's N-th run (the last one by default)")
-    which.add_argument("--all", action="store_true", help="every run of the task, in order")
-    parser.add_argument("--member", metavar="NAME", help="of a parallel stage: only this member's runs")
-    parser.add_argument("--err", action="store_true", help="standard error instead of standard output, as it is")
+    parser.add_argument("--follow", "-f", action="store_true", help="follow the output until the task ends")
+    parser.add_argument("--run", type=number(1), metavar="N", help="the task's N-th run (default: the last one)")
+    parser.add_argument("--member", metavar="NAME", help="only the runs of this member of a parallel stage")
+    parser.add_argument("--err", action="store_true", help="raw standard error instead of standard output")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--raw", action="store_true", help="what the agent wrote, byte for byte: nothing is filtered")
+    how.add_argument("--raw", action="store_true", help="the agent's output, byte for byte and unfiltered")
     how.add_argument("--json", action="store_true", help="one event per line (stable, documented)")
 
 
@@ -77,7 +75,7 @@ def _print_run_notice(task: TaskDetails, run: RunRow, arguments: argparse.Namesp
 
 
 def print_notice(text: str) -> None:
-    """Print a line of ours on standard error, because it is not part of the agent's output."""
+    """Print a line of Holdfast on standard error, because it is not part of the agent's output."""
     sys.stdout.flush()
     print(paint(f"[{text}]", "dim", sys.stderr), file=sys.stderr, flush=True)
 

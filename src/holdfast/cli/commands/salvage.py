@@ -34,15 +34,17 @@ _SHOWN = 200  # files that `show` prints for people
 def configure_salvage(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=_ACTIONS, default="list", help="what to do (list)")
     parser.add_argument(
-        "id", nargs="?", help="a salvage's id, or a task's (its newest salvage), or the beginning of one"
+        "id", nargs="?", help="the id of a salvage, or of a task (its newest salvage); the first letters are enough"
     )
     parser.add_argument("--branch", metavar="NAME", help="restore: make this new branch of the repository")
     parser.add_argument("--to", metavar="DIR", help="restore: write the files to this new or empty directory")
-    parser.add_argument("--staged", action="store_true", help="show --patch, restore: what was staged, not the files")
+    parser.add_argument(
+        "--staged", action="store_true", help="show --patch, restore: the staged content instead of the files"
+    )
     parser.add_argument("--patch", action="store_true", help="show: as a patch that `git apply` takes")
-    parser.add_argument("--task", metavar="ID", help="list, prune: all of this task")
-    parser.add_argument("--yes", action="store_true", help="prune: drop what you named, for good")
-    parser.add_argument("--dry-run", action="store_true", help="prune: only say what would go")
+    parser.add_argument("--task", metavar="ID", help="list, prune: all salvages of this task")
+    parser.add_argument("--yes", action="store_true", help="prune: delete without a question")
+    parser.add_argument("--dry-run", action="store_true", help="prune: only show what would be deleted")
     add_json_option(parser)
 
 
@@ -122,7 +124,7 @@ def _show(queries: Queries, arguments: argparse.Namespace) -> int:
             sys.stdout.buffer.write(text.encode(errors="surrogateescape"))
         return 0
     if arguments.staged:
-        raise UsageError("--staged goes with --patch here: `holdfast salvage show ID --patch --staged`.")
+        raise UsageError("--staged needs --patch here: `holdfast salvage show ID --patch --staged`.")
     changed = list_files(queries.home, row)
     if arguments.json:
         named = [
@@ -167,7 +169,7 @@ def _restore(queries: Queries, arguments: argparse.Namespace) -> int:
     from holdfast.api.work.salvage import find_salvage, restore_branch, restore_to
 
     if (arguments.branch is None) == (arguments.to is None):
-        raise UsageError("Say where to: `holdfast salvage restore ID --branch NAME`, or `--to DIR`.")
+        raise UsageError("Name the destination: `holdfast salvage restore ID --branch NAME`, or `--to DIR`.")
     row = find_salvage(queries, _required_id(arguments, "restore ID --branch NAME"))
     if arguments.branch is not None:
         restore_branch(queries.home, row, arguments.branch, staged=arguments.staged)
@@ -196,7 +198,7 @@ def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
     is_named = arguments.id is not None or arguments.task is not None
     if is_named and rows and not arguments.yes and not arguments.dry_run:
         raise UsageError(
-            f"{len(rows)} salvage(s) would go for good ({', '.join(row['id'] for row in rows[:5])}). "
+            f"{len(rows)} salvage(s) would be deleted for good ({', '.join(row['id'] for row in rows[:5])}). "
             "Add --yes to do it, --dry-run to look."
         )
     given_back = True if arguments.dry_run or not rows else drop_salvages(queries.home, rows)
@@ -213,5 +215,5 @@ def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
 
 def _required_id(arguments: argparse.Namespace, usage: str) -> str:
     if arguments.id is None:
-        raise UsageError(f"Say which: `holdfast salvage {usage}`.")
+        raise UsageError(f"Name the salvage: `holdfast salvage {usage}`.")
     return str(arguments.id)

@@ -38,7 +38,7 @@ def configure_schedule(parser: argparse.ArgumentParser) -> None:
         default="list",
         help="list (the default)",
     )
-    parser.add_argument("name", nargs="?", metavar="SCHEDULE", help="its name; REPO:NAME where several have that name")
+    parser.add_argument("name", nargs="?", metavar="SCHEDULE", help="its name, or REPO:NAME if several have that name")
     add_json_option(parser)
 
 
@@ -49,7 +49,9 @@ def run_schedule(arguments: argparse.Namespace) -> int:
             raise UsageError(f"`holdfast schedule list` takes no name; see `holdfast schedule show {arguments.name}`.")
         return _list(home, as_json=arguments.json)
     if arguments.name is None:
-        raise UsageError(f"Say which: `holdfast schedule {arguments.action} NAME`; `holdfast schedule list` has them.")
+        raise UsageError(
+            f"Name the schedule: `holdfast schedule {arguments.action} NAME`; `holdfast schedule list` lists them."
+        )
     row = find_schedule(schedule_rows(home)[0], arguments.name)
     if arguments.action == "show":
         return _show(home, row, as_json=arguments.json)

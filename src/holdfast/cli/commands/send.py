@@ -47,7 +47,7 @@ def configure_send(parser: argparse.ArgumentParser) -> None:
     add_selection(
         parser,
         metavar="ID… TEXT",
-        about="ids, then what the agent should do as the last word; `-` reads standard input",
+        about="ids, then the message as the last word; `-` reads standard input",
     )
     parser.add_argument("--file", metavar="FILE", help="read the message from a file")
     parser.add_argument("--edit", action="store_true", help="write the message in $EDITOR")
@@ -179,7 +179,7 @@ def _edited(task_id: str) -> str:
 
 
 def configure_set(parser: argparse.ArgumentParser) -> None:
-    add_selection(parser, metavar="ID… KEY=VALUE…", about="ids, then what to change: names of options of `add`")
+    add_selection(parser, metavar="ID… KEY=VALUE…", about="ids, then KEY=VALUE; keys are names of options of `add`")
     add_json_option(parser)
 
 
@@ -207,7 +207,7 @@ def run_set(arguments: argparse.Namespace) -> int:
 
 
 def _like_that(task_id: str) -> str:
-    return f"Task {task_id} is like that already."
+    return f"Task {task_id} already has these values."
 
 
 def _changes_since(queries: Queries, task_id: str, before: int) -> list[EventRow]:

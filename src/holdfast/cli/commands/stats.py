@@ -24,7 +24,7 @@ _FORMATS = {"day": ("DAY (UTC)", "%Y-%m-%d"), "hour": ("HOUR (UTC)", "%Y-%m-%d %
 
 def configure_stats(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="A", help="only this agent")
-    parser.add_argument("--since", metavar="T", help="only runs that ended within this long, e.g. 7d")
+    parser.add_argument("--since", metavar="T", help="only runs that ended within this period, e.g. 7d")
     parser.add_argument("--by", type=_grouping, metavar="WHAT", help="day, hour, agent, repo, model or label:KEY")
     add_json_option(parser)
 

@@ -26,9 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--as",
         dest="how",
         choices=["prompt", "checklist", "jsonl", "folder"],
-        help="with --from: what it is, where its name and content do not say so (`holdfast help intake`)",
+        help="with --from: the format, if name and content do not show it (`holdfast help intake`)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="with --from of a list: only say what would be queued")
+    parser.add_argument("--dry-run", action="store_true", help="with --from of a list: only show what would be queued")
 
 
 def is_list(arguments: argparse.Namespace) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskRow
 
 RECENT = 3600.0  # `ps` without --all shows failures for an hour
-ORDER = "added"  # of `ps`: as they came, subtasks below their parents
+ORDER = "added"  # of `ps`: as added, subtasks below their parents
 
 
 def _json_flag(parser: argparse.ArgumentParser) -> None:
@@ -42,20 +42,20 @@ def configure_ps(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="WORD", help="ids of tasks, filters (state:paused) and text")
     parser.add_argument("--all", "-a", action="store_true", help="finished tasks too")
     for name, metavar, text in (
-        ("state", "S", "only tasks in this state (again: or in this one)"),
-        ("agent", "A", "only tasks of this agent (again: or of this one)"),
-        ("label", "K=V", "only tasks with this label (again: and with this one)"),
-        ("repo", "DIR", "only tasks of this repository (. is the present one)"),
+        ("state", "S", "only tasks in this state (repeat to allow several)"),
+        ("agent", "A", "only tasks of this agent (repeat to allow several)"),
+        ("label", "K=V", "only tasks with this label (repeat to require several)"),
+        ("repo", "DIR", "only tasks of this repository (`.`: the current one)"),
     ):
         parser.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=text)
-    parser.add_argument("--sort", default=ORDER, metavar="KEY", help="order; -KEY is the other way round")
+    parser.add_argument("--sort", default=ORDER, metavar="KEY", help="sort order; -KEY reverses it")
     parser.add_argument("--limit", type=number(1), metavar="N", help="only the first N tasks")
     parser.add_argument("--columns", metavar="LIST", help="columns, in this order: id,state,prompt,why")
     parser.add_argument("--wide", action="store_true", help="cut nothing")
     parser.add_argument("--quiet", "-q", action="store_true", help="only ids, one per line, for a script")
-    parser.add_argument("--watch", "-w", action="store_true", help="keep the list on screen, live")
+    parser.add_argument("--watch", "-w", action="store_true", help="keep the list on screen and update it")
     _json_flag(parser)
-    parser.epilog = "Without --all: what is queued, running or paused, and what failed within the last hour."
+    parser.epilog = "Without --all: queued, running and paused tasks, and failures of the last hour."
 
 
 def run_ps(arguments: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def run_ps(arguments: argparse.Namespace) -> int:
     if arguments.quiet and (arguments.json or arguments.watch):
         raise UsageError("--quiet prints ids once: --json and --watch do not go with it.")
     if arguments.json and arguments.watch and (arguments.limit or arguments.sort != ORDER):
-        raise UsageError("--json --watch prints tasks as they change: --limit and --sort do not go with it.")
+        raise UsageError("--json --watch prints tasks as they change, so it takes no --limit and no --sort.")
     if arguments.json and _is_plain(arguments):  # without the modules that select, because scripts ask often
         _print_tasks(queries.tasks(everything=arguments.all, recent=time.time() - RECENT))
         return 0
@@ -183,9 +183,11 @@ def _watch(queries: Queries, reader: ListingReader, columns: Sequence[str] | Non
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
-    parser.add_argument("--prompt", action="store_true", help="the whole prompt that its agent got, with the hand-over")
-    parser.add_argument("--run", type=number(1), metavar="N", help="with --prompt: in its N-th run (the last one)")
-    parser.add_argument("--results", action="store_true", help="what each of its stages answered and changed")
+    parser.add_argument("--prompt", action="store_true", help="the complete prompt of its agent, with the hand-over")
+    parser.add_argument(
+        "--run", type=number(1), metavar="N", help="with --prompt: of its N-th run (default: the last one)"
+    )
+    parser.add_argument("--results", action="store_true", help="the answer and changed files of each stage")
     _json_flag(parser)
 
 
@@ -290,9 +292,11 @@ def run_why(arguments: argparse.Namespace) -> int:
 
 def configure_events(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", help="only events of this task")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on as they happen")
-    parser.add_argument("--last", "-n", type=number(0), default=50, metavar="N", help="how many to begin with (50)")
-    parser.add_argument("--after", type=number(0), metavar="SEQ", help="all events with a higher number instead")
+    parser.add_argument("--follow", "-f", action="store_true", help="follow new events")
+    parser.add_argument(
+        "--last", "-n", type=number(0), default=50, metavar="N", help="the number of past events to show (50)"
+    )
+    parser.add_argument("--after", type=number(0), metavar="SEQ", help="all events after this number instead")
     _json_flag(parser)
 
 

@@ -139,9 +139,9 @@ def _fires(found: list[ScheduleRow]) -> None:
 
 def configure_top(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bell", action="store_true", help="ring the terminal's bell once per critical alert")
-    parser.add_argument("--once", action="store_true", help="print what there is to see, as plain text, and end")
+    parser.add_argument("--once", action="store_true", help="print the screen once, as plain text")
     parser.add_argument("--all", "-a", action="store_true", help="with --once: finished tasks too (on screen: key e)")
-    parser.add_argument("--json", action="store_true", help="with --once: one object (stable, documented)")
+    parser.add_argument("--json", action="store_true", help="with --once: as one JSON object (stable, documented)")
 
 
 def run_top(arguments: argparse.Namespace) -> int:
@@ -149,7 +149,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     if arguments.once:
         return print_snapshot(home, everything=arguments.all, as_object=arguments.json)
     if arguments.all or arguments.json:
-        raise UsageError("`--all` and `--json` go with `--once`; on screen the key e shows finished tasks too.")
+        raise UsageError("`--all` and `--json` need `--once`; on screen the key e shows finished tasks too.")
     Queries(home)  # raises now, as one line, if the store has a defect: before the screen is taken
     if not all(is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("`top` needs a terminal; in a script use `holdfast top --once` (or with `--json`).")

@@ -19,7 +19,7 @@ _HEADERS = ("ISSUE", "STATE", "TASK", "SINCE", "WHY")
 
 def configure_tracker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=["list", "sync"], default="list", help="list (the default)")
-    parser.add_argument("--all", action="store_true", help="also issues that are settled")
+    parser.add_argument("--all", action="store_true", help="also settled issues")
     add_json_option(parser)
 
 
@@ -30,7 +30,7 @@ def run_tracker(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json({"asked": True, "supervisor": is_heard})
         else:
-            print("Every tracker is looked at now." if is_heard else "The next `holdfast up` looks at every tracker.")
+            print("All trackers are being read now." if is_heard else "The next `holdfast up` reads all trackers.")
         return 0
     found, held = list_trackers(home), list_issue_links(home, everything=arguments.all or arguments.json)
     if arguments.json:
@@ -54,9 +54,9 @@ def run_tracker(arguments: argparse.Namespace) -> int:
         ]
         print_table(_HEADERS, cells, state_column=1)
     elif found:
-        print("No issue is held now; --all shows earlier ones.")
+        print("No issue is claimed now; --all shows earlier ones.")
     else:
-        print("No tracker was asked yet. `tracker.kind` names one: `holdfast help trackers`.")
+        print("No tracker has been read yet. `tracker.kind` selects one: `holdfast help trackers`.")
     return 0
 
 
@@ -70,5 +70,5 @@ def _how(row: TrackerRow) -> str:
         return f"{where}: answers."
     since, again = row["since"], row["next_at"]
     when = f" since {moment(since)}" if since is not None else ""
-    then = f"asked again at {moment(again)}" if again is not None else "asked again at once"
+    then = f"read again at {moment(again)}" if again is not None else "read again at once"
     return f"{where}: trouble{when}, {then}: {one_line(clean_text(row['trouble']), 200)}."

@@ -23,7 +23,7 @@ def configure_worker(parser: argparse.ArgumentParser) -> None:
         "action", nargs="?", choices=["list", "start", "stop", "restart"], default="list", help="list (the default)"
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="which worker")
-    parser.add_argument("--now", action="store_true", help="with stop: do not wait for its present task")
+    parser.add_argument("--now", action="store_true", help="with stop: end its current task now")
     add_json_option(parser)
 
 
@@ -33,7 +33,9 @@ def run_worker(arguments: argparse.Namespace) -> int:
     if arguments.action == "list":
         return _list(arguments)
     if arguments.name is None:
-        raise UsageError(f"Say which: `holdfast worker {arguments.action} NAME`; `holdfast worker list` has them.")
+        raise UsageError(
+            f"Name the worker: `holdfast worker {arguments.action} NAME`; `holdfast worker list` has them."
+        )
     print_outcome(
         steer_worker(home_directory(), arguments.action, arguments.name, at_once=arguments.now), as_json=arguments.json
     )

@@ -30,8 +30,8 @@ BROKEN = 1
 
 
 def configure_workflows(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="WORKFLOW", help="everything about this one, its prompts too")
-    parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have them")
+    parser.add_argument("name", nargs="?", metavar="WORKFLOW", help="the details of this workflow, with its prompts")
+    parser.add_argument("--repo", default=".", metavar="DIR", help="the workflows of a task in this repository")
     add_json_option(parser)
 
 

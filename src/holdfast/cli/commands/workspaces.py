@@ -22,9 +22,9 @@ _ACTIONS = ("list", "clean")
 
 
 def configure_workspaces(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=_ACTIONS, help="clean: drop preserved ones (salvaged first)")
+    parser.add_argument("action", nargs="?", choices=_ACTIONS, help="clean: salvage and remove preserved workspaces")
     parser.add_argument("ids", nargs="*", metavar="ID", help="clean: whose")
-    parser.add_argument("--all", "-a", action="store_true", help="list: those that are gone too")
+    parser.add_argument("--all", "-a", action="store_true", help="list: also removed workspaces")
     parser.add_argument("--all-preserved", action="store_true", help="clean: every preserved workspace")
     parser.add_argument("--yes", "-y", action="store_true", help="clean --all-preserved: do not ask")
     add_json_option(parser)
@@ -86,7 +86,7 @@ def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
     from holdfast.cli.commands.home import confirm
 
     if bool(arguments.ids) == arguments.all_preserved:
-        raise UsageError("Say whose workspace: `holdfast workspaces clean ID…`, or --all-preserved.")
+        raise UsageError("Name the tasks: `holdfast workspaces clean ID…`, or --all-preserved.")
     if arguments.all_preserved:
         rows = preserved(queries)
         if not arguments.json:
@@ -113,8 +113,8 @@ def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
 def configure_keep(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
     how_long = parser.add_mutually_exclusive_group()
-    how_long.add_argument("--for", dest="span", metavar="DURATION", help="for so long from now on (30d, 12h)")
-    how_long.add_argument("--forever", action="store_true", help="until it is dropped (this is the default)")
+    how_long.add_argument("--for", dest="span", metavar="DURATION", help="for this long from now (30d, 12h)")
+    how_long.add_argument("--forever", action="store_true", help="until it is dropped (default)")
     add_json_option(parser)
 
 
@@ -130,7 +130,7 @@ def run_keep(arguments: argparse.Namespace) -> int:
         print_json(kept)
         return 0
     how_long = "until you drop it" if ttl == math.inf else f"for {duration(ttl)}"
-    since = "" if kept["state"] == "preserved" else " after its task's end, whatever that is"
+    since = "" if kept["state"] == "preserved" else " after its task's end, whatever the outcome"
     print(f"The workspace of {kept['task']} is kept {how_long}{since}.")
     print(f"Drop it with `holdfast workspaces clean {kept['task']}`.")
     return 0
@@ -138,7 +138,7 @@ def run_keep(arguments: argparse.Namespace) -> int:
 
 def configure_shell(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
-    parser.add_argument("-c", dest="line", metavar="COMMAND", help="run this line in it instead of a shell to type in")
+    parser.add_argument("-c", dest="line", metavar="COMMAND", help="run this command instead of an interactive shell")
 
 
 def run_shell(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """The page that `holdfast` and `holdfast help` print, the list of all commands, and the how-to pages by topic.
 
-Every command is in one group. The front page shows the commands of a normal day on at most 32 lines.
+Every command is in one group. The front page shows everyday commands on at most 32 lines.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FRONT: tuple[tuple[str, str, str], ...] = (
     ("", "up, down", "start the supervisor, stop it"),
     ("", "agents", "list the agents that you can use"),
     ("look", "ps, top", "list tasks, or watch and control them on one screen"),
-    ("", "why, show", "explain the state of a task, or show all about it"),
+    ("", "why, show", "explain the state of a task, or show its details"),
     ("", "logs, report", "show what the agent does, or what it delivered"),
     ("", "diff", "show what a task changed"),
-    ("act", "send", "tell a task what to do next, also when it has ended"),
+    ("act", "send", "tell a task what to do next, even after it has ended"),
     ("", "pause, resume", "stop a task for a while, let it continue"),
     ("", "cancel, retry", "end a task and save its work, or try it again"),
     ("", "approve, set", "approve a stage, or change a task's settings"),
@@ -57,7 +57,7 @@ def front_page(commands: Mapping[str, tuple[str, str]]) -> str:
     lines = [
         "usage: holdfast COMMAND [options]",
         "",
-        "Holdfast runs AI coding agents unattended. It loses, leaks and repeats nothing.",
+        "Holdfast runs AI coding agents unattended. Nothing is lost, leaked or run twice.",
         "",
     ]
     for group, names, what in _FRONT:

@@ -17,7 +17,7 @@ CODES = {
     1: "the task failed, or the operation was refused",
     2: "usage",
     3: "not found",
-    4: "conflict: the present state does not allow this",
+    4: "conflict: the current state does not allow this",
     69: "store or supervisor unavailable",
     70: "unexpected error",
     75: "the task is paused",
@@ -35,8 +35,8 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         (
             ("the repository you are in", "holdfast init"),
             ("take the proposals", "holdfast init --yes"),
-            ("in a script: with choices", 'holdfast init --agent claude --permission edit --gate "make test"'),
-            ("another one, without a file in it", "holdfast init ~/src/shop --no-file"),
+            ("in a script, with your choices", 'holdfast init --agent claude --permission edit --gate "make test"'),
+            ("another repository, without adding a file to it", "holdfast init ~/src/shop --no-file"),
         ),
         (0, 1, 2, 69),
         ("run", "trust", "config", "doctor"),
@@ -46,7 +46,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         "once you agree. You are asked again only when one of them changes.",
         (
             ("look and decide", "holdfast trust"),
-            ("in a script that has looked", "holdfast trust ~/src/shop --yes"),
+            ("in a script, without the question", "holdfast trust ~/src/shop --yes"),
             ("end the trust", "holdfast trust --revoke"),
             ("all trusted repositories", "holdfast trust --list"),
         ),
@@ -65,7 +65,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("init", "trust"),
     ),
     "run": ManualPage(
-        "Adds a task, starts a supervisor if none runs, shows what happens, and ends when the task has ended, or "
+        "Adds a task, starts a supervisor if none is running, shows progress, and returns when the task has ended or "
         "pauses for more than ten seconds. The command after `--` is the agent. It gets the prompt on its standard "
         "input and works in its own worktree. Your checkout is not touched. Afterwards the work is on a branch.",
         (
@@ -95,8 +95,8 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "up": ManualPage(
         "Runs the supervisor of this home, one per home. It takes over the runs of an earlier supervisor. Then it "
-        "claims tasks, starts and watches their agents, and cleans up. If one runs already, it goes on and takes over "
-        "`--agents`; one that `run` started no longer ends when it is idle.",
+        "claims tasks, starts and watches their agents, and cleans up. If one is already running, it keeps running "
+        "and takes over `--agents`. A supervisor that `run` started then no longer ends when idle.",
         (
             ("in the foreground, eight agents at once", "holdfast up --agents 8"),
             ("in the background; its log is in the home", "holdfast up --detach"),
@@ -117,29 +117,29 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("up",),
     ),
     "ps": ManualPage(
-        "Lists tasks that wait, run or are paused, and those that failed lately: one line each. WHY tells what a task "
-        "waits for, how it ended, or the last tool or line of its agent and the age of that. A word is the beginning "
-        "of an id, a filter (state:, agent:, label:, repo:, worker:, stage:, workflow:) or text; with `!` in front it "
-        "must not match. The words mean the same as behind `/` in `top`. Ids and ended states are found without "
-        "--all. A wrong order or column is answered with the known ones.",
+        "Lists tasks that wait, run or are paused, and those that failed lately: one line each. WHY is what a task "
+        "waits for, how it ended, or the last tool or line of its agent, with its age. A word is the first letters of "
+        "an id, a filter (state:, agent:, label:, repo:, worker:, stage:, workflow:) or text; a word with `!` in "
+        "front must not match. The words work as they do after `/` in `top`. Ids and ended states are found without "
+        "--all. For an unknown order or column, it lists the known ones.",
         (
             ("what is going on", "holdfast ps"),
             ("all tasks, finished ones too", "holdfast ps --all"),
             ("some tasks", "holdfast ps 7f3a k2m9"),
             ("what is paused in this repository", "holdfast ps state:paused repo:."),
             ("what failed, for one label", "holdfast ps --state failed --label area=docs"),
-            ("the ten dearest tasks", "holdfast ps --all --sort cost --limit 10"),
+            ("the ten most expensive tasks", "holdfast ps --all --sort cost --limit 10"),
             ("your own columns, nothing cut", "holdfast ps --columns id,labels,prompt,why --wide"),
             ("refresh the list until Ctrl-C", "holdfast ps --watch"),
             ("an object per line, for scripts", "holdfast ps --all --json"),
-            ("and one more for each change of a task", "holdfast ps --json --watch"),
+            ("the same, and a new line for each change", "holdfast ps --json --watch"),
         ),
         READS,
         ("show", "why", "top", "events"),
     ),
     "show": ManualPage(
-        "Shows everything about one task: settings, runs, workspace, budgets, saved work. The beginning of an id is "
-        "enough.",
+        "Shows everything about one task: settings, runs, workspace, budgets, saved work. The first letters of an id "
+        "are enough.",
         (
             ("for people", "holdfast show 7f3a"),
             ("for scripts", "holdfast show 7f3a --json"),
@@ -151,12 +151,12 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "why": ManualPage(
         "Explains in a few sentences why a task is in its state, what happens next, and what you can do.",
-        (("why does it wait, or why did it fail", "holdfast why 7f3a"),),
+        (("why it waits, or why it failed", "holdfast why 7f3a"),),
         (*READS, 4),
         ("show", "events"),
     ),
     "events": ManualPage(
-        "Lists events in the order in which they were committed. Their numbers only rise. Old events of finished "
+        "Lists events in the order in which they were committed. Event numbers only rise. Old events of finished "
         "tasks are deleted after `retention.events`.",
         (
             ("the last fifty", "holdfast events"),
@@ -184,7 +184,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "agents": ManualPage(
         "Lists the agent CLIs that Holdfast can drive: which are installed here, their versions, whether a login was "
-        "found, and which is the default. Nothing is asked of a provider.",
+        "found, and which is the default. It contacts no provider.",
         (
             ("which agents can I use?", "holdfast agents"),
             ("for a script", "holdfast agents --json"),
@@ -204,9 +204,10 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("why", "alerts", "config"),
     ),
     "dispatch": ManualPage(
-        "Lists holds: on tasks of a provider that does not answer, of an account whose limit should be over, or on all "
-        "tasks after a mass death. For each hold it shows since when, until when, and which task starts first as a "
-        "probe. `release` lets the tasks start now. Tasks that an outage paused continue.",
+        "Lists holds. A hold keeps back tasks of a provider that does not answer, of an account whose limit should be "
+        "over, or all tasks after a mass death. It shows when each hold began, when it ends, and which task starts "
+        "first as a probe. `release` lets the held tasks start now. It also resumes tasks that were paused by an "
+        "outage.",
         (
             ("all holds", "holdfast dispatch"),
             ("release all holds", "holdfast dispatch release"),
@@ -217,13 +218,13 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "stats": ManualPage(
         "Shows how reliable each agent is: ended runs, their outcomes and durations. It also shows the share of "
-        "unwanted ends (not completed, cancelled or stopped), and how many runs continued a task after an earlier "
-        "run. Runs of deleted tasks stay in the totals. Days and hours are UTC. With --by agent, repo, model or "
-        "label:KEY it shows what tasks that have ended came to: how many, the share that succeeded, tokens and money.",
+        "unwanted ends (those other than completed, cancelled or stopped), and how many runs continued an earlier "
+        "run's task. Runs of deleted tasks stay in the totals. Days and hours are UTC. With --by agent, repo, model "
+        "or label:KEY it counts ended tasks, and shows their success rate, tokens and cost.",
         (
             ("every agent, since the beginning", "holdfast stats"),
             ("where the money went", "holdfast stats --by repo --since 30d"),
-            ("which value of a label succeeds", "holdfast stats --by label:area"),
+            ("compare the values of a label", "holdfast stats --by label:area"),
             ("one agent this week, day by day", "holdfast stats --agent command --since 7d --by day"),
             ("for scripts", "holdfast stats --by hour --since 24h --json"),
         ),
@@ -236,31 +237,38 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
             ("with a reason for the record", 'holdfast cancel 7f3a --why "wrong branch"'),
             ("do not wait for its end", "holdfast cancel 7f3a --no-wait"),
             ("several", "holdfast cancel 7f3a 8c21"),
-            ("all of a label, after a question", "holdfast cancel --label area=docs"),
-            ("a frozen task, after a look at the machine", "holdfast cancel 7f3a --assume-dead"),
+            ("all with a label, after a confirmation", "holdfast cancel --label area=docs"),
+            ("a frozen task, once you know that its processes are gone", "holdfast cancel 7f3a --assume-dead"),
         ),
         (0, 2, 3, 4, 69),
         ("retry", "salvage", "why"),
     ),
     "retry": ManualPage(
-        "Queues a failed or cancelled task again, with fresh budgets. It continues where it stopped, or from its base. "
-        "--prompt replaces its prompt, and --append adds words. Both reach the agent of the next run once, also in a "
-        "session that goes on. Another agent or account begins a new session, with a hand-over.",
+        "Queues a failed or cancelled task again, with fresh budgets. It continues where it stopped, or from its "
+        "base. --prompt replaces its prompt, and --append adds to it. The next run's agent gets either one once, even "
+        "when its session continues. Another agent or account begins a new session, with a hand-over.",
         (
-            ("with the work that was saved", "holdfast retry 7f3a"),
+            ("continue from the saved work", "holdfast retry 7f3a"),
             ("from the base", "holdfast retry 7f3a --fresh"),
             ("with another prompt", 'holdfast retry 7f3a --prompt "fix the lexer, not the parser"'),
-            ("with further words and more time", 'holdfast retry 7f3a --append "mind the tests" --timeout 2h'),
+            (
+                "with an addition to the prompt and more time",
+                'holdfast retry 7f3a --append "mind the tests" --timeout 2h',
+            ),
             ("by another agent", "holdfast retry 7f3a --agent codex"),
-            ("all that failed here, without a question", "holdfast retry --state failed --repo . --yes"),
+            (
+                "all that failed in this repository, without confirmation",
+                "holdfast retry --state failed --repo . --yes",
+            ),
         ),
         (0, 1, 2, 3, 4, 69),
         ("cancel", "resume"),
     ),
     "salvage": ManualPage(
-        "Saved work: it was copied out of workspaces before their removal, because no branch held it. `restore` makes "
-        "a new branch of the repository, or plain files in a new directory. It overwrites nothing. Saved work expires "
-        "after `salvage.keep`. `prune` deletes what has expired, or what you name.",
+        "Lists and restores saved work: files that were copied out of a workspace before its removal, because no "
+        "branch held them. `restore` makes "
+        "a new branch of the repository, or plain files in a new directory. Nothing is overwritten. Saved work expires "
+        "after `salvage.keep`. `prune` deletes expired work, or the work that you name.",
         (
             ("what was saved", "holdfast salvage list"),
             ("what is in it", "holdfast salvage show 7f3a"),
@@ -276,7 +284,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         "every agent's CLI (program, version, login) without spending anything, and prints what to do.",
         (
             ("before a long night", "holdfast doctor"),
-            ("do the five promises hold?", "holdfast doctor --invariants"),
+            ("verify the five promises", "holdfast doctor --invariants"),
             ("remove leftovers", "holdfast doctor --fix"),
             ("for scripts", "holdfast doctor --json"),
         ),
@@ -285,8 +293,8 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "sweep": ManualPage(
         "Compares the store with directories, markers, git entries, branches and processes, in both directions, and "
-        "removes what is ours and finished. Unsaved work is saved first. Every `up` sweeps by itself. An object "
-        "without a record of ours is listed and not touched. If a supervisor runs, it does the sweep. Otherwise this "
+        "removes Holdfast's own leftovers. Unsaved work is saved first. Every `up` sweeps by itself. Objects that "
+        "Holdfast has no record of are listed and not touched. A running supervisor does the sweep; without one, this "
         "command does.",
         (
             ("what would be done", "holdfast sweep --dry-run"),
@@ -297,8 +305,8 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("doctor", "workspaces", "purge"),
     ),
     "backup": ManualPage(
-        "Copies the store, all saved work and the home's own files into one file, while everything runs. The copy "
-        "is compact and verified before it gets its name. Workspaces and agents' output are not in it.",
+        "Copies the store, all saved work and the home's own files into one file, while everything runs. The copy is "
+        "verified before it gets its final name. Workspaces and agents' output are not in it.",
         (
             ("into the home's backups, named after the time", "holdfast backup"),
             ("to another disk", "holdfast backup /mnt/disk/holdfast.tar"),
@@ -308,65 +316,67 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("restore", "purge"),
     ),
     "restore": ManualPage(
-        "Replaces the present store by a backup. The present store is kept. No supervisor and no agent may run. The "
-        "next `up` continues tasks that were running when the backup was made. Saved work is only added.",
+        "Replaces the current store with a backup. The current store is kept aside. No supervisor or agent may be "
+        "running. The "
+        "next `up` continues tasks that were running when the backup was made. Saved work is merged in; none is "
+        "removed.",
         (
-            ("asks first", "holdfast restore holdfast.tar"),
-            ("an automatic copy, in a script", "holdfast restore 000041-start.db --yes"),
+            ("restore a backup, after a confirmation", "holdfast restore holdfast.tar"),
+            ("restore an automatic copy, in a script", "holdfast restore 000041-start.db --yes"),
         ),
         (0, 1, 2, 3, 4, 69),
         ("backup", "doctor"),
     ),
     "purge": ManualPage(
-        "Removes everything of ours: the home, our worktree entries and lock files in repositories. Branches stay "
-        "without --branches. It refuses while work would be lost, and while anything runs. If it was killed, repeat it "
-        "to finish.",
+        "Removes everything that Holdfast made: the home, and its worktree entries and lock files in repositories. "
+        "Branches stay unless you give --branches. The command refuses while work would be lost or anything is "
+        "running. If it was killed, run it again to finish.",
         (
             ("what would be removed", "holdfast purge --dry-run"),
             ("keep the saved work as git bundles", "holdfast purge --export ~/rescued"),
-            ("only what concerns one repository", "holdfast purge --repo ~/src/shop"),
-            ("all of it, unasked", "holdfast purge --yes --branches --discard-work"),
+            ("only the records of one repository", "holdfast purge --repo ~/src/shop"),
+            ("everything, without confirmation", "holdfast purge --yes --branches --discard-work"),
         ),
         (0, 1, 2, 3, 4, 69),
         ("backup", "salvage", "workspaces"),
     ),
     "service": ManualPage(
-        "A systemd unit for `holdfast up`, for your own manager (--user) or for the machine (--system). With --system, "
-        "root removes before each start what containers left and your user may not delete. A unit that is not ours, or "
-        "that was changed, is not overwritten. `uninstall` leaves everything as it was (`holdfast help service`).",
+        "Installs a systemd unit for `holdfast up`, for your user (--user) or for the machine (--system). With "
+        "--system, root removes container leftovers that your user may not delete, before each start. A unit that "
+        "Holdfast did not write, or that was edited, is not overwritten. `uninstall` restores the previous state "
+        "(`holdfast help service`).",
         (
-            ("what would be installed, and what is", "holdfast service show --user"),
-            ("a service of your own", "holdfast service install --user"),
-            ("one of the machine, for the user ci", "holdfast service install --system --run-as ci"),
-            ("back to how it was", "holdfast service uninstall --system --run-as ci"),
+            ("what is installed, and what would be", "holdfast service show --user"),
+            ("a service for your user", "holdfast service install --user"),
+            ("a system service, for the user ci", "holdfast service install --system --run-as ci"),
+            ("remove it again", "holdfast service uninstall --system --run-as ci"),
         ),
         (0, 1, 2, 3, 4, 69),
         ("up", "doctor"),
     ),
     "agent": ManualPage(
-        "Called by an agent about its own run, which its environment names. `heartbeat` and `progress` are signs of "
-        "life. `checkpoint` keeps the tree as it is now; later `holdfast resume --checkpoint N` can go back to it. "
-        "`complete` and `fail` are claimed results: the first one counts, and the agent then has "
-        "`health.claim_grace` (30 s) to exit before its processes are ended. `complete` needs exit code 0; `fail` "
-        "fails the task whatever the code.",
+        "For agents: reports on the agent's own run, which its environment names. `heartbeat` and `progress` are "
+        "signs of life. `checkpoint` saves the current tree, and `holdfast resume --checkpoint N` can return to it "
+        "later. `complete` and `fail` report a result. The first one counts. The agent then has `health.claim_grace` "
+        "(30 s) to exit before its processes are ended. `complete` also needs exit code 0; `fail` fails the task "
+        "whatever the exit code.",
         (
-            ("still at work, though silent", "holdfast agent heartbeat"),
+            ("still working, though silent", "holdfast agent heartbeat"),
             ("shown by `ps` and `why`", 'holdfast agent progress "running the tests" --percent 40'),
-            ("keep the tree", 'holdfast agent checkpoint --note "before the rewrite"'),
+            ("save the tree", 'holdfast agent checkpoint --note "before the rewrite"'),
             ("done", 'holdfast agent complete "all tests pass"'),
-            ("given up", 'holdfast agent fail "the base does not build"'),
+            ("giving up", 'holdfast agent fail "the base does not build"'),
         ),
         (0, 2, 69),
         ("why", "events"),
     ),
     "rehearse": ManualPage(
-        "Plays a scenario for real (supervisor, worktree, processes) in a throw-away repository and home, and "
-        "lists what was left behind. With --agent, it runs an agent's CLI that you have installed once, against a stub "
-        "of its provider on this machine and with a throw-away login. Nothing is spent. The exit code is 75 if the "
-        "task would wait or run again.",
+        "Plays a scenario with a real supervisor, worktree and processes, in a throw-away repository and home, and "
+        "lists leftovers. With --agent, it runs an installed agent CLI once, against a local stub of its provider, "
+        "with a throw-away login. Nothing is spent. The exit code is 75 if the task would wait or run again.",
         (
             ("what happens when an agent crashes", "holdfast rehearse crash.toml --timeout 5s"),
-            ("when the plan's limit is reached", "holdfast rehearse --agent claude --scenario usage-limit"),
+            ("what happens at a usage limit", "holdfast rehearse --agent claude --scenario usage-limit"),
         ),
         (0, 1, 2, 75),
         ("run",),
@@ -384,7 +394,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     "help": ManualPage(
         "Explains a command, or lists them all.",
         (
-            ("the commands of a normal day", "holdfast help"),
+            ("everyday commands", "holdfast help"),
             ("every command and every topic", "holdfast help --all"),
             ("one command", "holdfast help purge"),
             ("one topic", "holdfast help budgets"),
@@ -414,7 +424,7 @@ def build_epilog(name: str, note: str | None) -> str | None:
 
 
 def configure_help(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", nargs="*", metavar="TOPIC", help="a command or a topic (the commands of a normal day)")
+    parser.add_argument("topic", nargs="*", metavar="TOPIC", help="a command or a topic (everyday commands)")
     parser.add_argument("--all", action="store_true", help="list every command and every topic")
     parser.add_argument(
         "--schema", nargs="?", const="", metavar="OUTPUT", help="print the JSON Schema of `holdfast OUTPUT --json`"

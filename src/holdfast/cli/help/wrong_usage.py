@@ -16,7 +16,7 @@ from holdfast.base.text import one_line
 # word → what to type instead. Words that other tools use, or that describe a wish.
 SYNONYMS = {
     **dict.fromkeys(
-        ("ls", "list", "tasks", "jobs", "queue"), "`holdfast ps` lists tasks; `holdfast ps --all` has ended ones too."
+        ("ls", "list", "tasks", "jobs", "queue"), "`holdfast ps` lists tasks; `holdfast ps --all` includes ended ones."
     ),
     **dict.fromkeys(
         ("status", "st", "info", "state"), "`holdfast ps` lists tasks, `holdfast top` shows the fleet on one screen."
@@ -46,10 +46,13 @@ SYNONYMS = {
     ),
     **dict.fromkeys(
         ("edit", "change", "modify", "update", "rename"),
-        "`holdfast set ID KEY=VALUE` changes a task that does not run; `holdfast config path` names the settings file.",
+        "`holdfast set ID KEY=VALUE` changes a task that is not running; `holdfast config path` names the settings "
+        "file.",
     ),
     **dict.fromkeys(("open", "cd", "enter", "checkout", "ssh"), "`holdfast shell ID` opens a shell in its workspace."),
-    **dict.fromkeys(("inspect", "describe", "get", "view", "details"), "`holdfast show ID` shows all about a task."),
+    **dict.fromkeys(
+        ("inspect", "describe", "get", "view", "details"), "`holdfast show ID` shows everything about a task."
+    ),
     **dict.fromkeys(("explain", "reason"), "`holdfast why ID` explains the state of a task."),
     **dict.fromkeys(("history", "audit", "journal"), "`holdfast events` lists what happened, in order."),
     **dict.fromkeys(("restart", "rerun", "again", "redo"), "`holdfast retry ID` queues an ended task again."),
@@ -61,7 +64,9 @@ SYNONYMS = {
     **dict.fromkeys(("settings", "configure", "setup", "option"), "`holdfast config show` shows the settings."),
     **dict.fromkeys(("undo", "recover", "lost"), "`holdfast salvage list` lists saved work."),
     **dict.fromkeys(("check", "diagnose", "health", "test", "verify"), "`holdfast doctor` checks machine and home."),
-    **dict.fromkeys(("uninstall", "reset", "destroy", "wipe"), "`holdfast purge --dry-run` shows what would go."),
+    **dict.fromkeys(
+        ("uninstall", "reset", "destroy", "wipe"), "`holdfast purge --dry-run` lists what would be removed."
+    ),
     **dict.fromkeys(("ui", "tui", "dashboard", "monitor", "web"), "`holdfast top` shows the fleet on one screen."),
     **dict.fromkeys(("models", "providers", "clis", "tools"), "`holdfast agents` lists the agents that you can use."),
     **dict.fromkeys(("demo", "try", "simulate", "example"), "`holdfast rehearse` plays a scenario without an agent."),
@@ -147,9 +152,9 @@ def explain(parser: argparse.ArgumentParser, message: str) -> str:
     ):
         return f"{_label(found[1])} needs a value. {more}"
     if found := re.fullmatch(r"ambiguous option: (\S+) could match (.*)", message):
-        return f"{found[1]} may be any of {found[2]}. Write more of it."
+        return f"{found[1]} may be any of {found[2]}. Type more letters of it."
     if found := re.fullmatch(r"argument ([^:]*): not allowed with argument (.*)", message):
-        return f"{_label(found[1])} and {_label(found[2])} do not go together. {more}"
+        return f"{_label(found[1])} and {_label(found[2])} cannot be combined. {more}"
     if found := re.fullmatch(r"argument ([^:]*): ignored explicit argument '(.*)'", message):
         return f"{_label(found[1])} takes no value. {more}"
     if found := re.fullmatch(r"argument ([^:]*): (.*)", message):

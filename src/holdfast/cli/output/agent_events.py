@@ -57,7 +57,7 @@ class Teller:
         getattr(self, f"_{event['event']}", self._silent)(event, at)
 
     def catch_up(self) -> None:
-        """Print the tool that was held back to share one line with its end. Call it when no more events are there."""
+        """Print the tool that was held back to share one line with its end. Call this when there are no more events."""
         if self._held is not None:
             held, self._held = self._held, None
             self._line(f"{self._marks['open']} {self._tools[held][0]}", "cyan")

@@ -85,7 +85,7 @@ class LiveEvents:
 class StatePrinter:
     """The states of a task as lines on standard error, and its warnings. `verbose`: every event.
 
-    The last state is held back: the end of `run` tells it in more words.
+    The last state is held back, because the end of `run` describes it in more detail.
     """
 
     def __init__(self, task_id: str, *, verbose: bool) -> None:

@@ -24,7 +24,7 @@ SHORTEST_ID = 4  # letters of an id, where a word beside it may be text
 
 
 class ChosenTasks(NamedTuple):
-    """The ids that a command is about. `is_many` false: one id was typed, and the answer is that of one task."""
+    """The ids to which a command applies. `is_many` false: one id was typed, and the answer is that of one task."""
 
     ids: list[str]
     is_many: bool
@@ -35,7 +35,7 @@ def add_selection(
 ) -> None:
     """Add ids and the options of a filter. `agent` false: the command has an option `--agent` of its own."""
     parser.add_argument("ids", nargs="*", metavar=metavar, help=about or "a task's id, or the beginning of it; several")
-    group = parser.add_argument_group("instead of ids, all tasks that match")
+    group = parser.add_argument_group("select tasks by these filters instead of ids")
     group.add_argument("--state", dest="of_state", action="append", default=[], metavar="S", help="in this state")
     group.add_argument(
         "--label", dest="of_label", action="append", default=[], metavar="K=V", help="with this label (or K alone)"
@@ -43,9 +43,9 @@ def add_selection(
     if agent:
         group.add_argument("--agent", dest="of_agent", action="append", default=[], metavar="A", help="of this agent")
     group.add_argument("--repo", dest="of_repo", action="append", default=[], metavar="PATH", help="of this repository")
-    group.add_argument("--all", dest="of_all", action="store_true", help="all that the command can be about")
+    group.add_argument("--all", dest="of_all", action="store_true", help="all tasks to which the command applies")
     if asks:
-        group.add_argument("--yes", action="store_true", help="do not ask before")
+        group.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 def read_targets(arguments: argparse.Namespace) -> Targets:
@@ -76,7 +76,7 @@ def choose_tasks(
     *,
     keep: Callable[[Queries, str], bool] | None = None,
 ) -> ChosenTasks:
-    """Return the tasks that a command is about. A filter is asked about first: raise Refused if the answer is no.
+    """Return the tasks to which a command applies. A filter is asked about first: raise Refused if the answer is no.
 
     `keep`: a further test of the tasks that a filter finds.
     """
@@ -88,7 +88,9 @@ def choose_tasks(
     if keep is not None:
         rows = [row for row in rows if keep(queries, row["id"])]
     if not rows:
-        raise NotFound(f"No task to {command} matches: those that do are done already, or have nothing to {command}.")
+        raise NotFound(
+            f"No task to {command} matches. The selected tasks are already done, or have nothing to {command}."
+        )
     if command != "wait":
         _ask(arguments, command, count_states(rows))
     return ChosenTasks([row["id"] for row in rows], is_many=True)
@@ -112,7 +114,7 @@ def _ask(arguments: argparse.Namespace, command: str, what: str) -> None:
             return
         raise Refused("Nothing was changed.")
     typed = one_line(shlex.join(arguments.typed), 400)
-    raise Refused(f"This is about {what}. Nothing was changed. To do it without a question: `holdfast {typed} --yes`.")
+    raise Refused(f"This affects {what}. Nothing was changed. To do it without a question: `holdfast {typed} --yes`.")
 
 
 # -- results -----------------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def _prompt(row: FleetRow, look: _Look) -> str:
 
 
 def why_parts(row: FleetRow, look: _Look) -> tuple[str, str]:
-    """Return why a task is where it is, and the end of that which is never cut. A stage stands in front."""
+    """Return the reason for a task's state, and its last part, which is never cut. The reason starts with the stage."""
     words, tail = look.listing.around.parts(row, look.now)
     stage = row["stage"]
     if stage is None or row["state"] != "running":
@@ -107,7 +107,7 @@ def parse_columns(text: str | None) -> tuple[str, ...] | None:
 
 
 def _default_columns(rows: Sequence[FleetRow]) -> list[str]:
-    """Return the usual columns. Repository, worker and cost have one only if it says something."""
+    """Return the usual columns. Repository, worker and cost have a column only if their values differ or exist."""
     wanted = set(_ALWAYS)
     if len({row["repo_id"] for row in rows}) > 1:
         wanted.add("repo")

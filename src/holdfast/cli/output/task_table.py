@@ -1,6 +1,6 @@
 """A table with exactly one line per row, at any width. Texts are measured in cells of a terminal.
 
-Where room is short, the columns that may be spared are left out first. Then the longest columns are cut. A text that is
+On a narrow terminal, optional columns are left out first. Then the longest columns are cut. A text that is
 cut ends with `…`. Texts have to be printable (`one_line`).
 """
 
@@ -16,7 +16,7 @@ _READABLE = 20  # cells of a column that may be cut: below that, other columns a
 
 
 class TableColumn(NamedTuple):
-    """One column. `spare`: the higher, the earlier the column is left out where room is short. 0: it never is."""
+    """One column. `spare`: columns with a higher value are left out earlier on a narrow terminal. 0: never left out."""
 
     head: str
     may_cut: bool = False

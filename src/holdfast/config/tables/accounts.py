@@ -79,7 +79,7 @@ def refuse_accounts_in_repository(complain: Complain, user_file: str) -> None:
     """
     complain(
         SECTION,
-        f"'{SECTION}' names logins and could show secrets, so it is never taken from a repository's file, trusted or "
+        f"'{SECTION}' names logins and could show secrets, so it is never read from a repository's file, trusted or "
         f"not. Put it into {user_file}",
     )
 

@@ -52,7 +52,7 @@ def parse_cron(value: object) -> str:
     if value.strip().lower() in _ALIASES:
         raise ValueError(f"write '{quote_wrong_value(value)}' as \"{_ALIASES[value.strip().lower()]}\"")
     if len(value) > LONGEST_CRON:
-        raise ValueError(f"it has {len(value)} characters; {LONGEST_CRON} is the most")
+        raise ValueError(f"it has {len(value)} characters, but at most {LONGEST_CRON} are allowed")
     expression = " ".join(value.split())
     from datetime import UTC, datetime
 
@@ -132,7 +132,7 @@ Read = Callable[[object], Any]
 def _text(value: object, longest: int = LONGEST_TEXT) -> str:
     found = parse_nonblank_text(value)
     if len(found) > longest:
-        raise ValueError(f"it has {len(found)} characters; {longest} is the most")
+        raise ValueError(f"it has {len(found)} characters, but at most {longest} are allowed")
     return found
 
 
@@ -181,7 +181,7 @@ def _labels(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError('it is not a table of texts, like { area = "web" }')
     if len(value) > MOST_LABELS:
-        raise ValueError(f"there are {len(value)} labels; {MOST_LABELS} is the most")
+        raise ValueError(f"there are {len(value)} labels, but at most {MOST_LABELS} are allowed")
     for key, word in value.items():
         if not key or not is_text(key) or "=" in key or len(key) > LONGEST_TEXT:
             raise ValueError(f"'{quote_wrong_value(key)}' cannot be the name of a label")
@@ -201,7 +201,7 @@ def _priority(value: object) -> int:
 def _timeout(value: object) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
-        raise ValueError("it has to be longer than nothing; leave it out for that of the settings")
+        raise ValueError("it must be longer than 0; leave it out to use the value of the settings")
     return seconds
 
 
@@ -224,14 +224,14 @@ def _command(value: object) -> list[str]:
 def _dollars(value: object) -> float:
     amount = parse_money(value)
     if amount <= 0:
-        raise ValueError("it has to be more than nothing; leave it out for that of the settings")
+        raise ValueError("it must be more than 0; leave it out to use the value of the settings")
     return amount
 
 
 def _jitter(value: object) -> float:
     seconds = parse_duration(value)
     if seconds > LONGEST_JITTER:
-        raise ValueError(f"'{quote_wrong_value(value)}' is more than a day, which is the most")
+        raise ValueError(f"'{quote_wrong_value(value)}' is more than a day, which is the maximum")
     return seconds
 
 
@@ -287,9 +287,9 @@ NOT_OF_A_SCHEDULE: Mapping[str, str] = {
     "scenario": "a rehearsal is added by hand: `holdfast add --scenario FILE`",
     "limits": "write `limits.memory` and the like in the settings: they hold for tasks of schedules too",
     "delay": "the times are in `cron`; `jitter` makes a start later",
-    "after": "a schedule does not know ids of tasks; `overlap` says what happens while its last task works",
-    "parent": "the tasks of a schedule are subtasks of no task",
-    "key": "each time of a schedule makes a task of its own",
+    "after": "a schedule cannot refer to task ids; `overlap` decides what happens while its previous task is running",
+    "parent": "the tasks of a schedule cannot be subtasks",
+    "key": "each time of a schedule adds its own task",
     "schedule": "the schedule's own name is recorded",
     "fire_time": "each task has the time for which it was made",
 }
@@ -319,9 +319,9 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "model": ("the agent's setting", "The model of its tasks."),
     "account": ("the agent's default account", "The account of the agent."),
     "permission": ("`permissions.mode`", "What the agent may do without asking: `read`, `edit` or `full`."),
-    "budget_usd": ("`budget.task_usd`", "A task is paused when its runs cost so many dollars."),
-    "budget_tokens": ("`budget.task_tokens`", "A task is paused when its runs used so many tokens."),
-    "max_turns": ("none", "A run ends after so many turns, if the agent can do that."),
+    "budget_usd": ("`budget.task_usd`", "A task is paused when its runs have cost this many dollars."),
+    "budget_tokens": ("`budget.task_tokens`", "A task is paused when its runs have used this many tokens."),
+    "max_turns": ("none", "A run ends after this many turns, if the agent supports it."),
     "gate": ("`gate.command`", "The command that checks the work. `false`: none."),
     "tries": ("`gate.tries`", "How often the agent may try until the gate passes."),
     "base": (
@@ -356,11 +356,12 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     ),
     "max_catch_up": (
         "`10`",
-        "How many missed times `all` makes up for at most: the latest ones. With `replace`, only the latest one.",
+        "The largest number of missed times that `all` makes up for, counted from the latest. With `replace`, only "
+        "the latest one.",
     ),
     "jitter": (
         "`0s`",
-        "The schedule fires up to this much later, by a new random delay each time, so that starts are spread.",
+        "Each fire is delayed by a random time of up to this length, so that starts are spread.",
     ),
-    "enabled": ("`true`", "true: the schedule adds tasks. false: it stays listed and adds none."),
+    "enabled": ("`true`", "true: the schedule adds tasks. false: it is listed but adds none."),
 }

@@ -51,7 +51,7 @@ def read_schedules(
         complain(SECTION, f"'{SECTION}' is a list of schedules: begin each with a line [[{SECTION}]]")
         return ()
     if len(tables) > MOST:
-        complain(SECTION, f"there are {len(tables)} schedules; {MOST} is the most")
+        complain(SECTION, f"there are {len(tables)} schedules, but at most {MOST} are allowed")
         return ()
     file = _File(path, lines, repo)
     found: dict[str, Schedule] = {}

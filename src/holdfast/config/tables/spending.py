@@ -43,7 +43,7 @@ def read_label_budgets(tables: object, complain: Complain) -> LabelBudgets:
 
 
 def refuse_label_caps_in_repository(complain: Complain, user_file: str) -> None:
-    why = "is about your money, so it is not taken from a repository's file"
+    why = "controls your money, so it is not read from a repository's file"
     complain(PLACE, f"'{PLACE}' {why}. Put it into {user_file}")
 
 

@@ -56,7 +56,7 @@ def read_workers(tables: object, accounts: Accounts, complain: Complain) -> Work
         complain(SECTION, f"'{SECTION}' is a list of workers: begin each with a line [[{SECTION}]]")
         return ()
     if len(tables) > MOST:
-        complain(SECTION, f"there are {len(tables)} workers; {MOST} is the most")
+        complain(SECTION, f"there are {len(tables)} workers, but at most {MOST} are allowed")
         return ()
     found: dict[str, WorkerTable] = {}
     for number, table in enumerate(tables):
@@ -74,7 +74,7 @@ def refuse_workers_in_repository(complain: Complain, user_file: str) -> None:
     """Report workers in a repository's file as a mistake: workers serve all repositories, not only this one."""
     complain(
         SECTION,
-        f"'{SECTION}' names workers of the supervisor, so it is not taken from a repository's file. Put it into "
+        f"'{SECTION}' names workers of the supervisor, so it is not read from a repository's file. Put it into "
         f"{user_file}",
     )
 

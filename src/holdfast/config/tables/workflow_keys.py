@@ -50,7 +50,7 @@ def name(value: object) -> str:
 def _short(value: object) -> str:
     word = parse_nonblank_text(value)
     if len(word) > LONGEST_TEXT:
-        raise ValueError(f"it has {len(word)} characters; {LONGEST_TEXT} is the most")
+        raise ValueError(f"it has {len(word)} characters, but at most {LONGEST_TEXT} are allowed")
     return word
 
 
@@ -84,7 +84,7 @@ def _dollars(value: object) -> float:
 def _duration(value: object) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
-        raise ValueError("it has to be longer than nothing")
+        raise ValueError("it must be longer than 0")
     return seconds
 
 
@@ -190,7 +190,8 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     ),
     "timeout": (
         "`--timeout`, else `health.max_runtime`",
-        "How long one run may take. For a stage with members: the whole stage, plus 10 s to collect.",
+        "How long one run may take. For a stage with members: the limit of the whole stage, plus 10 s to collect "
+        "results.",
     ),
     "budget_usd": (
         "none",
@@ -214,8 +215,8 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "reviews": (
         "false",
         "true: the last line of the answer decides: `VERDICT: approve`, or `VERDICT: changes`, which goes back to "
-        "`back_to` with the answer as feedback. Without such a line, the stage failed. A prompt that does not ask for "
-        "the line gets a request for it at its end.",
+        "`back_to` with the answer as feedback. Without such a line, the stage failed. If the prompt does not ask for "
+        "this line, a request for it is added at the end.",
     ),
     "back_to": ("–", "The earlier stage that this stage sends the work back to."),
     "max_turns": ("3", "How often the stage may send the work back. After that, `on_failure` applies."),
@@ -240,7 +241,7 @@ Steps = tuple[Mapping[str, Any], ...]
 class WorkflowFiles:
     """The files that the workflows of one file of settings name.
 
-    `inside`: a repository's file may only name files in the repository, also through symbolic links.
+    `inside`: a repository's file may only name files in the repository, even through symbolic links.
     """
 
     def __init__(self, folder: str, *, inside: bool) -> None:

@@ -55,7 +55,7 @@ def read_workflows(tables: object, layer: Layer, *, of_repository: bool) -> dict
         layer.add_problem(SECTION, f"'{SECTION}' is a section of workflows, such as [{SECTION}.careful]")
         return {}
     if len(tables) > MOST:
-        layer.add_problem(SECTION, f"there are {len(tables)} workflows; {MOST} is the most")
+        layer.add_problem(SECTION, f"there are {len(tables)} workflows, but at most {MOST} are allowed")
         return {}
     files = WorkflowFiles(os.path.dirname(layer.place), inside=of_repository)
     found: dict[str, WorkflowDraft] = {}
@@ -145,7 +145,9 @@ class _Reader:
             self._complain(f"{self._place}.stage", text)
             return None
         if len(stages) > MOST_STAGES:
-            self._complain(f"{self._place}.stage", f"it has {len(stages)} stages; {MOST_STAGES} is the most")
+            self._complain(
+                f"{self._place}.stage", f"it has {len(stages)} stages, but at most {MOST_STAGES} are allowed"
+            )
             return None
         draft = WorkflowDraft(
             name=self._name,

@@ -84,7 +84,7 @@ class FinalAnswer:
         if self._said.has_some:
             self._said.add("\n")
 
-    def anew(self) -> None:
+    def again(self) -> None:
         """Discard everything so far: it was a banner and not an answer."""
         self._said, self._last, self._is_open = _TextTail(self._most), "", False
 
@@ -120,7 +120,7 @@ def read_final_answer(
     answer = FinalAnswer()
     for line in lines:
         if is_banner(line):
-            answer.anew()
+            answer.again()
             continue
         events = parse(line)
         if not events and not line.strip():

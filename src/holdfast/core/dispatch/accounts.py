@@ -84,7 +84,7 @@ def full_name(agent: str, name: str) -> str:
 
 def find_blocked_tasks(shut: Collection[ClosedAccount], names: Names, choosable: Names) -> BlockedTasks:
     """Return the waiting tasks that cannot start. An account that is no longer in the settings holds nothing back: its
-    tasks begin anew under another one."""
+    tasks begin again under another one."""
     if not shut:
         return NO_BLOCKED_TASKS
     known = [account for account in shut if account.name in names(account.agent)]

@@ -60,7 +60,7 @@ class HoldRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """The task that starts first. `state` is the present state of the task. None: the task no longer exists."""
+    """The task that starts first. `state` is the current state of the task. None: the task no longer exists."""
 
     task_id: str
     since: Instant
@@ -221,7 +221,7 @@ def new_account_hold(account: str, now: Instant, before: Hold | None = None) -> 
     `before`: the row that counts how often probes of the account met the same limit. Its probe may still run, if a run
     from before the probe met the limit again.
     """
-    reason = "its limit should be over; one task goes first"
+    reason = "its limit should be over, so one task starts first as a probe"
     hold = Hold(scope=Scope.ACCOUNT, name=account, since=now, until=now.wall, decided=now.wall, reason=reason)
     return hold if before is None else replace(hold, since=before.since, rounds=before.rounds, probe=before.probe)
 

@@ -93,6 +93,6 @@ def update_fleet_hold(
     if not hold.is_probe(task_id):
         return hold
     if verdict.outcome in DEATHS:
-        again = replace(hold, reason=f"the task that went first died too: {verdict.reason}")
+        again = replace(hold, reason=f"the task that started first died too: {verdict.reason}")
         return extend_hold(again, rules.death_hold, max(LONGEST_HOLD, rules.death_hold), now, jitter)
     return replace(hold, probe=None) if verdict.outcome in _UNINFORMATIVE_OUTCOMES else None

@@ -24,7 +24,7 @@ class ProcessIdentity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessSighting:
-    """The present state of a pid, as read from /proc."""
+    """The current state of a pid, as read from /proc."""
 
     boot_id: str
     start_ticks: int | None  # None: no such process

@@ -118,7 +118,7 @@ class Decision:
     failure: str | None = None  # stable word for a failure that we, not the agent, declared
     alert: bool = False
     keeps_session: bool = True
-    begins_round: bool = False  # the work is done, and messages wait: the task goes on with them
+    begins_round: bool = False  # the work is done, and messages wait: the task continues with them
     returns_resume: bool = False  # the run met a limit before any answer, so the resume before it costs nothing
     refused: ResumeDecision | None = None  # the task fails now, because its next resume would be refused
     parking: AccountPause | None = None  # the effect on the run's account, if it had one
@@ -155,7 +155,7 @@ def decide(
 
 
 def task_outcome(verdict: Verdict, decision: Decision) -> Outcome:
-    """Return the outcome that a task shows: its run's, but never `completed` for a task that failed all the same."""
+    """Return the outcome to show for a task. It is that of its run, but never `completed` for a failed task."""
     is_refuted = decision.action is PolicyAction.FAIL and verdict.outcome is Outcome.COMPLETED
     return Outcome.FAILED if is_refuted else verdict.outcome
 
@@ -249,7 +249,7 @@ def _enforce_max_wait(decision: Decision, ledger: Sequence[Spend], limits: Retry
         return decision
     words = (
         f"{decision.reason}; it would wait for {_hours(ahead)}, after {_hours(before)} for earlier limits: "
-        f"more than `resume.max_wait` ({_hours(limits.max_wait)}) allows without being asked. Look whether the plan or "
+        f"longer than `resume.max_wait` ({_hours(limits.max_wait)}) allows. Look whether the plan or "
         "the key of its account still has something left; resume the task when it does, or raise `resume.max_wait`"
     )
     return replace(decision, resume_after=None, reason=words, alert=True)
@@ -305,7 +305,7 @@ def _decide_exhausted(budget: Budget, verdict: Verdict, rule: Rule) -> Decision:
         failure=_EXHAUSTED_FAILURES[budget],
         spends=rule.spends,
         alert=budget in (Budget.CRASH, Budget.LOST),
-        keeps_session=rule.keeps_session,  # a retry begins anew, too
+        keeps_session=rule.keeps_session,  # a retry begins again, too
     )
 
 

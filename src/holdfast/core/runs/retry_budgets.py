@@ -24,7 +24,7 @@ class Budget(StrEnum):
     RESUME = "resume"
     WAIT = "wait"  # a pause for a limit began; the next resume ends it
     WAITED = "waited"  # a pause for a limit ended without a counted resume: costs nothing
-    MOVE = "move"  # the task goes on under another account
+    MOVE = "move"  # the task continues under another account
     STAGE = "stage"  # a stage is done: costs nothing, and counts as progress
 
 

@@ -1,4 +1,4 @@
-"""Schedules that add tasks by the clock: the definition of one, and its stored state. Pure."""
+"""Schedules that run tasks on a schedule: the definition of one, and its stored state. Pure."""
 
 from __future__ import annotations
 

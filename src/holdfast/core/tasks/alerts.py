@@ -32,7 +32,7 @@ _COMMANDS = {
     FAILED: "Look with `holdfast why {id}`; start it again with `holdfast retry {id}`.",
     "completed": "See its work with `holdfast diff {id}`.",
     "cancelled": "Start it again with `holdfast retry {id}`.",
-    "paused": "Look with `holdfast why {id}`; go on with `holdfast resume {id}`.",
+    "paused": "Look with `holdfast why {id}`; continue with `holdfast resume {id}`.",
     "resumed": "Watch it with `holdfast logs {id}`.",
 }
 BURST = 3  # alerts of tasks that are sent one by one; more of them within `notify.gather` become one notice
@@ -128,7 +128,7 @@ class DeliveryPlan:
 
 
 def delivery_key(alert_id: int, transition: Transition, at: float) -> str:
-    """Return the key of a change. It is the same however often it is sent, and differs for every alert, also after a
+    """Return the key of a change. It is the same however often it is sent, and differs for every alert, even after a
     restore."""
     return f"alert-{alert_id}-{transition}-{int(at * 1000):x}"
 

@@ -32,7 +32,7 @@ class AgentOfTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskChange:
-    """The parts of a task that a person changes. None, or a key that is missing: it stays."""
+    """The parts of a task that a person changes. None, or a missing key: no change."""
 
     prompt: str | None = None
     priority: int | None = None
@@ -124,7 +124,7 @@ def _gate_stage(spec: TaskSpec, change: TaskChange) -> tuple[Stage, ...]:
 
 
 def may_keep_session(before: TaskSpec, after: TaskSpec) -> bool:
-    """True if the next run can go on in the session of the last one.
+    """True if the next run can continue in the session of the last one.
 
     A session belongs to its agent and its account. A workflow that only reads takes no message into a session, so its
     stages read a new prompt in new sessions.

@@ -1,6 +1,6 @@
 """Messages of people to a task, and the prompts that are made of them. Pure.
 
-A message is given to the agent of one run. In a session that goes on, the message alone is the prompt of that run.
+A message is given to the agent of one run. In a session that continues, the message alone is the prompt of that run.
 Every other prompt of the task has all messages so far behind the task's own prompt: the agent that takes over knows
 none of them.
 """
@@ -49,7 +49,7 @@ class Turn:
 
     @property
     def reply(self) -> str:
-        """Return the prompt in a session that goes on. Empty: no message begins this turn."""
+        """Return the prompt in a session that continues. Empty: no message begins this turn."""
         return "" if self.is_interrupted else "\n\n".join(one.text for one in self.new)
 
 
@@ -62,7 +62,7 @@ def task_commit_message(task_id: str, text: str, *body: str) -> str:
 
 
 def is_turn_over(outcome: str | None) -> bool:
-    """True if the agent, or a person, ended the turn. After any other ending the work goes on."""
+    """True if the agent, or a person, ended the turn. After any other ending the work continues."""
     return outcome is None or outcome in _ENDED_TURNS
 
 

@@ -17,7 +17,7 @@ from holdfast.core.task_settings import SubtaskRules
 class SubtaskFate(StrEnum):
     """The effect of a parent's move on one subtask."""
 
-    ALONE = "goes on"
+    ALONE = "continues"
     CANCELLED = "cancelled"  # in the transaction of the parent's move
     ENDING = "asked to end"  # in the same transaction, as a durable request that the supervisor carries out
     OVER = "stays as it is"

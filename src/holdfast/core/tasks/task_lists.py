@@ -178,7 +178,7 @@ _STRUCTURE = re.compile(r"^\s*(?:#{1,6}(?:\s.*)?|-{3,}|\*{3,}|={3,}|<!--.*-->)\s
 
 
 def parse_checklist(text: str) -> TaskList:
-    """Read a checklist. Open boxes are tasks. Lines that are indented below a box belong to it, also boxes."""
+    """Read a checklist. Open boxes are tasks. Lines and boxes that are indented below a box belong to it."""
     listed = TaskList()
     fence = ""
     number, indent, is_open = 0, 0, False  # of the item that lines may belong to; number 0: none

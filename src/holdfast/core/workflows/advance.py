@@ -41,7 +41,7 @@ def advance(
 ) -> tuple[Decision, NextStep | None]:
     """Return what follows for the task when its stage has ended. `stage_spent`: the used-up budget of the stage.
 
-    The policy's decision stands while the stage goes on: after a crash, a limit, or an operator's pause.
+    The policy's decision stands while the stage continues: after a crash, a limit, or an operator's pause.
     """
     if is_workflow_over(task.spec.stages, task.progress):
         return replace(decision, spends=()), None  # nothing ran: a person approved the last stage

@@ -118,7 +118,9 @@ def find_flaws(draft: WorkflowDraft) -> list[DraftFlaw]:
     if not draft.stages:
         return [DraftFlaw(None, None, "", "it has no stages: begin each with a line [[workflow.NAME.stage]]")]
     if len(draft.stages) > MOST_STAGES:
-        return [DraftFlaw(None, None, "stage", f"it has {len(draft.stages)} stages; {MOST_STAGES} is the most")]
+        return [
+            DraftFlaw(None, None, "stage", f"it has {len(draft.stages)} stages, but at most {MOST_STAGES} are allowed")
+        ]
     names = [stage.name for stage in draft.stages]
     found: list[DraftFlaw] = []
     for number, stage in enumerate(draft.stages):
@@ -162,7 +164,9 @@ def _members(number: int, stage: StageDraft) -> Iterator[DraftFlaw]:
             yield DraftFlaw(number, None, "least", "`least` is about members, and this stage has none")
         return
     if len(stage.members) > MOST_MEMBERS:
-        yield DraftFlaw(number, None, "members", f"it has {len(stage.members)} members; {MOST_MEMBERS} is the most")
+        yield DraftFlaw(
+            number, None, "members", f"it has {len(stage.members)} members, but at most {MOST_MEMBERS} are allowed"
+        )
     if stage.reviews:
         text = "a stage with members cannot rule (`reviews`): let a stage after it sum up and rule"
         yield DraftFlaw(number, None, "reviews", text)

@@ -175,7 +175,7 @@ def write_handover(prompt: str, runs: Sequence[EarlierRun], changes: ChangesSoFa
             known + (f"\n\n{diff}" if diff else ""),
             f"----- {mark}: end of the material -----",
             "",
-            "Now go on with the task above, from where the work stands.",
+            "Now continue with the task above, from where the work stands.",
         ]
     )
 

@@ -119,7 +119,7 @@ def stage_for_changes(stages: Stages, progress: Progress, name: str | None = Non
 def progress_after_changes(progress: Progress, to: int, by: str, text: str, result: StageResult | None) -> Progress:
     """Return the progress after a person asked for changes: the stage `to`, with that text as feedback.
 
-    The tries of the stage begin anew. An earlier stage also gets the findings of the stage that waited (`result`), and
+    The tries of the stage begin again. An earlier stage also gets the findings of the stage that waited (`result`), and
     every stage may send back as often as at first.
     """
     if to == progress.stage:

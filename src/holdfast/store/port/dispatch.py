@@ -52,7 +52,7 @@ class UsageRows(Protocol):
 
     def crossed(self, run_id: str) -> Sequence[str]: ...
     def of_task(self, task: Task) -> UsedSpending:
-        """Return what the task used in its present generation: an operator's retry starts from zero. For the first
+        """Return what the task used in its current generation: an operator's retry starts from zero. For the first
         task of a family, this includes all its subtasks."""
         ...
 
@@ -141,7 +141,7 @@ class Holds(Protocol):
     """
 
     def all(self) -> Sequence[Hold]:
-        """Return all holds, each with the present state of its probe."""
+        """Return all holds, each with the current state of its probe."""
         ...
 
     def keep(self, hold: Hold, now: Instant) -> None:
@@ -211,8 +211,9 @@ class AccountStates(Protocol):
     """Accounts that are parked or stopped. `tasks.settle` parks or stops them."""
 
     def unavailable(self) -> Sequence[ClosedAccount]:
-        """Return the accounts that are parked or stopped, also those whose time is over until `open_due` opens them:
-        the hold that lets one task go first begins there."""
+        """Return the accounts that are parked or stopped.
+
+        An account whose time is over is included until `open_due` opens it and begins the hold for the probe."""
         ...
 
     def open_due(self, now: Instant) -> Sequence[str]:
@@ -270,7 +271,7 @@ class Workers(Protocol):
 
     def stop(self, name: str, by: str, now: Instant, *, at_once: bool = False) -> WorkerRecord:
         """Stop a worker: it claims no more tasks, and tasks that were kept for it are released. `at_once`: its
-        present task is ended."""
+        current task is ended."""
         ...
 
     def record_crash(self, crash: WorkerCrash, now: Instant) -> None:

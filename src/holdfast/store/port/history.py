@@ -52,7 +52,7 @@ class OldRecords(Protocol):
         ...
 
     def find_old_tasks(self, below: int, before: float, limit: int) -> tuple[Sequence[OldTask], int | None]:
-        """Return old tasks among the next `limit` below that position in the queue, and where to go on (None at the
+        """Return old tasks among the next `limit` below that position in the queue, and where to continue (None at the
         end)."""
         ...
 

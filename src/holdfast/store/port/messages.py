@@ -20,7 +20,7 @@ class Messages(Protocol):
 
     def send(self, task_id: str, text: str, by: str, now: Instant) -> TaskState:
         """Record a message, and queue a task that has ended or is paused. Return the state before. Raise Conflict,
-        with the command to type instead, if the task cannot go on with a message."""
+        with the command to type instead, if the task cannot continue with a message."""
         ...
 
     def attach(self, task: Task, text: str, by: str, now: Instant) -> None:

@@ -42,7 +42,7 @@ class Schedules(Protocol):
         ...
 
     def enable(self, key: str, by: str, now: Instant) -> bool:
-        """Enable a schedule for an operator, until its file changes that setting. It goes on from now. False if it
+        """Enable a schedule for an operator, until its file changes that setting. It continues from now. False if it
         was enabled before."""
         ...
 

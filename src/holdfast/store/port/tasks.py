@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def approval_alert(task_id: str) -> str:
-    """Return the key of the alert that a person has to approve what a stage did. It is closed like all alerts of the
+    """Return the key of the alert that asks a person to approve a stage. It is closed like all alerts of the
     task."""
     return f"task:{task_id}:approval"
 
@@ -74,12 +74,12 @@ class Results(Protocol):
         ...
 
     def of_task(self, task_id: str) -> Sequence[StageResult]:
-        """Return the results of the task's present generation, in order."""
+        """Return the results of the task's current generation, in order."""
         ...
 
 
 class TaskListKeys(Protocol):
-    """Keys of task lists. They are kept for as long as the repository is known, also when the task is forgotten."""
+    """Keys of task lists. They are kept for as long as the repository is known, even when the task is forgotten."""
 
     def known(self, repo_id: str, keys: Sequence[str]) -> Mapping[str, KnownTaskKey]:
         """Return those of `keys` that were taken in before."""

@@ -118,7 +118,7 @@ class Tasks(PausedTasks, Protocol):
         self, ownership: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant
     ) -> None:
         """Settle the run of one member of a parallel stage, with its effects on its account and on the record of
-        crashes. The task goes on and spends nothing."""
+        crashes. The task continues and spends nothing."""
         ...
 
     def clear_branch(self, task_id: str, now: Instant) -> None:
@@ -149,12 +149,12 @@ class Tasks(PausedTasks, Protocol):
     def running_elsewhere(self, host_id: str) -> Sequence[Task]: ...
     def running_here(self, host_id: str) -> Sequence[Task]: ...
     def unfinished_count(self, lasting: OperatorBlocks = NO_OPERATOR_BLOCKS) -> int:
-        """Count the tasks that run or will go on without an operator. Tasks that only an operator can let start are
+        """Count the tasks that run or will continue without an operator. Tasks that only an operator can let start are
         left out."""
         ...
 
     def ledger(self, task: Task) -> Sequence[Spend]:
-        """Return what the task has spent of its retry budgets in its present generation."""
+        """Return what the task has spent of its retry budgets in its current generation."""
         ...
 
 

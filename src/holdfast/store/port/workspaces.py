@@ -39,8 +39,8 @@ class Checkpoint:
 
     @property
     def stage_to_resume(self) -> int:
-        """Return the stage that a task goes on with from here. If the checkpoint's stage had ended, that is the
-        following one."""
+        """Return the stage with which a task continues from this checkpoint. If the checkpoint's stage had ended,
+        that is the following one."""
         follows = self.details.get("next_stage")
         return follows if isinstance(follows, int) else self.stage
 
@@ -56,7 +56,7 @@ class CheckpointChoice:
     checkpoint: Checkpoint
     by: str
     automatic: bool  # true: the workspace was lost, and no operator named this checkpoint
-    saved: bool  # true: the present content of the workspace was saved before going back
+    saved: bool  # true: the current content of the workspace was saved before going back
 
 
 class CheckpointRows(Protocol):
@@ -186,7 +186,7 @@ class Salvages(Protocol):
 
     def expire(self, before: float, limit: int, now: Instant) -> int:
         """Drop work that was saved before that moment. Return how many were dropped. Work that an unfinished task
-        may go on with is kept."""
+        may continue with is kept."""
         ...
 
     def drop(self, ids: Sequence[str], by: str, now: Instant) -> None:

@@ -156,7 +156,7 @@ class SqliteAccounts:
         self._events.raise_alert(
             account_alert(account.full_name),
             f"The account {account.full_name} is stopped: {account.reason}. No task gets it.",
-            f"Fix {what}, then type `holdfast accounts resume {account.full_name}`: its tasks go on.",
+            f"Fix {what}, then type `holdfast accounts resume {account.full_name}`: its tasks continue.",
             now,
         )
 

@@ -138,7 +138,7 @@ class SqliteCheckpoints:
             return
         self._sql.change("move", task_id=ownership.task_id, number=number, workspace_id=workspace_id)
         faults.tx("checkpoint.went_back")
-        message = f"Task {ownership.task_id} goes on from checkpoint {number}: {how}."
+        message = f"Task {ownership.task_id} continues from checkpoint {number}: {how}."
         self._emit("checkpoint.restored", ownership.task_id, None, message, how, {"number": number}, now)
 
     def record_not_restored(self, ownership: Ownership, number: int, why: str, now: Instant) -> None:
@@ -159,7 +159,7 @@ class SqliteCheckpoints:
         faults.tx("checkpoint.stays_paused")
         self._emit("checkpoint.not-restored", task_id, None, message, why, {"number": number}, now, Level.WARNING)
         remedy = (
-            f"Go on with what is there (`holdfast resume {task_id}`), or from another checkpoint "
+            f"Continue with the current files (`holdfast resume {task_id}`), or from another checkpoint "
             f"(`holdfast show {task_id}`, `holdfast resume {task_id} --checkpoint N`)."
         )
         self._events.raise_alert(f"checkpoint:{task_id}", f"{message} Nothing was spent.", remedy, now, task_id=task_id)

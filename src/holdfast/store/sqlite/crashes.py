@@ -130,4 +130,4 @@ def _describe_answer(answer: CrashReaction, decision: Decision) -> str:
         return f"{QUEUED_AGAIN}{counted}"
     if decision.action is PolicyAction.FAIL:
         return f"It is not started again by itself{counted}"
-    return f"It does not go on by itself now: {decision.reason}{counted}"
+    return f"It does not continue by itself: {decision.reason}{counted}"

@@ -110,7 +110,7 @@ class SqliteEvents:
             self._emit_closed(row, by, now)
 
     def close_alerts_of_task(self, task_id: str, by: str, now: Instant, *, completed: bool = False) -> None:
-        """Close the alerts that a task stopped and needs a person: over when the task goes on or has ended."""
+        """Close the alerts that a task stopped and needs a person: over when the task continues or has ended."""
         closed = self._sql.rows(
             "close_alerts_of_task",
             task_id=task_id,

@@ -154,14 +154,14 @@ class SqliteHolds:
         return _hold(row) if row else None
 
     def _emit_held(self, hold: Hold, now: Instant) -> None:
-        again = f" (for the {hold.rounds}. time)" if hold.rounds > 1 else ""
+        again = f" (attempt {hold.rounds})" if hold.rounds > 1 else ""
         if hold.scope is Scope.NEAR:
             message = f"The account {hold.name} is near its limit, and agents start on it one by one: {hold.reason}."
         elif hold.scope is Scope.ACCOUNT:
-            message = f"One task under the account {hold.name} goes first, the others follow: {hold.reason}."
+            message = f"One task under the account {hold.name} starts first, the others follow: {hold.reason}."
         else:
             then = (
-                "Only an operator can release them" if hold.needs_operator else "Then one task goes first, as a probe"
+                "Only an operator can release them" if hold.needs_operator else "Then one task starts first, as a probe"
             )
             message = f"{_describe_held_tasks(hold)} are held back{again}: {hold.reason}. {then}."
         self._events.emit(
@@ -188,7 +188,7 @@ class SqliteHolds:
                 kind="dispatch.probing",
                 component="holds",
                 task_id=probe.task_id,
-                message=f"Task {probe.task_id} goes first, to see whether {hold.full_name} works again.",
+                message=f"Task {probe.task_id} starts first, to see whether {hold.full_name} works again.",
                 reason=hold.reason,
                 data={"scope": str(hold.scope), "name": hold.name, "rounds": hold.rounds},
             ),

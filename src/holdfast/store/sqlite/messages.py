@@ -82,7 +82,7 @@ class SqliteMessages:
         if task.state is not TaskState.PAUSED:
             self._workspaces.refuse_while_cleaning(task.id)
             self._tasks.refuse_unreachable_needs(task.spec.needs)
-        reason = f"goes on with message {number} by {by}"
+        reason = f"continues with message {number} by {by}"
         if self._sql.change("reopen", id=task.id, state=str(task.state), reason=reason, now=now.wall) == 0:
             raise Conflict(f"Task {task.id} was changed by someone else at the same moment; no message was sent.")
         faults.tx("message.reopen")

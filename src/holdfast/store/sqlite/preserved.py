@@ -100,8 +100,8 @@ class SqlitePreservedWorkspaces:
             self._emit_pinned(task_id, kept[0], ttl, by, now)
             return self._workspaces.get(kept[0].id)
         raise Conflict(
-            f"The workspace of task {task_id} is just being put away, its work saved. When that is done, "
-            f"`holdfast retry {task_id}` brings it back."
+            f"The workspace of task {task_id} is being removed right now; its work is saved. After that, `holdfast "
+            f"retry {task_id}` makes a new workspace with the saved work."
         )
 
     def expired(self, now: Instant, shown: Callable[[float], float]) -> Sequence[Workspace]:

@@ -37,7 +37,7 @@ class SqliteSalvages:
                 raise NotFound(f"Salvage {salvage_id} is gone already. Nothing was changed.")
             if row["task_state"] not in {str(state) for state in TASK_TERMINAL}:
                 raise Conflict(
-                    f"Task {row['task_id']} is {row['task_state']} and may go on with salvage {salvage_id}. "
+                    f"Task {row['task_id']} is {row['task_state']} and may continue with salvage {salvage_id}. "
                     "Nothing was changed."
                 )
             self._drop(row, f"dropped by {by}", now)

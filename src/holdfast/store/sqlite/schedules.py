@@ -45,7 +45,7 @@ class SqliteSchedules:
         self._sql.change("leave_out", repo=repo, schedule=name)
         self._start_over(before, "it is no longer in its file", now)
         faults.tx("schedule.leave_out")
-        self._emit_change(before.schedule, "removed", f"is no longer in {file}; nothing of it fires", now)
+        self._emit_change(before.schedule, "removed", f"is no longer in {file}, so it does not fire", now)
 
     def _record_definition(self, file: str, schedule: Schedule, now: Instant) -> None:
         at = _key_columns(schedule)
@@ -53,7 +53,7 @@ class SqliteSchedules:
         if row is None:
             self._sql.change("insert", **at, file=file, definition=_encode_definition(schedule), now=now.wall)
             faults.tx("schedule.insert")
-            self._emit_change(schedule, "added", f"was found in {file}; it fires from now on", now)
+            self._emit_change(schedule, "added", f"was found in {file}, and fires from now on", now)
             return
         before = self._as_record(row)
         if row["listed"] and before.file == file and row["definition"] == _encode_definition(schedule):
@@ -68,7 +68,7 @@ class SqliteSchedules:
             self._start_over(before, "it was changed", now)
         faults.tx("schedule.define")
         if not row["listed"]:
-            self._emit_change(schedule, "added", f"was found in {file} again; it goes on from now", now)
+            self._emit_change(schedule, "added", f"was found in {file} again, and continues from now", now)
         elif before.schedule != schedule:
             begins = "; its new times begin now" if has_new_time else ""
             self._emit_change(schedule, "changed", f"was changed in {file}{begins}", now)
@@ -99,7 +99,7 @@ class SqliteSchedules:
         if before.enabled == word:
             return False
         self._start_over(before, f"{'enabled' if word else 'disabled'} by {by}", now)
-        how = ("enabled", "goes on from now") if word else ("disabled", "does not fire until it is enabled")
+        how = ("enabled", "continues from now") if word else ("disabled", "does not fire until it is enabled")
         self._emit_change(before.schedule, how[0], f"was {how[0]} by {by}; it {how[1]}", now)
         return True
 

@@ -185,7 +185,7 @@ class TaskSettlement:
             faults.tx("task.answer_pauses")
 
     def spend(self, task_id: str, budgets: Sequence[Budget], run_id: str | None, now: Instant) -> None:
-        """Record spends within the task's present generation."""
+        """Record spends within the task's current generation."""
         for budget in budgets:
             self._sql.change(
                 "spend",
@@ -279,9 +279,9 @@ class TaskSettlement:
             return
         task_id, is_gate = ownership.task_id, decision.pause is PauseReason.GATE
         command = f"`holdfast {'resume' if state is TaskState.PAUSED else 'retry'} {task_id}`"
-        remedy = f"go on with {command}."
+        remedy = f"continue with {command}."
         if is_gate:
-            remedy = f"fix what the command needs, then {command}: the gate is asked again, without its agent."
+            remedy = f"fix what the command needs, then {command}: the gate runs again, without the agent."
         elif decision.pause is PauseReason.BUDGET:
             remedy = "it has the command that continues the task."
         cause = decision.pause if decision.pause in (PauseReason.GATE, PauseReason.BUDGET) else verdict.outcome

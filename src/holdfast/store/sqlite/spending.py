@@ -125,7 +125,7 @@ class SqliteSpending:
                 kind="budget.spent",
                 level=Level.WARNING,
                 component="budgets",
-                message=f"{reason[0].upper()}{reason[1:]}. {whom} starts for now; what runs goes on.",
+                message=f"{reason[0].upper()}{reason[1:]}. {whom} starts for now; running agents continue.",
                 reason=reason,
                 data=data,
             ),
@@ -134,7 +134,7 @@ class SqliteSpending:
         self._events.raise_alert(
             budget_alert(allowance.key),
             f"{reason[0].upper()}{reason[1:]}: {whom[0].lower()}{whom[1:]} starts.",
-            f"{'They go on by themselves as the hours pass; or raise' if allowance.is_sliding else 'Raise'} "
+            f"{'They continue by themselves as the hours pass; or raise' if allowance.is_sliding else 'Raise'} "
             f"`{_setting(allowance)}` in your config.",
             now,
             level=Level.WARNING,
@@ -147,7 +147,7 @@ class SqliteSpending:
         event = Event(
             kind="budget.available",
             component="budgets",
-            message=f"The budget '{key}' is available again: {why}. What waits for it may start.",
+            message=f"The budget '{key}' is available again: {why}. Tasks that wait for it may start.",
             reason=why,
             data={"key": key},
         )

@@ -135,7 +135,7 @@ class Pauses:
         self._events.raise_alert(
             f"task:{task.id}:resumes",
             as_sentence(f"Task {task.id} failed: {decision.message}"),
-            f"Look with `holdfast why {task.id}`; go on with `holdfast retry {task.id}`.",
+            f"Look with `holdfast why {task.id}`; continue with `holdfast retry {task.id}`.",
             now,
             task_id=task.id,
             level=Level.WARNING,
@@ -217,7 +217,7 @@ class SqliteTasks:
             )
         except apsw.ConstraintError as error:
             self._workspaces.repo(spec.repo_id)  # raises NotFound for an unknown repository
-            raise Conflict(f"There is a task {spec.id} already; nothing was added.") from error
+            raise Conflict(f"Task {spec.id} already exists; nothing was added.") from error
         for needed in spec.needs:
             self._sql.change("add_need", task_id=spec.id, needs_id=needed)
         faults.tx("task.add")
@@ -493,7 +493,7 @@ def _no_resume(task: Task) -> str:
     if task.state in (TaskState.FAILED, TaskState.CANCELLED):
         return f"{nothing} Try it again: `holdfast retry {task.id}`."
     if task.state is TaskState.COMPLETED:
-        return f"{nothing} Tell it what to do next: `holdfast send {task.id} TEXT`."
+        return f"{nothing} To tell it what to do next: `holdfast send {task.id} TEXT`."
     return f"{nothing} `holdfast why {task.id}` says what it waits for or does."
 
 
@@ -501,9 +501,9 @@ def _no_retry(task: Task) -> str:
     """Return why a task that has not failed is not retried, and what to type instead."""
     nothing = f"Task {task.id} is {task.state}; only a failed or cancelled task can be retried. Nothing was changed."
     if task.state is TaskState.COMPLETED:
-        return f"{nothing} Tell it what to do next: `holdfast send {task.id} TEXT`."
+        return f"{nothing} To tell it what to do next: `holdfast send {task.id} TEXT`."
     if task.state is TaskState.PAUSED:
-        return f"{nothing} Let it go on: `holdfast resume {task.id}`."
+        return f"{nothing} Let it continue: `holdfast resume {task.id}`."
     return f"{nothing} `holdfast why {task.id}` says what it waits for or does."
 
 

@@ -28,7 +28,7 @@ _STATE_TEXT = {
     LinkState.RELEASED: "is free again",
     LinkState.CLOSED: "is closed",
     LinkState.LEFT: "is left for a person to close",
-    LinkState.LOST: "is not ours any more and is left alone",
+    LinkState.LOST: "is no longer claimed by Holdfast and is left alone",
 }
 
 
@@ -77,7 +77,7 @@ class SqliteIssueLinks:
         if state in _EVENT_OF:
             self._tell(link, state, reason, now, link.task_id, data or {})
         if link.task_id is not None and state is not LinkState.CLAIMED:
-            self._set_waiting_reason(link, "it waits until its issue is ours again")
+            self._set_waiting_reason(link, "it waits until its issue is claimed again")
         elif link.task_id is not None:
             self._set_waiting_reason(link, "waiting for a free agent")
         return self._get(link.id)
@@ -134,7 +134,7 @@ class SqliteIssueLinks:
                     level=Level.WARNING,
                     component="trackers",
                     message=f"The tracker ({kind}) of repository {repo_id} does not answer: {why}. It is asked again, "
-                    "less and less often; running work goes on. See `holdfast tracker`.",
+                    "less and less often; running work continues. See `holdfast tracker`.",
                     reason=why,
                     data={"repo": repo_id},
                 ),

@@ -79,7 +79,7 @@ class SqliteWorkers:
         self._forgive(name)
         if record.state is not WorkerState.READY:
             return self._move(record, WorkerState.READY, f"restarted by {by}", now)
-        self._tell(record, f"restarted by {by}; its crashes are forgiven", now, Level.INFO, {})
+        self._tell(record, f"restarted by {by}; its crash count is cleared", now, Level.INFO, {})
         return record
 
     def stop(self, name: str, by: str, now: Instant, *, at_once: bool = False) -> WorkerRecord:
@@ -208,9 +208,9 @@ class SqliteWorkers:
         )
 
     def _alert(self, crash: WorkerCrash, now: Instant) -> None:
-        """Raise one alert per episode (R-CRASH-06). Any move that lets the worker go on closes it."""
+        """Raise one alert per episode (R-CRASH-06). Any move that lets the worker continue closes it."""
         decision, by_hand = crash.decision, f"holdfast worker restart {crash.worker}"
-        by_itself = " It goes on by itself after a whole window without a crash."
+        by_itself = " It continues by itself after a whole window without a crash."
         self._events.raise_alert(
             worker_crash_alert_key(crash.worker),
             f"Worker {crash.worker} is {decision.state}: its agent of task {crash.task_id} crashed ({crash.why}). "

@@ -160,7 +160,7 @@ class SqliteWorkspaces:
             now,
         )
         if state is WorkspaceState.GONE:  # an alert may be open that its work could not be saved
-            self._events.close_alert(unsaved_alert(workspace.id), "its workspace: it was put away", now)
+            self._events.close_alert(unsaved_alert(workspace.id), "its workspace: it was removed", now)
         return self.get(workspace.id)
 
     def take_in(self, workspace: Workspace, reason: str, now: Instant) -> Workspace:
@@ -212,7 +212,7 @@ class SqliteWorkspaces:
             if workspace.state is WorkspaceState.PRESERVED and workspace.disposition != "salvage":
                 continue
             raise StillCleaning(
-                f"The workspace of task {task_id} is still being put away ({workspace.path}). "
+                f"The workspace of task {task_id} is still being removed ({workspace.path}). "
                 "Try again in a moment; a supervisor must be running: `holdfast up`."
             )
 
@@ -225,7 +225,7 @@ class SqliteWorkspaces:
                 level=Level.WARNING,
                 component="workspace-cleanup",
                 task_id=workspace.task_id,
-                message=f"Workspace {workspace.path} was not put away: {why or 'unknown error'}. It is tried again.",
+                message=f"Workspace {workspace.path} was not removed: {why or 'unknown error'}. It is tried again.",
                 reason=why or "unknown error",
                 data={"workspace": workspace.id, "failures": failures, "retry_at": retry_at},
             ),

@@ -43,7 +43,7 @@ class PressureGate:
         found = check_pressure(limits, now, self._hold.over if self._hold else ())
         await self._update_disk_alert(found, now)
         if found is None:
-            await self._release("there is room again")
+            await self._release("there is space again")
             return True
         if self._hold is None or self._hold.over != found.over:
             await self._record_hold(found, is_new=self._hold is None)
@@ -52,7 +52,7 @@ class PressureGate:
     async def _look_at_repos(self) -> None:
         """Shut out the tasks of repositories whose own file system is short of space, with an alert for each.
 
-        Git writes there, not only into the home. Tasks of other repositories go on.
+        Git writes there, not only into the home. Tasks of other repositories continue.
         """
         context, full = self._context, self._context.shared.full_repos
         now, is_first = context.clock().boottime, self._repos_looked is None
@@ -74,14 +74,15 @@ class PressureGate:
         """Raise the alert of a repository with too little space, or close it."""
         key, now = f"{DISK_ALERT}:{repo}", self._context.clock()
         if free is None:
-            tx.events.close_alert(key, "the disk itself: there is room again", now)
+            tx.events.close_alert(key, "the disk itself: there is space again", now)
             return
         floor = show_size(self._context.settings.pressure.disk_floor)
         tx.events.raise_alert(
             key,
-            f"{show_size(free)} of disk are free for the repository {path}, less than `disk.floor` ({floor}): none of "
-            "its tasks starts, running work goes on.",
-            f"Make room on the file system of {path}. Its tasks start by themselves then.",
+            f"{show_size(free)} of disk space are free for the repository {path}, less than `disk.floor` ({floor}): "
+            f"none of "
+            "its tasks starts, running work continues.",
+            f"Free space on the file system of {path}. Its tasks then start by themselves.",
             now,
         )
 
@@ -92,7 +93,7 @@ class PressureGate:
         )
 
     async def _update_disk_alert(self, found: PressureHold | None, now: Pressure) -> None:
-        """Keep one alert open from the moment that the disk is short until there is room again (R-TREE-14)."""
+        """Keep one alert open from the moment that the disk is short until there is space again (R-TREE-14)."""
         is_short = found is not None and "disk" in found.over
         if is_short == self._disk_alert:
             return
@@ -101,14 +102,14 @@ class PressureGate:
 
         def tell(tx: Transaction) -> None:
             if not is_short:
-                tx.events.close_alert(DISK_ALERT, "the disk itself: there is room again", context.clock())
+                tx.events.close_alert(DISK_ALERT, "the disk itself: there is space again", context.clock())
                 return
             tx.events.raise_alert(
                 DISK_ALERT,
-                f"Only {free} of disk are free for {context.home}, less than `disk.floor` ({floor}): nothing new "
-                "starts, running work goes on.",
-                "Make room: `holdfast workspaces` shows what is kept, `holdfast workspaces clean --all-preserved` "
-                "removes it and saves its work.",
+                f"Only {free} of disk space are free for {context.home}, less than `disk.floor` ({floor}): nothing new "
+                "starts, running work continues.",
+                "Make room: `holdfast workspaces` lists preserved workspaces. `holdfast workspaces clean "
+                "--all-preserved` saves their work and removes them.",
                 context.clock(),
             )
 

@@ -76,7 +76,7 @@ class WorkerLanes:
         log_line(f"holdfast: {len(words)} named worker(s): {', '.join(words)}")
 
     async def _release_benched(self) -> None:
-        """Let benched workers go on that were quiet for a whole window (R-CRASH-04)."""
+        """Let benched workers continue that were quiet for a whole window (R-CRASH-04)."""
         context = self._context
 
         def look(tx: Transaction) -> None:

@@ -61,7 +61,7 @@ def _record_mass_death(context: Context, tx: Transaction, dead: Sequence[Death],
     tx.workers.forgive_crashes(news, now)
     if (held is not None and held.is_held) or not is_new:
         return  # part of the same mass death; an operator may have released the hold since
-    reason = f"{len(dead)} agents died within {rules.death_window:g} s, {alive} live on"
+    reason = f"{len(dead)} agents died within {rules.death_window:g} s, {alive} are alive"
     hold = start_fleet_hold(held, reason, rules, now, context.jitter())
     tx.holds.keep(hold, now)
     tx.events.raise_alert(
@@ -71,10 +71,10 @@ def _record_mass_death(context: Context, tx: Transaction, dead: Sequence[Death],
         + (f" It is mass death number {hold.failures} within a day." if hold.failures > 1 else ""),
         "See `dmesg` and `journalctl` for what killed them. "
         + (
-            "Nothing goes on by itself any more: run fewer agents (`agents` in your settings), or limit their memory "
+            "Tasks no longer start by themselves: run fewer agents (`agents` in your settings), or limit their memory "
             "(`limits.memory`), then `holdfast dispatch release`."
             if hold.needs_operator
-            else "In a while one task goes first by itself; `holdfast dispatch release` lets all start now."
+            else "After a while one task starts as a probe. `holdfast dispatch release` lets all tasks start now."
         ),
         now,
     )

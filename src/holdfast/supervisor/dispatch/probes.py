@@ -118,7 +118,7 @@ def alert_outage(tx: Transaction, provider: str, reason: str, now: Instant) -> N
         provider_alert(provider),
         f"The provider {provider} did not answer for longer than `outage.max`: {reason}. Tasks that waited for it are "
         "paused.",
-        f"When it answers again: `holdfast dispatch release provider:{provider}` lets them go on.",
+        f"When it answers again: `holdfast dispatch release provider:{provider}` lets them continue.",
         now,
     )
 

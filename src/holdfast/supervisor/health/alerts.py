@@ -15,10 +15,10 @@ HEADLINES = {
     Condition.STUCK: "is stuck",
     Condition.LOOPING: "goes in circles",
     Condition.STARTUP_TIMEOUT: "has shown no sign of life since its start",
-    Condition.DOOMED: "cannot succeed any more, but goes on",
+    Condition.DOOMED: "cannot succeed any more, but continues",
 }
 NO_FILE_CHANGED = "no file of its workspace changed since its last new output"
-NOT_ALL_FILES = "not all of its workspace could be looked at; no change was seen in the rest"
+NOT_ALL_FILES = "not all of its workspace could be checked; no change was seen in the rest"
 
 
 async def report_diagnosis(
@@ -73,7 +73,7 @@ def _alert(tx: Transaction, patient: WatchedRun, diagnosis: Diagnosis, now: Inst
     tx.events.raise_alert(
         stuck_alert(patient.run_id),
         f"The agent of task {patient.task_id} {HEADLINES[diagnosis.condition]}: {diagnosis.reason}.",
-        f"`holdfast why {patient.task_id}` has the evidence; `holdfast cancel {patient.task_id}` ends it.",
+        f"`holdfast why {patient.task_id}` shows the evidence; `holdfast cancel {patient.task_id}` ends it.",
         now,
         task_id=patient.task_id,
         level=Level.WARNING,
@@ -86,10 +86,10 @@ async def alert_unended_run(context: Context, patient: WatchedRun, pids: tuple[i
     await context.writer.write(
         lambda tx: tx.events.raise_alert(
             unended_alert(patient.run_id),
-            f"Run {patient.run_id} of task {patient.task_id} is being ended and still lives, 2 s after its grace "
+            f"Run {patient.run_id} of task {patient.task_id} should have ended, but is still alive 2 s after its grace "
             f"(pids: {named}).",
-            "Its keeper goes on killing; see what keeps these processes (another user's, stuck in the kernel, or in a "
-            "container whose engine does not answer).",
+            "Its keeper keeps trying to kill them. Find out what prevents that: another user, the kernel, or a "
+            "container engine that does not answer.",
             context.clock(),
             task_id=patient.task_id,
         )

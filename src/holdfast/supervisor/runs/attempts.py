@@ -127,7 +127,7 @@ class Attempts(Service):
     async def send_again(self) -> None:
         """Send the stops again whose record failed.
 
-        Without the stop the agent would go on, and we would wait for it.
+        Without the stop the agent would continue, and we would wait for it.
         """
         for attempt in self.unfrozen:
             try:
@@ -263,7 +263,7 @@ class Attempts(Service):
         await self._context.writer.write(
             lambda tx: tx.events.raise_alert(
                 f"trouble:{task.id}",
-                f"Task {task.id} cannot go on: {error}",
+                f"Task {task.id} cannot continue: {error}",
                 f"`holdfast events {task.id} --json` has the details; the next `holdfast up` tries again.",
                 self._context.clock(),
                 task_id=task.id,
@@ -294,7 +294,7 @@ async def _adopt_task(context: Context, attempts: Attempts, task: Task) -> None:
         adopted = await context.writer.write(lambda tx: tx.tasks.adopt(task, context.host_id, context.clock()))
     except NotOwner:
         return
-    # The environment file may be edited at this moment: the agent goes on all the same.
+    # The environment file may be edited at this moment: the agent continues all the same.
     with contextlib.suppress(Unavailable):
         context.ports.environment(adopted.spec.environment)  # learns the task's secrets, as if we had started it
     attempts.start(adopted)

@@ -202,7 +202,7 @@ class MemberRun(RunDriver):
         return Verdict(outcome=first.outcome, reason=reason, resets_at=first.until)
 
     def _verdict_cap_spent(self) -> Verdict:
-        return Verdict(outcome=Outcome.OVER_BUDGET, reason="nothing was left of the spending cap before it started")
+        return Verdict(outcome=Outcome.OVER_BUDGET, reason="the spending cap was used up before it started")
 
     async def _commit_leftovers(self, workspace: Workspace) -> None:
         """Commit what the member left uncommitted in its own tree. The next stage finds that work on its branch."""

@@ -252,7 +252,7 @@ class ParallelStageDriver:
         while self._waiting and self.stop_request.why is None and self._unproven_end is None:
             run = MemberRun(self._context, part, self._waiting[0], StopRequest())
             await run.record_end_without_run(
-                Verdict(outcome=Outcome.TIMEOUT, reason=f"{words} before a slot was free for it")
+                Verdict(outcome=Outcome.TIMEOUT, reason=f"{words} before it got a free slot")
             )
             assert run.end is not None
             self._ends[run.end.name] = run.end

@@ -45,7 +45,7 @@ class RepoFindings:
 
 async def fingerprint_before(context: Context, task: Task, run_id: str) -> None:
     """Fingerprint the repository before the agent starts. If that fails, nothing can be compared later, but the run
-    goes on."""
+    continues."""
     if task.spec.strategy is Strategy.WORKTREE:
         repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
         with contextlib.suppress(OSError):
@@ -104,9 +104,9 @@ def report_findings(tx: Transaction, context: Context, task: Task, run_id: str, 
     for lock in map(make_text, found.locks):
         tx.events.raise_alert(
             f"{LOCK_ALERT}{lock}",
-            f"The git lock {lock} was there when a run of task {task.id} ended, and no process holds it: "
-            f"git refuses to work in {found.repo.path} while it is there.",
-            f"Make sure that no git is at work there, then: rm {shlex.quote(lock)}",
+            f"The git lock {lock} existed when a run of task {task.id} ended, but no process holds it. git refuses to "
+            f"work in {found.repo.path} while the lock exists.",
+            f"Make sure that no git is running there, then: rm {shlex.quote(lock)}",
             context.clock(),
             task_id=task.id,
             level=Level.WARNING,
@@ -140,7 +140,7 @@ def _report_changes(
     tx.events.raise_alert(
         f"outside:{repo.id}:{changes.digest}",
         _describe(repo, task, changes),
-        "If that was you, acknowledge it (`holdfast alerts ack`). If not, look at what the agent did "
+        "If you made this change, acknowledge it (`holdfast alerts ack`). If not, look at what the agent did "
         f"(`holdfast logs {task.id}`), and consider `--workspace clone`, whose agents cannot reach your repository.",
         now,
         task_id=task.id,
@@ -152,7 +152,7 @@ def _report_changes(
 def _describe(repo: Repo, task: Task, changes: RepoChanges) -> str:
     sentences = [f"While task {task.id} ran, {repo.path} was changed outside the task's branch."]
     if commands := [make_text(name) for name in sorted(changes.commands)]:
-        sentences.append(f"git will run what these say: {_shorten(commands)}.")
+        sentences.append(f"git will run the commands in these: {_shorten(commands)}.")
     if refs := [make_text(name) for name in sorted(changes.agent_refs)]:
         sentences.append(f"Not moved by Holdfast or from a checkout of yours: {_shorten(refs)}.")
     return " ".join(sentences)

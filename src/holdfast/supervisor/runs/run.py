@@ -292,7 +292,7 @@ class RunDriver:
         return Verdict(outcome=Outcome.STOPPED, reason="its account was parked or stopped before the agent started")
 
     def _verdict_cap_spent(self) -> Verdict:
-        return Verdict(outcome=Outcome.STOPPED, reason="nothing was left of its spending cap before the agent started")
+        return Verdict(outcome=Outcome.STOPPED, reason="its spending cap was used up before the agent started")
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 

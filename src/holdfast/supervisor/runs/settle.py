@@ -54,7 +54,7 @@ async def settle(
 ) -> bool:
     """Save work, decide what becomes of the task, and record it. The run's process tree is proven empty.
 
-    `stage`: what the stage of the task's workflow came to. Return True if the task has ended. Otherwise it goes on
+    `stage`: what the stage of the task's workflow came to. Return True if the task has ended. Otherwise it continues
     later in the same workspace.
     """
     facts = await context.writer.write(lambda tx: _read_facts(context, tx, task, run_id, verdict, stage))
@@ -157,7 +157,7 @@ def _record(
 async def _save_checkpoint(
     context: Context, task: Task, ownership: Ownership, run_id: str | None, verdict: Verdict, expected: Settlement
 ) -> None:
-    """Keep the tree at the end of every stage, and when a run ends that goes on later (R-RES-11)."""
+    """Keep the tree at the end of every stage, and when a run ends that continues later (R-RES-11)."""
     decision, following = expected.decision, expected.following
     stage = stage_of(task.spec.stages, task.progress)
     has_run = run_id is not None or following is not None or (stage is not None and stage.is_parallel)
@@ -201,7 +201,7 @@ async def _save_workspaces(context: Context, task: Task, decision: Decision) -> 
 
 
 async def _commit_round(context: Context, task: Task) -> None:
-    """Commit what a successful agent left uncommitted, although its task goes on: the next round may fail."""
+    """Commit what a successful agent left uncommitted, although its task continues: the next round may fail."""
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     if workspace is not None and workspace.state is WorkspaceState.READY and not is_gone(workspace):
@@ -235,9 +235,9 @@ async def _save_one(
 
 
 async def _alert_unsaved(context: Context, task: Task, workspace: Workspace, problem: SaveProblem) -> None:
-    remedy = f"Look into it; drop it with `holdfast workspaces clean {task.id}` when you have what you need."
+    remedy = f"Copy what you need from it, then remove it with `holdfast workspaces clean {task.id}`."
     if problem.is_passing:
-        remedy = f"It is tried again by itself until that is over; at once: `holdfast workspaces clean {task.id}`."
+        remedy = f"Holdfast tries again by itself. To try at once: `holdfast workspaces clean {task.id}`."
     await context.writer.write(
         lambda tx: tx.events.raise_alert(
             unsaved_alert(workspace.id),
@@ -271,7 +271,8 @@ async def freeze_task(context: Context, ownership: Ownership, run_id: str | None
         tx.events.raise_alert(
             f"frozen:{run_id}",
             f"Task {ownership.task_id} is frozen: {verdict.reason}. It is neither run again nor cleaned.",
-            f"Make sure that nothing of run {run_id} lives, then `holdfast cancel {ownership.task_id} --assume-dead`.",
+            f"Make sure that no process of run {run_id} is alive, then `holdfast cancel {ownership.task_id} "
+            f"--assume-dead`.",
             now,
             task_id=ownership.task_id,
         )

@@ -109,7 +109,7 @@ async def find_earlier_end(
     except LaunchError as error:
         return Verdict(outcome=Outcome.LAUNCH_ERROR, reason=str(error))
     if has_all:
-        return Verdict(outcome=Outcome.COMPLETED, reason="all its stages are done, and the last one was approved")
+        return Verdict(outcome=Outcome.COMPLETED, reason="all stages are done, and the last one was approved")
     return await context.writer.write(lambda tx: tx.runs.verdict(progress.checks))
 
 
@@ -197,7 +197,7 @@ FEEDBACK = "This is not the first try. Findings about the previous try:\n\n{feed
 
 
 def reply_with_feedback(task: Task, turn: Turn) -> str:
-    """Return the prompt of a run that goes on in its session with a message. Empty: no message begins the run."""
+    """Return the prompt of a run that continues in its session with a message. Empty: no message begins the run."""
     feedback = task.progress.feedback
     return f"{turn.reply}\n\n{FEEDBACK.format(feedback=feedback)}" if turn.reply and feedback else turn.reply
 
@@ -248,7 +248,7 @@ def template_values(task: Task, results: Sequence[StageResult]) -> dict[str, str
 
 
 def _values_of_stage(name: str, results: Sequence[StageResult]) -> dict[str, str]:
-    """Return the variables of one stage. They come from the last try of its last visit, also for each member."""
+    """Return the variables of one stage. They come from the last try of its last visit. Each member has its own."""
     last = [one for one in results if one.visit == results[-1].visit]
     members = {one.member: one for one in last if one.member}.values()
     whole = next((one for one in reversed(last) if not one.member), last[-1])

@@ -1,4 +1,4 @@
-"""A request to stop a run, also while its workspace is still being prepared.
+"""A request to stop a run, even while its workspace is still being prepared.
 
 It holds the reason and who asked. Preparation is cancelled by it while there is no process to stop yet.
 """

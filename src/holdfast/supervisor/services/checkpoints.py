@@ -190,7 +190,7 @@ class CheckpointService(Service):
             )
         except NotOwner:
             raise
-        except Exception as trouble:  # noqa: BLE001 - the settle goes on: the failure is logged, and nothing is lost
+        except Exception as trouble:  # noqa: BLE001 - the settle continues: the failure is logged, and nothing is lost
             log_error(f"no checkpoint of task {task.id} was saved: ", trouble)
         finally:
             self._ends.pop(subject.run_id, None)

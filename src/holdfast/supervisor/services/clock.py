@@ -1,6 +1,7 @@
 """The service that detects changes of the wall clock, emits an event, and records each jump.
 
-Whatever deletes old data asks this service for ages. Ages are measured in elapsed time, whatever the clock was set to.
+All code that deletes old data gets ages from this service. Ages are measured in elapsed time, whatever the clock was
+set to.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _clock_moved_event(by: float, *, is_same_boot: bool) -> Event:
     if forward and not is_same_boot:  # no clock of the machine counted while it was off
         what += f", or no supervisor ran for {show_duration(OFF_AT_MOST)} and that long"
     message = f"{what}. " + (
-        "Tasks whose wait is over by this clock start now. Nothing is deleted early."
+        "Tasks whose wait is over by this clock start now. Nothing is deleted too early."
         if forward
         else "Waits that were set when the clock was ahead end now. No schedule fires twice for the same time."
     )

@@ -1,6 +1,6 @@
 """The service that raises an alert when a container engine does not answer while agents work in its containers.
 
-Nothing else would show it. The agents go on, or are dead, and both are silent. A stop cannot finish either, because
+Nothing else would show it. The agents continue, or are dead, and both are silent. A stop cannot finish either, because
 only the engine can confirm the end of a container.
 """
 
@@ -72,10 +72,10 @@ class EngineAlertService(Service):
         await self._context.writer.write(
             lambda tx: tx.events.raise_alert(
                 ALERT + socket,
-                f"The container engine at {socket} does not answer ({why}). The agents of {named} may live, but "
-                "Holdfast cannot stop them, read their reports or see them end. No "
-                "task counts as ended until it answers.",
-                "Start the engine again, or see what it waits for. Holdfast goes on by itself when it answers.",
+                f"The container engine at {socket} does not answer ({why}). The agents of {named} may be alive, but "
+                "Holdfast cannot stop them, read their reports or see them end. Their tasks do not end until the "
+                "engine answers.",
+                "Restart the engine, or find out what blocks it. Holdfast continues by itself when it answers.",
                 self._context.clock(),
             )
         )

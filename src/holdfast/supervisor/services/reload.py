@@ -90,7 +90,7 @@ class ReloadService(Service):
             await self._emit(
                 Event(
                     kind="config.reloaded",
-                    message=f"Settings read again: {changes or 'nothing to take over'}.{later}",
+                    message=f"Settings were read again: {changes or 'no changes apply'}.{later}",
                     data={"changes": dict(tuning.changes), "at_next_start": list(tuning.at_next_start)},
                 )
             )

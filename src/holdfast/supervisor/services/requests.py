@@ -109,7 +109,7 @@ class RequestService(Service):
 
     async def _pause_waiting(self, request: Request, task_id: str, until: float | None) -> None:
         def pause(tx: Transaction) -> bool:
-            """Pause the task if it would go on by itself, and answer with its state. False: the task runs again."""
+            """Pause the task if it would continue by itself, and answer with its state. False: the task runs again."""
             now, task = self._context.clock(), tx.tasks.get(task_id)
             if task.state is TaskState.RUNNING:
                 return False

@@ -138,7 +138,7 @@ class ScheduleService(Service):
             await self._context.writer.write(lambda tx: self._record_files(tx, found))
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - likewise: all other services must go on
+        except Exception as error:  # noqa: BLE001 - likewise: all other services must continue
             log_error("the schedules could not be recorded, so the previous ones stay in force: ", error)
         self._seen = stamp
         return True
@@ -161,11 +161,11 @@ class ScheduleService(Service):
             if file not in found.problems:
                 tx.events.close_alert(file_alert(file), "holdfast", now)
         for file, problem in found.problems.items():
-            message = f"The schedules in {file} are not used as they are now: {problem}."
+            message = f"The schedules in {file} are not used in their current form: {problem}."
             remedy = (
-                "Fix that. Until then the file has no schedules."
+                "Fix this. Until then, the file has no schedules."
                 if file in found.schedules
-                else "Fix that. Until then its previous schedules stay in force."
+                else "Fix this. Until then, its previous schedules stay in force."
             )
             tx.events.raise_alert(file_alert(file), message, remedy, now, level=Level.WARNING)
 
@@ -217,7 +217,7 @@ class ScheduleService(Service):
     async def _prepare_briefly(
         self, timetables: ScheduleSource, record: ScheduleRecord, found: DueOccurrences | None, occurrence: float
     ) -> Prepared | None:
-        """Prepare a fire, but wait for HASTE seconds at most. None: it goes on in the background, and what is due is
+        """Prepare a fire, but wait for HASTE seconds at most. None: it continues in the background, and what is due is
         decided when it ends."""
         task = asyncio.ensure_future(self._prepare_fire(timetables, record, occurrence))
         try:

@@ -110,14 +110,14 @@ class IssueSteps:
             return None if held is not None else "its link was changed under us"
         if isinstance(answer, ChangeRefused):
             if answer.is_free:
-                return f"it does not give issue {link.issue} to us, though nobody has it"
+                return f"it refuses the claim of issue {link.issue}, although nobody has it"
             await self._give_up_issue(link, answer.holder, None)
         else:
-            await self._give_up_issue(link, "somebody took it in the same moment", answer.overwrote)
+            await self._give_up_issue(link, "somebody took it at the same moment", answer.overwrote)
         return None
 
     async def _give_up_issue(self, link: IssueLink, holder: str, overwrote: OverwrittenChange | None) -> None:
-        reason = f"its issue {link.issue} is not ours any more: {holder}"
+        reason = f"Holdfast no longer holds its issue {link.issue}: {holder}"
 
         def stand_back(tx: Transaction) -> None:
             self._report_overwritten(tx, link, overwrote)
@@ -142,14 +142,14 @@ class IssueSteps:
         overwrote = answer.overwrote if isinstance(answer, ChangeDone) else None
         if overwrote is not None:
             await self._record_loss(
-                releasing, f"{overwrote.assignee or 'somebody'} changed it in the same moment", overwrote
+                releasing, f"{overwrote.assignee or 'somebody'} changed it at the same moment", overwrote
             )
             return None
         is_ended = link.task_state in TASK_TERMINAL
         why = f"its task {link.task_state}: {link.reason}" if is_ended else "its agent is dead"
         await self._write(lambda tx: tx.issue_links.move(releasing, LinkState.RELEASED, why, self._now()))
         if is_ended and link.task_id is not None and isinstance(answer, ChangeDone):
-            kept = f" What it did is on branch {link.branch}." if link.branch else ""
+            kept = f" Its work is on branch {link.branch}." if link.branch else ""
             await self._add_note(link, f"Holdfast task {link.task_id} {link.task_state}: {link.reason}.{kept}")
         return None
 
@@ -179,14 +179,14 @@ class IssueSteps:
 
     async def _check_still_ours(self, link: IssueLink) -> str | None:
         """Check whether the issue is still ours. If a person changed it, it is theirs, whatever they did. A running
-        task goes on."""
+        task continues."""
         shown = await self._tracker.show(link.issue)
         if isinstance(shown, UnknownAnswer):
             return shown.why
         if isinstance(shown, FoundIssue) and shown.issue.is_held_by(link.assignee):
             return None
         holder = shown.issue.holder if isinstance(shown, FoundIssue) else "it is gone"
-        goes_on = "; its task goes on" if link.task_state is TaskState.RUNNING else ""
+        goes_on = "; its task continues" if link.task_state is TaskState.RUNNING else ""
         await self._record_loss(link, f"{holder}{goes_on}")
         return None
 
@@ -217,7 +217,11 @@ class IssueSteps:
         if overwrote is None:
             return
         theirs = f"{overwrote.assignee or 'nobody'}, {overwrote.status}"
-        done = "It was put back." if overwrote.restored else "It could not be put back, because it changed again since."
+        done = (
+            "The change was undone."
+            if overwrote.restored
+            else "The change could not be undone, because the issue changed again."
+        )
         message = (
             f"Issue {link.issue} of {self._repo.path} was changed (to: {theirs}) after Holdfast had read it, "
             f"and Holdfast overwrote the change. {done}"

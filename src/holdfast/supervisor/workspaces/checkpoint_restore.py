@@ -90,7 +90,7 @@ async def restore_in_place(
             if not left:
                 raise LaunchError(
                     f"Task {task.id} cannot go back to checkpoint {number}, because another process works in "
-                    f"{workspace.path}: {error}. Go on with what is there: `holdfast retry {task.id}`."
+                    f"{workspace.path}: {error}. Continue with the current files: `holdfast retry {task.id}`."
                 ) from error
     how = f"{told}; the previous content is in `holdfast salvage list {task.id}`"
     await context.writer.write(
@@ -131,7 +131,7 @@ async def _save_current_content(
     if problem is not None:
         raise LaunchError(
             f"Task {task.id} cannot go back to checkpoint {number}: {problem}. Nothing was changed in "
-            f"{workspace.path}. Go on with what is there: `holdfast retry {task.id}`."
+            f"{workspace.path}. Continue with the current files: `holdfast retry {task.id}`."
         )
 
 
@@ -141,7 +141,7 @@ async def _refuse_unreadable(context: Context, task: Task, repo: Repo, chosen: C
     if problem is not None:
         raise LaunchError(
             f"Task {task.id} cannot go back to checkpoint {number}: {problem}. Nothing was changed. "
-            f"Go on with what is there: `holdfast retry {task.id}`."
+            f"Continue with the current files: `holdfast retry {task.id}`."
         )
 
 

@@ -36,7 +36,7 @@ class WorkspaceGuard:
         self._kept = False
 
     def keep(self) -> None:
-        """Disarm the guard. Use it when the task goes on later, is owned by another supervisor, or its agent is not
+        """Disarm the guard. Use it when the task continues later, is owned by another supervisor, or its agent is not
         proven dead."""
         self._kept = True
 
@@ -79,7 +79,7 @@ class WorkspaceGuard:
         ]
 
     async def _finish_before_cancel(self, work: Coroutine[object, None, None]) -> None:
-        """Finish the work before a cancellation is raised, also before a second one. The work takes milliseconds,
+        """Finish the work before a cancellation is raised, even before a second one. The work takes milliseconds,
         because teardown commands are cut short."""
         working = asyncio.create_task(work)
         heard: asyncio.CancelledError | None = None

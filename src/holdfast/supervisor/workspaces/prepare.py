@@ -182,7 +182,7 @@ async def _make_workspace(
             if chosen is None
             else await restore_in_new_workspace(context, task, ownership, repo, workspace, chosen)
         )
-    await set_up_workspace(context, task, repo, workspace)  # before `ready`: after a crash in between it is made anew
+    await set_up_workspace(context, task, repo, workspace)  # before `ready`: after a crash in between it is made again
     how = f"with the work saved as {salvaged.commit[:12]}" if salvaged else "from its base"
     if chosen is None or told is None:
         return await _record_ready(context, ownership, workspace, how)

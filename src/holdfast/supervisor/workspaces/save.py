@@ -78,12 +78,12 @@ async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: 
         )  # fmt: skip
         if commit is None:
             return None
-        text = f"What task {task.id} left uncommitted is now commit {commit[:12]} on {workspace.branch}."
+        text = f"The uncommitted work of task {task.id} is now commit {commit[:12]} on {workspace.branch}."
     except WorkspaceProblem as error:
         if is_transient(error):
-            return SaveProblem(f"what it left uncommitted could not be committed: {error}", is_passing=True)
+            return SaveProblem(f"its uncommitted work could not be committed: {error}", is_passing=True)
         commit, level = None, Level.WARNING
-        text = f"What task {task.id} left uncommitted could not be committed, so it is saved as a salvage: {error}"
+        text = f"The uncommitted work of task {task.id} could not be committed, so it is saved as a salvage: {error}"
     event = Event(
         kind="workspace.kept" if commit else "workspace.not-committed",
         level=level,
@@ -179,7 +179,7 @@ async def report_vanished(context: Context, task: Task, repo: Repo, workspace: W
     kept = await context.writer.write(lambda tx: tx.checkpoints.of_workspace(workspace))
     last = kept[-1] if kept else None
     is_on_branch = await _has_delivered(context, task, repo, workspace)
-    left = [f"What it committed is on branch {workspace.branch}."] if is_on_branch else []
+    left = [f"Its commits are on branch {workspace.branch}."] if is_on_branch else []
     saved = None
     if last is not None:
         saved, how = await _save_last_checkpoint(context, task, repo, workspace, last)
@@ -209,7 +209,7 @@ async def report_vanished(context: Context, task: Task, repo: Repo, workspace: W
         tx.events.raise_alert(
             vanished_alert(workspace.id),
             f"{message} {text}",
-            f"{restore}Look for what removed it, then `holdfast retry {task_id}` runs it again.",
+            f"{restore}Find out what removed it, then run it again with `holdfast retry {task_id}`.",
             now,
             task_id=task_id,
         )
@@ -235,7 +235,7 @@ async def _save_last_checkpoint(
     except (HoldfastError, OSError) as error:
         return None, f"Its last checkpoint {last.number} could not be saved: {error}."
     if saved is None:
-        return None, f"Its last checkpoint {last.number} holds nothing else."
+        return None, f"Its last checkpoint {last.number} has no further work."
     await _record_salvage(context, workspace, saved, reason)
     return saved.files, f"Its last checkpoint {last.number}, with {saved.files} changed file(s), is saved as a salvage."
 

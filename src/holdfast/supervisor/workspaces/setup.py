@@ -1,6 +1,6 @@
 """The set-up of a new workspace and its teardown, by the task's settings. It happens once per workspace that is made.
 
-A crash in between leaves the workspace `intended`. Then the next attempt makes it anew and begins the set-up from the
+A crash in between leaves the workspace `intended`. Then the next attempt makes it again and begins the set-up from the
 start. So no agent works in a workspace that is set up by half, and set-up commands need not be repeatable. Teardown
 commands must be repeatable: a crash between them and the rename repeats them.
 
@@ -114,8 +114,8 @@ async def command_runner(context: Context, task: Task, workspace: Workspace) -> 
     origin = await context.writer.write(lambda tx: _find_container_ancestor(tx, task))
     if origin is not None:
         raise LaunchError(
-            f"Task {task.id} starts from what task {origin.id} wrote in its container, and commands of this workspace "
-            "would run on this machine in that tree. Nothing was run. Either read and take over that work "
+            f"Task {task.id} starts from the work of task {origin.id}, which ran in a container. Commands of this "
+            "workspace would run on this machine in that tree. Nothing was run. Either read and take over that work "
             f"(`holdfast diff {origin.id}`, `holdfast merge {origin.id}`) and add the task again without --parent, or "
             "add it again with --workspace container."
         )

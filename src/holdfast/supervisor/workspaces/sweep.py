@@ -1,5 +1,5 @@
-"""The sweep: compares everything that is ours with the ledger, in both directions, and removes what is ours and
-finished.
+"""The sweep: compares everything that is ours with the ledger, in both directions, and removes Holdfast's own
+leftovers.
 
 `begin` is quick. It runs before the first claim and before anything is adopted. It looks, ends stray processes, and
 corrects the ledger, so that nothing is built on a wrong ledger. `finish` works in the background. It removes single
@@ -129,7 +129,7 @@ class SweepService(Service):
         return [task for task in (self._work, self._asking) if task is not None]
 
     async def at_start(self) -> None:
-        """Sweep before anything is adopted or claimed. What takes long goes on in the background."""
+        """Sweep before anything is adopted or claimed. What takes long continues in the background."""
         begun = await self.begin()
         if begun.backlog or _to_remove(begun.findings):
             self._work = asyncio.create_task(_run_logged(self._finish_and_answer(begun, [])), name="sweep")
@@ -269,7 +269,7 @@ class SweepService(Service):
                 kind="sweep.backlog",
                 level=Level.WARNING,
                 component="sweep",
-                message=f"The start-up sweep has work to do:{warning}",
+                message=f"The start-up sweep found leftovers:{warning}",
                 data={"backlog_count": backlog},
             )
             await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
@@ -379,5 +379,5 @@ async def _run_logged(work: Coroutine[Any, Any, None]) -> None:
     silent."""
     try:
         await work
-    except Exception as trouble:  # noqa: BLE001 - logged, and everything else goes on
-        log_error("the sweep failed, and the next one goes on: ", trouble)
+    except Exception as trouble:  # noqa: BLE001 - logged, and everything else continues
+        log_error("the sweep failed, and the next one continues: ", trouble)

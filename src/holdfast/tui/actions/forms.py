@@ -29,7 +29,7 @@ class Field:
 
 @dataclass(frozen=True)
 class FormSpec:
-    """The content of a form. `verb` is what its last key does."""
+    """The content of a form. `verb` names the action of its last key."""
 
     title: str
     verb: str

@@ -52,7 +52,7 @@ def task_of(row: Row) -> str:
     """Return the id of the row's task. The row is a task, or a workspace or an alert that belongs to one."""
     task = row["task"] if "task" in row else row["id"]
     if task is None:
-        raise Refused("It belongs to no task of this home.")
+        raise Refused("It does not belong to a task of this home.")
     return str(task)
 
 
@@ -77,7 +77,7 @@ def pause(home: str, task: Row) -> ActionResult:
 
     number = pause(home, task_of(task), WHY)
     if number is None:
-        return f"Paused {task_of(task)}; Resume lets it go on."
+        return f"Paused {task_of(task)}; Resume lets it continue."
     return _ask(home, number, task_of(task), RequestKind.PAUSE)
 
 
@@ -105,7 +105,7 @@ def cancel(home: str, task: Row) -> ActionResult:
 
 def retry(home: str, task: Row) -> ActionResult:
     commands(home).retry(task_of(task), fresh=False)
-    return _with_note(home, f"Queued {task_of(task)} again, where it stopped.")
+    return _with_note(home, f"Queued {task_of(task)} again, from where it stopped.")
 
 
 def confirm_retry_fresh(home: str, task: Row) -> str | None:
@@ -113,8 +113,9 @@ def confirm_retry_fresh(home: str, task: Row) -> str | None:
     if found["state"] not in ("failed", "cancelled"):
         return None  # the command refuses it
     return (
-        f"Start task {found['id']} again from its base? Its workspace and session go; what it did so far is saved, "
-        f"but its new agent does not have it. (Retry goes on where it stopped.)\n\n{one_line(found['prompt'], 200)}"
+        f"Start task {found['id']} again from its base? Its workspace and session are removed. Its work so far is "
+        "saved, but the new agent does not see it. (Retry continues from where it "
+        f"stopped.)\n\n{one_line(found['prompt'], 200)}"
     )
 
 
@@ -164,7 +165,7 @@ def ask_changes(home: str, task: Row) -> ActionResult:
     from holdfast.api.tasks.stages import approve
 
     if not task["answer"].strip():
-        raise UsageError(f"You wrote nothing. Task {task_of(task)} still waits for your approval.")
+        raise UsageError(f"You entered no text. Task {task_of(task)} still waits for your approval.")
     return _with_note(home, f"{task_of(task)}: {approve(home, task_of(task), task['answer'])}.")
 
 
@@ -175,7 +176,7 @@ def confirm_merge(home: str, task: Row) -> str | None:
     if not plan.commits:
         return None  # everything is merged already
     commits = f"{plan.commits} commit{'s' if plan.commits > 1 else ''}"
-    where = f" Your checkout {plan.checkout} moves along." if plan.checkout else ""
+    where = f" Your checkout {plan.checkout} is updated too." if plan.checkout else ""
     return f"Merge {plan.source} ({commits}) into {plan.target}?{where}"
 
 
@@ -323,7 +324,7 @@ def _steer(home: str, worker: Row, action: str, *, at_once: bool = False) -> str
 
 
 def _task_of_worker(home: str, worker: Row) -> str | None:
-    """Return the present task of the worker. The worker may have taken a task since the screen was drawn."""
+    """Return the current task of the worker. The worker may have taken a task since the screen was drawn."""
     from holdfast.api.fleet.workers import list_workers
 
     return next((row["task"] for row in list_workers(home) if row["name"] == worker["name"]), None)
@@ -359,7 +360,7 @@ def restart_cause(home: str, alert: Row) -> str:
 
 
 def confirm_fire(_home: str, schedule: Row) -> str | None:
-    return f"Fire the schedule {schedule['name']} now? Its task is queued at once; its times stay as they are."
+    return f"Fire the schedule {schedule['name']} now? Its task is queued at once; its times do not change."
 
 
 def fire(home: str, schedule: Row) -> str:

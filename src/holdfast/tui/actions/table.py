@@ -102,11 +102,11 @@ _TASKS = (
         when=_awaits_approval,
     ),
     Action(
-        "pause", "p", "Pause", "end its agent for now; its workspace and session are kept",
+        "pause", "p", "Pause", "end its agent for now, but keep its workspace and session",
         _about("task"), handlers.pause, when=_task_is("queued", "running"), many=True,
     ),
     Action(
-        "resume", "u", "Resume", "let a paused task go on now",
+        "resume", "u", "Resume", "let a paused task continue now",
         _about("task"), handlers.resume, when=_task_is("paused"), many=True,
     ),
     Action(
@@ -115,7 +115,7 @@ _TASKS = (
         many=True,
     ),
     Action(
-        "retry", "r", "Retry", "queue an ended task again, where it stopped",
+        "retry", "r", "Retry", "queue an ended task again, from where it stopped",
         _about("task"), handlers.retry, when=_task_is("failed", "cancelled"), many=True,
     ),
     Action(
@@ -155,11 +155,11 @@ _TASKS = (
 )  # fmt: skip
 _WORKERS = (
     Action(
-        "restart", "r", "Restart", "restart a stopped or benched worker; its crashes are forgiven",
+        "restart", "r", "Restart", "restart a stopped or benched worker, and clear its crash count",
         _about("worker"), handlers.restart_worker, when=_worker_is("stopped", "benched", "stopping"),
     ),
     Action(
-        "stop", "p", "Stop", "let the worker finish its task and take no other",
+        "stop", "p", "Stop", "let the worker finish its task, then take no more",
         _about("worker"), handlers.stop_worker, question=handlers.confirm_stop_worker,
         when=_worker_is("working", "waiting", "benched", "new"),
     ),
@@ -168,7 +168,7 @@ _WORKERS = (
         _about("worker"), handlers.start_worker, when=_worker_is("stopped", "stopping"),
     ),
     Action(
-        "stop_now", "c", "Stop now", "stop the worker without waiting for its task, which stays queued",
+        "stop_now", "c", "Stop now", "stop the worker at once; its task stays queued",
         _about("worker"), handlers.stop_worker_now, question=handlers.confirm_stop_worker_now,
         when=_worker_is("working", "stopping"),
     ),
@@ -183,7 +183,7 @@ _ALERTS = (
         _about("alert"), handlers.ack_all, question=handlers.confirm_ack_all,
     ),
     Action(
-        "mend", "r", "Restart", "restart what the alert is about: its worker, its task, its account, what is held back",
+        "mend", "r", "Restart", "carry out the remedy: restart the worker or task, open the account, end the hold",
         _about("alert"), handlers.restart_cause, when=_can_be_restarted,
     ),
 )  # fmt: skip
@@ -207,11 +207,11 @@ _EVERYWHERE = (
         _about(ANYWHERE), handlers.add_task, form=forms.new_task_form,
     ),
     Action(
-        "up", "U", "Start a supervisor", "start a supervisor in the background, where none is running",
+        "up", "U", "Start a supervisor", "start a supervisor in the background, if none is running",
         _about(ANYWHERE), handlers.start_supervisor, when=lambda _row: False,
     ),
     Action(
-        "release", "L", "Release", "release the tasks that are held back (`holdfast dispatch` lists them)",
+        "release", "L", "Release", "release all holds (`holdfast dispatch` lists them)",
         _about(ANYWHERE), handlers.release, when=lambda _row: False,
     ),
 )  # fmt: skip

@@ -115,9 +115,9 @@ class AlertsView(Listing):
     ABOUT: ClassVar[str] = "alert"
     NAME: ClassVar[str] = "alerts"
     COLUMNS = COLUMNS
-    NO_TASK = "This alert is about no task."
+    NO_TASK = "This alert does not concern a task."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("e", "everything", "All", tooltip="what is over and every crash too, or only alerts that are open")
+        Binding("e", "everything", "All", tooltip="show closed alerts and every crash too, or only open alerts")
     ]
 
     def __init__(self) -> None:
@@ -202,6 +202,6 @@ def _json_text(value: object) -> str:
     """Return a JSON value of the store as text. Empty fields are left out."""
     if isinstance(value, dict):
         return (
-            ", ".join(f"{key} {_json_text(each)}" for key, each in value.items() if each) or "nothing was there to keep"
+            ", ".join(f"{key} {_json_text(each)}" for key, each in value.items() if each) or "there was nothing to keep"
         )
     return ", ".join(map(_json_text, value)) if isinstance(value, list) else str(value)

@@ -333,7 +333,7 @@ class FleetView(View):
 def describe_marks(marked: int, listed: int) -> str:
     if not marked:
         return ""
-    hidden = f" ({marked - listed} of them not listed: actions leave them out)" if listed < marked else ""
+    hidden = f" ({marked - listed} of them not listed, so actions leave them out)" if listed < marked else ""
     return f"{marked} marked{hidden}; "
 
 

@@ -138,8 +138,8 @@ def describe_next(row: WorkerLine) -> str:
         when = (
             f"in {show_duration(left)} ({_clock(row['goes_on_at'])})" if left >= 1 else "at the supervisor's next look"
         )
-        return f"goes on by itself {when} if it stays quiet, or at once with r"
-    return "goes on when it is restarted (r)" if row["state"] == "stopped" else ""
+        return f"continues by itself {when} if it stays quiet, or at once with r"
+    return "continues when it is restarted (r)" if row["state"] == "stopped" else ""
 
 
 def worker_details(row: WorkerLine, crashes: list[CrashRow]) -> Text:
@@ -155,7 +155,7 @@ def worker_details(row: WorkerLine, crashes: list[CrashRow]) -> Text:
     window = show_duration(row["crash_window"])
     counted = f"{row['recent_crashes']} of {row['crash_limit']} within {window}"
     after = {
-        True: "it goes on by itself after a crash (auto_restart), and is benched when these are used up",
+        True: "it continues by itself after a crash (auto_restart), and is benched when these are used up",
         False: "a crash stops it until you restart it (auto_restart is off)",
         None: "",
     }[row["restart"]]

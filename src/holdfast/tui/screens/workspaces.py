@@ -51,7 +51,7 @@ def _expiry(row: WorkspaceLine) -> float:
 class WorkspacesView(OrderedListing):
     ABOUT: ClassVar[str] = "workspace"
     NAME: ClassVar[str] = "workspaces"
-    NO_TASK: ClassVar[str] = "It belongs to no task of this home."
+    NO_TASK: ClassVar[str] = "It does not belong to a task of this home."
     EMPTY: ClassVar[str] = "No workspaces: each task gets one when it starts."
     COLUMNS: ClassVar[tuple[Column[WorkspaceLine], ...]] = (
         Column("TASK", 10, lambda row: row["task"] or "-"),

@@ -1,4 +1,4 @@
-"""The banner of every screen, also above dialogs: open critical alerts, and below them the last agent that died.
+"""The banner of every screen, even above dialogs: open critical alerts, and below them the last agent that died.
 
 A critical alert stays until the user acknowledges it or it is over. A death stays for a minute. The alerts are read in
 the feed's thread. The terminal bell rings once for each new alert.

@@ -1,4 +1,4 @@
-"""The lines at the bottom. One has the keys that fit the present state of the row with the cursor, and a key for help.
+"""The lines at the bottom. One has the keys that fit the current state of the row with the cursor, and a key for help.
 The line above it shows the result of the last action for some seconds.
 
 Textual's footer shows every key in every state. At 80 columns its key for help would be beyond the edge. Textual's

@@ -132,7 +132,7 @@ class View(Screen[None]):
         self.show_keys()
 
     def show_keys(self) -> None:
-        """Show the keys that fit the present state of the row with the cursor."""
+        """Show the keys that fit the current state of the row with the cursor."""
         try:
             line, offered = self.query_one(key_bar.KeyLine), self.offered()
         except NoMatches:  # the screen is not composed yet, or is being removed

@@ -199,7 +199,7 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
         self._show_match(self._line_at(self.scroll_offset.y) if self._match is None else self._match + by, by)
 
     def _show_match(self, start: int, by: int) -> None:
-        """Show the next line with the words in this direction, and go on at the other end."""
+        """Show the next line with the words in this direction, and continue at the other end."""
         found = [index for index, line in enumerate(self._lines) if self._wanted in line.text.lower()]
         if found:
             ahead = [index for index in found if (index >= start if by > 0 else index <= start)]

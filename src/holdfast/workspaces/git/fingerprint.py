@@ -44,7 +44,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepoChanges:
-    """The differences: name → present value. The value is "" if the file or ref is gone."""
+    """The differences: name → current value. The value is "" if the file or ref is gone."""
 
     files: Mapping[str, str]
     refs: Mapping[str, str]

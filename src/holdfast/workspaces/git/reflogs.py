@@ -64,7 +64,7 @@ def list_commits_made(common_dir: str, workspace: str) -> set[str]:
 def find_refs_of_agent(
     common_dir: str, workspace: str, changed: Mapping[str, str], made_before: Collection[str]
 ) -> dict[str, str]:
-    """Return the changed refs that an agent moved: ref → present value.
+    """Return the changed refs that an agent moved: ref → current value.
 
     Such a ref points to a commit that the agent made in this run and that no checkout of the user was ever at. Or it is
     checked out by the user, and its last move was not made in that checkout.

@@ -236,7 +236,7 @@ def drop_known_entry(common_dir: str, entry: str) -> None:
 
 
 def is_checked_out(common_dir: str, branch: str, *, but_locked: bool = False) -> bool:
-    """True if the main checkout or any worktree, also the user's, is on that branch.
+    """True if the main checkout or any worktree, including the user's, is on that branch.
 
     `but_locked`: skip locked entries. Ours are locked, each on its own branch, and a crash storm leaves hundreds.
     """

@@ -179,7 +179,7 @@ class CommandSetup:
         timeout: float,
         runner: CommandRunner | None = None,
     ) -> FailedCommand | None:
-        """Run the commands in order, in the workspace, until one fails. Their log is written anew."""
+        """Run the commands in order, in the workspace, until one fails. Their log is written again."""
         return await self._run("setup", workspace, commands, env, timeout, runner, all_of_them=False)
 
     async def tear_down(

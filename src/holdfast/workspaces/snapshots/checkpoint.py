@@ -1,4 +1,4 @@
-"""A checkpoint: a whole workspace at one moment, kept in the shadow repository while the agent goes on working.
+"""A checkpoint: a whole workspace at one moment, kept in the shadow repository while the agent continues working.
 
 A checkpoint is a commit like a salvage (snapshot.py), with everything that restoring it needs (restore.py). Its last
 parent is "git state of task …". That commit holds HEAD, an operation under way, every side of a conflict and, for a

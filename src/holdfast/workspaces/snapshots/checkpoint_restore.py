@@ -1,6 +1,6 @@
 """Restore of a checkpoint: files, index, HEAD and an operation under way become what they were, at the same path.
 
-No agent runs meanwhile. The present content was salvaged before, and that is checked. Every step can be repeated: after
+No agent runs meanwhile. The current content was salvaged before, and that is checked. Every step can be repeated: after
 a kill at any point, the next start does all steps again. Files that git ignores stay, unless the checkpoint has a file
 at their path. See ADR 0021.
 """

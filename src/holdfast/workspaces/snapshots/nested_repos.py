@@ -71,7 +71,7 @@ async def _find_change(git: Git, folder: str, commit: str) -> str | None:
 
 
 async def _has_own_commits(git: Git, folder: str, recorded: list[str]) -> bool:
-    """True if commits or stashes, also unreferenced ones, are neither in its remotes nor in a recorded link."""
+    """True if commits or stashes, including unreferenced ones, are neither in its remotes nor in a recorded link."""
     ours = ["--branches", "--glob=refs/stash", "--reflog"]
     beyond = ["--not", "--remotes", *recorded]
     try:

@@ -93,7 +93,7 @@ class PrivateIndex:
         await self.put([(entry.mode, entry.oid, entry.path) for entry in found])
 
     async def unhide_files(self, entries: Iterable[IndexEntry]) -> None:
-        """Make git examine every file, also those that the agent has hidden from git."""
+        """Make git examine every file, including those that the agent has hidden from git."""
         hidden = [entry.path for entry in entries if entry.hidden]
         present = [entry.path for entry in entries if entry.absent and self.is_on_disk(entry.path)]
         if hidden:

@@ -1,4 +1,4 @@
-"""The present activity of the agents of running tasks, as the supervisor saved it.
+"""The current activity of the agents of running tasks, as the supervisor saved it.
 
 The supervisor reads the output of every agent anyway. It saves the last tool or line, without secrets, in the run
 directory. So a list does not read any output itself. The module imports little, because `ps` has to start fast.

@@ -88,9 +88,9 @@ class Circumstances:
         if self.supervisor is None:
             return "no supervisor is running: its agent is not watched"
         if row["last_run"] and row["last_run"][0] == "ended":
-            return "its agent has ended; its work is checked and saved"
+            return "its agent has ended; its work is being checked and saved"
         if not row["last_run"] or row["last_run"][0] == "settled":
-            return "its workspace is made" if not row["runs"] else "between two runs"
+            return "its workspace is being prepared" if not row["runs"] else "between two runs"
         state, _started, stop_why, progress = row["last_run"]
         if state == "stopping":
             return f"it is stopped ({stop_why})"

@@ -1,6 +1,6 @@
 """The outcome of a task as text: changed files, refused tool calls, the gate.
 
-`completed` alone says only that the agent reported success. These words stand beside it on every screen. The module
+`completed` alone only means that the agent reported success. These words accompany it on every screen. The module
 imports little, because `ps` imports it.
 """
 

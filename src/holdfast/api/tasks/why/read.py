@@ -282,7 +282,7 @@ def _with_unmet(queries: Queries, reason: WaitReason, task_id: str, around: Circ
 
 
 def _is_stuck(queries: Queries, need: UnmetNeed, around: Circumstances) -> bool:
-    """True if a person has to act before a needed task goes on."""
+    """True if a person has to act before a needed task continues."""
     if need["state"] == "paused":
         is_automatic = need["resume_after"] is not None and (around.resumes or need["pause_reason"] == "operator")
         return not is_automatic

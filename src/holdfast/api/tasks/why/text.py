@@ -71,7 +71,7 @@ def _idle_words(reason: WaitReason) -> str:
 
 
 def _slots_clause(reason: WaitReason) -> str:
-    return f"next: {reason.count} at work, room for {reason.limit}"
+    return f"next: {reason.count} working, room for {reason.limit}"
 
 
 def _pause_clause(reason: WaitReason, now: float) -> str:
@@ -98,10 +98,10 @@ _CLAUSES: Mapping[WaitKind, Callable[[WaitReason, float], str]] = {
     ),
     WaitKind.BUDGET: lambda reason, now: _budget_words(reason, now),
     WaitKind.HOLD: lambda reason, _now: _hold_words(reason),
-    WaitKind.ISSUE: lambda reason, _now: f"its issue {reason.name} is not ours now",
+    WaitKind.ISSUE: lambda reason, _now: f"its issue {reason.name} is not claimed by Holdfast now",
     WaitKind.WORKER: lambda reason, _now: _worker_clause(reason),
     WaitKind.NO_WORKER: lambda reason, _now: (
-        f"for a worker: {_idle_words(reason)}" if reason.causes else "no worker takes such a task"
+        f"for a worker: {_idle_words(reason)}" if reason.causes else "no worker takes this task"
     ),
     WaitKind.ANY_WORKER: lambda reason, _now: f"for a worker: {_some([cause.name for cause in reason.causes])}",
     WaitKind.CHECKOUT: lambda reason, _now: f"its checkout is in use by {reason.tasks[0]}",
@@ -142,18 +142,18 @@ def _account_sentences(reason: WaitReason) -> list[str]:
     which = f"account {reason.causes[0].name}" if len(reason.causes) == 1 else f"an account of {reason.name}"
     if reason.needs_person:
         return [f"It waits for {which}: {words}. When its login works again: `{reason.command}`."]
-    return [f"It waits for {which}: {words}. It starts by itself then; `{reason.command}` opens it now."]
+    return [f"It waits for {which}: {words}. It starts by itself after that; `{reason.command}` opens the account now."]
 
 
 def _budget_sentences(reason: WaitReason) -> list[str]:
     raised = "Or raise it: `budget.*` of the settings."
-    return [f"It waits, and spends nothing: {_budget_words(reason)}. It starts by itself then. {raised}"]
+    return [f"It waits, and spends nothing: {_budget_words(reason)}. It starts by itself after that. {raised}"]
 
 
 def _hold_sentences(reason: WaitReason) -> list[str]:
     return [
-        f"It is held back: {_hold_words(reason)}. Nothing of its budgets is spent meanwhile; "
-        f"`{reason.command}` lets it start now."
+        f"It is held back: {_hold_words(reason)}. None of its budgets is spent meanwhile. `{reason.command}` lets it "
+        "start now."
     ]
 
 
@@ -162,7 +162,8 @@ def _worker_sentences(reason: WaitReason) -> list[str]:
     how = f"is {cause.state} ({cause.reason})" if cause.state else "is not there"
     return [
         f"It waits for worker {cause.name}, which {how}, because `crash.release_claims` is false. "
-        f"`{reason.command}` lets that go on; `holdfast worker stop {cause.name}` leaves it to any other."
+        f"`{reason.command}` lets that worker continue; `holdfast worker stop {cause.name}` leaves the task to other "
+        f"workers."
     ]
 
 
@@ -170,31 +171,34 @@ def _no_worker_sentences(reason: WaitReason) -> list[str]:
     if reason.causes:
         return [f"It waits for a worker, and {_idle_words(reason)}: `{reason.command}`."]
     return [
-        "No worker takes such a task (agent, account and labels have to match), and `agents` is 0, so nothing else "
-        f"runs it: `{reason.command}` shows what each takes."
+        "No worker takes this task (agent, account and labels have to match), and `agents` is 0, so nothing else can "
+        "run it: `{reason.command}` shows what each worker takes."
     ]
 
 
 _SENTENCES: Mapping[WaitKind, Callable[[WaitReason], list[str]]] = {
     WaitKind.NO_SUPERVISOR: lambda _reason: [no_supervisor()],
     WaitKind.DEPENDENCIES: _dependency_sentences,
-    WaitKind.NOT_BEFORE: lambda reason: [f"It is not taken before {moment(reason.until)}."],
-    WaitKind.BACK_OFF: lambda reason: [f"It is not taken before {moment(reason.until)}."],
+    WaitKind.NOT_BEFORE: lambda reason: [f"It does not start before {moment(reason.until)}."],
+    WaitKind.BACK_OFF: lambda reason: [f"It does not start before {moment(reason.until)}."],
     WaitKind.PRESSURE: lambda reason: [f"Nothing new starts for now: {reason.text} (`pressure.*` of the settings)."],
     WaitKind.ACCOUNT: _account_sentences,
     WaitKind.BUDGET: _budget_sentences,
     WaitKind.HOLD: _hold_sentences,
-    WaitKind.ISSUE: lambda reason: [f"Its issue {reason.name} is not ours now: `{reason.command}` says why."],
+    WaitKind.ISSUE: lambda reason: [
+        f"Its issue {reason.name} is not claimed by Holdfast now: `{reason.command}` says why."
+    ],
     WaitKind.WORKER: _worker_sentences,
     WaitKind.NO_WORKER: _no_worker_sentences,
     WaitKind.ANY_WORKER: lambda reason: [f"It waits for a worker: {', '.join(one.name for one in reason.causes)}."],
     WaitKind.CHECKOUT: lambda reason: [
-        f"It works in the checkout {reason.name} itself, where {', '.join(reason.tasks)} is at work: one at a time."
+        f"It works in the checkout {reason.name} itself, where {', '.join(reason.tasks)} is working. Only one task "
+        f"can work there at a time."
     ],
     WaitKind.QUEUED_BEHIND: lambda reason: [
         f"{reason.count} queued task(s) are ahead of it (higher priority, or older)."
     ],
-    WaitKind.SLOTS: lambda reason: [f"It is next: {reason.count} agent(s) are at work, with room for {reason.limit}."],
+    WaitKind.SLOTS: lambda reason: [f"It is next: {reason.count} agent(s) are working, with room for {reason.limit}."],
     WaitKind.NEXT: lambda _reason: [],
 }
 
@@ -206,7 +210,7 @@ def _pause_sentences(reason: WaitReason, task_id: str) -> list[str]:
         return [how_to_approve(task_id)]
     if reason.kind is WaitKind.GATE_PAUSE:
         return [
-            f"Fix what its command needs, then `{reason.command}`: the gate is asked again, without its agent.",
+            f"Fix what its command needs, then `{reason.command}`: the gate runs again, without the agent.",
             f"Or cancel it with `holdfast cancel {task_id}`.",
         ]
     lines = [_resume_sentence(reason)]
@@ -225,10 +229,10 @@ def _pause_sentences(reason: WaitReason, task_id: str) -> list[str]:
             "once more."
         )
     if reason.kind is WaitKind.BUDGET_PAUSE and reason.command != f"holdfast resume {task_id}":
-        return [*lines, f"Give it more, in all: `{reason.command}`.", f"C{cancel}"]
+        return [*lines, f"Raise the total: `{reason.command}`.", f"C{cancel}"]
     if reason.kind in (WaitKind.LIMIT_PAUSE, WaitKind.LOGIN_PAUSE) and reason.causes:
         [account] = reason.causes
-        opens = f"`{reason.command}` opens it, and its tasks go on."
+        opens = f"`{reason.command}` opens it, and its tasks continue."
         return [*lines, f"Its account {account.name} is {_account_state(account)}; {opens}", f"C{cancel}"]
     if reason.resumes_left == 0:
         return [*lines, f"C{cancel}"]
@@ -236,9 +240,10 @@ def _pause_sentences(reason: WaitReason, task_id: str) -> list[str]:
 
 
 def after_last_resume(task_id: str, *, fails: bool) -> str:
-    """Return what the next limit does to a task without a resume left. A limit before any answer gives one back."""
+    """Return what the next limit does to a task that has no resume left. A limit before any answer restores one
+    resume."""
     if fails:
-        return "the task fails at its next limit, unless that comes before any answer."
+        return "the task fails at its next limit, unless it meets that limit before any answer."
     return f"after the next limit, only `holdfast resume {task_id} --force` resumes it."
 
 
@@ -247,7 +252,7 @@ def _resume_sentence(reason: WaitReason) -> str:
         return "It does not resume by itself."
     at = f"at {moment(reason.until)} (in {duration(int(reason.until - time.time()))})"
     if reason.resumes_left == 0 and not reason.needs_person:
-        return f"It fails at its time, {moment(reason.until)}, unless you resume it before."
+        return f"It fails at {moment(reason.until)}, unless you resume it before then."
     if not reason.needs_person:
         return f"It resumes by itself {at}."
     return f"Its limit ends {at}; it does not resume by itself, because `resume.auto` is false."

@@ -145,7 +145,7 @@ def translate_errors(path: str) -> Iterator[None]:
         raise Unavailable(
             f"The database {path} is damaged ({error}). It was left as it is. "
             f"Copies are in {_backups_dir(path)}: "
-            "bring one back with `holdfast restore FILE` (the damaged one is kept aside)."
+            "restore one with `holdfast restore FILE` (the damaged one is kept aside)."
         ) from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:  # Holdfast never writes such content
         raise damaged_store_error(error) from error
@@ -171,8 +171,8 @@ def translate_errors(path: str) -> Iterator[None]:
         ) from error
     except apsw.SQLError as error:
         raise Unavailable(
-            f"The database {path} is not as Holdfast made it ({error}). It was left as it is. "
-            f"Copies are in {_backups_dir(path)}: bring one back with `holdfast restore FILE`."
+            f"The database {path} was changed by something other than Holdfast ({error}). It was left as it is. "
+            f"Copies are in {_backups_dir(path)}: restore one with `holdfast restore FILE`."
         ) from error
     except (apsw.NoMemError, MemoryError) as error:
         raise _no_memory_error(path) from error
@@ -220,7 +220,7 @@ def refuse_newer_schema(connection: apsw.Connection, path: str) -> int:
 
 
 def refuse_while_old_supervisor_runs(connection: apsw.Connection, path: str) -> None:
-    """Refuse to migrate while a supervisor of the older version runs: it would go on with a schema and requests that
+    """Refuse to migrate while a supervisor of the older version runs: it would continue with a schema and requests that
     it does not know."""
     for pid, ticks, boot in connection.execute("SELECT pid, start_ticks, boot_id FROM hosts WHERE state = 'active'"):
         if boot == clock.boot_id() and process_start_ticks(pid) == ticks:
@@ -283,8 +283,9 @@ def refuse_emptied(path: str) -> None:
 
 def _emptied_error(path: str) -> Unavailable:
     return Unavailable(
-        f"The database {path} has been emptied by something else. Nothing was changed: bring back a copy from "
-        f"{_backups_dir(path)} with `holdfast restore FILE`, or remove {path + MADE_SUFFIX} to start anew."
+        f"The database {path} has been emptied by something else. Nothing was changed: restore a copy from "
+        f"{_backups_dir(path)} with `holdfast restore FILE`, or remove {path + MADE_SUFFIX} to start with an empty "
+        "store."
     )
 
 

@@ -18,7 +18,7 @@ from holdfast.store.sqlite.engine.reader import DATABASE
 from holdfast.store.sqlite.engine.write_queue import WriteQueue
 from holdfast.store.sqlite.events import SqliteEvents
 
-NUMBER_GAP = 1_000_000  # how far numbers are raised when the present store cannot be read
+NUMBER_GAP = 1_000_000  # how far numbers are raised when the current store cannot be read
 PATIENCE = 30.0
 HEADER = b"SQLite format 3\0"
 
@@ -36,7 +36,7 @@ class HighestNumbers:
 
 
 def copy_out(home: str, target: str) -> None:
-    """Make a consistent, compact copy in one file while other processes go on writing."""
+    """Make a consistent, compact copy in one file while other processes continue writing."""
     path = os.path.join(home, DATABASE)
     faults.effect("backup.copy")
     with (
@@ -82,7 +82,7 @@ def check_copy(path: str) -> int:
 
 
 def highest_numbers_of(home: str) -> HighestNumbers | None:
-    """Return the highest numbers of the present store, or None if it is missing or damaged, and only then. A store
+    """Return the highest numbers of the current store, or None if it is missing or damaged, and only then. A store
     that is merely busy must not be replaced like a broken one."""
     path = os.path.join(home, DATABASE)
     try:
@@ -96,7 +96,7 @@ def highest_numbers_of(home: str) -> HighestNumbers | None:
 
 
 def raise_numbers(copy_path: str, present: HighestNumbers | None, event: Event, now: Instant) -> list[str]:
-    """Make a copy fit to follow the present store: newest schema, higher numbers, an event. Return its open runs."""
+    """Make a copy fit to follow the current store: newest schema, higher numbers, an event. Return its open runs."""
     with opening.translate_errors(copy_path), closing(opening.open_connection(copy_path)) as copy:
         opening.migrate(copy, copy_path)
         with copy:

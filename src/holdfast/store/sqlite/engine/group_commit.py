@@ -163,7 +163,8 @@ class GroupWriter:
         def tell(tx: SqliteTransaction) -> None:
             tx.events.raise_alert(
                 "disk:full",
-                f"The disk of {os.path.dirname(self._path)} is full. Running agents go on; what cannot be written is "
+                f"The disk of {os.path.dirname(self._path)} is full. Running agents continue; what cannot be written "
+                f"is "
                 "tried again.",
                 "Free space: soon nothing more can be recorded.",
                 clock.now(),

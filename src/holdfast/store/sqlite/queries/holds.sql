@@ -1,7 +1,7 @@
 -- Dispatch that is held back for a provider, for an account or after a mass death, until a probe succeeds.
 
 -- name: all
--- With the present state of each probe: a probe whose task no longer runs makes room for another one without a write.
+-- With the current state of each probe: a probe whose task no longer runs makes room for another one without a write.
 SELECT h.*, t.state AS probe_state FROM holds h LEFT JOIN tasks t ON t.id = h.probe_task ORDER BY h.scope, h.name
 
 -- name: get

@@ -57,7 +57,7 @@ UPDATE alerts SET acked_at = :now, acked_by = :by WHERE acked_at IS NULL AND key
 RETURNING *
 
 -- name: close_alerts_of_task
--- Alerts that the task stopped, and why: now it goes on, or has ended. Alerts about its workspace or a run stay open.
+-- Alerts that the task stopped, and why: now it continues, or has ended. Alerts about its workspace or a run stay open.
 -- A workspace that vanished is of no concern once the task has completed in another one.
 UPDATE alerts SET acked_at = :now, acked_by = :by
 WHERE acked_at IS NULL AND task_id = :task_id AND (key = :crash OR key >= :prefix AND key < :prefix || '~'

@@ -34,12 +34,12 @@ UPDATE tasks SET progress = :progress, agent = :agent, settings = :settings,
 WHERE id = :id
 
 -- name: carry_results
--- A retry goes on at the stage that failed: it still builds on the results of the stages before.
+-- A retry continues at the stage that failed: it still builds on the results of the stages before.
 UPDATE results SET generation = (SELECT generation FROM tasks WHERE id = :id)
 WHERE task_id = :id AND generation = (SELECT generation FROM tasks WHERE id = :id) - 1
 
 -- name: session_of_stage
--- The newest session that a stage can go on in. A session that was lost or full is none.
+-- The newest session that a stage can continue in. A session that was lost or full is none.
 SELECT session_id, account FROM runs
 WHERE task_id = :id AND stage = :stage AND member = '' AND session_id IS NOT NULL
   AND outcome NOT IN ('context_limit', 'session_lost')

@@ -135,7 +135,7 @@ WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
   AND (:run_id IS NOT NULL OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_id = :id AND runs.state != 'settled'))
 
 -- name: leave_session
--- The session cannot be used any more. The task goes on from the content of its workspace.
+-- The session cannot be used any more. The task continues from the content of its workspace.
 UPDATE tasks SET session_id = NULL, account = json_extract(settings, '$.agent_options.account'), updated_at = :now
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
@@ -148,7 +148,7 @@ UPDATE tasks SET settings = :settings
 WHERE id = :id AND state IN ('queued', 'running', 'paused')
 
 -- name: kept_wait
--- A task that waits for a moment goes on waiting. But a wait that was decided in the future (the clock was set back
+-- A task that waits for a moment continues waiting. But a wait that was decided in the future (the clock was set back
 -- since) is over. It is ended here, because with a new `updated_at` it could not be recognized any more.
 not_before = CASE WHEN updated_at > :now + 60 THEN NULL ELSE not_before END, updated_at = :now
 
@@ -214,7 +214,7 @@ WHERE id = :id AND state = 'paused' AND resume_attempts = :earlier
 UPDATE tasks SET branch = NULL, updated_at = :now WHERE id = :id AND state IN ('completed', 'failed', 'cancelled')
 
 -- name: fresh_start_made
--- The workspace of a fresh start exists now. From here on an attempt goes on in it.
+-- The workspace of a fresh start exists now. From here on an attempt continues in it.
 UPDATE tasks SET fresh = 0 WHERE id = :id
 
 -- name: due_to_resume
@@ -279,7 +279,7 @@ INSERT INTO spends (task_id, generation, budget, run_id, wall, boottime, boot_id
 VALUES (:task_id, (SELECT generation FROM tasks WHERE id = :task_id), :budget, :run_id, :wall, :boottime, :boot_id)
 
 -- name: end_wait
--- Ends a wait for a limit that no counted resume has ended. Otherwise it would go on for ever.
+-- Ends a wait for a limit that no counted resume has ended. Otherwise it would continue for ever.
 INSERT INTO spends (task_id, generation, budget, wall, boottime, boot_id)
 SELECT id, generation, 'waited', :wall, :boottime, :boot_id FROM tasks
 WHERE id = :task_id AND 'wait' = (

@@ -1,11 +1,11 @@
 -- name: last_gate
--- The newest answer of a gate in the task's present generation.
+-- The newest answer of a gate in the task's current generation.
 (SELECT json_object('command', gate ->> '$.command', 'passed', json(iif(gate ->> '$.passed', 'true', 'false')), 'how', gate ->> '$.how')
     FROM results WHERE results.task_id = t.id AND results.generation = t.generation AND gate IS NOT NULL
     ORDER BY results.number DESC LIMIT 1)
 
 -- name: truth
--- What the work of an ended task came to, from the results of its present generation and their runs.
+-- What the work of an ended task came to, from the results of its current generation and their runs.
 CASE WHEN t.state IN ('completed', 'failed', 'cancelled') THEN
     (SELECT json_object('changed', (SELECT r.changed FROM results r WHERE r.task_id = t.id
                             AND r.generation = t.generation AND r.member = '' ORDER BY r.number DESC LIMIT 1),
@@ -485,7 +485,7 @@ FROM results r JOIN tasks t ON t.id = r.task_id
 WHERE r.task_id = :id AND r.generation = t.generation ORDER BY r.number
 
 -- name: decisions
--- What people decided about the stages of a task, in the task's present generation or before.
+-- What people decided about the stages of a task, in the task's current generation or before.
 SELECT e.at, e.data, t.settings ->> ('$.stages[' || (e.data ->> '$.stage') || '].name') AS stage,
        t.settings ->> ('$.stages[' || (e.data ->> '$.next') || '].name') AS "to"
 FROM events e JOIN tasks t ON t.id = e.task_id WHERE e.task_id = :id AND e.kind = 'task.approved' ORDER BY e.seq

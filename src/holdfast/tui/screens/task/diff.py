@@ -40,7 +40,7 @@ class Compared(NamedTuple):
 class ChangesPage(Page):
     NAME: ClassVar[str] = "Diff"
     KEY: ClassVar[str] = "d"
-    HELP: ClassVar[str] = "what it changed, against its base"
+    HELP: ClassVar[str] = "its changes against its base"
 
     def __init__(self, task_id: str) -> None:
         super().__init__(task_id)

@@ -112,7 +112,7 @@ def list_saved(task: TaskDetails) -> list[SavedLine]:
             "why": row["reason"] + (", in part" if row["partial"] else ""),
             "details": [
                 f"{row['files']} file(s) saved{' in part' if row['partial'] else ''}: {row['reason']}",
-                f"`holdfast salvage restore {task['id']} --branch NAME` brings it back.",
+                f"`holdfast salvage restore {task['id']} --branch NAME` restores it.",
             ],
         }
         for row in task["salvages"]
