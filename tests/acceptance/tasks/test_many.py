@@ -60,7 +60,12 @@ def test_a_filter_chooses_by_what_tasks_are(fleet: Fleet) -> None:
     assert states(fleet, *core, docs, away) == ["queued", "queued", "cancelled", "queued", "paused"]
     for words, code, why in (
         (("cancel", "--label", "nosuch", "--yes"), 3, "No task to cancel matches."),
-        (("retry", "--state", "queued", "--yes"), 3, "3 task(s) match, but `retry` does not apply to their state."),
+        (
+            ("retry", "--state", "queued", "--yes"),
+            3,
+            "3 tasks (3 queued) match, but `retry` is for failed and cancelled",
+        ),
+        (("approve", "--state", "queued", "--yes"), 3, "but none of them waits for your approval"),
         (("cancel", "--state", "quueued", "--yes"), 2, "There is no state 'quueued'"),
         (("cancel", "stat:x", "--yes"), 2, "There is no filter 'stat:'"),
         (("cancel", core[0], "--all", "--yes"), 2, "Give ids or a filter"),

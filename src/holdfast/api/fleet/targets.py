@@ -38,8 +38,8 @@ APPLIES: Mapping[str, Callable[[FleetRow], bool]] = {
 _INSTEAD: Mapping[str, str] = {
     "cancel": "`cancel` is for tasks that have not ended",
     "pause": "`pause` is for queued and running tasks",
-    "resume": "`resume` is for paused tasks. Those that wait for your approval go on with `holdfast approve`",
-    "retry": "`retry` is for failed and cancelled tasks. A completed one goes on with `holdfast send ID TEXT`",
+    "resume": "`resume` is for paused tasks. Tasks that wait for your approval continue with `holdfast approve`",
+    "retry": "`retry` is for failed and cancelled tasks. A completed one continues with `holdfast send ID TEXT`",
     "send": "they wait for your approval: `holdfast approve {words} --changes TEXT`",
     "approve": "none of them waits for your approval",
     "set": "`set` changes only tasks that do not run. Pause them first: `holdfast pause {words}`. Or tell their "
@@ -94,8 +94,11 @@ def find_targets(queries: Queries, targets: Targets, command: str) -> list[Fleet
     chosen = [row for row in rows if fits(row) and matches(row, "")]
     found = sorted((row for row in chosen if applies(row)), key=lambda row: row["seq"])
     if not found:
-        others = f" {len(chosen)} task(s) match, but `{command}` does not apply to their state." if chosen else ""
-        raise NotFound(f"No task to {command} matches.{others} Nothing was changed. `holdfast ps --all` lists tasks.")
+        if chosen and command in _INSTEAD:
+            instead = _INSTEAD[command].format(words=targets.as_typed())
+            matches_them = "match" if len(chosen) > 1 else "matches"
+            raise NotFound(f"{count_states(chosen)} {matches_them}, but {instead}. Nothing was changed.")
+        raise NotFound(f"No task to {command} matches. Nothing was changed. `holdfast ps --all` lists tasks.")
     return found
 
 

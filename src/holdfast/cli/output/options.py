@@ -43,6 +43,10 @@ def add_change_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="another model of its agent")
     parser.add_argument("--agent", help="another agent, which starts with a hand-over")
     parser.add_argument("--account", metavar="NAME", help="the account of the agent")
+    parser.add_argument(
+        "--permission", choices=("read", "edit", "full"), help="what its agent may do without asking, from now on"
+    )
+    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if it can")
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 30m")
     parser.add_argument("--max-resumes", type=number(0), metavar="N", help="how often it may be resumed after a pause")
 
