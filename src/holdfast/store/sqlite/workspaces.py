@@ -63,7 +63,7 @@ class SqliteWorkspaces:
     def repo(self, repo_id: str) -> Repo:
         row = self._sql.row("repo", id=repo_id)
         if row is None:
-            raise NotFound(f"Repository not found: {repo_id}")
+            raise NotFound(f"The store has no repository {repo_id}: it may be damaged. `holdfast doctor` checks it.")
         return rows.repo_from_row(row)
 
     def repos(self) -> Sequence[Repo]:
