@@ -59,10 +59,10 @@ def test_a_default_gate_checks_every_task_that_may_change_files(fleet: Fleet) ->
 
 def test_a_gate_at_work_is_shown(fleet: Fleet) -> None:
     """A gate may take longer than its agent: every view names it and its age, and `run` has a line for it."""
-    go = fleet.root / "go"
-    check = f"until [ -e {go} ]; do sleep 0.1; done"
+    go, check = fleet.root / "go", "sh check.sh"  # short: `top --once` cuts what is long
     supervisor = fleet.up()
-    task = fleet.add("x", "--gate", check, command=("true",))
+    script = f"echo 'until [ -e {go} ]; do sleep 0.1; done' > check.sh"
+    task = fleet.add("x", "--gate", check, command=("sh", "-c", script))
     wait_until(lambda: "gate.started" in fleet.kinds(task), "its gate runs")
     shown = f"gate `{check}`"
     (row,) = fleet.json("ps")

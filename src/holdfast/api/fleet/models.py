@@ -355,6 +355,7 @@ class SnapshotTask(TypedDict):
     tokens: int | None
     cost_usd: float | None
     stage: StageRow | None
+    running_gate: RunningGateRow | None  # the gate that runs now
     changed_files: int | None  # how many files an ended task changed; null: unknown
     refused_calls: int | None  # tool calls that the agent's CLI did not permit; null: unknown
     refused_first: list[str]  # the first of these calls
