@@ -49,6 +49,8 @@ class TestHelp:
         page = fleet.cli("help", "recovery").stdout
         assert page.startswith("# ")
         assert "](" not in page
+        assert "Does the agent see my uncommitted files?" in fleet.cli("help", "faq").stdout
+        assert "holdfast add --from TODO.md" in fleet.cli("help", "tutorial").stdout
         for words in (("exit", "codes"), ("exit-codes",)):
             assert "75   the task is paused\n" in fleet.cli("help", *words).stdout
         assert fleet.cli("help", "schedule", "list").stdout == fleet.cli("help", "schedule").stdout

@@ -43,7 +43,10 @@ _FRONT: tuple[tuple[str, str, str], ...] = (
     ("", "config", "show and check the settings"),
 )
 # Pages beside the how-to pages. The wheel has the same (pyproject.toml).
-_PAGES = ("agents", "faults", "glossary", "scripted-agent", "security", "stub-llm", "subtasks")
+_PAGES = (
+    *("agents", "comparison", "faq", "faults", "glossary", "runbook", "scripted-agent", "security", "stub-llm"),
+    *("subtasks", "tutorial"),
+)
 _REFERENCES = ("json",)
 _EXAMPLES = (
     'holdfast run "fix the flaky test" --agent claude --gate "make test"',
