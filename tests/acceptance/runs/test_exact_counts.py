@@ -17,10 +17,10 @@ COSTS = {
     "add, first in a home": Counts(5, 1, 1, 6),
     "add, worktree": Counts(4, 1, 1, 6),
     "add, directory": Counts(2, 1, 1, 6),
-    "task, worktree, nothing changed": Counts(7, 31, 8, 77, syncs=12),
-    "task, worktree, a new file": Counts(10, 32, 9, 77, syncs=12),
-    "task, directory, nothing changed": Counts(0, 29, 8, 74, syncs=12),
-    "task, directory, a new file": Counts(12, 30, 9, 76, syncs=13),
+    "task, worktree, nothing changed": Counts(7, 31, 8, 77, syncs=9),
+    "task, worktree, a new file": Counts(10, 32, 9, 77, syncs=9),
+    "task, directory, nothing changed": Counts(0, 29, 8, 74, syncs=9),
+    "task, directory, a new file": Counts(12, 30, 9, 76, syncs=10),
 }
 
 
