@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -141,7 +142,8 @@ class Counter:
             yield
         finally:
             self._begin("end", self._supervisor)
-            self._fleet.cli("down")
+            pid = self._fleet.supervisor_pid()
+            os.kill(process.pid if pid is None else pid, signal.SIGTERM)
             process.wait(timeout=120)
 
     def _begin(self, row: str, logs: _Logs) -> None:
