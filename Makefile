@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
 .PHONY: demo test test-all test-strict lint types contracts unit plain-user other-pythons test-pythons test-agents faults \
-    faults-long storm docs pages screens bench lock clean
+    faults-long storm docs pages screens bench bench-check lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -113,10 +113,14 @@ screens: $(STAMP)
 	HOLDFAST_WRITE_SCREENS=1 $(BIN)/pytest -q $(PYTEST_ARGS) tests/tui/test_snapshots.py
 
 # Measures the goals against plain sqlite3, DBOS, xargs, supervisord and circus, and keeps the result (bench/results);
-# `make docs` renders it. QUICK=1: less of everything, nothing kept; BENCH_ARGS="--only processes": only that, nothing
+# `make docs` renders it. A benchmark that fails is reported, the rest goes on, and the exit code is 1. QUICK=1: less of everything, nothing kept; BENCH_ARGS="--only processes": only that, nothing
 # kept. What cannot be installed is skipped by name and reason.
 bench: $(STAMP) $(VENV)-bench/.installed
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(BENCH_ARGS)
+
+# Compares exact counts and the supervisor's CPU time per task with the last kept run (bench/results/history.jsonl).
+bench-check: $(STAMP)
+	$(BIN)/python -m bench --check
 
 $(VENV)-bench/.installed: scripts/setup_bench.sh requirements-bench.lock $(STAMP)
 	@./scripts/setup_bench.sh $(VENV)-bench $(BIN)/python

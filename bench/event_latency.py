@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from bench.figures import Figure, Scale, percentile
+from bench.proc import Patience
 from bench.stage import Stage
 
 from holdfast.base import clock
@@ -38,8 +39,8 @@ def run(scale: Scale, folder: Path) -> list[Figure]:
     try:
         _until_it_follows(store, seen)
         told = _tell(store, scale.events)
-        deadline = time.monotonic() + 10
-        while not told.keys() <= seen.keys() and time.monotonic() < deadline:
+        patience = Patience(10)
+        while not told.keys() <= seen.keys() and not patience.is_over():
             time.sleep(0.01)
     finally:
         follower.terminate()
@@ -81,10 +82,10 @@ def _emit(store: SqliteStore, name: str) -> float:
 
 
 def _until_it_follows(store: SqliteStore, seen: dict[str, float]) -> None:
-    deadline = time.monotonic() + 30
+    patience = Patience(30)
     number = 0
     while not any(name.startswith("hello") for name in seen):
-        if time.monotonic() > deadline:
+        if patience.is_over():
             raise RuntimeError("`holdfast events -f` shows nothing")
         _emit(store, f"hello {number}")
         number += 1

@@ -58,6 +58,7 @@ class Scale:
     leaked: int  # worktrees that a start finds
     burst: int  # tasks that come at once
     top_rounds: int  # first paints, and events that are looked for on the screen
+    life_tasks: int = 40  # tasks of one kind, one after the other, whose CPU time `make bench-check` compares
 
 
 WHOLE = Scale(
@@ -146,6 +147,7 @@ SMOKE = Scale(
     leaked=2,
     burst=2,
     top_rounds=1,
+    life_tasks=2,
 )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.proc import Patience
 from bench.stage import Stage
 
 from holdfast.api.home.models import EventRow
@@ -73,9 +74,9 @@ class Living:
         return self.until(lambda: task in self.look().ended, "the end of its run is in the store")
 
     def until(self, fact: Callable[[], object], what: str) -> float:
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE)
         while not fact():
-            if time.monotonic() > deadline:
+            if patience.is_over():
                 raise RuntimeError(f"this never became true: {what}")
             time.sleep(LOOK_EVERY)
         return time.monotonic()

@@ -80,7 +80,7 @@ def _crash(scale: Scale, manager: Manager, place: Place) -> Found:
     alive = len(proc.holders(place.witness))
     place.ready.unlink()
     manager.start()
-    second = _leader(place, scale.second_copy)
+    second = _leader(place, _time_is_up(scale.second_copy))
     copies = is_alive(first) + (second is not None and is_alive(second))
     seconds = manager.stop_tree()
     time.sleep(scale.settle)
@@ -105,7 +105,7 @@ def _orphan(scale: Scale, manager: Manager, place: Place) -> Found:
 def _grow(manager: Manager, place: Place) -> int:
     """Start the manager and its tree; the leader's pid."""
     manager.start()
-    leader = _leader(place, PATIENCE)
+    leader = _leader(place, proc.Patience(PATIENCE).is_over)
     if leader is None:
         raise PeerProblem(f"it did not start the tree within {PATIENCE:.0f} s")
     found = len(proc.holders(place.witness))
@@ -114,10 +114,15 @@ def _grow(manager: Manager, place: Place) -> int:
     return leader
 
 
-def _leader(place: Place, patience: float) -> int | None:
-    deadline = time.monotonic() + patience
+def _time_is_up(seconds: float) -> Callable[[], bool]:
+    """By the clock: how long something may come that is not waited for. The trees live for a minute only."""
+    deadline = time.monotonic() + seconds
+    return lambda: time.monotonic() > deadline
+
+
+def _leader(place: Place, is_over: Callable[[], bool]) -> int | None:
     while not place.ready.exists():
-        if time.monotonic() > deadline:
+        if is_over():
             return None
         time.sleep(0.01)
     return int(place.ready.read_text())

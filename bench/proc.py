@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 KIB = 1024
+TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Memory(NamedTuple):
@@ -94,3 +96,32 @@ def end(processes: Iterable[int], witness: Path) -> None:
                     signal.pidfd_send_signal(fd, signal.SIGKILL)
             finally:
                 os.close(fd)
+
+
+class Patience:
+    """How long a fact is waited for: seconds in which the machine had CPU time left.
+
+    While others keep every core busy, time counts little: a benchmark is slow then, and not stuck. It counts a
+    twentieth at least, so that each wait ends.
+    """
+
+    LEAST = 0.05
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._at, self._cores = time.monotonic(), _core_seconds()
+
+    def is_over(self) -> bool:
+        now, cores = time.monotonic(), _core_seconds()
+        idle, busy = cores[0] - self._cores[0], cores[1] - self._cores[1]
+        if idle + busy >= 0.5:  # the kernel counts in ticks of 10 ms: too few of them tell nothing
+            self._left -= (now - self._at) * max(self.LEAST, idle / (idle + busy))
+            self._at, self._cores = now, cores
+        return self._left <= 0
+
+
+def _core_seconds() -> tuple[float, float]:
+    """Seconds that all cores together were idle, and busy. Waiting for a disk is idle."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return idle / TICK, (sum(ticks) - idle) / TICK

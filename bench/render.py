@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 LATEST = Path(__file__).parent / "results" / "latest.json"
+HISTORY = LATEST.with_name("history.jsonl")
+MOST_RUNS = 12  # of the trend
 
 PEERS = {
     "holdfast": "Holdfast",
@@ -15,6 +17,12 @@ PEERS = {
     "circus-children": "circus (`stop_children`)",
 }
 TITLES = {
+    "life.count.add": "git processes of `add`",
+    "life.count.directory": "git processes of a task, `--workspace directory`, nothing changed",
+    "life.count.worktree": "git processes of a task, `--workspace worktree`, nothing changed",
+    "life.count.worktree-file": "git processes of a task, `--workspace worktree`, a new file",
+    "life.cpu.directory": "supervisor's CPU time for a task, one after the other, `--workspace directory`",
+    "life.cpu.worktree": "supervisor's CPU time for a task, one after the other, `--workspace worktree`",
     "store.plain.fresh": "store cycles against plain sqlite3, empty table",
     "store.plain.history": "store cycles against plain sqlite3, 100,000 finished tasks",
     "store.dbos.fresh": "store cycles against DBOS on SQLite, empty table",
@@ -118,7 +126,7 @@ def page() -> str:
     figures = result["figures"]
     told = [figure for figure in figures if not figure["name"].startswith("peers.")]
     peers = _side_by_side({figure["name"]: figure for figure in figures})
-    parts = [_head(result), _table(told), *peers, _misses(figures), _details(result), HOW]
+    parts = [_head(result), _table(told), *peers, _failures(result), _misses(figures), _trend(), _details(result), HOW]
     return "\n\n".join(parts)
 
 
@@ -127,8 +135,9 @@ def _head(result: dict[str, Any]) -> str:
     loads = " → ".join(f"{machine[when][0]:g}" for when in ("load_before", "load_after"))
     return f"""# Benchmarks
 
-`make bench` measures all of this in one run; `make bench QUICK=1` takes a quick look and keeps nothing. Ratios travel
-between machines, absolute numbers do not.
+`make bench` measures all of this in one run; `make bench QUICK=1` takes a quick look and keeps nothing. `make
+bench-check` compares what a task costs with the last kept run, and fails if it costs more. Ratios travel between
+machines, absolute numbers do not.
 
 Measured on {result["date"]} in {result["seconds"]} s: {machine["cpu"]}, {machine["cores"]} cores,
 {machine["memory_gib"]:g} GiB, {machine["kernel"]}, Python {machine["python"]}, SQLite {machine["sqlite_ours"]} (plain
@@ -174,6 +183,39 @@ def _side_by_side(figures: dict[str, dict[str, Any]]) -> list[str]:
             f" {crash['value']:g} of {size * copies} |"
         )
     return ["\n".join(lines)]
+
+
+def _failures(result: dict[str, Any]) -> str:
+    failed = result.get("failed") or {}
+    lines = [f"- `{name}`: {why}" for name, why in failed.items()]
+    return "\n".join(["## What failed", "", *(lines or ["Nothing: every benchmark ran to its end."])])
+
+
+# Columns of the trend: a figure, or a number of the counts.
+_TREND = {
+    "git, unchanged": ("life.count.worktree", "git"),
+    "git, a file": ("life.count.worktree-file", "git"),
+    "SQL": ("life.count.worktree", "statements"),
+    "syncs": ("life.count.worktree", "syncs"),
+    "CPU ms, directory": ("life.cpu.directory", ""),
+    "CPU ms, worktree": ("life.cpu.worktree", ""),
+    "store / sqlite3": ("store.plain.fresh", ""),
+    "`ps` / python": ("cold.ps", ""),
+}
+
+
+def _trend() -> str:
+    """The last kept runs, the newest first. Times of different machines and loads say little beside each other."""
+    lines = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()] if HISTORY.exists() else []
+    rows = ["## Trend", "", "The life of a task in a worktree, and some ratios, at the commits that were measured.", ""]
+    rows += ["| date | commit | load | " + " | ".join(_TREND) + " |", "| --- " * (3 + len(_TREND)) + "|"]
+    for line in reversed(lines[-MOST_RUNS:]):
+        cells = [
+            line["counts"].get(name, {}).get(key) if key else line["figures"].get(name) for name, key in _TREND.values()
+        ]
+        shown = ["–" if cell is None else _shown(round(cell, 1)) for cell in cells]
+        rows.append(f"| {line['date']} | `{line['commit']}` | {line['load']:g} | " + " | ".join(shown) + " |")
+    return "\n".join(rows)
 
 
 def _misses(figures: list[dict[str, Any]]) -> str:
@@ -225,6 +267,11 @@ HOW = """## How it is measured
   sqlite3 is taken within each round, and the median of rounds is shown.
   Plain sqlite3 and DBOS wait for the disk, ours for the CPU: a slow or busy disk makes the ratios larger. With both
   cores free and 0.17 ms for a synced page we have seen about 6× and 43×, with a busy disk 20× and more.
+- **The life of a task**: git processes, SQL statements and syncs are counted from outside
+  (tests/harness/exact_counts.py), and `make test` holds them. CPU time: 40 tasks one after the other, all threads of
+  the supervisor, its children not. `make bench-check` compares both with the last kept run.
+- **Waiting**: a benchmark waits for a fact by the CPU time that the machine had left, not by the clock. One that fails
+  is named above, the others go on, and `make bench` ends with an error.
 - **Claim → the agent runs**: a real supervisor and keeper, `--workspace none`; from the time in the `task.claimed`
   event to the time that the agent (`date +%s%N`) prints.
 - **End to end**: a real supervisor, the scripted agent; the very same player command lines run under `xargs -P`.

@@ -14,6 +14,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from bench.proc import Patience
+
 SIZE = (120, 40)
 PATIENCE = 60.0
 TICK = os.sysconf("SC_CLK_TCK")
@@ -44,13 +46,12 @@ class Screen:
 
     def seconds_until(self, words: str) -> float:
         """From its start (or the last `forget`) until the words are drawn."""
-        wanted, deadline = words.encode(), time.perf_counter() + PATIENCE
+        wanted, patience = words.encode(), Patience(PATIENCE)
         with self._changed:
             while wanted not in _ESCAPES.sub(b"", bytes(self._drawn)):
-                left = deadline - time.perf_counter()
-                if left <= 0 or self._process.poll() is not None:
+                if patience.is_over() or self._process.poll() is not None:
                     raise RuntimeError(f"{words!r} is never drawn: {bytes(self._drawn[-2000:])!r}")
-                self._changed.wait(min(left, 0.5))
+                self._changed.wait(0.5)
             return time.perf_counter() - self.began
 
     def forget(self) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from bench.proc import Patience
+
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Unavailable
@@ -119,7 +121,7 @@ class Stage:
         self.wait(lambda: _ended(queries, count), f"{count} tasks have completed")
 
     def wait(self, fact: Callable[[], T], what: str) -> T:
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE)
         while True:
             try:
                 value = fact()
@@ -129,7 +131,7 @@ class Stage:
                 return value
             if self._supervisor is not None and self._supervisor.poll() is not None:
                 raise RuntimeError(f"the supervisor ended: {(self.folder / 'supervisor.log').read_text()[-2000:]}")
-            if time.monotonic() > deadline:
+            if patience.is_over():
                 raise RuntimeError(f"this never became true: {what}")
             time.sleep(0.02)
 

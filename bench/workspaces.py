@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.figures import Figure, Scale, median
+from bench.proc import Patience
 from bench.stage import Stage
 
 from holdfast.api.queries import Queries
@@ -161,7 +162,11 @@ def _sweep(scale: Scale, folder: Path) -> Figure:
         waiting = fleet.add("wait", command=("true",))
         began = time.time()
         supervisor = fleet.up("--idle-exit", "0s")
-        supervisor.wait(timeout=900)
+        patience = Patience(900)
+        while supervisor.poll() is None:
+            if patience.is_over():
+                raise RuntimeError("the leaked worktrees are not gone")
+            time.sleep(0.05)
         ended = time.time()
         claimed = next(event["at"] for event in fleet.events(waiting) if event["kind"] == "task.claimed")
     finally:

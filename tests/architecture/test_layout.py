@@ -229,7 +229,7 @@ def test_a_plain_user_proves_some_of_every_room() -> None:
 def test_what_is_proven_is_said_everywhere() -> None:
     """The classifiers, the doctor and `make test-pythons` name the same Pythons; pages and refusal the same git."""
     from holdfast.api.home.doctor import PROVEN_PYTHONS
-    from holdfast.workspaces.git.git import OLDEST_GIT, PROVEN_GIT
+    from holdfast.workspaces.git.git_versions import OLDEST_GIT, PROVEN_GIT
 
     found = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', (ROOT / "pyproject.toml").read_text())
     assert tuple((3, int(minor)) for minor in found) == PROVEN_PYTHONS

@@ -52,7 +52,7 @@ _WRITE_MARKER = "    os.makedirs(os.path.dirname(workspace.path), mode=0o700, ex
 _FSYNC_CREATED = "            os.write(fd, json.dumps(content).encode())\n            os.fsync(fd)\n"
 _FSYNC_FILLED = "            os.pwrite(fd, block, 0)\n            os.fsync(fd)\n"
 _FSYNC_FOLDER = "        os.fsync(self._directory)\n"
-_FSYNC_OF_LAUNCHER = "                view = view[os.write(fd, view) :]\n            os.fsync(fd)"
+_FSYNC_OF_LAUNCHER = "            if is_record:\n                os.fsync(fd)"
 _RECORD_RESULT = "    def record(self, ownership: Ownership, result: StageResult) -> StageResult:\n"
 _SAVE_CHECKPOINT = (
     "    def save(self, ownership: Ownership, checkpoint: Checkpoint, keep: int, now: Instant) -> None:\n"
@@ -195,9 +195,7 @@ EDITS: Mapping[str, tuple[Edit, ...]] = {
         (KEEPER, 'json.loads(read_file("intent.json"))', 'json.loads(read_file("intent.json.new"))'),
     ),
     "sync-intent.json": (
-        _without(
-            "processes/run_dir.py", _FSYNC_OF_LAUNCHER, "os.fsync(fd)", 'name == "intent.json.new" or os.fsync(fd)'
-        ),
+        _without("processes/run_dir.py", _FSYNC_OF_LAUNCHER, "is_record:", 'is_record and name != "intent.json.new":'),
     ),
     "sync-folder-intent.json": (
         (
@@ -210,8 +208,8 @@ EDITS: Mapping[str, tuple[Edit, ...]] = {
         _without(
             "processes/run_dir.py",
             _FSYNC_OF_LAUNCHER,
-            "            os.fsync(fd)",
-            "            with contextlib.suppress(OSError):\n                os.fsync(fd)",
+            "                os.fsync(fd)",
+            "                with contextlib.suppress(OSError):\n                    os.fsync(fd)",
         ),
     ),
     "boot-id": (

@@ -17,7 +17,7 @@ from tests.harness.campaign.traps import Ground, make_trap, set_traps, sprung
 from tests.harness.engines.newest_git import newest_git
 
 from holdfast.base.errors import UsageError
-from holdfast.workspaces.git import git
+from holdfast.workspaces.git import git, git_versions
 from holdfast.workspaces.git.hardening import environment, search_path
 
 MISSING = "1" * 40
@@ -260,7 +260,7 @@ def test_programs_are_not_looked_for_where_we_are(monkeypatch: pytest.MonkeyPatc
     assert environment()["PATH"] == "/usr/bin:/bin"
     monkeypatch.setenv("PATH", ".")
     with pytest.raises(UsageError, match="git could not be started"):
-        git.version()
+        git_versions.version()
 
 
 def test_a_case_of_the_family() -> None:

@@ -7,7 +7,7 @@ import os
 from holdfast.base.errors import HoldfastError, UsageError
 from holdfast.base.text import is_misleading, is_text
 from holdfast.core.model import Repo
-from holdfast.workspaces.git import git, refs
+from holdfast.workspaces.git import git, git_versions, refs
 from holdfast.workspaces.git.config_view import find_other_work_tree, locate
 
 
@@ -25,11 +25,14 @@ def locate_repository(directory: str) -> tuple[str, str]:
     """Return (top level of the checkout, git common directory) of the repository that contains `directory`."""
     if not os.path.isdir(directory):
         raise UsageError(f"There is no directory {directory}.")
-    git.refuse_old_git()
+    git_versions.refuse_old_git()
     location = locate(directory)
-    words = ("rev-parse", "--path-format=absolute", "--is-bare-repository", "--show-toplevel")
+    words = ("rev-parse", "--path-format=absolute", "--is-bare-repository", "--show-toplevel", "--revs-only", _COMMIT)
     code, out, err = git.run_sync(*words, cwd=directory)
-    bare, _, top = out.removesuffix("\n").partition("\n")
+    bare, _, rest = out.removesuffix("\n").partition("\n")
+    top, commit = _split_commit(rest)
+    if location is not None and "\n" in location.top:
+        top, commit = location.top, ""  # it is refused below
     if location is None or not bare:
         if "dubious ownership" in err:
             raise UsageError(
@@ -60,7 +63,19 @@ def locate_repository(directory: str) -> tuple[str, str]:
             f"The path of the repository {top} has line ends, control characters or some that turn the direction of "
             "writing: it cannot be shown as it is. Rename the directory."
         )
+    if commit:
+        _commits_seen[top] = commit
     return top, common
+
+
+_COMMIT = "HEAD^{commit}"
+_commits_seen: dict[str, str] = {}  # top level → a commit that HEAD was, and that git found in the repository
+
+
+def _split_commit(lines: str) -> tuple[str, str]:
+    """Return the path and the commit that may follow."""
+    path, _, last = lines.rpartition("\n")
+    return (path, last) if path and refs.is_commit_id(last) else (lines, "")
 
 
 def locate_fast(top: str) -> tuple[str, str]:
@@ -75,6 +90,13 @@ def locate_fast(top: str) -> tuple[str, str]:
 
 def current_base(top: str) -> str:
     """Return the current branch's name, or HEAD's commit if it is detached. Refuse an empty repository."""
+    commit = refs.read_head(top)
+    if commit is not None and _commits_seen.get(top) == commit:  # git need not be asked again
+        name, location = head_at(top), locate(top)
+        if name == "HEAD":
+            return commit
+        if location is not None and refs.read_branch_tip(top, location.common_dir, name) == commit:
+            return name
     code, out, _err = git.run_sync("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=top)
     if code != 0:
         raise UsageError(

@@ -64,11 +64,11 @@ class RunDirectory:
         for name, text in (files or {}).items():
             os.makedirs(os.path.dirname(self.file(f"{FILES}/{name}")), mode=0o700, exist_ok=True)
             self._write(f"{FILES}/{name}", text.encode())
-        self._write("exit.json.room", b" " * ROOM)
-        self._write("empty.json.room", b" " * ROOM)
+        for name in ("exit.json.room", "empty.json.room"):
+            self._write(name, b" " * ROOM)
         if not os.path.exists(self.file("control")):
             os.mkfifo(self.file("control"), 0o600)
-        self._write("intent.json.new", json.dumps({"protocol": PROTOCOL, **intent}, indent=1).encode())
+        self._write("intent.json.new", json.dumps({"protocol": PROTOCOL, **intent}, indent=1).encode(), is_record=True)
         self.intend()
 
     def intend(self) -> None:
@@ -185,7 +185,7 @@ class RunDirectory:
                 os.fsync(file.fileno())
         else:
             self._rename_obstacle("empty.json.room")
-            self._write("empty.json.room", record)
+            self._write("empty.json.room", record, is_record=True)
         if os.path.isdir(self.file("empty.json")):
             self._rename_obstacle("empty.json")
         os.rename(room, self.file("empty.json"))
@@ -245,14 +245,21 @@ class RunDirectory:
             return None  # any other error (for example out of descriptors) means "unknown", not "no record"
         return record if isinstance(record, dict) else None
 
-    def _write(self, name: str, content: bytes) -> None:
+    def _write(self, name: str, content: bytes, *, is_record: bool = False) -> None:
+        """Write a file, in reserved space. `is_record`: a power cut must not lose it, so it is synced.
+
+        The other files are for the keeper and its agent, and no process outlives a power cut.
+        """
         faults.effect("rundir.file")
         fd = os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
+            if content:
+                os.posix_fallocate(fd, 0, len(content))
             view = memoryview(content)
             while view:
                 view = view[os.write(fd, view) :]
-            os.fsync(fd)  # one that fails is heeded: the next would succeed, though the content was lost
+            if is_record:
+                os.fsync(fd)  # one that fails is heeded: the next would succeed, though the content was lost
         finally:
             os.close(fd)
 

@@ -53,7 +53,7 @@ from holdfast.wiring.reload import UserSettings
 from holdfast.wiring.schedules import RepoScheduleFiles
 from holdfast.wiring.trackers import RepoTrackers
 from holdfast.workspaces import scratch
-from holdfast.workspaces.git import git as git_calls
+from holdfast.workspaces.git import git_versions
 from holdfast.workspaces.git.changes import ChangesReader, touched_by
 from holdfast.workspaces.git.config_view import drop_stale_views
 from holdfast.workspaces.git.git import Git
@@ -233,7 +233,7 @@ def _run_locked(
 ) -> None:
     refuse_network_filesystem(home)
     ensure_directories(home, "runs", "workspaces", "shadows", "backups")
-    git_calls.refuse_old_git()
+    git_versions.refuse_old_git(git_versions.ask_version())
     lock = HomeLock(home)
     lock.take()
     try:
@@ -250,7 +250,7 @@ def run_sweep(home: str, settings: config.Config) -> SweepReport:
     """
     refuse_network_filesystem(home)
     ensure_directories(home, "runs", "workspaces", "shadows", "backups")
-    git_calls.refuse_old_git()
+    git_versions.refuse_old_git(git_versions.ask_version())
     lock = HomeLock(home)
     lock.take()
     try:

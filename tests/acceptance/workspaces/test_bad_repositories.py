@@ -266,8 +266,8 @@ def test_work_is_delivered_when_the_disk_has_recovered(fleet: Fleet, strategy: s
 
 def test_a_task_waits_while_its_repository_is_read_only(fleet: Fleet) -> None:
     """That is a trouble of the machine. The task is not failed for it."""
-    env, broken = break_git(fleet, "branch")
-    broken.write_text("fatal: cannot lock ref: Read-only file system\n")
+    env, broken = break_git(fleet, "reset")
+    broken.write_text("fatal: Unable to create 'index.lock': Read-only file system\n")
     fleet.up(env=env)
     task = fleet.add("x", command=("sh", "-c", WORK))
     wait_until(lambda: "Read-only file system" in fleet.log(), "its start failed")

@@ -43,3 +43,13 @@ def test_names_that_are_not_text_under_locale_c(fleet: Fleet) -> None:
     told = [event for event in fleet.events() if event["level"] in ("warning", "critical")]
     assert [event for event in told if event["kind"].startswith(("workspace.", "checkpoint."))] == []
     assert "Traceback" not in fleet.log()
+
+
+def test_a_path_with_a_line_end_is_refused_whole(fleet: Fleet) -> None:
+    """What looks like a commit at its end is none: without that, the checkout beside it would be meant."""
+    empty = fleet.root / f"{fleet.repo.name}\n{'a' * 40}"
+    fleet.git("worktree", "add", "--quiet", "--detach", str(empty))
+    fleet.git("checkout", "--quiet", "--orphan", "new", cwd=empty)
+    for odd in (fleet.make_repo(fleet.root / "repo\nx", {"f": "f"}), empty):
+        assert "has line ends" in fleet.cli("add", "x", "--", "true", cwd=odd, code=2).stderr
+    assert fleet.json("ps") == []

@@ -70,6 +70,7 @@ def test_a_base_that_is_gone_ends_the_round_in_words(fleet: Fleet) -> None:
     task = fleet.add("x", "--workspace", "clone", "--keep-workspace", "--base", "side",
                      command=("sh", "-c", "echo x > x.txt"))  # fmt: skip
     branch = fleet.wait_state(task, "completed")["branch"]
+    fleet.wait_clean()
     fleet.kill_supervisor(supervisor)
     fleet.git("switch", "-q", "side")
     commit_by_the_user(fleet, other="mine")

@@ -47,7 +47,7 @@ PLACES = {
     (KEEPER, SYNC): 4,
     (KEEPER, RENAME): 2,
     (KEEPER, PWRITE): 2,
-    (EVERY, SYNC): 8,
+    (EVERY, SYNC): 5,
     (EVERY, DATASYNC): 14,
     (EVERY, RENAME): 5,
     (CANCEL, DATASYNC): 4,

@@ -129,7 +129,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tasks/escapes",
         "to the terminal",
     ),
-    Mutant("heed-sync", "a failed fsync of a record is heeded", "fsync", "every/fsync=EIO@6", "lost: intent.json"),
+    Mutant("heed-sync", "a failed fsync of a record is heeded", "fsync", "every/fsync=EIO@3", "lost: intent.json"),
     Mutant("sync-commit", "the fsync of the store's commits", "synced", COMMIT, "lost: "),
 )
 

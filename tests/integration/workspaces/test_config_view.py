@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,8 @@ from tests.harness.campaign import traps
 from tests.harness.campaign.traps import Ground, make_trap, settings_of, sprung
 from tests.harness.engines.newest_git import newest_git
 
-from holdfast.workspaces.git import config_file, git
+from holdfast.base.errors import UsageError
+from holdfast.workspaces.git import config_file, git, git_versions
 from holdfast.workspaces.git.config_file import COMMANDS_FROM_USER, FROM_REPOSITORY, FROM_USER, parse_config
 from holdfast.workspaces.git.config_view import ConfigViews, drop_stale_views, locate
 from holdfast.workspaces.git.hardening import FOR_USERS, HARDENED, by_environment
@@ -235,3 +237,81 @@ def test_every_variable_of_a_call_is_ours(repo: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'core.eol=crlf'")
     _line, env, _cwd = call_of(str(repo))
     assert not {"GIT_CONFIG_COUNT", "GIT_DIR", "GIT_CONFIG_PARAMETERS"} & set(env)
+
+
+def _log_of(program: Path, answer: str = "") -> Path:
+    """A git that writes down its starts. `answer`: what it says about its version."""
+    log = program.parent / "starts"
+    program.parent.mkdir(exist_ok=True)
+    said = f'case " $* " in *" version "*) echo "git version {answer}"; exit;; esac\n' if answer else ""
+    program.write_text(f'#!/bin/sh\necho "$*" >> {log}\n{said}exec {shutil.which("git")} "$@"\n')
+    program.chmod(0o755)
+    return log
+
+
+def test_the_version_is_asked_once_for_each_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And anew when the program changes, when the answer is old, and where nobody could be right about it."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    log = _log_of(tmp_path / "bin" / "git", "2.40.1")
+    monkeypatch.setenv("PATH", f"{log.parent}:{os.environ['PATH']}")
+    assert [git_versions.version(), git_versions.version()] == [(2, 40, 1)] * 2
+    assert len(log.read_text().splitlines()) == 1
+    _log_of(tmp_path / "bin" / "git", "2.31.9")
+    assert git_versions.version() == (2, 31, 9)
+    with pytest.raises(UsageError, match=r"is 2\.31\.9; Holdfast needs 2\.39"):
+        git_versions.refuse_old_git()
+    assert len(log.read_text().splitlines()) == 2
+    kept = tmp_path / "home" / "git-config" / "git-version.json"
+    for spoilt in (
+        "{}",
+        "[",
+        '{"stamp": null, "at": 0, "version": [9]}',
+        kept.read_text().replace('"at": 1', '"at": 9'),
+    ):
+        kept.write_text(spoilt)
+        assert git_versions.version() == (2, 31, 9)
+    assert len(log.read_text().splitlines()) == 6
+
+
+def _repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, Path, Path]:
+    """Two repositories, the user's configuration, and a log of git's starts."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    users = tmp_path / "user" / ".gitconfig"
+    users.parent.mkdir()
+    users.write_text("[user]\n\tname = One\n")
+    for name in ("one", "two"):
+        subprocess.run(["git", "init", "-q", str(tmp_path / name)], check=True)
+    log = _log_of(tmp_path / "bin" / "git")
+    monkeypatch.setenv("PATH", f"{log.parent}:{os.environ['PATH']}")
+    return tmp_path / "one", tmp_path / "two", users, log
+
+
+def _listings(log: Path) -> int:
+    return sum("--show-origin" in line for line in log.read_text().splitlines())
+
+
+def test_settings_that_are_the_same_everywhere_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, users, log = _repositories(tmp_path, monkeypatch)
+    for repo in (one, two, one):
+        assert git.view_of_sync(str(repo)).value("user.name") == "One"
+    assert _listings(log) == 1
+    users.write_text('[user]\n\tname = Other\n[filter "x"]\n\tclean = cat\n')
+    for repo in (two, one):
+        assert git.view_of_sync(str(repo)).value("user.name") == "Other"
+        assert git.run_sync("config", "filter.x.clean", cwd=str(repo))[0] == 1  # only where a checkout needs it
+    assert _listings(log) == 2
+
+
+def test_settings_with_a_condition_are_listed_for_each_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, users, log = _repositories(tmp_path, monkeypatch)
+    (tmp_path / "user" / "two.inc").write_text("[user]\n\tname = Two\n")
+    assert git.view_of_sync(str(two)).value("user.name") == "One"
+    users.write_text(f'{users.read_text()}[includeIf "gitdir:{two}/"]\n\tpath = two.inc\n')
+    for _ in range(2):
+        assert git.view_of_sync(str(one)).value("user.name") == "One"
+        assert git.view_of_sync(str(two)).value("user.name") == "Two"
+    assert _listings(log) == 3

@@ -8,6 +8,8 @@ import pytest
 from tests.integration.conftest import Workshop
 
 from holdfast.workspaces.git import refs
+from holdfast.workspaces.git.branch_files import create_branch
+from holdfast.workspaces.git.commit_history import descends_from
 
 
 def test_what_we_read_is_what_git_says(workshop: Workshop) -> None:
@@ -64,3 +66,59 @@ def test_a_merge_under_way_is_not_concluded_for_the_agent(workshop: Workshop) ->
     saved = workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "merging"))
     assert saved is not None
     assert "<<<<<<<" in workshop.shadow("show", f"{saved.commit}:README.md")
+
+
+def test_a_branch_that_we_make_is_one_of_gits(workshop: Workshop) -> None:
+    git, common, tip = workshop.fleet.git, workshop.repo.common_dir, workshop.fleet.git("rev-parse", "HEAD")
+    assert create_branch(common, "holdfast/made", tip)
+    assert git("rev-parse", "refs/heads/holdfast/made") == tip
+    assert git("fsck", "--strict") == ""
+    git("pack-refs", "--all", "--prune")
+    assert create_branch(common, "holdfast/again", tip)  # the folder went with the last loose ref
+    assert git("branch", "--list", "--format=%(refname:short)", "holdfast/*").split() == [
+        "holdfast/again",
+        "holdfast/made",
+    ]
+
+
+def test_a_branch_that_stands_in_the_way_is_left_to_git(workshop: Workshop) -> None:
+    """Loose or packed, of the same name or of one that cannot stand beside it. A lock is another program's."""
+    git, common, tip = workshop.fleet.git, workshop.repo.common_dir, workshop.fleet.git("rev-parse", "HEAD")
+    for there in ("holdfast/a", "holdfast/b/c", "holdfast/d"):
+        git("branch", there)
+    for _ in ("loose", "packed"):
+        assert [create_branch(common, name, tip) for name in ("holdfast/a", "holdfast/b", "holdfast/d/e")] == [
+            False
+        ] * 3
+        assert not list(Path(common).rglob("*.lock"))
+        git("pack-refs", "--all", "--prune")
+    assert not create_branch(common, "holdfast/f", "no commit")
+    lock = Path(common, "refs", "heads", "holdfast", "g.lock")
+    lock.parent.mkdir(exist_ok=True)
+    lock.touch()
+    assert not create_branch(common, "holdfast/g", tip)
+    assert lock.exists()
+    Path(common, "reftable").mkdir()
+    assert not create_branch(common, "holdfast/h", tip)
+
+
+def test_ancestors_are_read_from_loose_commits_only(workshop: Workshop) -> None:
+    """False only means that git has to answer: a packed commit, another history, garbage in its place."""
+    git, common, base = workshop.fleet.git, workshop.repo.common_dir, workshop.fleet.git("rev-parse", "HEAD")
+    git("checkout", "--quiet", "-b", "side")
+    git("commit", "--quiet", "--allow-empty", "-m", "parent " + "0" * 40)
+    side = git("rev-parse", "HEAD")
+    git("checkout", "--quiet", "main")
+    git("commit", "--quiet", "--allow-empty", "-m", "two")
+    git("merge", "--quiet", "--no-edit", "side")
+    tip = git("rev-parse", "HEAD")
+    assert descends_from(common, tip, base)
+    assert descends_from(common, tip, side)
+    assert not descends_from(common, base, tip)
+    assert not descends_from(common, side, "0" * 40)
+    file = Path(common, "objects", side[:2], side[2:])
+    file.chmod(0o644)
+    file.write_bytes(b"garbage")
+    assert not descends_from(common, side, base)
+    file.unlink()
+    assert not descends_from(common, side, base)

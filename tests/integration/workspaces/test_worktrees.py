@@ -22,7 +22,7 @@ from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.open_files import is_git_lock_in_use
 from holdfast.workspaces.git import worktree_entries
-from holdfast.workspaces.git.delete_branch import delete_branch, drop_deletion_locks
+from holdfast.workspaces.git.branch_files import delete_branch, drop_deletion_locks
 from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.worktree_entries import find_entry
 from holdfast.workspaces.names import DELETING_NOTE

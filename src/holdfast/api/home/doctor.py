@@ -37,7 +37,7 @@ from holdfast.core.cleanup.compare import PASSIVE_ACTIONS, SweepAction
 from holdfast.processes.strays import marked_processes
 from holdfast.secrets.references import SecretMissing, look_up_secret
 from holdfast.store.open import open_store
-from holdfast.workspaces.git import git
+from holdfast.workspaces.git import git, git_versions
 from holdfast.workspaces.names import OUR_EMAIL, OUR_NAME
 
 SHOWN = 5
@@ -157,8 +157,9 @@ def _machine(home: str) -> Iterator[DoctorFinding]:
         yield DoctorFinding("problem", "sqlite", f"{shown} can corrupt the store; install a newer apsw")
     yield _python(sys.version_info[:2])
     try:
-        git.refuse_old_git()
-        yield _check_git_version(git.version(), _describe_identity(home))
+        found = git_versions.ask_version()
+        git_versions.refuse_old_git(found)
+        yield _check_git_version(found, _describe_identity(home))
     except HoldfastError as error:
         yield DoctorFinding("problem", "git", str(error))
     lack = missing()
@@ -173,8 +174,8 @@ def _machine(home: str) -> Iterator[DoctorFinding]:
 
 def _check_git_version(found: tuple[int, ...], identity: str) -> DoctorFinding:
     shown = ".".join(str(part) for part in found)
-    oldest, newest = (".".join(str(part) for part in version) for version in git.PROVEN_GIT)
-    if found[:2] <= git.PROVEN_GIT[1]:  # older ones are refused
+    oldest, newest = (".".join(str(part) for part in version) for version in git_versions.PROVEN_GIT)
+    if found[:2] <= git_versions.PROVEN_GIT[1]:  # older ones are refused
         return DoctorFinding("ok", "git", f"{shown}; proven with {oldest} to {newest}{identity}")
     side = "older" if found[:2] < git.PROVEN_GIT[0] else "newer"
     words = f"{shown} is {side} than any version that Holdfast was tested with ({oldest} to {newest}){identity}"

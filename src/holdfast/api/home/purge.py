@@ -42,7 +42,7 @@ from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.home_lock import NAME as SUPERVISOR_LOCK
 from holdfast.supervisor.home_lock import HomeLock
 from holdfast.workspaces.git import git
-from holdfast.workspaces.git.delete_branch import drop_deletion_locks
+from holdfast.workspaces.git.branch_files import drop_deletion_locks
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import drop_entry

@@ -45,6 +45,7 @@ NO_CONFIG = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
 _LINKS = ("info", "lfs", "logs", "objects", "packed-refs", "refs", "reftable", "shallow", "worktrees")
 _NO_FETCH = "GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none"  # a repository that is read asks no other one
 _WHOSE = "of"  # the link that says whose view it is: a view of something that is gone is deleted
+_FOR_ALL = os.path.join(os.pardir, "user.json")  # beside the views: the user's settings that no condition limits
 _LARGEST = 1 << 20  # bytes of a configuration file
 _ONBRANCH_AGE = 5.0  # seconds for which settings that depend on the branch are kept
 
@@ -122,6 +123,7 @@ class GitUserSettings:
     hooks: list[str] = field(default_factory=list)  # names of hooks that the user's configuration defines
     stamps: dict[str, list[int] | None] = field(default_factory=dict)  # file → inode, size and times
     until: float | None = None  # a moment after which they are listed again
+    is_conditional: bool = False  # True: another repository may have other settings (includeIf)
     environment: list[str] = field(default_factory=lambda: _user_variables())
 
     def is_current(self) -> bool:
@@ -129,7 +131,7 @@ class GitUserSettings:
             return False
         if self.until is not None and not 0 <= self.until - time.time() <= _ONBRANCH_AGE:
             return False
-        return bool(self.stamps) and all(_stamp(path) == stamp for path, stamp in self.stamps.items())
+        return bool(self.stamps) and all(stamp_of(path) == stamp for path, stamp in self.stamps.items())
 
 
 def _user_variables() -> list[str]:
@@ -152,6 +154,7 @@ def parse_user_settings(listed: str) -> GitUserSettings:
         files.add(path)
         if key == "include.path" or key.startswith("includeif."):
             files.add(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
+            found.is_conditional = found.is_conditional or key.startswith("includeif.")
             if key.startswith("includeif.onbranch:"):
                 found.until = time.time() + _ONBRANCH_AGE
         elif key.startswith("hook."):
@@ -163,11 +166,12 @@ def parse_user_settings(listed: str) -> GitUserSettings:
         for key, value in allow(found.settings, COMMANDS_FROM_USER)
         if key != "http.proxy" or "@" not in value  # a password is not written down
     ]
-    found.stamps = {path: _stamp(path) for path in sorted(files)}
+    found.stamps = {path: stamp_of(path) for path in sorted(files)}
     return found
 
 
-def _stamp(path: str) -> list[int] | None:
+def stamp_of(path: str) -> list[int] | None:
+    """Return a file's inode, size and times, which change whenever its content does. None: it is not there."""
     try:
         status = os.stat(path)
     except OSError:
@@ -191,7 +195,7 @@ class ConfigView:
 
     def refresh(self) -> None:
         """Make the view, or bring its `config` and `HEAD` up to date. A current view costs a few calls of stat."""
-        stamps = [_stamp(path) for path in self._sources]
+        stamps = [stamp_of(path) for path in self._sources]
         if stamps != self._stamps or not os.path.isdir(self.path):
             self._make()
             self.local = [setting for path in self._sources for setting in allow(parse_config(_read(path) or ""))]
@@ -226,24 +230,30 @@ class ConfigView:
         """Return the user's settings if they are known and current. None: ask git with `LIST_USER_SETTINGS`."""
         if self._user is None:
             self._user = self._read_user()
+        elif not self._user.is_current():
+            self._user = self._read_user()  # another process, or a view of this one, may have listed them since
         return self._user if self._user is not None and self._user.is_current() else None
 
     def keep_user(self, found: GitUserSettings) -> None:
+        """Keep the user's settings for this repository, and for all others if they are the same everywhere."""
         self._user = found
+        if not found.is_conditional:
+            self._write(_FOR_ALL, json.dumps(asdict(found)))
         self._write("user.gitconfig", render_config(allow(found.settings, FROM_USER)))
         self._write("commands.gitconfig", render_config(found.settings))
         self._write("user.json", json.dumps(asdict(found)))
 
     def _read_user(self) -> GitUserSettings | None:
-        try:
-            found = GitUserSettings(**json.loads(_read(os.path.join(self.path, "user.json")) or "null"))
-            found.settings = [(key, value) for key, value in found.settings]
-        except (ValueError, TypeError, KeyError):
-            return None
-        if not found.is_current():
-            return None
-        self.keep_user(found)  # the other files may be older, or half lost in a power cut
-        return found
+        for name in ("user.json", _FOR_ALL):
+            try:
+                found = GitUserSettings(**json.loads(_read(os.path.join(self.path, name)) or "null"))
+                found.settings = [(key, value) for key, value in found.settings]
+            except (ValueError, TypeError, KeyError):
+                continue
+            if found.is_current():
+                self.keep_user(found)  # the other files may be older, or half lost in a power cut
+                return found
+        return None
 
     def _write(self, name: str, content: str) -> None:
         """Write a file of the view at once, if its content differs. Several processes may do this."""
@@ -253,7 +263,7 @@ class ConfigView:
         aside = ""
         try:
             faults.effect("config_view.write")
-            fd, aside = tempfile.mkstemp(prefix=f".{name}.", dir=self.path)
+            fd, aside = tempfile.mkstemp(prefix=f".{os.path.basename(name)}.", dir=os.path.dirname(target))
             with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(content)
             faults.effect("config_view.rename")
@@ -311,12 +321,17 @@ class ConfigViews:
 
     def of(self, location: RepoLocation | None) -> ConfigView:
         """Return the current view of a repository. None stands for no repository: then only the user's settings."""
-        path = os.path.join(_find_home(), FOLDER, _view_name(location))
+        path = os.path.join(find_folder(), _view_name(location))
         view = self._views.get(path)
         if view is None:
             view = self._views[path] = ConfigView(path, location, self._hardened)
         view.refresh()
         return view
+
+
+def find_folder() -> str:
+    """Return the directory of all views."""
+    return os.path.join(_find_home(), FOLDER)
 
 
 def _find_home() -> str:

@@ -42,8 +42,6 @@ from holdfast.workspaces.port import CommandRunner
 
 MayBeHeld = Callable[[str, Sequence[str]], bool]
 
-OLDEST_GIT = (2, 39)  # older ones are refused: the test suite and the campaign never ran with them
-PROVEN_GIT = (OLDEST_GIT, (2, 55))  # the oldest and the newest with which they ran
 TIMED_OUT = 124  # the exit code that a CommandRunner returns for a helper that passed its deadline
 _KILLED = (TIMED_OUT, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
@@ -392,19 +390,3 @@ def users_own_environment(cwd: str) -> dict[str, str]:
 def _is_local(url: str) -> bool:
     """True if the URL is a local path by git's rule: no colon before the first slash."""
     return url.startswith("file://") or ("://" not in url and ":" not in url.partition("/")[0])
-
-
-def version() -> tuple[int, ...]:
-    _code, out, _err = run_sync("version", cwd="/")
-    words = out.split()
-    numbers = words[2].split(".") if len(words) > 2 else []
-    return tuple(int(number) for number in numbers if number.isdecimal() and number.isascii())
-
-
-def refuse_old_git() -> None:
-    """Raise UsageError if git is too old, before work is queued or started that git could not carry out."""
-    found = version()
-    if found < OLDEST_GIT:
-        shown = f"is {'.'.join(map(str, found))}" if found else "does not report its version"
-        needed = ".".join(map(str, OLDEST_GIT))
-        raise UsageError(f"The git in PATH {shown}; Holdfast needs {needed} or newer. Upgrade it, then try again.")

@@ -16,7 +16,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict, Refused
 from holdfast.base.files import listed, open_regular_file
 from holdfast.workspaces import scratch
-from holdfast.workspaces.git import git, refs
+from holdfast.workspaces.git import git, git_versions, refs
 from holdfast.workspaces.git.config_view import locate
 from holdfast.workspaces.git.worktree_entries import list_checkouts
 from holdfast.workspaces.names import identity_in, our_identity
@@ -80,7 +80,7 @@ def compute_merge(merge: MergeRequest, home: str, message: str, *, always_commit
     """
     if has_commit(merge.repo, merge.source_tip, merge.target_tip) and not (always_commit or is_squash):
         return merge.source_tip
-    modern = git.version() >= MERGE_TREE
+    modern = git_versions.version() >= MERGE_TREE
     tree = _merge_tree(merge) if modern else _merge_in_clone(merge, home)
     if is_squash and tree == _git(merge, "rev-parse", f"{merge.target_tip}^{{tree}}"):
         return merge.target_tip

@@ -46,6 +46,18 @@ def is_packed(common_dir: str, ref: str) -> bool:
         return True
 
 
+def is_blocked_by_packed(common_dir: str, ref: str) -> bool:
+    """True if a packed ref has that name, or is a folder or a file in its way. Also if reading files cannot tell."""
+    words = ref.split("/")
+    names = [f" {'/'.join(words[:count])}\n" for count in range(3, len(words) + 1)]
+    try:
+        content = _read_packed(common_dir)
+    except UnusualRef:
+        return True
+    is_there = any(os.fsencode(name) in content for name in (*names, f" {ref}/"))
+    return is_there or os.path.exists(os.path.join(common_dir, "reftable"))
+
+
 def is_only_loose(common_dir: str, ref: str, commit: str) -> bool:
     """True if the ref's own file, and no packed ref, holds that commit."""
     return not is_packed(common_dir, ref) and _loose(os.path.join(common_dir, ref)) == commit
@@ -61,16 +73,25 @@ def _loose(path: str) -> str | None:
         raise UnusualRef(path) from error
 
 
-def _packed(common_dir: str, ref: str) -> str | None:
+def _read_packed(common_dir: str) -> bytes:
     try:
         with open(os.path.join(common_dir, "packed-refs"), "rb", opener=open_regular_file) as file:
-            content = file.read()
+            return file.read()
     except FileNotFoundError:
-        return None
+        return b""
     except NotRegularFile as error:
         raise UnusualRef("packed-refs") from error
+
+
+def _packed(common_dir: str, ref: str) -> str | None:
+    content = _read_packed(common_dir)
     found = content.find(b" " + os.fsencode(ref) + b"\n")
     return None if found < 0 else _id(content[content.rfind(b"\n", 0, found) + 1 : found].decode(errors="replace"))
+
+
+def is_commit_id(text: str) -> bool:
+    """True if the text has the form of an object's id."""
+    return _ID.fullmatch(text) is not None
 
 
 def _id(text: str) -> str:

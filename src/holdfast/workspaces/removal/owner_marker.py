@@ -15,7 +15,7 @@ from holdfast.workspaces.names import OWNER_SUFFIX
 def write_marker(workspace: Workspace) -> None:
     """Write the marker, before the directory is created."""
     os.makedirs(os.path.dirname(workspace.path), mode=0o700, exist_ok=True)
-    target = workspace.path + OWNER_SUFFIX
+    target = path_of(workspace)
     faults.effect("marker.write")
     with open(target + ".new", "w", encoding="utf-8", opener=open_private) as file:
         json.dump(
@@ -37,6 +37,11 @@ def write_marker(workspace: Workspace) -> None:
     faults.passed("marker.written")
 
 
+def path_of(workspace: Workspace) -> str:
+    """Return the path of a workspace's marker."""
+    return workspace.path + OWNER_SUFFIX
+
+
 def _sync(folder: str) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -47,7 +52,7 @@ def _sync(folder: str) -> None:
 
 def remove_marker(workspace: Workspace) -> None:
     """Remove the marker, after the directory is gone. The marker of a later workspace of the task stays."""
-    target = workspace.path + OWNER_SUFFIX
+    target = path_of(workspace)
     if read_owner(workspace.path) == workspace.id:
         faults.effect("marker.remove")
         with contextlib.suppress(FileNotFoundError):

@@ -19,7 +19,7 @@ from holdfast.core.cleanup.observed import ObservedBranch, ObservedState
 from holdfast.core.model import Repo
 from holdfast.workspaces import names
 from holdfast.workspaces.git import worktree_entries
-from holdfast.workspaces.git.delete_branch import delete_branch
+from holdfast.workspaces.git.branch_files import delete_branch
 from holdfast.workspaces.git.git import Git, GitFailed, run_sync
 from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.removal import owner_marker

@@ -43,7 +43,8 @@ async def has_nothing_to_save(git: Git, repo: Repo, workspace: Workspace, rules:
         head = refs.read_ref(entry, repo.common_dir, f"refs/heads/{workspace.branch}")
         if head is None or refs.read_head_ref(entry) != f"refs/heads/{workspace.branch}":
             return False
-        return await _is_clean(git, workspace.path, entry) and not await _has_loose_commits(git, repo, entry, head)
+        known = {head, *([workspace.base_commit] if workspace.base_commit else [])}  # the base is the user's
+        return await _is_clean(git, workspace.path, entry) and not await _has_commit_history(git, repo, entry, known)
     except (refs.UnusualRef, OSError, GitFailed):
         return False
 
@@ -94,9 +95,6 @@ async def _is_clean(git: Git, tree: str, entry: str) -> bool:
     return not await run_in_thread(find_touched_entries, tree, found)
 
 
-async def _has_loose_commits(git: Git, repo: Repo, entry: str, head: str) -> bool:
-    return bool(
-        await git_state.find_unreferenced_commits(
-            git, repo.common_dir, git_state.list_mentioned_objects(entry) - {head}, {head}
-        )
-    )
+async def _has_commit_history(git: Git, repo: Repo, entry: str, known: set[str]) -> bool:
+    mentioned = git_state.list_mentioned_objects(entry)
+    return bool(await git_state.find_unreferenced_commits(git, repo.common_dir, mentioned - known, known))

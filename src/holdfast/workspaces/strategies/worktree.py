@@ -17,9 +17,11 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
 from holdfast.workspaces.git import refs
-from holdfast.workspaces.git.delete_branch import delete_branch, drop_deletion_locks
-from holdfast.workspaces.git.git import Git, GitFailed, version
+from holdfast.workspaces.git.branch_files import create_branch, delete_branch, drop_deletion_locks
+from holdfast.workspaces.git.commit_history import descends_from
+from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
+from holdfast.workspaces.git.git_versions import version
 from holdfast.workspaces.git.merge import MERGE_TREE
 from holdfast.workspaces.git.repo_lock import UserGcWaiter, hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import (
@@ -36,6 +38,7 @@ from holdfast.workspaces.git.worktree_entries import (
 from holdfast.workspaces.port import NO_EDITS, BaseComparison, CheckpointResult, SalvageResult, WorkspacePlan
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_to_trash
+from holdfast.workspaces.snapshots.checkout_state import CheckoutNote, has_index_of, is_untouched, note_checkout
 from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
 from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.collect_files import (
@@ -63,6 +66,7 @@ class WorktreeStrategy:
         self._home = home
         self._git = git
         self._users_gc = UserGcWaiter()
+        self._notes: dict[str, CheckoutNote] = {}  # workspace → its checkout
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> WorkspacePlan:
         await self._refuse_damaged(repo, task_id)
@@ -118,6 +122,33 @@ class WorktreeStrategy:
         faults.passed("worktree.ready")
         if restore is not None:
             await restore_salvage(self._git, self._home, repo, workspace, restore)
+        else:
+            await self._note_checkout(repo, workspace)
+
+    async def _note_checkout(self, repo: Repo, workspace: Workspace) -> None:
+        entry, marker = find_entry(repo.common_dir, workspace.path), owner_marker.path_of(workspace)
+        note = None if entry is None else await run_in_thread(note_checkout, workspace.path, entry, marker)
+        if note is None:
+            self._notes.pop(workspace.id, None)
+        else:
+            self._notes[workspace.id] = note
+
+    async def _is_untouched(self, repo: Repo, workspace: Workspace) -> bool:
+        """True if it is proven that nobody has written to the workspace, its git directory or its branch."""
+        note = self._notes.get(workspace.id)
+        entry = None if note is None else find_entry(repo.common_dir, workspace.path)
+        if note is None or entry is None:
+            return False
+        try:
+            tip = refs.read_ref(repo.common_dir, repo.common_dir, f"refs/heads/{workspace.branch}")
+        except (refs.UnusualRef, OSError):
+            return False
+        return tip == workspace.base_commit and await run_in_thread(is_untouched, note, workspace.path, entry)
+
+    def _has_staged_nothing(self, repo: Repo, workspace: Workspace) -> bool:
+        note = self._notes.get(workspace.id)
+        entry = None if note is None else find_entry(repo.common_dir, workspace.path)
+        return note is not None and entry is not None and has_index_of(note, entry)
 
     async def _clear_half_made(self, repo: Repo, workspace: Workspace) -> None:
         """Remove a half-made worktree of a killed supervisor. No agent has worked in it: there is nothing to save."""
@@ -135,8 +166,9 @@ class WorktreeStrategy:
         is_new = await refs.resolve_ref(self._git, repo.common_dir, f"refs/heads/{workspace.branch}") is None
         faults.effect("worktree.add")
         if is_new and can_make_entry(repo.common_dir):
-            arguments = ["branch", "--no-track", workspace.branch, str(workspace.base_commit)]
-            await self._run_with_retries(*arguments, cwd=repo.common_dir)
+            if not create_branch(repo.common_dir, workspace.branch, str(workspace.base_commit)):
+                arguments = ["branch", "--no-track", workspace.branch, str(workspace.base_commit)]
+                await self._run_with_retries(*arguments, cwd=repo.common_dir)
             make_entry(repo.common_dir, workspace.path, workspace.branch, reason)
         else:  # git also checks that the branch is not checked out elsewhere
             what = ["--no-track", "-b", workspace.branch] if is_new else []
@@ -185,7 +217,7 @@ class WorktreeStrategy:
         author: Mapping[str, str] = NO_EDITS,
         later: str = "",
     ) -> str | None:
-        if not await self._is_on_its_branch(repo, workspace):
+        if await self._is_untouched(repo, workspace) or not await self._is_on_its_branch(repo, workspace):
             return None
         for file, text in own_edits.items():
             await self._put_back(workspace, file, text)
@@ -201,10 +233,11 @@ class WorktreeStrategy:
         if files > rules.max_files or size > rules.max_size:
             await refuse_giant_leftovers(self._git, workspace.path, filters, but, rules)
         identity = await self._identity(workspace)
-        if later:
+        if later and refs.read_head(workspace.path) != workspace.base_commit:  # the base's message is not ours
             newest = await self._git.run("log", "-1", "--format=%s", cwd=workspace.path, env=filters)
             message = later if newest.strip() == message.partition("\n")[0] else message
-        await self._commit_staged(workspace, message, filters, identity)
+        if not self._has_staged_nothing(repo, workspace):
+            await self._commit_staged(workspace, message, filters, identity)
         add = ("add", *self._sparse_option(repo, workspace))
         if mode == "all":  # except files that we copied in: a secret that git does not ignore would be published
             await self._git.run(*add, "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
@@ -305,6 +338,8 @@ class WorktreeStrategy:
         *,
         over: str | None = None,
     ) -> SalvageResult | None:
+        if over is None and await self._is_untouched(repo, workspace):
+            return None
         await self._refuse_pipes(repo, workspace)
         if over is None and await has_nothing_to_save(self._git, repo, workspace, rules):
             return None
@@ -371,6 +406,7 @@ class WorktreeStrategy:
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         target = names.trash_path(self._home, workspace.id)
+        self._notes.pop(workspace.id, None)
         moved = False
         if os.path.lexists(workspace.path):
             if owner_marker.read_owner(workspace.path) != workspace.id:
@@ -410,6 +446,8 @@ class WorktreeStrategy:
         return True
 
     async def _is_ancestor(self, repo: Repo, tip: str, base: str) -> bool:
+        if tip != base and descends_from(repo.common_dir, tip, base):
+            return False
         try:
             return await self._git.is_true("merge-base", "--is-ancestor", tip, base, cwd=repo.common_dir)
         except GitFailed:

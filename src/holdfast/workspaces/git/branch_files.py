@@ -1,4 +1,4 @@
-"""Deletion of our branches, so that a kill leaves no lock behind that blocks other programs.
+"""Our branches, made and deleted as files: each call of git costs a process, and a killed one may leave a lock.
 
 `git update-ref -d` locks all packed refs of the repository, even for a branch that is not packed. If git is killed, the
 lock stays, and from then on no branch can be deleted there and no garbage collected. So a branch that is only a file is
@@ -17,6 +17,36 @@ from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import drop_branch_lock, drop_stale_lock
 from holdfast.workspaces.names import DELETING_NOTE
+
+
+def create_branch(common_dir: str, branch: str, commit: str) -> bool:
+    """Make a branch that does not exist. False: git has to make it, or to say why it cannot.
+
+    The caller knows that refs are files here, and holds the repo lock.
+    """
+    ref = f"refs/heads/{branch}"
+    path = os.path.join(common_dir, ref)
+    if not refs.is_commit_id(commit) or refs.is_blocked_by_packed(common_dir, ref):
+        return False
+    try:
+        faults.effect("branch.make")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        lock = os.open(f"{path}.lock", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError:
+        return False  # a folder that the user's git is removing, or a file where a folder should be
+    try:
+        with open(lock, "w", encoding="ascii") as file:
+            file.write(f"{commit}\n")
+        if os.path.lexists(path):
+            raise FileExistsError(path)
+        faults.effect("branch.name")
+        os.rename(f"{path}.lock", path)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{path}.lock")
+        return False
+    faults.passed("branch.made")
+    return True
 
 
 async def delete_branch(git: Git, common_dir: str, ref: str, tip: str) -> None:
