@@ -10,7 +10,8 @@ import pytest
 from tests.fleet import Fleet
 from tests.integration.conftest import Workshop
 
-from holdfast.base.errors import WorkspaceProblem
+from holdfast.base import faults
+from holdfast.base.errors import WorkspaceProblem, is_transient
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.processes.children import Children
@@ -114,6 +115,22 @@ def test_made_used_saved_and_removed(workshop: Workshop, kind: str) -> None:
     bench.remove()  # again: a quiet no-op
     bench.make(saved.commit)
     assert (bench.path / "work.bin").read_bytes() == b"\x00precious\r\n"
+    bench.remove()
+
+
+@pytest.mark.parametrize("kind", ["directory", "directory:copy"])
+def test_a_directory_that_another_makes_meanwhile_is_tried_again(
+    workshop: Workshop, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the family `usurped`: a replaced supervisor made it at the same moment, and the task failed."""
+    bench = Bench(workshop, kind)
+    with monkeypatch.context() as patched:
+        rival = lambda point: bench.path.mkdir(parents=True) if point == "directory.make" else None  # noqa: E731
+        patched.setattr(faults, "effect", rival)
+        with pytest.raises(WorkspaceProblem) as problem:
+            bench.make()
+    assert is_transient(problem.value)
+    bench.make()
     bench.remove()
 
 

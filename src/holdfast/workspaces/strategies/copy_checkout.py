@@ -10,6 +10,8 @@ import shutil
 import stat
 import sys
 
+TARGET_EXISTS = 17  # the exit code if another process made the target: nothing was copied
+
 
 def copy_checkout(source: str, target: str) -> None:
     """Copy files, directories and links, with modes and times. Sockets, pipes and devices are skipped."""
@@ -31,4 +33,7 @@ def _is_skipped(path: str, target: str) -> bool:
 
 
 if __name__ == "__main__":
-    copy_checkout(sys.argv[1], sys.argv[2])
+    try:
+        copy_checkout(sys.argv[1], sys.argv[2])
+    except FileExistsError:
+        sys.exit(TARGET_EXISTS)

@@ -30,6 +30,12 @@ from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_check
 from holdfast.workspaces.strategies import copy_checkout
 
 
+class MadeByAnother(WorkspaceProblem):
+    """The directory appeared while we made it: a supervisor that was replaced was at the same step. Try again."""
+
+    passing = True
+
+
 class DirectoryStrategy:
     """A plain directory per task, without git. `copy`: it begins as a copy of the user's checkout."""
 
@@ -52,7 +58,10 @@ class DirectoryStrategy:
         if self._copy and restore is None:
             await self._copy_checkout(repo.path, workspace.path)
         else:
-            os.makedirs(workspace.path, mode=0o700)
+            try:
+                os.makedirs(workspace.path, mode=0o700)
+            except FileExistsError as error:
+                raise MadeByAnother(f"Another process made {workspace.path} at the same moment.") from error
         faults.passed("directory.made")
         if restore is not None:
             await restore_salvage(self._git, self._home, repo, workspace, restore)
@@ -60,6 +69,8 @@ class DirectoryStrategy:
     async def _copy_checkout(self, source: str, target: str) -> None:
         argv = [sys.executable, "-I", "-X", "utf8", copy_checkout.__file__, source, target]
         code, _out, err = await self._runner(argv, cwd="/", env=environment(), timeout=3600)
+        if code == copy_checkout.TARGET_EXISTS:
+            raise MadeByAnother(f"Another process made {target} at the same moment.")
         if code != 0:
             last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
             raise WorkspaceProblem(f"{source} could not be copied: {last[0]}")
