@@ -233,10 +233,11 @@ def test_a_repository_that_is_not_there_is_told_from_one_without_schedules(user_
     assert set(found.schedules) == {str(user_file), str(there / "holdfast.toml")}
 
 
-def test_the_plain_form_reads_back(user_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", ["", "gate = false\n", 'gate = "make test"\n'])
+def test_the_plain_form_reads_back(user_file: Path, tmp_path: Path, more: str) -> None:
     repo = tmp_path / "repo"
     (repo / ".git").mkdir(parents=True)
-    user_file.write_text(GOOD.format(repo=repo))
+    user_file.write_text(GOOD.format(repo=repo).replace("cron =", f"{more}cron =", 1))
     for schedule in load().schedules:
         from holdfast.config.tables.schedules import read_schedules
 

@@ -92,6 +92,8 @@ def to_table(schedule: Schedule) -> dict[str, Any]:
         "enabled": schedule.enabled,
     }
     whole |= {key: write_duration(whole[key]) for key in DURATIONS if key in whole}
+    if whole.get("gate") == "":
+        whole["gate"] = False  # how a file says that there is no gate
     return {key: whole[key] for key in KEYS if key in whole}
 
 
