@@ -147,7 +147,7 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
             # A caller that lives on (`top`) must reap the supervisor when it ends.
             threading.Thread(target=process.wait, daemon=True).start()
             return process.pid
-        if code == Conflict.exit_code and running is not None:
+        if code in (0, Conflict.exit_code) and running is not None:  # it found that one, and asked it to stay
             raise Conflict(f"A supervisor is already running on {home} (pid {running['pid']}).")
         if code == Conflict.exit_code:
             time.sleep(0.1)  # another supervisor is ending or starting: try again until one is registered
