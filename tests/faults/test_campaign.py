@@ -246,7 +246,7 @@ def test_a_failed_fsync_records_nothing() -> None:
         pytest.skip(f"NOT RUN: {why}")
     held = campaign("--replay", "fsync:up/fdatasync=EIO@9")
     assert held.stdout.endswith("held\n"), held.stdout
-    broken = campaign("--replay", "fsync:every/fsync=EIO@6", "--break", "heed-sync")
+    broken = campaign("--replay", "fsync:every/fsync=EIO@3", "--break", "heed-sync")
     assert "lost: intent.json got its name, but its content could not be synced" in broken.stdout, broken.stdout
 
 

@@ -107,7 +107,7 @@ def test_a_push_runs_no_command_of_the_repository_unasked(fleet: Fleet) -> None:
     refused = fleet.cli("pr", task, code=1, env=with_gh).stderr
     assert "remote.origin.receivepack" in refused
     assert sprung(fleet.root / "sprung") == []
-    by_hand = shlex.split(refused.rpartition("then again: ")[2])
+    by_hand = shlex.split(refused.rpartition("then repeat the command: ")[2])
     subprocess.run(by_hand, env={**fleet.env, "HOLDFAST_RUN_ID": "by hand"}, check=True, capture_output=True)
     fleet.cli("pr", task, env=with_gh)
     assert sprung(fleet.root / "sprung") == []

@@ -57,7 +57,7 @@ def test_what_cannot_be_rehearsed_is_said_before_anything_starts(fleet: Fleet, t
     unknown = fleet.cli("rehearse", "--agent", "claude", "--scenario", "usage", code=2).stderr
     assert "no scenario 'usage'" in unknown
     assert "usage-limit" in unknown
-    assert "there are claude" in fleet.cli("rehearse", "--agent", "nobody", code=2).stderr
+    assert "The known ones are claude" in fleet.cli("rehearse", "--agent", "nobody", code=2).stderr
     assert "either a scenario file" in fleet.cli("rehearse", code=2).stderr
     assert "either a scenario file" in fleet.cli("rehearse", "x.toml", "--agent", "claude", code=2).stderr
     missing = {"HOLDFAST_CLAUDE_BINARY": str(tmp_path / "no-claude")}

@@ -123,7 +123,7 @@ def test_agents_that_cannot_be_used(fleet: Fleet) -> None:
     with nothing_changes(fleet):
         line = refused(fleet, "add", "x", code=2)
         assert "No agent is chosen" in line
-        assert "--scenario" in line
+        assert "`holdfast agents`" in line
         line = refused(fleet, "add", "x", "--agent", "clyde", code=2)
         assert "no agent 'clyde'" in line
         assert "claude, codex, command" in line

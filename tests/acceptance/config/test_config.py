@@ -164,7 +164,7 @@ def test_commands_of_a_repository_need_trust(fleet: Fleet) -> None:
         assert "command.argv" in line
         assert f"`holdfast trust {fleet.repo}`" in line
     assert fleet.json("ps", "--all") == []
-    assert "it was not confirmed" in fleet.cli("trust", code=1).stderr  # no terminal, no --yes
+    assert "you did not confirm" in fleet.cli("trust", code=1).stderr  # no terminal, no --yes
     assert fleet.json("trust")[0]["trusted"] is False
     assert shown(fleet)["command.argv"]["value"] == []
     told = fleet.cli("trust", "--yes").stdout
@@ -375,7 +375,7 @@ def test_flags_and_variables_stay_above_a_changed_file(fleet: Fleet) -> None:
     assert told[0]["data"]["changes"] == {"retry.max": "3 → 1"}
     supervisor.send_signal(signal.SIGHUP)
     told = wait_until(lambda: config_events(fleet)[1:], "it was read again")
-    assert "nothing to take over" in told[0]["message"]
+    assert "no changes apply" in told[0]["message"]
     assert is_in(fleet, "a") != is_in(fleet, "b")
     (fleet.root / "a.go").touch()
     (fleet.root / "b.go").touch()

@@ -102,7 +102,7 @@ def test_a_limited_account_is_parked_and_the_others_work_on(fleet: Fleet, accoun
     assert fleet.show(bound)["runs"] == []
     why = fleet.cli("why", bound).stdout
     assert "It waits for account claude/default: claude/default is parked until" in why
-    assert "`holdfast accounts resume claude/default` opens it now" in why
+    assert "`holdfast accounts resume claude/default` opens the account now" in why
     held = {row["id"]: row["held"] for row in fleet.json("ps")}
     assert str(held[bound]).startswith("account claude/default is parked until")
     assert "`holdfast accounts resume claude/default` opens it" in fleet.cli("why", first).stdout

@@ -35,7 +35,7 @@ def test_below_the_floor_nothing_new_is_claimed(fleet: Fleet) -> None:
     doctor = fleet.cli("doctor", code=None)
     assert "nothing new starts below 3.9 PiB" in doctor.stdout
     assert doctor.returncode == 1
-    assert "of disk are free" in fleet.cli("workspaces").stderr
+    assert "of disk space are free" in fleet.cli("workspaces").stderr
 
     go.touch()
     fleet.wait_state(running, "completed")  # running work continues, and its workspace is removed

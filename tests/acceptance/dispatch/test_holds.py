@@ -160,7 +160,7 @@ def test_six_of_eight_agents_killed_are_one_alert(fleet: Fleet) -> None:
     for task in tasks[:6]:
         fleet.wait_state(task, "completed")
     assert fleet.json("alerts") == []
-    assert "Nothing is held back" in fleet.cli("dispatch").stdout
+    assert "There are no holds" in fleet.cli("dispatch").stdout
     fleet.cli("dispatch", "release", "fleet:all", code=3)
 
 

@@ -92,7 +92,7 @@ def test_branches_and_work_only_when_asked(fleet: Fleet) -> None:
     fleet.git("branch", "holdfast/not-of-this-home")
     fleet.git("checkout", "--quiet", f"holdfast/{second}")
     said = fleet.cli("purge", "--yes", "--branches", "--discard-work").stdout
-    assert f"holdfast/{second}" in said.split("but for:")[1]
+    assert f"holdfast/{second}" in said.split("except:")[1]
     assert set(fleet.branches()) == {f"holdfast/{second}", "holdfast/not-of-this-home"}
     assert home_is_gone(fleet)
     assert made["branch"] not in fleet.git("for-each-ref")
@@ -158,7 +158,7 @@ def test_no_byte_is_lost_of_somebody_who_works_in_one(fleet: Fleet) -> None:
     )
     assert shell.stdout is not None
     assert shell.stdout.readline() == b"in\n"
-    assert "used by a `holdfast shell`" in fleet.cli("purge", "--yes", "--discard-work", code=4).stderr
+    assert "in use by a `holdfast shell`" in fleet.cli("purge", "--yes", "--discard-work", code=4).stderr
     shell.communicate(b"\n", timeout=PATIENCE)
     ours, theirs = pty.openpty()
     purge = fleet.start("purge", stdin=theirs, stderr=subprocess.STDOUT)

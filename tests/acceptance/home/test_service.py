@@ -149,8 +149,8 @@ def test_installing_again_changes_nothing_and_uninstalling_undoes_it(fleet: Flee
     wants.mkdir()
     (wants / "holdfast.service").symlink_to("/etc/systemd/system/holdfast.service")
     would = service(fleet, machine, "uninstall", "--dry-run").stdout
-    assert "would bring back" in would
-    assert "brought back" in service(fleet, machine, "uninstall").stdout
+    assert "would restore" in would
+    assert "restored" in service(fleet, machine, "uninstall").stdout
     assert not (wants / "holdfast.service").is_symlink()
     assert program.exists()
     service(fleet, machine, "uninstall", "--name", "second")

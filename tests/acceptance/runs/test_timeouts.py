@@ -31,7 +31,7 @@ def test_the_timeout_follows_earlier_runs(fleet: Fleet) -> None:
     intent = json.loads((fleet.home / "runs" / run["id"] / "intent.json").read_text())
     assert intent["timeout"] == run["timeout"]
 
-    shorter = fleet.show(fleet.add("hangs", "--timeout", "50ms", "--delay", "1h", command=("sleep", "600")))
+    shorter = fleet.show(fleet.add("hangs", "--timeout", "100ms", "--delay", "1h", command=("sleep", "600")))
     assert shorter["health"]["adaptive_floor"] == 0.1
     another = fleet.wait_state(fleet.add_scenario({"exit": 1}), "failed")
     assert another["runs"][0]["timeout"] is None  # another agent is another kind

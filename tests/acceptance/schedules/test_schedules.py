@@ -90,7 +90,7 @@ class TestWithoutASupervisor:
         assert " 02:00 Europe/Berlin" in said.stdout
         assert "No supervisor is running. Start one: `holdfast up`. Nothing fires until then." in said.stderr
         assert "Did you mean 'nightly'?" in fleet.cli("schedule", "show", "nigthly", code=3).stderr
-        assert "Say which" in fleet.cli("schedule", "fire", code=2).stderr
+        assert "Name the schedule" in fleet.cli("schedule", "fire", code=2).stderr
         fleet.cli("schedule", "list", "nightly", code=2)
         assert "other:weekly, repo:weekly" in fleet.cli("schedule", "disable", "weekly", code=4).stderr
         fleet.cli("schedule", "fire", "nowhere:weekly", code=3)
@@ -118,7 +118,7 @@ class TestWithoutASupervisor:
         write(fleet, changed)
         assert {name: row["words"] for name, row in listed(fleet).items()} == {"nightly": "at 04:30 every day"}
         again = fleet.json("schedule", "fire", "nightly")[0]["task"]
-        assert fleet.shown(again)["prompt"] == "echo anew", "as its file has it now, though no supervisor has seen that"
+        assert fleet.shown(again)["prompt"] == "echo again", "as its file has it now, seen by no supervisor"
         assert "nightly" in fleet.cli("__complete", "schedules", "x", "nig").stdout
         assert "Nothing fires until then." in fleet.doctor()
         self.has_every_option(fleet)

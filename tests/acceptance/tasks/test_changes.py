@@ -135,7 +135,7 @@ def test_set_changes_what_does_not_run(fleet: Fleet) -> None:
         refused = fleet.cli("set", task, "priority=9", wrong, code=2).stderr
         assert why in refused, refused
     assert fleet.show(task)["priority"] == 5
-    assert "like that already" in fleet.cli("set", task, "priority=5").stdout
+    assert "already has these values" in fleet.cli("set", task, "priority=5").stdout
     (told,) = fleet.json("set", task, "priority=6")
     assert told == {"id": task, "changed": {"priority": ["5", "6"]}}
     fleet.up()

@@ -25,7 +25,7 @@ def test_one_task_at_a_time_in_the_checkout_itself(fleet: Fleet) -> None:
     fleet.wait_state(other, "completed")  # who has a workspace does not wait
     for task_id in (second, third):
         assert fleet.show(task_id)["waits_for"] == [first]
-    assert f"the checkout {fleet.repo} itself, where {first} is at work" in fleet.cli("why", third).stdout
+    assert f"the checkout {fleet.repo} itself, where {first} is working" in fleet.cli("why", third).stdout
     go.touch()
     for task_id, state in ((first, "completed"), (second, "failed"), (third, "completed")):
         fleet.wait_state(task_id, state)

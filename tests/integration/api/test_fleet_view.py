@@ -220,7 +220,7 @@ def test_once_prints_what_the_screen_shows(fleet: Fleet) -> None:
     assert {row["id"] for row in found["tasks"]} == {task, over}
     assert set(found) >= {"supervisor", "counts", "holds", "machine", "alerts", "workers", "schedules", "left_out"}
     assert abs(found["at"] - time.time()) < 3600
-    assert "go with `--once`" in fleet.cli("top", "--json", code=2).stderr
+    assert "need `--once`" in fleet.cli("top", "--json", code=2).stderr
     assert "`holdfast top --once`" in fleet.cli("top", code=2).stderr
 
 

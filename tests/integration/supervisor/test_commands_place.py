@@ -51,7 +51,7 @@ class Recorder:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(stages, "_count_gate_start", lambda *_asked: None)
+    monkeypatch.setattr(stages, "_record_gate_start", lambda *_asked: None)
     made = World(RetryLimits())
     yield made
     asyncio.run(made.close())
