@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from tests.integration.conftest import Workshop
 from holdfast.api.work import diff
 from holdfast.base.errors import Refused, WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
+from holdfast.core.task_settings import DEFAULT_SALVAGE
+from holdfast.core.workflows.result import ChangedFiles
 from holdfast.workspaces.git import git, refs
+from holdfast.workspaces.git.changes import ChangesReader, TouchedFiles
 from holdfast.workspaces.git.worktree_entries import find_entry, is_checked_out
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.snapshots.salvage import salvage_workspace
@@ -46,8 +50,8 @@ def test_a_pipe_is_not_waited_for(workshop: Workshop, name: str) -> None:
             strategy, workspace, path = made(workshop)
             pipe(path / name)
             (path / "new").write_text("x")
-            if name == ".git/HEAD":  # it is on no branch that we know, and nothing is committed
-                assert workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m")) is None
+            with pytest.raises(WorkspaceProblem, match="not trusted"):
+                workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m"))
             with pytest.raises(WorkspaceProblem, match=r"not trusted|wait for it"):
                 workshop.run(strategy.salvage(workshop.repo, workspace, "m"))
             return
@@ -143,3 +147,89 @@ def test_no_missing_object_is_fetched_by_a_command_of_an_agent(workshop: Worksho
     (Path(workshop.repo.common_dir) / "objects" / blob[:2] / blob[2:]).unlink()
     assert git.run_sync("cat-file", "-p", blob, cwd=workshop.repo.path)[0] != 0
     assert not canary.exists()
+
+
+def test_a_stash_whose_id_is_an_option_of_git_runs_nothing(workshop: Workshop) -> None:
+    """The list of stashes is a file of the agent. A word of it became `--upload-pack=COMMAND` of our fetch."""
+    strategy, workspace, path = made(workshop)
+    sprung = workshop.fleet.root / "sprung"
+    command = f"--upload-pack=touch${{IFS}}{sprung};git-upload-pack"
+    (path / "work").write_text("x\n")
+    workshop.fleet.git("add", "work", cwd=path)
+    workshop.fleet.git("commit", "--quiet", "-m", "work", cwd=path)
+    (path / ".git" / "logs" / "refs").mkdir(parents=True, exist_ok=True)
+    (path / ".git" / "logs" / "refs" / "stash").write_text(f"0 {command} x\n{'0' * 40} {command} x\t1\n")
+    workshop.run(strategy.deliver(workshop.repo, workspace))
+    assert not sprung.exists()
+    assert workshop.fleet.git("log", "-1", "--format=%s", "holdfast/task1") == "work"
+    assert "task1-also" not in workshop.fleet.git("for-each-ref")
+
+
+@pytest.mark.parametrize("word", ["--upload-pack=true", "-u", "--exec=true:refs/heads/x"])
+def test_no_word_after_the_source_of_a_fetch_is_an_option(workshop: Workshop, word: str) -> None:
+    """The one module that runs git refuses it, wherever the word came from."""
+    with pytest.raises(WorkspaceProblem, match="begins with '-'"):
+        git.prepare_call(["-c", "x.y=z", "fetch", "--quiet", workshop.repo.path, "HEAD", word], cwd=workshop.repo.path)
+
+
+TRICKS = {
+    "a reflog is a link": lambda git_dir, foreign: link(git_dir / "logs" / "HEAD", foreign / "victim"),
+    "a remote's reflog is a link": lambda git_dir, foreign: link(
+        git_dir / "logs" / "refs" / "remotes" / "holdfast" / "main", foreign / "victim"
+    ),
+    "the index is a link": lambda git_dir, foreign: link(git_dir / "index", foreign / "victim"),
+    "another common directory": lambda git_dir, foreign: (git_dir / "commondir").write_text(f"{foreign / '.git'}\n"),
+    "alternates": lambda git_dir, foreign: alternates(git_dir, foreign),
+}
+
+
+def link(path: Path, target: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+
+
+def alternates(git_dir: Path, foreign: Path) -> None:
+    """HEAD is a private repository's commit, by a link as a ref and by borrowed objects."""
+    (git_dir / "objects" / "info" / "alternates").write_text(f"{foreign / '.git' / 'objects'}\n")
+    link(git_dir / "refs" / "heads" / "zz", foreign / ".git" / "refs" / "heads" / "main")
+    (git_dir / "HEAD").write_text("ref: refs/heads/zz\n")
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_git_is_not_led_out_of_a_clone(workshop: Workshop, trick: str) -> None:
+    """Whatever Holdfast does with the `.git` of a clone after its agent has ended: no file elsewhere is written, and
+    nothing of another repository is told. The agent of a container could reach neither itself."""
+    fleet = workshop.fleet
+    strategy, workspace, path = made(workshop)
+    workspace = replace(workspace, base_commit=fleet.git("rev-parse", "HEAD"))
+    rules, repo = DEFAULT_SALVAGE, workshop.repo
+    ref = "refs/holdfast/checkpoints/task1/1"
+    (path / "first").write_text("x\n")
+    taken = workshop.run(strategy.checkpoint(repo, workspace, ref, rules))
+    assert taken is not None
+    (path / "second").write_text("y\n")
+    foreign = fleet.make_repo(fleet.root / "private")
+    (foreign / "secret-plan").write_text("buy them\n")
+    fleet.git("add", ".", cwd=foreign)
+    fleet.git("commit", "--quiet", "-m", "secret subject", cwd=foreign)
+    (foreign / "victim").write_text("mine\n")
+    before = fleet.git("for-each-ref", cwd=foreign), fleet.git("count-objects", cwd=foreign)
+
+    TRICKS[trick](path / ".git", foreign)
+    steps = {
+        "commit": lambda: strategy.commit_leftovers(repo, workspace, "all", "m"),
+        "deliver": lambda: strategy.deliver(repo, workspace),
+        "base": lambda: strategy.bring_base(repo, workspace, "main"),
+        "go back": lambda: strategy.go_back(repo, workspace, taken.commit, rules),
+        "salvage": lambda: strategy.salvage(repo, workspace, "test", rules),
+    }
+    for name, step in steps.items():
+        with pytest.raises(WorkspaceProblem, match="not trusted"):
+            pytest.fail(f"{name}: {workshop.run(step())}")
+    touched = workshop.run(TouchedFiles(workshop.git)(workspace, (), is_committed=False))
+    so_far = workshop.run(ChangesReader(workshop.home, workshop.git).read(workspace))
+    assert "secret" not in f"{touched} {so_far}"
+    assert touched == ChangedFiles()
+    assert (foreign / "victim").read_text() == "mine\n"
+    assert (fleet.git("for-each-ref", cwd=foreign), fleet.git("count-objects", cwd=foreign)) == before

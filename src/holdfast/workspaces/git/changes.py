@@ -19,6 +19,7 @@ from holdfast.core.model import Strategy, Workspace
 from holdfast.core.workflows.handover import ChangesSoFar
 from holdfast.core.workflows.result import MOST_FILES, ChangedFiles
 from holdfast.workspaces import scratch
+from holdfast.workspaces.git.clone_git_dir import trust_clone_git_dir
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
 from holdfast.workspaces.git.index_entries import ENTER_FILES, LIST_NEW_FILES, empty_entries
@@ -46,6 +47,7 @@ class TouchedFiles:
         if git_dir is None or not os.path.isfile(os.path.join(git_dir, "HEAD")):
             return ChangedFiles()  # git would wait for a pipe
         try:
+            await run_in_thread(trust_clone_git_dir, workspace)
             head = read_head(path) or await self._head(path)
             names: list[str] = []
             if head is not None and base is not None and head != base:
@@ -111,6 +113,7 @@ class ChangesReader:
             await run_in_thread(scratch.drop_scratch, folder)
 
     async def _read(self, workspace: Workspace, folder: str, leave: Sequence[str]) -> ChangesSoFar:
+        await run_in_thread(trust_clone_git_dir, workspace)
         path, base = workspace.path, workspace.base_commit or "HEAD"
         env = await self._environment(path, folder)
         all_but = ["--", ".", *(f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave)]

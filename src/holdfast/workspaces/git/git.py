@@ -90,13 +90,20 @@ def prepare_call(
 
 
 def _with_upload_pack(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a call that reads another repository, so that its git has our configuration too."""
+    """Return the arguments of a call that reads another repository, so that its git has our configuration too.
+
+    Options stand before the source, so a word after it is a ref. git would take an option there too, for example
+    another `--upload-pack`, which is a command. So such a word, which an agent wrote into its repository, is refused.
+    """
     words, at = list(arguments), find_subcommand(arguments)
     if subcommand(arguments) not in TRANSPORTS:
         return words
     source = next((word for word in words[at + 1 :] if os.path.isabs(word) and os.path.isdir(word)), None)
     if source is None:
         return words
+    for word in words[words.index(source, at + 1) + 1 :]:
+        if word.startswith("-"):
+            raise WorkspaceProblem(f"{source} names a ref that begins with '-', so nothing was fetched from it")
     return [*words[: at + 1], f"--upload-pack={_VIEWS.of(_locate_url('/', source)).upload_pack}", *words[at + 1 :]]
 
 

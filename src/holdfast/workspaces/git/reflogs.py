@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.base.files import listed, open_log_file
+from holdfast.workspaces.git.refs import is_commit_id
 from holdfast.workspaces.names import BRANCH_PREFIX
 
 MOST_BYTES = 64 * 1024 * 1024  # the maximal number of bytes read from one file
@@ -131,3 +132,14 @@ def read_plain(path: str) -> bytes | None:
         return None
     with open(fd, "rb") as file:
         return file.read(MOST_BYTES)
+
+
+def read_log(path: str) -> list[tuple[str, str, str]]:
+    """Return (old commit, new commit, message) of every entry of a reflog, the oldest first."""
+    found = []
+    for line in (read_plain(path) or b"").decode(errors="replace").splitlines():
+        head, _tab, message = line.partition("\t")
+        words = head.split(" ", 2)
+        if len(words) == 3 and is_commit_id(words[1]):
+            found.append((words[0], words[1], message))
+    return found

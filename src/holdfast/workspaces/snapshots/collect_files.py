@@ -272,12 +272,10 @@ def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, 
     """Return (files, bytes) of a tree. Raises WorkspaceProblem if git would silently leave something out.
 
     A nested repository would become a mere link. `git add` skips a directory that we may not read, and still exits with
-    0. `own_git`: the tree is a clone, and other code handles the clone's own `.git`.
+    0. `own_git`: the tree is a clone, whose own `.git` `trust_clone_git_dir` has checked.
     """
     if not own_git and os.path.isdir(os.path.join(path, ".git")):
         raise WorkspaceProblem(f"{path} is a repository of its own, whose history a commit cannot hold")
-    if own_git:
-        refuse_special_files(os.path.join(path, ".git"))
     files = size = 0
     waiting = [path]
     while waiting:
@@ -309,7 +307,6 @@ def _unreadable(path: str, error: OSError) -> WorkspaceProblem:
 
 _READ_BY_GIT = (".git", ".gitignore", ".gitattributes", ".gitmodules")
 _READ_ALWAYS = ("HEAD", "config", "config.worktree", "packed-refs", "index", "shallow", "info", "objects/info", "refs")
-_LARGEST_GIT_FILE = 1 << 30  # bytes of a file in a git directory other than its objects
 
 
 # Files of a repository inside the tree, which git opens to learn whether it is one.
@@ -347,25 +344,6 @@ def may_block(entry: os.DirEntry[str]) -> bool:
     except OSError:
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-def refuse_special_files(git_dir: str) -> None:
-    """Raise WorkspaceProblem for a link, pipe, socket or device in a clone's git directory, or a giant file.
-
-    git makes no links there. It would write through them, to files that the agent of a container cannot reach itself.
-    It would wait for a pipe forever, and read a sparse file of any length.
-    """
-    waiting, objects = [git_dir], os.path.join(git_dir, "objects")
-    while waiting:
-        folder = waiting.pop()
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False):
-                    raise WorkspaceProblem(f"{entry.path} is not a plain file, so it is not trusted")
-                elif not folder.startswith(objects) and entry.stat().st_size > _LARGEST_GIT_FILE:
-                    raise WorkspaceProblem(f"{entry.path} is larger than 1 GiB, so it is not read")
 
 
 @dataclass(kw_only=True, slots=True)

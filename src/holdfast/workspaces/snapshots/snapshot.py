@@ -17,7 +17,7 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state, refs
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.reflogs import read_plain
+from holdfast.workspaces.git.reflogs import read_log
 from holdfast.workspaces.git.worktree_entries import find_entry
 from holdfast.workspaces.snapshots.collect_files import (
     CollectedTree,
@@ -37,7 +37,6 @@ MOST_BRANCHES = 500  # branches and stashes of a clone that differ from the user
 _OWN_REFS = ("refs/heads", "refs/stash")
 _MOST_STASHES = 200  # stashes of one list that are looked at, the newest ones
 _DETACHED = "(no branch)"
-_OID = re.compile(r"[0-9a-f]{40,64}")
 _MADE_ON = re.compile(r"(?:WIP on|On) (\(no branch\)|[^:]+):")
 _MOVED = re.compile(r"checkout: moving from (\S+) to (\S+)$")
 
@@ -124,12 +123,12 @@ async def list_agent_stashes(git: Git, common_dir: str, git_dir: str | None, bra
     there. The message of a stash commit names the branch that it was made on, whatever `git stash store` wrote into the
     list. The reflog of the agent's HEAD names the branches and commits where the agent was.
     """
-    commits = [new for _old, new, _message in reversed(_read_log(os.path.join(common_dir, "logs", "refs", "stash")))]
+    commits = [new for _old, new, _message in reversed(read_log(os.path.join(common_dir, "logs", "refs", "stash")))]
     commits = list(dict.fromkeys(commits))[:_MOST_STASHES]
     if not commits or branch is None:
         return []
     branches, places = {branch}, set()
-    for old, new, message in _read_log(os.path.join(git_dir, "logs", "HEAD")) if git_dir is not None else []:
+    for old, new, message in read_log(os.path.join(git_dir, "logs", "HEAD")) if git_dir is not None else []:
         places |= {old, new}
         moved = _MOVED.match(message)
         branches |= set(moved.groups()) if moved else set()
@@ -145,17 +144,6 @@ def _is_made_by(line: str, branches: set[str], places: set[str]) -> bool:
     if made_on is not None and made_on[1] != _DETACHED:
         return made_on[1] in branches
     return names.split()[1:2] != [] and names.split()[1] in places
-
-
-def _read_log(path: str) -> list[tuple[str, str, str]]:
-    """Return (old commit, new commit, message) of every entry of a reflog, the oldest first."""
-    found = []
-    for line in (read_plain(path) or b"").decode(errors="replace").splitlines():
-        head, _tab, message = line.partition("\t")
-        words = head.split(" ", 2)
-        if len(words) == 3 and _OID.fullmatch(words[1]):
-            found.append((words[0], words[1], message))
-    return found
 
 
 async def bring_commits(shadow: ShadowRepo, source: SnapshotSource) -> None:

@@ -23,19 +23,19 @@ from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
+from holdfast.workspaces.git.clone_git_dir import find_clone_git_dir, trust_clone_git_dir
 from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
+from holdfast.workspaces.git.reflogs import read_log
 from holdfast.workspaces.git.repo_lock import hold_repo_lock
 from holdfast.workspaces.git.worktree_entries import drop_branch_lock
 from holdfast.workspaces.port import SalvageResult
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_tree, move_to_trash
-from holdfast.workspaces.snapshots.collect_files import refuse_special_files
 from holdfast.workspaces.snapshots.salvage import restore_salvage, salvage_workspace
 from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 MOST_REFS = 200  # branches, tags and stashes that the agent of one clone made; more are saved as a salvage instead
-_MOST_LOG = 1 << 20
 _SETTINGS = (
     "protocol.version=2",  # allows fetching commits by id, not only branches
     "protocol.file.allow=always",
@@ -43,22 +43,6 @@ _SETTINGS = (
     "core.fsyncMethod=batch",
     "core.logAllRefUpdates=true",
 )
-
-
-def find_clone_git_dir(workspace: Workspace) -> str | None:
-    """Return the clone's own `.git`, or None if the agent removed it. Raises if it is not as we made it."""
-    path = os.path.join(workspace.path, ".git")
-    if not os.path.lexists(path):
-        return None
-    for name in ("", "objects", "objects/pack", "objects/info", "refs"):
-        if os.path.islink(os.path.join(path, name)):
-            raise WorkspaceProblem(f"{os.path.join(path, name)} is a link to another place, so it is not trusted")
-    if not os.path.isdir(path):
-        raise WorkspaceProblem(f"{path} points to another repository, so it is not trusted")
-    for name in ("commondir", "objects/info/alternates"):
-        if os.path.lexists(os.path.join(path, name)):
-            raise WorkspaceProblem(f"{os.path.join(path, name)} names another repository, so it is not trusted")
-    return path
 
 
 async def fetch_refs(git: Git, into: str, source: str, *options: str, refs: tuple[str, ...]) -> None:
@@ -77,14 +61,13 @@ async def deliver_commits(git: Git, repo: Repo, workspace: Workspace) -> None:
 
     These are the task's branch, and every commit that only other branches, tags and stashes of the clone reach.
     """
-    git_dir = find_clone_git_dir(workspace)
+    git_dir = await run_in_thread(trust_clone_git_dir, workspace)
     if git_dir is None:
         return
     if not os.path.isdir(repo.common_dir):
         gone = WorkspaceProblem(names.repo_gone_message(repo.path, f"holdfast workspaces clean {workspace.task_id}"))
         gone.passing = True
         raise gone
-    await run_in_thread(refuse_special_files, git_dir)
     wanted = await _branches_to_deliver(git, repo, workspace, git_dir)
     if not wanted:
         return
@@ -144,11 +127,7 @@ async def _list_clone_refs(git: Git, git_dir: str) -> dict[str, str]:
 
 def _list_stashes(git_dir: str) -> list[str]:
     """Return all stashes, newest first. Only the newest stash is a ref. The others are in the reflog."""
-    path = os.path.join(git_dir, "logs", "refs", "stash")
-    if os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) > _MOST_LOG:
-        return []
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return [words[1] for words in (line.split() for line in file) if len(words) > 1][::-1]
+    return [new for _old, new, _message in reversed(read_log(os.path.join(git_dir, "logs", "refs", "stash")))]
 
 
 def _branch_for(workspace: Workspace, ref: str) -> str:
@@ -293,7 +272,7 @@ class CloneStrategy(WorktreeStrategy):
 
     async def bring_base(self, repo: Repo, workspace: Workspace, base_ref: str) -> None:
         """Fetch the branch as `holdfast/BRANCH` of a remote: the agent's own branches stay as they are."""
-        git_dir = find_clone_git_dir(workspace)
+        git_dir = await run_in_thread(trust_clone_git_dir, workspace)
         if git_dir is None:
             return
         ref = f"+refs/heads/{base_ref}:refs/remotes/holdfast/{base_ref}"
@@ -325,11 +304,14 @@ class CloneStrategy(WorktreeStrategy):
         """
         if over is None:
             await self.deliver(repo, workspace)
-        own_git = self._own_git(workspace)
+        own_git = await self._trusted_git(workspace)
         return await salvage_workspace(self._git, self._home, repo, workspace, reason, rules, own_git, over=over)
 
     def _own_git(self, workspace: Workspace) -> str | None:
         return find_clone_git_dir(workspace)
+
+    async def _trusted_git(self, workspace: Workspace) -> str | None:
+        return await run_in_thread(trust_clone_git_dir, workspace)
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         target = names.trash_path(self._home, workspace.id)

@@ -217,6 +217,7 @@ class WorktreeStrategy:
         author: Mapping[str, str] = NO_EDITS,
         later: str = "",
     ) -> str | None:
+        await self._trusted_git(workspace)
         if await self._is_untouched(repo, workspace) or not await self._is_on_its_branch(repo, workspace):
             return None
         for file, text in own_edits.items():
@@ -349,6 +350,10 @@ class WorktreeStrategy:
     def _own_git(self, workspace: Workspace) -> str | None:
         return None
 
+    async def _trusted_git(self, workspace: Workspace) -> str | None:
+        """Return the own `.git` of a clone, after the gate of `clone_git_dir.py`. None: this is not a clone."""
+        return None
+
     async def list_missing(self, repo: Repo, commits: Sequence[str]) -> list[str]:
         text = "".join(f"{commit}\n" for commit in commits).encode()
         listed = await self._git.run("cat-file", "--batch-check=%(objectname)", cwd=repo.common_dir, stdin=text)
@@ -396,7 +401,7 @@ class WorktreeStrategy:
         return await fits(self._git, self._home, repo, workspace, commit)
 
     async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
-        return await go_back(self._git, self._home, repo, workspace, commit, rules, self._own_git(workspace))
+        return await go_back(self._git, self._home, repo, workspace, commit, rules, await self._trusted_git(workspace))
 
     def _find_moved_tree(self, workspace: Workspace) -> str | None:
         """Return where the directory is, if we were killed after its rename: a second salvage must find its files."""
