@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.conftest import Workshop
@@ -172,7 +174,7 @@ def test_no_word_after_the_source_of_a_fetch_is_an_option(workshop: Workshop, wo
         git.prepare_call(["-c", "x.y=z", "fetch", "--quiet", workshop.repo.path, "HEAD", word], cwd=workshop.repo.path)
 
 
-TRICKS = {
+TRICKS: dict[str, Callable[[Path, Path], object]] = {
     "a reflog is a link": lambda git_dir, foreign: link(git_dir / "logs" / "HEAD", foreign / "victim"),
     "a remote's reflog is a link": lambda git_dir, foreign: link(
         git_dir / "logs" / "refs" / "remotes" / "holdfast" / "main", foreign / "victim"
@@ -217,7 +219,7 @@ def test_git_is_not_led_out_of_a_clone(workshop: Workshop, trick: str) -> None:
     before = fleet.git("for-each-ref", cwd=foreign), fleet.git("count-objects", cwd=foreign)
 
     TRICKS[trick](path / ".git", foreign)
-    steps = {
+    steps: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
         "commit": lambda: strategy.commit_leftovers(repo, workspace, "all", "m"),
         "deliver": lambda: strategy.deliver(repo, workspace),
         "base": lambda: strategy.bring_base(repo, workspace, "main"),
