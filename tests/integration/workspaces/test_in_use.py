@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from holdfast.workspaces.removal.in_use import WorkspaceUsers
 
@@ -31,3 +34,30 @@ def test_who_left_since_the_last_look_is_no_user(tmp_path: Path) -> None:
     ):
         assert users.of(str(tmp_path)) == [f"cat (pid {cat.pid})"]
     assert users.of(str(tmp_path)) == []
+
+
+def test_a_new_process_is_seen_at_once_and_the_others_are_read_once_a_second(tmp_path: Path) -> None:
+    """Issue 21: each removal read the open files of every process of the machine."""
+    users, tree = WorkspaceUsers(), tmp_path / "tree"
+    tree.mkdir()
+    assert users.of(str(tree)) == []
+    with subprocess.Popen(["cat"], cwd=tree, stdin=subprocess.PIPE) as process:
+        assert users.of(str(tree)) == [f"cat (pid {process.pid})"]
+        process.communicate()
+    read: list[str] = []
+    fake = tmp_path / "proc"
+    for number in range(100):
+        (fake / f"{1 + number}" / "fd").mkdir(parents=True)
+        (fake / f"{1 + number}" / "cwd").symlink_to("/elsewhere")
+    once = WorkspaceUsers(proc=str(fake))
+    with pytest.MonkeyPatch.context() as patched:
+        real = os.readlink
+
+        def noted(path: str) -> str:
+            read.append(path)
+            return real(path)
+
+        patched.setattr(os, "readlink", noted)
+        for _ in range(10):
+            once.of("/nowhere")
+    assert len([path for path in read if path.startswith(str(fake))]) == 100

@@ -77,31 +77,34 @@ def _try_lock(path: str, how: int) -> int | None:
 
 @dataclass(slots=True)
 class WorkspaceUsers:
-    """Directories and files in use by processes of our user, or of all users for root. Our process is excluded."""
+    """Directories and files in use by processes of our user, or of all users for root. Our process is excluded.
+
+    A look at every process costs a link for each open file. So a look serves all removals of a second, except for
+    processes that are new since: those are looked at each time. A process found is looked at again.
+    """
 
     proc: str = "/proc"
     _seen: float = -FRESH
-    _open: dict[int, list[str]] = field(default_factory=dict)
+    _used: dict[int, list[str]] = field(default_factory=dict)
 
     def of(self, path: str) -> list[str]:
         """Return at most five processes that use `path` or anything below it, like "vim (pid 4711)"."""
         path = os.path.realpath(path)  # /proc shows real paths, even if the home is reached through a link
-        found = [pid for pid in self._pids() if _is_within(self._link(pid, "cwd"), path)]
-        open_ones = [pid for pid, files in self._files().items() if any(_is_within(file, path) for file in files)]
-        # The scan may be a second old. A process found there, such as a git of ours, may have ended since.
-        found += [pid for pid in open_ones if any(_is_within(file, path) for file in self._files_of(pid))]
-        return [f"{self._name(pid)} (pid {pid})" for pid in dict.fromkeys(found)][:5]
+        found = [pid for pid, used in self._used_places().items() if _is_any_within(used, path)]
+        # The look may be a second old. A process found there, such as a git of ours, may have ended since.
+        return [f"{self._name(pid)} (pid {pid})" for pid in found if _is_any_within(self._places_of(pid), path)][:5]
 
-    def _pids(self) -> list[int]:
-        return [int(name) for name in _names(self.proc) if name.isdigit() and int(name) != os.getpid()]
-
-    def _files(self) -> dict[int, list[str]]:
-        """Return all open files, cached: reading them costs a hundred times as much as reading working directories."""
+    def _used_places(self) -> dict[int, list[str]]:
+        """Return the working directory and the open files of every process."""
         now = time.monotonic()
         if now - self._seen >= FRESH:
-            self._open = {pid: self._files_of(pid) for pid in self._pids()}
-            self._seen = now
-        return self._open
+            self._used, self._seen = {}, now
+        pids = [int(name) for name in _names(self.proc) if name.isdigit() and int(name) != os.getpid()]
+        self._used = {pid: self._used[pid] if pid in self._used else self._places_of(pid) for pid in pids}
+        return self._used
+
+    def _places_of(self, pid: int) -> list[str]:
+        return [self._link(pid, "cwd"), *self._files_of(pid)]
 
     def _files_of(self, pid: int) -> list[str]:
         links = (self._link(pid, f"fd/{name}") for name in _names(os.path.join(self.proc, str(pid), "fd")))
@@ -128,5 +131,5 @@ def _names(folder: str) -> list[str]:
         return []  # gone, or another user's process, which we cannot inspect
 
 
-def _is_within(link: str, path: str) -> bool:
-    return link == path or link.startswith(f"{path}/")
+def _is_any_within(links: list[str], path: str) -> bool:
+    return any(link == path or link.startswith(f"{path}/") for link in links)
