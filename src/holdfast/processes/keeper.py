@@ -207,6 +207,22 @@ def read_counter(path: str, word: str) -> int:
         return 0
 
 
+def nearest_oom_counter(memory_events: str) -> str:
+    """Return the file that counts the kernel's OOM kills of the fewest other processes beside the run.
+
+    `memory_events`: the file of the run's own cgroup. Next is the v1 memory cgroup that the run is in, which does not
+    count those below it. The last is the whole machine.
+    """
+    if memory_events and os.path.exists(memory_events):
+        return memory_events
+    for line in read_file("/proc/self/cgroup").decode(errors="replace").splitlines():
+        _number, controllers, path = line.split(":", 2)
+        counter = f"/sys/fs/cgroup/memory{path.rstrip('/')}/memory.oom_control"
+        if "memory" in controllers.split(",") and os.path.exists(counter):
+            return counter
+    return "/proc/vmstat"
+
+
 class KeeperCgroups:
     """The run's own cgroups, as intent.json names them. Without any, every method does nothing.
     The v2 leaf can be killed and proven empty. On systems with v1 controllers, further groups only hold limits."""
@@ -416,7 +432,8 @@ class Keeper:
         self.cgroups = KeeperCgroups(intent.get("cgroup") or {})  # type: ignore[arg-type]  # a JSON object
         self.output = Output(int(limits.get("output") or 0), int(limits.get("output_kept") or 0) or (64 << 20))
         self.watch_at = time.monotonic() + WATCH_EVERY if self.memory_limit or self.process_limit else float("inf")
-        self.oom_kills = read_counter("/proc/vmstat", "oom_kill")
+        self.oom_counter = nearest_oom_counter("")
+        self.oom_kills = read_counter(self.oom_counter, "oom_kill")
         self.ender = [str(word) for word in intent.get("ender") or []]  # type: ignore[attr-defined]  # a JSON list
         self.container_ended = not self.ender
         self.detail = ""
@@ -754,9 +771,13 @@ class Keeper:
             "at": time.time(),
             "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
             "max_rss_kb": usage.ru_maxrss,
-            "oom_kills": read_counter("/proc/vmstat", "oom_kill")
-            - self.oom_kills,  # on the whole machine during the run
+            "oom_kills": self.count_oom_kills(),
         }
+
+    def count_oom_kills(self) -> int:
+        """Return the kernel's OOM kills during the run, as near to the run as the machine counts them."""
+        counter = nearest_oom_counter(self.cgroups.memory_events)
+        return read_counter(counter, "oom_kill") - (self.oom_kills if counter == self.oom_counter else 0)
 
     def finish(self) -> None:
         """Remove the cgroups and write the last records. Until they are written the keeper holds its lock, so no

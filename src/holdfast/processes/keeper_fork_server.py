@@ -119,7 +119,7 @@ def warm_up() -> None:
     pages written after it are not.
     """
     for _time in range(WARM_UPS):
-        keeper.read_counter("/proc/vmstat", "oom_kill")
+        keeper.read_counter(keeper.nearest_oom_counter(""), "oom_kill")
         keeper.process_stat(os.getpid())
         keeper.boot_id()
         keeper.KeeperCgroups({"groups": [], "settings": []})

@@ -85,7 +85,7 @@ class ProcessEnd:
     signal: int | None = None
     detail: str = ""
     at: float | None = None  # wall time of the leader's end, recorded by its keeper
-    oom_kills: int = 0  # by the kernel, on the whole machine, while the run lasted
+    oom_kills: int = 0  # by the kernel while the run lasted, counted as near to the run as the machine does
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
