@@ -329,6 +329,8 @@ def _watch_task(
             for events in watching:
                 words.go_on()  # the agent's output first: the event of its end must follow its last line
                 for event in events:
+                    if event["kind"] == "run.ended":
+                        words.finish(event["run"])  # what it took, before the states that follow
                     news.tell(event)
                     seen, starts = event["seq"], 0
                 state = queries.state(task_id)

@@ -65,6 +65,11 @@ class LiveEvents:
         )
         self._teller = Teller(self._write, self._terminal, plain=is_plain, hints=False)
 
+    def finish(self, run_id: str | None) -> None:
+        """Print the rest of a run that has ended, if it is the run that is shown."""
+        if self._transcript is not None and self._transcript.run_id == run_id:
+            self._finish()
+
     def _finish(self) -> None:
         self._read(final=True)
 
