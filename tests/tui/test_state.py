@@ -185,7 +185,7 @@ def test_the_screen_outlives_the_store(fleet: Fleet, monkeypatch: pytest.MonkeyP
         await until_seen(pilot, "There is no Holdfast store", first)
         third = fleet.add("the third one", command=("true",))
         await until_seen(pilot, third, "no supervisor is running")
-        assert first not in text_of(app)
+        await until(pilot, lambda: first not in text_of(app), "nothing of the old store is seen")
 
     play(fleet, story, size=(600, 30))  # sentences stay on one line
     wait_until(lambda: fleet.supervisor_pid() is None, "nothing was started")

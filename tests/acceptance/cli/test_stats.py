@@ -110,7 +110,7 @@ def test_sums_by_repository_label_model_and_agent(fleet: Fleet) -> None:
     ]
     for task in tasks:
         fleet.wait_state(task, "completed", "failed")
-    cancelled = fleet.add("c", "--label", "area=web", command=("true",), cwd=other)
+    cancelled = fleet.add("c", "--delay", "1h", "--label", "area=web", command=("true",), cwd=other)
     fleet.cli("cancel", cancelled)
     fleet.wait_state(cancelled, "cancelled", "completed")
 
