@@ -291,9 +291,9 @@ def keep_worker(settlement: Settlement, facts: SettleFacts) -> Settlement:
 
 
 def alert_people(settlement: Settlement, _facts: SettleFacts) -> Settlement:
-    """Raise an alert for a pause that only a person ends, and for a failure by a limit of Holdfast.
+    """Raise an alert for a budget pause without a time to resume, and for a failure at one of Holdfast's limits.
 
-    Other such pauses have an alert already: of the account, the provider, or the approval.
+    Other pauses that only a person can end have an alert already: of the account, the provider, or the approval.
     """
     decision = settlement.decision
     is_stuck = decision.action is PolicyAction.PAUSE and decision.pause is PauseReason.BUDGET

@@ -225,15 +225,15 @@ def resolve_budget(new: NewTask, agent: str, settings: config.Config) -> tuple[B
     usd = new.budget_usd or settings["budget.task_usd"] or None
     tokens = new.budget_tokens or settings["budget.task_tokens"] or None
     if new.budget_usd is not None and not tells.cost:
-        more = "--budget-tokens works for it" if tells.tokens else "--timeout works for every agent"
+        more = "--budget-tokens works for this agent" if tells.tokens else "--timeout works for every agent"
         raise UsageError(
-            f"The agent '{agent}' does not report its cost, so it cannot be given a budget in money (--budget-usd); "
-            f"{more}. Nothing was queued."
+            f"The agent '{agent}' does not report its cost, so it cannot have a money budget (--budget-usd). {more}. "
+            "Nothing was queued."
         )
     if new.budget_tokens is not None and not tells.tokens:
         raise UsageError(
-            f"The agent '{agent}' does not report its tokens, so it cannot be given a budget of them "
-            "(--budget-tokens); --timeout works for every agent. Nothing was queued."
+            f"The agent '{agent}' does not report its tokens, so it cannot have a token budget (--budget-tokens). "
+            "--timeout works for every agent. Nothing was queued."
         )
     notes = []
     if usd is not None and not tells.cost:

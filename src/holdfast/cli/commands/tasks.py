@@ -229,10 +229,9 @@ def run_show(arguments: argparse.Namespace) -> int:
     for line in (*crash_lines(task["crashes"]), *checkpoint_lines(task)):
         print(f"  {indent_text(line, ' ' * 4)}")
     for salvage in task["salvages"]:
-        print(
-            f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({format_age(salvage['created_at'])} ago)"
-            f"{'; the task went on with it' if salvage['taken_up'] else ''}"
-        )
+        continued = "; the task's next workspace began with these files" if salvage["taken_up"] else ""
+        age = format_age(salvage["created_at"])
+        print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({age} ago){continued}")
     for line in manual_command_lines(task):
         print(indent_text(line))
     return 0

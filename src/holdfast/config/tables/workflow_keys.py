@@ -43,7 +43,7 @@ def parse_prompt(value: object) -> str:
 def name(value: object) -> str:
     word = parse_nonblank_text(value)
     if not NAME.fullmatch(word):
-        raise ValueError(f"'{quote_wrong_value(word)}' cannot be a name here: it has only {NAMES}")
+        raise ValueError(f"'{quote_wrong_value(word)}' cannot be a name here: a name has {NAMES}")
     return word
 
 

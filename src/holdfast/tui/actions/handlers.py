@@ -147,7 +147,9 @@ def add_task(home: str, form: Row) -> ActionResult:
 
     permission = form["permission"].strip() or None
     if permission not in (None, "read", "edit", "full"):
-        raise UsageError(f"A permission is read, edit or full, not '{one_line(permission, 40)}'. Nothing was queued.")
+        raise UsageError(
+            f"The permission must be read, edit or full, not '{one_line(permission, 40)}'. Nothing was queued."
+        )
     new = NewTask(
         prompt=form["prompt"],
         directory=os.path.abspath(os.path.expanduser(form["directory"].strip() or ".")),
