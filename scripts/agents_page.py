@@ -38,27 +38,29 @@ SCENARIOS = {
 }
 INTRO = """# Agents
 
-`holdfast run --agent NAME` drives these CLIs. Each must be in PATH (or `NAME.binary` says where it is) and logged in;
-`holdfast doctor` looks. Success is always three things together: the CLI's own positive word, exit code 0, and no error
-behind that word. The model's text is never evidence, and neither is the exit code alone. A success without an answer of
-a model (no words, tokens, turns or tool calls) is a failure: some CLIs read a prompt that begins with `/` as a command
-of their own.
+`holdfast run --agent NAME` drives these CLIs. Each must be in PATH (or `NAME.binary` names its path) and logged in:
+`holdfast doctor` checks both. A success needs three things together: the CLI's own report of success, exit code 0,
+and no error after that report. The model's text is never evidence, and neither is the exit code alone. A success
+without an answer of a model (no words, tokens, turns or tool calls) is a failure: some CLIs read a prompt that begins
+with `/` as a command of their own.
 
-Permissions are yours to choose (`permissions.mode`, `--permission`): `read` looks and changes nothing, `edit` changes
-files of the workspace and is refused what the CLI would ask for, `full` may do whatever you may do. Unattended there is
-nobody to ask. Modes bind what the model does. Programs that the repository itself names to a CLI (hooks, MCP servers)
-are another matter: some CLIs start them in every mode, see below, so let agents into repositories that you trust.
+You choose the permissions (`permissions.mode`, `--permission`). In `read`, the agent changes nothing. In `edit`, it
+changes files of the workspace, and everything for which its CLI would ask is refused, because nobody is there to
+answer. In `full`, it may do whatever you may do. These modes limit the model. They do not limit programs that the
+repository itself names to a CLI (hooks, MCP servers): some CLIs start such programs in every mode, as the sections
+below show. So let agents work only in repositories that you trust.
 
 How to add an agent: [howto/add-an-agent.md](howto/add-an-agent.md); several logins:
 [howto/accounts.md](howto/accounts.md); rehearsals without a bill: [stub-llm.md](stub-llm.md)."""
-MEASURING = """## What becomes of each failure
+MEASURING = """## The outcome of each failure
 
-Measured by `make test-agents` with the real CLI against the [stub](stub-llm.md): the outcome of the run, and the
-seconds from its start to the verdict. Two at a time, `health.stuck_after` {stuck} s (300 s unless you set it): a hang
-takes that long from the CLI's first word, no longer. Other work continued beside it. The expected table stands in
-tests/live/table.py, written by hand; a test holds the two together. Gemini was measured with `general.maxAttempts` 2 in
-its settings, as `holdfast rehearse` writes them. With your own settings (10 attempts unless you set it) it retries
-until `health.retry_patience` (90 s) is over, so its rows 429, 500, 529, refused and reset take that long."""
+Measured by `make test-agents` with the real CLIs against the [stub](stub-llm.md): the outcome of the run, and the
+seconds from its start to the verdict. Two CLIs ran at a time, and the machine did other work too.
+`health.stuck_after` was {stuck} s (300 s unless you set it): a hang lasts that long after the CLI's first output. The
+expected outcomes are written by hand in tests/live/table.py, and a test compares them with the measured ones. Gemini
+was measured with `general.maxAttempts` 2 in its settings, as `holdfast rehearse` writes them. With your own settings
+(10 attempts unless you set it) Gemini retries until `health.retry_patience` (90 s) is over, so its rows 429, 500,
+529, refused and reset take that long."""
 
 
 def page() -> str:
@@ -105,7 +107,11 @@ def _measured(names: list[str]) -> str:
     ]
     stuck = min(one["stuck_after"] for one in found.values())
     longer = [f"{name} {one['stuck_after']:g} s" for name, one in found.items() if one["stuck_after"] > stuck]
-    note = f" Longer for CLIs that retry on their own and cannot be told not to: {', '.join(longer)}." if longer else ""
+    note = (
+        f" `health.stuck_after` was longer for CLIs whose own retries cannot be switched off: {', '.join(longer)}."
+        if longer
+        else ""
+    )
     where = "; ".join(
         f"{name} {one['version']}, {one['date']}{_later(one['rows'].values())}, {one['machine']}"
         for name, one in found.items()

@@ -196,8 +196,8 @@ EXPECTED = [
     "holdfast.toml:35: workflow.one, stage 'last': least: `least` is about members, and this stage has none",
     "holdfast.toml:36: workflow.one, stage 8: it needs a name: `name` is missing",
     "holdfast.toml:37: workflow.one, stage 8: prompt_file: there is no file nowhere.md",
-    "holdfast.toml:39: workflow.one, stage 'bad name': name: 'bad name' cannot be a name here: it has only letters, "
-    "digits, '_' and '-', begins with a letter or digit, and has at most 40 of them",
+    "holdfast.toml:39: workflow.one, stage 'bad name': name: 'bad name' cannot be a name here: a name has only "
+    "letters, digits, '_' and '-', begins with a letter or digit, and has at most 40 characters",
     "holdfast.toml:40: workflow.one, stage 'bad name': prompt_file: '../outside.md' is not a file of this repository; "
     "name one inside it",
     "holdfast.toml:46: workflow.one, stage 'who': command: it is not a command as a list of words, like "
@@ -208,8 +208,8 @@ EXPECTED = [
     "prompt of the stage",
     "holdfast.toml:50: workflow.one, stage 'members', member 2: it needs a name: `name` is missing",
     "holdfast.toml:50: workflow.one, stage 'members', member 2: gate: there is no setting 'gate' here",
-    "holdfast.toml:51: 'a b' cannot be a workflow's name: it has only letters, digits, '_' and '-', begins with a "
-    "letter or digit, and has at most 40 of them",
+    "holdfast.toml:51: 'a b' cannot be a workflow's name: a name has only letters, digits, '_' and '-', begins with a "
+    "letter or digit, and has at most 40 characters",
     "holdfast.toml:52: workflow.empty: it has no stages: begin each with a line [[workflow.NAME.stage]]",
 ]
 

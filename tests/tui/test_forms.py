@@ -30,7 +30,7 @@ def test_a_task_is_added_from_an_empty_list(fleet: Fleet) -> None:
         await hands.writes("+", "", "", "", "root")
         await until_seen(pilot, "A new task", "Repository", str(fleet.repo)[:40], "root", "Ctrl+D: add")
         await pilot.press("ctrl+d")
-        await hands.form_says("A permission is read, edit or full, not 'root'. Nothing was queued.")
+        await hands.form_says("The permission must be read, edit or full, not 'root'. Nothing was queued.")
         await pilot.press(*["backspace"] * 4, *"edit", "ctrl+d")
         await hands.form_says("The prompt is empty: say what the agent should do.")
         await pilot.press("shift+tab", "shift+tab", *"cluade", "shift+tab")

@@ -4,13 +4,13 @@ Seen with 0.86.2:
 - Success is its line "Tokens: N sent, M received", printed after a complete answer, without an error after that line.
   The model may print such lines too, but only before the real one. Its answer comes in one piece (`--no-stream`), and
   no text of the model follows (no suggested shell commands, no commit messages: `--no-auto-commits`).
-- Its own retries cannot be set: nine, over a minute, of three requests each. An error counts until an answer comes. It
-  ends a run only after `health.retry_patience`, because it could be text of the model.
-- It has no sessions. The next run continues from the files in the workspace.
-- With `--yes-always` it still refuses actions that need an explicit yes. So it never runs a command unattended, and
+- aider's own retries cannot be set: nine, over a minute, of three requests each. An error counts until an answer comes.
+  An error ends a run only after `health.retry_patience`, because the text could be the model's.
+- aider has no sessions. The next run continues from the files in the workspace.
+- With `--yes-always` aider still refuses actions that need an explicit yes. So it never runs a command unattended, and
   `full` and `edit` are the same for it. It edits files itself, without a sandbox.
-- It reads a message that begins with `/` or `!` as a command.
-- Its map of the repository is a cache in the work tree (`.aider.tags.cache*`), which must not be committed.
+- aider reads a message that begins with `/` or `!` as a command.
+- aider's map of the repository is a cache in the work tree (`.aider.tags.cache*`), which must not be committed.
 """
 
 from __future__ import annotations

@@ -1,28 +1,30 @@
 """Claude Code: `claude -p --output-format stream-json`, the prompt on standard input.
 
 Seen with 2.1.325:
-- `read` is its plan mode. `edit` accepts edits of files and simple commands on them (touch, mkdir). Other commands are
-  refused unless its own settings or `permissions.allow` allow them. `full` skips its permissions. The CLI refuses
-  `full` to root unless `IS_SANDBOX=1` is set. A container as workspace or `permissions.sandbox` sets it.
-- It ignores the commands that a repository's `.claude/settings.json` allows, unless its state has trust in
+- `read` is the CLI's plan mode. `edit` accepts edits of files and simple commands on them (touch, mkdir). Other
+  commands are refused unless the CLI's own settings or `permissions.allow` allow them. `full` skips the CLI's
+  permissions. The CLI refuses `full` to root unless `IS_SANDBOX=1` is set. A container as workspace or
+  `permissions.sandbox` sets it.
+- Claude Code ignores the commands that a repository's `.claude/settings.json` allows, unless its state has trust in
   the repository. A worktree counts as the repository that it belongs to. `--allowedTools` needs no trust.
-- Unattended, it does not ask whether a repository is trusted. The hooks of the repository's `.claude/settings.json` and
-  the servers of its `.mcp.json` are started in every mode, even in `read`.
-- By default it retries for three minutes when its provider fails (11 requests). With three retries it takes about ten
-  seconds. After a Retry-After of more than a minute it gives up at once.
-- It cannot be made to notice an answer that never comes: its watchdogs for streams had no effect below a minute. The
-  health service notices it (`health.stuck_after`).
+- Unattended, Claude Code does not ask whether a repository is trusted. The hooks of the repository's
+  `.claude/settings.json` and the servers of its `.mcp.json` are started in every mode, even in `read`.
+- By default Claude Code retries for three minutes when its provider fails (11 requests). With three retries it takes
+  about ten seconds. After a Retry-After of more than a minute it gives up at once.
+- Claude Code cannot be made to notice an answer that never comes: its watchdogs for streams had no effect below a
+  minute. The health service notices it (`health.stuck_after`).
 - With the login of a plan, a limit comes with its reset time to the second. With an API key, a limit looks like any
   other 429.
-- After SIGINT it exits with 0. After errors of its provider it prints `"subtype":"success"` with `"is_error":true`.
+- After SIGINT Claude Code exits with 0. After errors of its provider it prints `"subtype":"success"` with
+  `"is_error":true`.
 - `total_cost_usd` and `modelUsage` continue counting when a session is continued. `model_usage_since_last_result`
 starts
   at 0. A run that was cut off has reported its tokens but no cost.
-- While its model thinks or writes, it prints nothing, however long that takes, unless partial messages are switched on.
-  Holdfast switches them on: they distinguish work from a hang, and are not shown.
+- While the model thinks or writes, Claude Code prints nothing, however long that takes, unless partial messages are
+  switched on. Holdfast switches them on: they distinguish work from a hang, and are not shown.
 - A prompt that begins with one of its commands ("/compact …", "/help …") runs that command: a success with no turns,
   which counts as a failure. Other words after a slash ("/src/app.py …") reach the model.
-- After a cut stream, it requests the answer again in one piece, so the run continues.
+- After a cut stream, Claude Code requests the answer again in one piece, so the run continues.
 
 Errors are read only from fields that the CLI itself fills, never from the model's text.
 """

@@ -2,20 +2,21 @@
 
 Seen with 0.166.0:
 - `exec resume` has no option --sandbox. The mode is passed by `-c`, which both commands accept.
-- Its sandbox never lets a command write to a git directory, even if that directory is configured as writable. So in
-  the modes `read` and `edit` the agent cannot commit. Holdfast commits the changes that it leaves.
-- Its sandbox for `edit` allows writing in all of /tmp and in TMPDIR. Holdfast excludes /tmp and gives each run in
+- Codex's sandbox never lets a command write to a git directory, even if that directory is configured as writable. So
+  in the modes `read` and `edit` the agent cannot commit. Holdfast commits the changes that it leaves.
+- Codex's sandbox for `edit` allows writing in all of /tmp and in TMPDIR. Holdfast excludes /tmp and gives each run in
   `edit` a TMPDIR of its own, in the run's directory. An account's own TMPDIR replaces it.
 - Without user namespaces its sandbox cannot start: every command fails, and the turn still completes.
 - The retries of its built-in provider cannot be set ("Built-in providers cannot be overridden"), only those of an
   account with a `base_url`. For the built-in provider the health service decides (core/health/diagnosis.py).
-- It trusts a repository without a trust setting as soon as it may write there. It records that trust in the user's own
-  configuration permanently. It also starts the programs (MCP servers) that the repository's `.codex` names, outside its
-  sandbox. So each run sets the trust: the workspace is trusted in `full` and untrusted in `edit`, whatever the user's
-  configuration has. Untrusted, Codex does not read AGENTS.md by itself, so the prompt asks for it.
-- It reports the end of a limit as a time of day without seconds. Holdfast waits for the end of that minute.
+- Codex trusts a repository without a trust setting as soon as it may write there. It records that trust in the user's
+  own configuration permanently. It also starts the programs (MCP servers) that the repository's `.codex` names,
+  outside its sandbox. So each run sets the trust: the workspace is trusted in `full` and untrusted in `edit`,
+  whatever the user's configuration has. Untrusted, Codex does not read AGENTS.md by itself, so the prompt asks for
+  it.
+- Codex reports the end of a limit as a time of day without seconds. Holdfast waits for the end of that minute.
 - The usage of a turn is that of the whole thread, including earlier processes.
-- It reports tokens only at the end of a turn. A run that was killed earlier has none, and `why` says so.
+- Codex reports tokens only at the end of a turn. A run that was killed earlier has none, and `why` prints that.
 
 Errors are texts in its `error` and `turn.failed` events, and the last lines on standard error.
 """

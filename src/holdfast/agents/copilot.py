@@ -3,14 +3,14 @@
 Seen with 1.0.102:
 - The session's id is only in the last event, so Holdfast chooses it (`--session-id`). An unknown id to resume is
   refused.
-- A tool that is not allowed on the command line needs a question. Without a terminal it is refused, and the model gets
-  that refusal. A `--deny-tool` outweighs everything that the user's own settings allow.
-- It writes token counts only into a file, at its end, for the whole session. If that file cannot be written, it exits
-  with 1.
+- A tool that is not allowed on the command line needs a question. Without a terminal it is refused, and the model
+  gets that refusal. A `--deny-tool` outweighs everything that the user's own settings allow.
+- The CLI writes token counts only into a file, at its end, for the whole session. If that file cannot be written, it
+  exits with 1.
 - A failed request is complete in `model.call_failure`, with the reset time of a limit. `session.error` has only its
   text.
-- After a signal it reports the abort, and then an exit code of 0.
-- Its first start unpacks it into ~/.cache, which takes ten seconds.
+- After a signal the CLI reports the abort, and then an exit code of 0.
+- The CLI's first start unpacks it into ~/.cache, which takes ten seconds.
 - An account with a `base_url` needs no login at GitHub. Then the CLI runs offline except for that address.
 """
 

@@ -1,15 +1,16 @@
 """Google's Gemini CLI: `gemini --output-format stream-json`, the prompt on standard input.
 
 Seen with 0.61.0:
-- `read` is its plan mode. In `edit` it changes files, and commands are not even offered to the model. `full` approves
-  everything. It accepts root. `--skip-trust` makes it read the repository's own `.gemini` settings.
-- If it is killed during a tool call, the continued session lacks that call but has everything before it.
-- Its exit code is the HTTP status of an error modulo 256, and 0 after a stream that was cut off. So only its output
-  counts. Its `result` is also "success" after it stopped a loop, after its limit of turns, and when the conversation
-  does not fit. In that last case it sent no request to a model, and `stats.models` is empty.
-- Its retries (10, up to four minutes) appear on standard error only. The retries and the limit of turns can only be set
-  in its settings. It reads system settings only from directories of root, so a run cannot bring its own. The user's
-  settings are not changed. The health service decides about retries (core/health/diagnosis.py).
+- `read` is the CLI's plan mode. In `edit` the agent changes files, and commands are not even offered to the model.
+  `full` approves everything. The CLI accepts root. `--skip-trust` makes it read the repository's own `.gemini`
+  settings.
+- If the CLI is killed during a tool call, the continued session lacks that call but has everything before it.
+- The CLI's exit code is the HTTP status of an error modulo 256, and 0 after a stream that was cut off. So only its
+  output counts. Its `result` is also "success" after it stopped a loop, after its limit of turns, and when the
+  conversation does not fit. In that last case it sent no request to a model, and `stats.models` is empty.
+- The CLI's retries (10, up to four minutes) appear on standard error only. The retries and the limit of turns can
+  only be set in its settings. It reads system settings only from directories of root, so a run cannot bring its own.
+  The user's settings are not changed. The health service decides about retries (core/health/diagnosis.py).
 - GEMINI_CLI_HOME replaces the home directory, not `~/.gemini`.
 - A custom address (GOOGLE_GEMINI_BASE_URL) needs `security.auth.selectedType` in the settings. Without it, the CLI
   chooses a method ("gateway") that it then rejects as invalid. So such an account has a configuration directory.

@@ -1,22 +1,22 @@
 """opencode: `opencode run --format json`, the prompt on standard input.
 
 Seen with 1.18.33:
-- It has no final event. It succeeded if it exits with 0 and the last step of the model ended with "stop".
-- With a spent plan, and while it waits for a Retry-After, it writes nothing to standard output. A tool is reported only
-  when it has finished. `--print-logs` adds more on standard error: why it retries, and which tool it permits (which is
-  when a tool begins). Lines about the small model, which writes the title of a session, are ignored.
-- While it retries, it reports the end of a limit nowhere: neither `resets_at` nor Retry-After are in its output, in its
-  logs (DEBUG included) or in its data directory. They are known only when it gives up with an `error` event. Otherwise
-  Holdfast tries again with growing holds (`resume.default_hold`).
+- opencode has no final event. It succeeded if it exits with 0 and the last step of the model ended with "stop".
+- With a spent plan, and while it waits for a Retry-After, opencode writes nothing to standard output. A tool is
+  reported only when it has finished. `--print-logs` adds more on standard error: why it retries, and which tool it
+  permits (which is when a tool begins). Lines about the small model, which writes the title of a session, are ignored.
+- While opencode retries, it reports the end of a limit nowhere: neither `resets_at` nor Retry-After are in its output,
+  in its logs (DEBUG included) or in its data directory. They are known only when it gives up with an `error` event.
+  Otherwise Holdfast tries again with growing holds (`resume.default_hold`).
 - OPENCODE_CONFIG_CONTENT is merged over the user's own configuration, key by key. If two permissions match, the later
   key decides, and that may be the user's. The rules of an agent profile come after all of those, so Holdfast has its
   own profile.
 - A permission that would need a question is refused, and that ends the whole turn. So no permission may be "ask".
 - The MCP servers that a repository's `opencode.json` names are started in every mode, even in `read`.
-- It inserts a `$schema` into a repository's `opencode.json` that has none, even in `read`. Holdfast removes that text
-  again.
+- opencode inserts a `$schema` into a repository's `opencode.json` that has none, even in `read`. Holdfast removes
+  that text again.
 - The number of retries cannot be set. The health service decides (core/health/diagnosis.py).
-- Its login and all its sessions are in `$XDG_DATA_HOME/opencode`, so each account has its own.
+- opencode's login and all its sessions are in `$XDG_DATA_HOME/opencode`, so each account has its own.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 """Qwen Code: `qwen --output-format stream-json`, the prompt on standard input.
 
 Seen with 0.24.4:
-- `read` is its plan mode. In `edit` it changes files, and commands are not even offered to the model. `full` approves
-  everything. It accepts root.
-- Its events have Claude Code's shapes, with its own errors: `result.error.message`. The same text is also in a message
-  of the "assistant", after the model's text, without any mark.
-- Version 0.15.10, which npm installs on Node 20 by default, has only those unmarked errors, reports "success" and exits
-  with 0.
+- `read` is the CLI's plan mode. In `edit` the agent changes files, and commands are not even offered to the model.
+  `full` approves everything. The CLI accepts root.
+- The CLI's events have Claude Code's shapes, with its own errors: `result.error.message`. The same text is also in a
+  message of the "assistant", after the model's text, without any mark.
+- Version 0.15.10, which npm installs on Node 20 by default, has only those unmarked errors, reports "success" and
+  exits with 0.
 - A failed sub-agent has its own `result`. Only the last `result` is that of the run.
-- It has several layers of retries. The outer layer and that of its HTTP client are switched off by a file of defaults,
-  over which the user's own settings win. The inner layer cannot be set: seven tries, about 80 s, in silence. It waits
-  for a Retry-After of any length. The health service decides about it (core/health/diagnosis.py).
+- The CLI has several layers of retries. The outer layer and that of its HTTP client are switched off by a file of
+  defaults, over which the user's own settings win. The inner layer cannot be set: seven tries, about 80 s, in
+  silence. It waits for a Retry-After of any length. The health service decides about it (core/health/diagnosis.py).
 - `result.usage` is that of the whole session, including earlier processes and its own requests (its memory).
 - A prompt that begins with the name of one of its commands ("/stats …") runs that command: a success with no turns,
   which counts as a failure.
 - At the limit of turns there is no result, only a line on standard error.
-- Its write_file accepts absolute paths only.
+- The CLI's write_file accepts absolute paths only.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _refuse_spent_shared(tx: Transaction, task: Task) -> None:
         if found.label is None or found.label in labels:
             raise Conflict(
                 f"Task {task.id} has to wait: {found.reason}; nothing was changed. "
-                f"`holdfast why {task.id}` says when more becomes available. Or raise it in your settings."
+                f"`holdfast why {task.id}` shows when more becomes available. Or raise the budget in your settings."
             )
 
 

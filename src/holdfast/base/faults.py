@@ -37,7 +37,7 @@ def effect(name: str) -> None:
 
 
 def passed(name: str) -> None:
-    """Mark a point just after an effect, or before one that cannot be refused: the process can die here, but no error
+    """Mark a point just after an effect, or before an effect that cannot fail: the process can die here, but no error
     can occur."""
     if _armed:
         _reached(name, may_fail=False)

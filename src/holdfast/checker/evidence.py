@@ -165,8 +165,8 @@ class Evidence:
     def cgroups(self) -> Iterator[tuple[str, str]]:
         """Yield (run id, directory) of every cgroup that is named after this home, in any mounted hierarchy.
 
-        A probe's group has the name `probe-PID` instead of a run id. The base of a trial by `doctor` has such a name
-        too.
+        The group of a test of cgroups has the name `probe-PID` instead of a run id. The base of a trial by `doctor` has
+        such a name too.
         """
         name = "holdfast-" + hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
         trial = f"{name}-trial-"

@@ -144,7 +144,7 @@ def _no_stray_cgroup(evidence: Evidence) -> Iterator[Violation]:
         probe = run_id.removeprefix("probe-")
         if probe != run_id:
             if probe not in map(str, living()):
-                yield Violation("leaked", "cgroup", f"{path} is left of a probe that was killed")
+                yield Violation("leaked", "cgroup", f"{path} is left over from a test of cgroups that was killed")
         elif run is None or run["state"] == "settled":
             yield Violation("leaked", "cgroup", f"{path} is left of run {run_id}")
 

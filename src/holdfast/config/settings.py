@@ -499,7 +499,7 @@ SETTINGS: dict[str, Setting] = {
     "retention.log_size": Setting(
         10 * 1024 * 1024,
         parse_size,
-        "`supervisor.log` is renamed when it is larger than this. Three old ones are kept.",
+        "`supervisor.log` is renamed when it is larger than this. Three old logs are kept.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
         least=1024,

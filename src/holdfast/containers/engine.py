@@ -82,7 +82,7 @@ class Engine:
             except errors.ImageNotFound:
                 raise LaunchError(
                     f"The image '{image}' is not on the engine at {self.socket}. Bring it there (docker pull {image}), "
-                    "or set container.image to one that is, then retry the task."
+                    "or set container.image to an image that is there, then retry the task."
                 ) from None
 
     def create(self, order: ContainerSpec) -> str:

@@ -103,7 +103,7 @@ EVENTS: Mapping[str, str] = {
     "schedule.refused": "a schedule cannot add its task; once per episode, the occurrence stays due",
     "schedule.changed": "a schedule is new, changed, gone, enabled or disabled (`what`)",
     "budget.spent": "a shared budget of money or tokens (of a day or a label) is used up; once per episode",
-    "budget.available": "a shared budget has room again, because its window moved on or it was raised",
+    "budget.available": "a shared budget has room again, because its window moved on or the budget was raised",
     "budget.raised": "an operator set another spending cap of a task",
     "crash.recorded": "an agent died although no stop was requested; with the saved work and the decision",
     "alert.raised": "a problem needs a person; one alert per episode",

@@ -172,8 +172,8 @@ def tell_conflict(settlement: Settlement, facts: SettleFacts) -> Settlement:
 def change_account(settlement: Settlement, facts: SettleFacts) -> Settlement:
     """Let a task continue under another account at once if its own one met a limit or was stopped.
 
-    A task whose session has no answer yet loses nothing. Another one leaves its session only if the settings say so
-    (`resume.change_account`): its next agent begins with a hand-over.
+    A task whose session has no answer yet loses nothing. Any other task leaves its session only if
+    `resume.change_account` is true: its next agent begins with a hand-over.
     """
     decision, limits = settlement.decision, facts.limits
     is_fresh = facts.task.session_id is None and not facts.verdict.has_answer
@@ -245,7 +245,7 @@ def rebase_delay(settlement: Settlement, facts: SettleFacts) -> Settlement:
 def wait_behind_probe(settlement: Settlement, facts: SettleFacts) -> Settlement:
     """Let another task be the next probe of the provider.
 
-    A task that fails for a reason of its own then holds nobody else up.
+    A task that fails for a reason of its own then delays no other task.
     """
     decision, hold = settlement.decision, None if facts.provider is None else facts.provider.after
     if decision.action is not PolicyAction.REQUEUE or hold is None or hold.until is None or hold.failures == 0:
@@ -291,9 +291,9 @@ def keep_worker(settlement: Settlement, facts: SettleFacts) -> Settlement:
 
 
 def alert_people(settlement: Settlement, _facts: SettleFacts) -> Settlement:
-    """Raise an alert for a pause that only a person ends, and for a failure by a limit of Holdfast.
+    """Raise an alert for a budget pause without a time to resume, and for a failure at one of Holdfast's limits.
 
-    Other such pauses have an alert already: of the account, the provider, or the approval.
+    Other pauses that only a person can end have an alert already: of the account, the provider, or the approval.
     """
     decision = settlement.decision
     is_stuck = decision.action is PolicyAction.PAUSE and decision.pause is PauseReason.BUDGET

@@ -128,7 +128,7 @@ def how_to_install(agent: CliAgent) -> str:
 
 def with_full_path(argv: Sequence[str], settings: config.Config) -> list[str]:
     """Return the command with the full path of its program, from the PATH of the caller: the supervisor may have
-    another. A program with a slash, or in a container, stays as it is. So does one that is not found."""
+    another. A program with a slash, or in a container, stays as it is. So does a program that is not found."""
     words = list(argv)
     if words and words[0] and "/" not in words[0] and not _is_in_container(settings):
         found = shutil.which(words[0], path=_search_path(settings))
@@ -161,8 +161,8 @@ def refuse_missing_cli(name: str, options: Mapping[str, Any], settings: config.C
 
 
 def resolve_provider(agent: str, options: Mapping[str, Any], settings: config.Config) -> str:
-    """Return the service that answers the agent's requests. If the account has an address of its own, that is the
-    address's host."""
+    """Return the service that answers the agent's requests. If the account has an address of its own, the service is
+    the host of that address."""
     from holdfast.agents.registry import AGENTS
 
     account = settings.accounts.get(agent, {}).get(options.get("account") or DEFAULT_ACCOUNT)
@@ -225,15 +225,15 @@ def resolve_budget(new: NewTask, agent: str, settings: config.Config) -> tuple[B
     usd = new.budget_usd or settings["budget.task_usd"] or None
     tokens = new.budget_tokens or settings["budget.task_tokens"] or None
     if new.budget_usd is not None and not tells.cost:
-        more = "--budget-tokens works for it" if tells.tokens else "--timeout works for every agent"
+        more = "--budget-tokens works for this agent" if tells.tokens else "--timeout works for every agent"
         raise UsageError(
-            f"The agent '{agent}' does not report its cost, so it cannot be given a budget in money (--budget-usd); "
-            f"{more}. Nothing was queued."
+            f"The agent '{agent}' does not report its cost, so it cannot have a money budget (--budget-usd). {more}. "
+            "Nothing was queued."
         )
     if new.budget_tokens is not None and not tells.tokens:
         raise UsageError(
-            f"The agent '{agent}' does not report its tokens, so it cannot be given a budget of them "
-            "(--budget-tokens); --timeout works for every agent. Nothing was queued."
+            f"The agent '{agent}' does not report its tokens, so it cannot have a token budget (--budget-tokens). "
+            "--timeout works for every agent. Nothing was queued."
         )
     notes = []
     if usd is not None and not tells.cost:

@@ -141,8 +141,8 @@ def _gate_notes(draft: WorkflowDraft, new: NewTask, settings: config.Config) -> 
         )
     if left and not settings["gate.command"]:
         yield (
-            f"Stage '{left[0]}' has no gate: only the agent's own report shows that its work is good. "
-            "--gate COMMAND gives it one, and so does the setting gate.command."
+            f"Stage '{left[0]}' has no gate: only the agent's own report shows that its work is good. To add a gate, "
+            "use --gate COMMAND or the setting gate.command."
         )
 
 
@@ -191,8 +191,8 @@ def resolve_range(
     if strategy not in ("worktree", "clone", "container"):
         if new.ref is not None or crew.wants_range:
             raise UsageError(
-                f"A range of commits needs a workspace that git makes, and --workspace {strategy} is none: "
-                "use worktree, clone or container. Nothing was queued."
+                f"A range of commits needs a workspace that git makes, which --workspace {strategy} is not: use "
+                "worktree, clone or container. Nothing was queued."
             )
         return "HEAD", None
     if new.ref is None and not crew.wants_range:

@@ -18,7 +18,7 @@ and imports nothing later. docs/architecture/keeper.md has the protocol. In shor
    Processes in a container are not descendants of the keeper. The ender that intent.json names (containers/client.py)
    ends them through their engine, and its exit code is the proof. Without that proof the keeper stays and tries again.
 6. The cgroups are removed. Then exit.json and empty.json are overwritten in place, in space reserved at launch, fsynced
-   and renamed. Only then the keeper exits, which frees the lock. Until then it keeps the lock and tries again.
+   and renamed. Only then does the keeper exit, which frees the lock. Until then it keeps the lock and tries again.
 """
 
 from __future__ import annotations

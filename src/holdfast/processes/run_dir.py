@@ -259,7 +259,7 @@ class RunDirectory:
             while view:
                 view = view[os.write(fd, view) :]
             if is_record:
-                os.fsync(fd)  # one that fails is heeded: the next would succeed, though the content was lost
+                os.fsync(fd)  # raises: after a failure, the next sync would succeed although the content was lost
         finally:
             os.close(fd)
 

@@ -218,8 +218,8 @@ class Supervisor:
         self._context.ports.source.adopt(new)
 
     async def _close_if_idle(self) -> bool:
-        """Sign off in the transaction that finds nothing left to do: a task that was added before it keeps us
-        running."""
+        """Sign off in the transaction that finds nothing left to do. A task that was added before this transaction
+        keeps us running."""
 
         def close(tx: Transaction) -> bool:
             if self._count_unfinished(tx) or tx.workspaces.to_clean(self._context.clock()) or tx.deliveries.waiting():
@@ -245,7 +245,8 @@ class Supervisor:
         self._context.bell.ring()
 
     def _on_signal(self) -> None:
-        """The first signal stops gracefully, the second fast, the third at once: agents stay with their keepers."""
+        """Stop gracefully at the first signal, fast at the second, and at once at the third: then agents stay with
+        their keepers."""
         self._signals += 1
         if self._signals > PATIENT_SIGNALS:
             os._exit(1)  # like a crash, which the next start handles

@@ -37,7 +37,8 @@ class RepoScheduleFiles:
         return ReadSchedules(schedules=found.schedules, problems=found.problems, absent=found.absent)
 
     async def resolve_task(self, schedule: Schedule, fire_time: float, _by: str) -> Callable[[Any], Task]:
-        """Return the operation that adds the task of an occurrence. HoldfastError holds the reason if there is none."""
+        """Return the operation that adds the task of an occurrence. Raise HoldfastError with the reason if there is
+        none."""
         commits = await self._resolve_commits(schedule) if os.path.isdir(schedule.repo) else {}
         resolved = resolve_scheduled_task(self._home, schedule, fire_time, before=self._before, commits=commits)
         return partial(resolved.add, by=f"the schedule {schedule.name}")

@@ -48,7 +48,7 @@ class RepoTrackers:
         return known[1]
 
     def resolve_task(self, repo: Repo, issue: Issue) -> Callable[[Any], Task]:
-        """Return the operation that adds the task of `issue`. HoldfastError holds the reason if there is none."""
+        """Return the operation that adds the task of `issue`. Raise HoldfastError with the reason if there is none."""
         new = NewTask(
             prompt=issue_prompt(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
         )

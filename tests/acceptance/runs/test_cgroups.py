@@ -186,7 +186,7 @@ def test_a_probe_that_is_killed_leaves_no_process_and_no_group(
     left = probes_of(fleet)
     assert left
     wait_until(lambda: not members_of(left), "the process of the probe is gone", patience=20)
-    told = "is left of a probe that was killed"
+    told = "is left over from a test of cgroups that was killed"
     assert f"{left[0]} {told}" in fleet.cli("doctor", code=1).stdout
     assert f"{left[0]} {told}" in fleet.cli("doctor", "--invariants", code=1).stdout
     if after == "up":

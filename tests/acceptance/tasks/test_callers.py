@@ -71,7 +71,7 @@ def test_a_gate_is_not_the_person_either(fleet: Fleet, strategy: str) -> None:
     task = fleet.add("x", "--workflow", "w", "--workspace", strategy, command=("true",))
     fleet.up()
     fleet.wait_state(task, "completed")
-    assert f"is not a subtask of the caller's own task: this process belongs to task {task}" in out.read_text()
+    assert f"is not a subtask of task {task}, to which this process belongs" in out.read_text()
     assert fleet.show(waiting)["state"] == "queued"
 
 
@@ -153,8 +153,8 @@ def test_an_agent_reads_and_controls_its_own_subtasks(fleet: Fleet) -> None:
     assert "Cancelled " in said
     assert " again, " in said
     assert "`holdfast resume --force` is for people" in said
-    assert f"Task {stranger} is not a subtask of the caller's own task" in said
-    assert said.count("is not a subtask of the caller's own task") == 3
+    assert f"Task {stranger} is not a subtask of task " in said
+    assert said.count(", to which this process belongs") == 3
     assert "so a task that it adds is a subtask of" in said
     assert fleet.show(stranger)["state"] == "queued"
     [subtask] = [row for row in fleet.json("ps", "--all") if row["prompt"] == "sub"]

@@ -189,8 +189,8 @@ def test_wait_ends_as_run_does(fleet: Fleet) -> None:
 
 
 def test_permissions_and_turns_are_changed(fleet: Fleet) -> None:
-    """F3: a task keeps the permissions that it was added with. A changed one reads `permissions.allow` again, so a
-    command that was refused is allowed in the same session. `max-turns` changes too."""
+    """F3: a task keeps the permissions that it was added with. A changed one comes with the present
+    `permissions.allow`, so a command that was refused is allowed in the same session. `max-turns` changes too."""
     told = fleet.root / "told"
     claude = fleet.root / "claude"
     result = '{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s-2"}'
@@ -243,7 +243,7 @@ def test_saved_work_that_a_task_went_on_with_is_not_offered_again(fleet: Fleet) 
     done = fleet.wait_state(task, "completed", "failed")
     assert fleet.file_on_branch(done["branch"], "f.txt") == "1\n2"
     assert offered not in fleet.cli("why", task).stdout.partition("What happened last")[0]
-    assert "the task went on with it" in fleet.cli("show", task).stdout
+    assert "the task's next workspace began with these files" in fleet.cli("show", task).stdout
     assert [row["taken_up"] for row in fleet.json("salvage", "list", task)] == [True]
     other = fleet.add("write", command=("sh", "-c", script))
     fleet.wait_state(other, "failed")

@@ -286,6 +286,6 @@ def test_a_stage_has_a_budget(fleet: Fleet) -> None:
     members = BUDGETED.format(keys='budget_usd = 0\nmembers = ["a"]', on_failure="fail", steps=done)
     config_of(fleet, members)
     told = fleet.cli("config", "check", code=2).stdout
-    assert "budget_usd: it has to be more than nothing" in told
+    assert "budget_usd: it must be more than 0" in told
     config_of(fleet, members.replace("budget_usd = 0", "budget_usd = 2"))
     assert "budget_usd: members have no budget of their stage" in fleet.cli("config", "check", code=2).stdout

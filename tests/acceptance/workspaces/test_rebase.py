@@ -39,7 +39,7 @@ def test_the_agent_solves_a_conflict(fleet: Fleet, strategy: str) -> None:
     fleet.wait_state(task, "completed")
     commit_by_the_user(fleet, one="mine", other="mine too")
     refused = fleet.cli("merge", task, code=1).stderr
-    assert f"Or let its agent solve it: `holdfast send {task} --rebase`." in refused
+    assert f"Or let its agent resolve the conflict: `holdfast send {task} --rebase`." in refused
     start = fleet.git("rev-parse", "main")
 
     fleet.cli("send", task, "--rebase")

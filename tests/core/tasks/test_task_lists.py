@@ -153,5 +153,5 @@ def test_a_thousand_needs_that_nobody_has_are_told_in_no_time(tmp_path: Path) ->
     path = tmp_path / "dense.jsonl"
     needs = ", ".join(f'"k{n}"' for n in range(200))
     path.write_text("".join(f'{{"prompt": "p{n}", "after": [{needs}]}}\n' for n in range(60)))
-    with pytest.raises(UsageError, match="more than 10000 keys in `after`"):
+    with pytest.raises(UsageError, match="have more than 10000 keys together"):
         read_list(str(path), "jsonl")

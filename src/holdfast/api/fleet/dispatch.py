@@ -33,9 +33,10 @@ def describe_hold_row(row: HoldRow) -> str:
     """Return one clause: what is held, since when, and what ends the hold."""
     if row["scope"] == "near":
         until = f"until {moment(row['until'])} ({row['reason']})"
-        return f"account {row['name']} is near its limit, agents start on it one by one {until}"
+        return f"account {row['name']} is near its limit: its agents start one by one {until}"
     if row["probe"] is None and row["until"] is not None and row["is_due"]:
-        return f"{_what(row['hold'])} is held since {moment(row['since'])}: the next task goes first ({row['reason']})"
+        since = moment(row["since"])
+        return f"{_what(row['hold'])} is held since {since}: the next task starts first ({row['reason']})"
     return describe_hold(row["hold"], row["since"], row["until"], row["probe"], row["reason"])
 
 
@@ -64,7 +65,7 @@ def delays_task(row: HoldRow, agent: str, account: str | None, provider: str | N
 
 
 def probe_lines(queries: Queries, task_id: str) -> list[str]:
-    """Return a sentence for each hold that the task tests by going first."""
+    """Return a sentence for each hold whose probe is this task."""
     return [
         f"It starts first, to test whether {row['hold']} works again. The other tasks wait for the result."
         for row in list_holds(queries)

@@ -1,4 +1,5 @@
-"""Vitals for the header of `holdfast top`: the supervisor, the work, the machine, and what holds the fleet up."""
+"""The facts for the header of `holdfast top`: the supervisor, the tasks, the machine, and the holds and accounts that
+delay tasks."""
 
 from __future__ import annotations
 

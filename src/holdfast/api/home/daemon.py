@@ -50,16 +50,17 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
 
 
 def take_over(home: str, *, agents: int | None, idle_exit: float | None) -> str | None:
-    """Let the supervisor that runs on the home take over what `up` asks for, and return a sentence about it.
+    """Ask the running supervisor of the home to take over the options of `up`, and return a sentence about the change.
 
-    None: no supervisor runs. Raise Conflict if it cannot become as asked: then nothing was changed.
+    None: no supervisor runs. Raise Conflict, and change nothing, if it cannot take them over.
     """
     try:
         queries = Queries(home)
         running = queries.supervisor()
     except Unavailable:  # the store does not exist yet, or has to be migrated by the supervisor first
         return None
-    if running is None or _is_unit() or not has_lock_file(home):  # without the file it lost its home, and will end
+    # Without the lock file, the supervisor has lost its home and will end.
+    if running is None or _is_unit() or not has_lock_file(home):
         return None
     pid = running["pid"]
     refuse_stopped(home, str(pid))
@@ -79,8 +80,8 @@ def take_over(home: str, *, agents: int | None, idle_exit: float | None) -> str 
 
 
 def _is_unit() -> bool:
-    """True if this process is the main process of a systemd unit. The lock of the home refuses it: with exit code 0
-    the unit would count as done, while a supervisor runs that the unit does not own."""
+    """True if this process is the main process of a systemd unit. Then the lock of the home refuses the process. With
+    exit code 0 the unit would count as done, while a supervisor runs that the unit does not own."""
     return os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
 
 

@@ -197,7 +197,7 @@ def _describe_identity(home: str) -> str:
 
 
 def _cgroup_tier(home: str) -> DoctorFinding:
-    """Probe cgroups by making one, as the supervisor does."""
+    """Test cgroups by making one, as the supervisor does."""
     from holdfast.processes.cgroups import CgroupRecord, probe_cgroups
 
     trial = CgroupRecord(home, is_trial=True) if os.path.isdir(home) else None
@@ -345,7 +345,8 @@ def _left_probes(home: str) -> Iterator[DoctorFinding]:
     from holdfast.processes.cgroups import CgroupRecord
 
     for group in CgroupRecord(home).leftover_probes():
-        yield DoctorFinding("problem", "cgroups", f"{group} is left of a probe that was killed{_REMEDY}")
+        left = f"{group} is left over from a test of cgroups that was killed{_REMEDY}"
+        yield DoctorFinding("problem", "cgroups", left)
 
 
 def check_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:

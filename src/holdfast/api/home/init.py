@@ -175,8 +175,8 @@ def _create(path: str, text: str) -> None:
 
 def _unwritable(path: str, error: OSError) -> Refused:
     return Refused(
-        f"The repository is known now, but {path} could not be written: {error.strerror}. "
-        "Holdfast works without this file; `holdfast init --no-file` writes none."
+        f"The repository is registered, but {path} could not be written: {error.strerror}. Holdfast works without this "
+        "file; `holdfast init --no-file` writes none."
     )
 
 

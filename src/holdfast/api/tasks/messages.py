@@ -58,7 +58,7 @@ def rebase_text(queries: Queries, task_id: str) -> str:
     commit = tip_of(repo, base)
     if commit is None:
         raise Conflict(
-            f"Task {task_id} started from {base}, which is not a branch of {repo}. Nothing was sent. Say onto what: "
+            f"Task {task_id} started from {base}, which is not a branch of {repo}. Nothing was sent. Name the base: "
             f'`holdfast send {task_id} "Rebase onto BRANCH"`.'
         )
     tip = tip_of(repo, branch)

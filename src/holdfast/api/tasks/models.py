@@ -29,7 +29,7 @@ StageRow = TypedDict(
         "try": int,
         "turn": int,
         "awaits_approval": bool,
-        "feedback": str,  # what its agent was told after a ruling for changes
+        "feedback": str,  # the feedback that its agent got after a ruling for changes
         "names": list[str],  # every stage of the workflow
         "members": list[str],
     },
@@ -331,7 +331,7 @@ class BudgetRow(TypedDict):
     window: NotRequired[float]  # crash: seconds
     oldest_leaves_at: NotRequired[float | None]  # crash: when one less counts
     in_all: NotRequired[int]  # lost: since the task was added
-    unpriced_runs: NotRequired[int]  # of a budget in money: runs whose cost is not known
+    unpriced_runs: NotRequired[int]  # of a money budget: runs whose cost is not known
 
 
 class SpentInAll(TypedDict):
@@ -667,7 +667,7 @@ class ChangedRow(TypedDict):
     """A task that a person changed."""
 
     id: str
-    changed: dict[str, list[Any]]  # key → the old and the new value, as people read them; empty: it was like that
+    changed: dict[str, list[Any]]  # key → the old and the new value, as people read them; empty: nothing was different
 
 
 class RestingRow(TypedDict):

@@ -218,7 +218,8 @@ def _asides(found: Mapping[str, BudgetRow], in_all: SpentInAll) -> list[str]:
         cost = "" if in_all["cost_usd"] is None else f", {money(in_all['cost_usd'])}, {in_all['tokens']} tokens"
         often = "once" if in_all["generations"] == 2 else f"{in_all['generations'] - 1} times"
         lines.append(
-            f"A person's retry or message reset them {often}. In total the task took {in_all['runs']} runs{cost}."
+            f"A person's retry or message reset the budgets {often}. In total the task took {in_all['runs']} "
+            f"runs{cost}."
         )
     return lines
 

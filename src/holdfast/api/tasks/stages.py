@@ -114,8 +114,9 @@ def _members(task: TaskDetails, stage: StageRow) -> list[str]:
 
 def how_to_approve(task_id: str) -> str:
     return (
-        f"Look at its work with `holdfast diff {task_id}`. Then `holdfast approve {task_id}` continues it, `holdfast "
-        f"approve {task_id} --changes TEXT` sends it back with your text, and `holdfast cancel {task_id}` ends it."
+        f"Look at its work with `holdfast diff {task_id}`. Then `holdfast approve {task_id}` continues the task, "
+        f"`holdfast approve {task_id} --changes TEXT` sends the work back with your text, and `holdfast cancel "
+        f"{task_id}` ends the task."
     )
 
 

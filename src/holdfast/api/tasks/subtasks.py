@@ -100,8 +100,8 @@ def refuse_agent(home: str, caller: Caller, command: str, arguments: Mapping[str
         for task_id in map(queries.resolve, map(str, words)):
             if task_id == caller.task or not _is_family(queries, caller, task_id):
                 raise Refused(
-                    f"Task {task_id} is not a subtask of the caller's own task: {who}. Nothing was changed. Only a "
-                    f"person can {command} it."
+                    f"Task {task_id} is not a subtask of task {caller.task}, to which this process belongs. Nothing "
+                    f"was changed. Only a person can {command} it."
                 )
         of_people = _OF_PEOPLE if command == "wait" else (*_OF_PEOPLE, "timeout")
         given = [name for name in of_people if arguments.get(name) is not None and arguments[name] is not False]

@@ -97,8 +97,8 @@ def read_list(source: str, how: str) -> TaskList:
         )
     if sum(len(item.after) for item in listed.items) > MOST_WAITS:
         raise UsageError(
-            f"{source} names more than {MOST_WAITS} keys in `after`; a task already comes after everything that its "
-            "predecessor waits for. Nothing was queued."
+            f"The `after` lists of {source} have more than {MOST_WAITS} keys together. Name only direct predecessors: "
+            "if C comes after B, and B after A, C need not name A. Nothing was queued."
         )
     if not listed.items and not listed.problems:
         open_ones = {"checklist": "open box (`- [ ] …`)", "folder": "file *.md or *.txt"}.get(how, "line")
@@ -254,11 +254,11 @@ def _new(template: NewTask, item: ListItem) -> NewTask:
     if "agent" in said and (template.command or template.scenario is not None):
         raise UsageError("it names an agent, but the command line names one for all tasks")
     if said.get("permission") not in (None, "read", "edit", "full"):
-        raise UsageError("'permission' is read, edit or full")
+        raise UsageError("'permission' must be `read`, `edit` or `full`")
     if said.get("on_stuck") not in (None, "kill", "notify"):
-        raise UsageError("'on_stuck' is kill or notify")
+        raise UsageError("'on_stuck' must be `kill` or `notify`")
     if said.get("max_turns", 1) < 1 or said.get("budget_tokens", 1) < 1:
-        raise UsageError("'max_turns' and 'budget_tokens' are at least 1")
+        raise UsageError("'max_turns' and 'budget_tokens' must be at least 1")
     for name, key in (("timeout", "health.max_runtime"), ("delay", "")):
         if name in said:
             said[name] = parse_duration_option(f"'{name}'", said[name], key)

@@ -112,7 +112,7 @@ def merge(
     try:
         commit = compute_merge(plan, home, text, always_commit=no_ff or message is not None, is_squash=squash)
     except MergeConflict as error:
-        offer = f" Or let its agent solve it: `holdfast send {task['id']} --rebase`."
+        offer = f" Or let its agent resolve the conflict: `holdfast send {task['id']} --rebase`."
         raise MergeConflict(f"{error}{offer if into in (None, task['base_ref']) else ''}") from error
     if commit == target_tip:
         return _already_there(home, task, plan)
@@ -128,7 +128,7 @@ def merge(
 def has_unmerged_work(queries: Queries, task: TaskDetails, into: str | None) -> bool:
     """True if a branch of the task has commits that its target lacks, and that were not merged as a squash.
 
-    A task whose merge would be refused counts: the merge says why.
+    A task whose merge would be refused counts: the merge then reports the reason.
     """
     try:
         source, target = branch_of(task), target_of(task, into)

@@ -55,8 +55,8 @@ def open_shell(queries: Queries, task: TaskDetails, command: str | None) -> int:
 def refuse_missing(task: TaskDetails, workspace: TaskWorkspace) -> None:
     if workspace["state"] not in ("ready", "preserved"):
         raise Conflict(
-            f"Task {task['id']} has no workspace now. `holdfast diff {task['id']}` shows its work; "
-            f"`holdfast why {task['id']}` says where it is."
+            f"Task {task['id']} has no workspace now. `holdfast diff {task['id']}` shows its work; `holdfast why "
+            f"{task['id']}` shows where the work is."
         )
     if workspace["path"] is None or not os.path.isdir(workspace["path"]):
         raise Refused(f"The workspace {workspace['path']} is not on disk. `holdfast doctor` says more.")

@@ -1,4 +1,4 @@
-"""Agents, their accounts, and what holds new work back: the commands `agents`, `accounts` and `dispatch`."""
+"""The commands `agents`, `accounts` and `dispatch`: agents, their accounts, and the holds."""
 
 from __future__ import annotations
 

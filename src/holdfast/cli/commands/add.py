@@ -38,10 +38,10 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         metavar="FILE",
-        help="read the prompt from a file (`-`: standard input); add: or a list",
+        help="read the prompt from a file (`-`: standard input); with `add`, the file may be a list",
     )
     parser.add_argument(
-        "--workflow", metavar="WORKFLOW", help="run it in the stages of this workflow (`holdfast workflows`)"
+        "--workflow", metavar="WORKFLOW", help="run the task in the stages of this workflow (`holdfast workflows`)"
     )
     gate = parser.add_mutually_exclusive_group()
     gate.add_argument("--gate", metavar="COMMAND", help="done only if this command passes (gate.command)")
@@ -55,10 +55,10 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         "--permission", choices=["read", "edit", "full"], help="what the agent may do without asking (permissions.mode)"
     )
     parser.add_argument(
-        "--budget-usd", type=float, metavar="X", help="pause it when its runs have cost this many dollars"
+        "--budget-usd", type=float, metavar="X", help="pause the task when its runs have cost this many dollars"
     )
     parser.add_argument(
-        "--budget-tokens", type=number(1), metavar="N", help="pause it when its runs have used this many tokens"
+        "--budget-tokens", type=number(1), metavar="N", help="pause the task when its runs have used this many tokens"
     )
     parser.add_argument(
         "--max-turns", type=number(1), metavar="N", help="end a run after this many turns, if the agent supports it"
@@ -90,7 +90,9 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpu-weight", type=number(1, 10000), metavar="N", help="share of the CPU, 1 to 10000 (100)")
     parser.add_argument("--max-output", metavar="SIZE", help="a run that writes more than this is ended")
     parser.add_argument("--delay", metavar="T", help="start this long from now at the earliest")
-    parser.add_argument("--max-resumes", type=number(0), metavar="N", help="how often it may be resumed after a pause")
+    parser.add_argument(
+        "--max-resumes", type=number(0), metavar="N", help="how often the task may be resumed after a pause"
+    )
     parser.add_argument("--priority", type=number(), default=0, metavar="N", help="higher first (0)")
     parser.add_argument("--label", action="append", default=[], metavar="K=V", help="a label; may be repeated")
     parser.add_argument(
@@ -105,7 +107,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         "--preserve-on-failure",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="keep the workspace if it fails",
+        help="keep the workspace if the task fails",
     )
     parser.add_argument("--keep-workspace", action="store_true", help="keep the workspace whatever the outcome")
     add_json_option(parser)
@@ -250,7 +252,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 def configure_run(parser: argparse.ArgumentParser) -> None:
     _task_options(parser)
     parser.add_argument("--verbose", "-v", action="store_true", help="print every event of the task")
-    parser.epilog = "Ctrl-C cancels the task; a second one returns at once, without waiting for its end."
+    parser.epilog = "Ctrl-C cancels the task. A second Ctrl-C returns at once, without waiting for the task's end."
 
 
 def run_run(arguments: argparse.Namespace) -> int:

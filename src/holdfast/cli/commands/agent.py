@@ -31,7 +31,7 @@ def run_agent(arguments: argparse.Namespace) -> int:
     if arguments.note is not None and action != "checkpoint":
         raise UsageError("--note is only for `holdfast agent checkpoint`.")
     if action == "checkpoint" and message:
-        raise UsageError('Give its purpose with --note: `holdfast agent checkpoint --note "…"`.')
+        raise UsageError('Give the checkpoint\'s purpose with --note: `holdfast agent checkpoint --note "…"`.')
     reporter = ReportWriter(os.environ)
     if action == "heartbeat":
         reporter.heartbeat()

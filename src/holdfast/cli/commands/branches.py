@@ -104,8 +104,10 @@ def configure_pr(parser: argparse.ArgumentParser) -> None:
         "--base", metavar="BRANCH", help="the target branch of the pull request (default: the task's base)"
     )
     parser.add_argument("--remote", metavar="NAME", help="where to push (default: origin)")
-    parser.add_argument("--draft", action="store_true", help="open it as a draft")
-    parser.add_argument("--push-only", action="store_true", help="push the branch and print where to open it")
+    parser.add_argument("--draft", action="store_true", help="open the pull request as a draft")
+    parser.add_argument(
+        "--push-only", action="store_true", help="push the branch and print where to open the pull request"
+    )
     add_json_option(parser)
 
 

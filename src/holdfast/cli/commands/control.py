@@ -49,9 +49,11 @@ if TYPE_CHECKING:
 def configure_pause(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     add_reason_option(parser)
-    parser.add_argument("--for", dest="seconds", metavar="T", help="resume by itself after this long, e.g. 2h")
-    parser.add_argument("--force", action="store_true", help="end its agent at once, without the usual grace")
-    parser.add_argument("--checkpoint", action="store_true", help="fail if no checkpoint of its files could be saved")
+    parser.add_argument("--for", dest="seconds", metavar="T", help="resume the task after this long, e.g. 2h")
+    parser.add_argument("--force", action="store_true", help="end the task's agent at once, without the usual grace")
+    parser.add_argument(
+        "--checkpoint", action="store_true", help="fail if no checkpoint of the task's files could be saved"
+    )
     parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
     add_json_option(parser)
 
@@ -127,13 +129,13 @@ def configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="even beyond its limit of resumes, or if its account is parked or stopped",
+        help="even beyond the task's limit of resumes, or if its account is parked or stopped",
     )
     parser.add_argument(
         "--checkpoint", type=number(1), metavar="N", help="restore this checkpoint first (`holdfast show`)"
     )
-    parser.add_argument("--budget-usd", type=float, metavar="X", help="its new total budget in dollars")
-    parser.add_argument("--budget-tokens", type=number(1), metavar="N", help="its new total budget in tokens")
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="the task's new total budget in dollars")
+    parser.add_argument("--budget-tokens", type=number(1), metavar="N", help="the task's new total budget in tokens")
     add_change_options(parser)
     add_json_option(parser)
 
@@ -226,9 +228,7 @@ def configure_cancel(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     add_reason_option(parser)
     parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
-    parser.add_argument(
-        "--keep-subtasks", action="store_true", help="its subtasks continue; without this they are cancelled too"
-    )
+    parser.add_argument("--keep-subtasks", action="store_true", help="do not cancel the task's subtasks")
     parser.add_argument(
         "--assume-dead", action="store_true", help="for a frozen task: you confirm that all of its processes are dead"
     )
@@ -248,7 +248,8 @@ def run_cancel(arguments: argparse.Namespace) -> int:
         task_id, arguments.why, assume_dead=arguments.assume_dead, subtasks=not arguments.keep_subtasks
     )
     if going and not arguments.json:
-        print(f"With it {len(going)} unfinished subtask(s): {', '.join(str(row['id']) for row in going[:5])} …")
+        named = ", ".join(str(row["id"]) for row in going[:5])
+        print(f"Its {len(going)} unfinished subtask(s) are cancelled too: {named} …")
     if request is not None and queries.supervisor() is None:
         raise Unavailable(recorded_only(task_id, RequestKind.CANCEL))
     if request is None:
@@ -283,8 +284,8 @@ def _cancel_many(queries: Queries, ids: list[str], arguments: argparse.Namespace
 def configure_retry(parser: argparse.ArgumentParser) -> None:
     add_selection(parser, agent=False)
     parser.add_argument("--fresh", action="store_true", help="start from the base instead of where it stopped")
-    parser.add_argument("--budget-usd", metavar="X", help="its new total budget in dollars")
-    parser.add_argument("--budget-tokens", metavar="N", help="its new total budget in tokens")
+    parser.add_argument("--budget-usd", metavar="X", help="the task's new total budget in dollars")
+    parser.add_argument("--budget-tokens", metavar="N", help="the task's new total budget in tokens")
     add_change_options(parser)
     add_json_option(parser)
 

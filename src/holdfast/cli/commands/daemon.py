@@ -28,7 +28,8 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
     add_json_option(parser)
     parser.epilog = (
-        "Ctrl-C or SIGTERM: agents get their grace, their tasks stay queued. A second one: fast. A third: like a crash."
+        "The first Ctrl-C or SIGTERM stops in good order: agents get their grace, and their tasks stay queued. The "
+        "second ends agents fast. The third ends the supervisor like a crash."
     )
 
 
@@ -330,7 +331,7 @@ def run_service(arguments: argparse.Namespace) -> int:
         print(f"Then: `{wanted.systemctl} enable --now {wanted.unit.name}` starts it, now and after every boot;")
         print(f"      `{wanted.systemctl} status {wanted.unit.name}` shows it, with the line of `holdfast-cleanup`.")
         if not system:
-            print("      `loginctl enable-linger` lets it run while you are not logged in.")
+            print("      `loginctl enable-linger` lets the service run while you are not logged in.")
     return 0
 
 

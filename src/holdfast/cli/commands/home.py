@@ -77,7 +77,7 @@ def run_restore(arguments: argparse.Namespace) -> int:
     if done.kept_at is not None:
         print(f"The old store is kept as {done.kept_at}.")
     for name in done.left_alone:
-        print(f"{os.path.join(home, name)} was left as it is; the backup has an older one.")
+        print(f"{os.path.join(home, name)} was left as it is; the backup has an older version.")
     print("Then: `holdfast doctor` lists objects that the restored store does not know (nothing was deleted);")
     print("      `holdfast up` continues tasks that were running.")
     return 0
@@ -90,7 +90,7 @@ def _contents(counts: Mapping[str, Any]) -> str:
 
 def configure_purge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repo", metavar="DIR", help="only the records of this repository")
-    parser.add_argument("--branches", action="store_true", help="delete the branches of our tasks too")
+    parser.add_argument("--branches", action="store_true", help="delete the branches of Holdfast's tasks too")
     parser.add_argument("--export", metavar="DIR", help="first export work that exists only here, as git bundles")
     parser.add_argument("--discard-work", action="store_true", help="discard work that exists only here")
     parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")

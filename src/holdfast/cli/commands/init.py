@@ -231,7 +231,7 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
 
 
 def run_init(arguments: argparse.Namespace) -> int:
-    """Set up the repository. With --json, the sentences for people are notes of the one object."""
+    """Set up the repository. With --json, print one object: its `notes` are the sentences for people."""
     if not arguments.json:
         _set_up(arguments)
         return 0
@@ -363,8 +363,8 @@ def configure_trust(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="machine-readable output; changes nothing without --yes or --revoke"
     )
     parser.epilog = (
-        "Trust covers the values that were shown. When one that could run commands changes, tasks are refused until "
-        "you trust it again. When another one changes, your own value applies until then."
+        "Trust covers the values that were shown. If a value that could run commands changes, tasks are refused until "
+        "you trust it again. If another value changes, your own value applies until then."
     )
 
 

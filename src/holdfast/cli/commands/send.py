@@ -78,7 +78,7 @@ def _how(task_id: str, before: str) -> str:
 
 
 def _split_text(queries: Queries, arguments: argparse.Namespace) -> str | None:
-    """Take the message out of the words: it is the last one, unless an option gives the message. All others are ids.
+    """Split the words into ids and the message. The message is the last word, unless an option gives the message.
 
     Raise UsageError for another word that begins no id: the message has no quotes then.
     """

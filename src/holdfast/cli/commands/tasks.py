@@ -183,9 +183,9 @@ def _watch(queries: Queries, reader: ListingReader, columns: Sequence[str] | Non
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
-    parser.add_argument("--prompt", action="store_true", help="the complete prompt of its agent, with the hand-over")
+    parser.add_argument("--prompt", action="store_true", help="the complete prompt of the agent, with the hand-over")
     parser.add_argument(
-        "--run", type=number(1), metavar="N", help="with --prompt: of its N-th run (default: the last one)"
+        "--run", type=number(1), metavar="N", help="with --prompt: the prompt of the N-th run (default: the last run)"
     )
     parser.add_argument("--results", action="store_true", help="the answer and changed files of each stage")
     _json_flag(parser)
@@ -229,10 +229,9 @@ def run_show(arguments: argparse.Namespace) -> int:
     for line in (*crash_lines(task["crashes"]), *checkpoint_lines(task)):
         print(f"  {indent_text(line, ' ' * 4)}")
     for salvage in task["salvages"]:
-        print(
-            f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({format_age(salvage['created_at'])} ago)"
-            f"{'; the task went on with it' if salvage['taken_up'] else ''}"
-        )
+        continued = "; the task's next workspace began with these files" if salvage["taken_up"] else ""
+        age = format_age(salvage["created_at"])
+        print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({age} ago){continued}")
     for line in manual_command_lines(task):
         print(indent_text(line))
     return 0
@@ -253,7 +252,7 @@ def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
 
 def configure_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
-    parser.add_argument("--verbose", "-v", action="store_true", help="budgets of which nothing is spent, too")
+    parser.add_argument("--verbose", "-v", action="store_true", help="also show budgets of which nothing is spent")
     _json_flag(parser)
 
 

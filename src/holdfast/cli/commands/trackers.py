@@ -1,4 +1,5 @@
-"""The command about outside trackers: list them with the issues that we hold, and poll them now."""
+"""The command about outside trackers: list trackers with the issues that this home has claimed, and read trackers
+now."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _badness(code: int) -> int:
 
 
 def _print_task(queries: Queries, task_id: str, *, as_json: bool) -> int:
-    """Print how a task rests. Return its exit code."""
+    """Print the state in which a task is at rest. Return the exit code for that state."""
     task = queries.state(task_id)
     state = task["state"]
     if as_json:

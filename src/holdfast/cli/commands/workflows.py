@@ -95,7 +95,7 @@ def _print_workflow(row: WorkflowRow) -> None:
     if row["about"]:
         print(clean_text(row["about"]))
     if row["wants_range"]:
-        print("It is about a range of commits: --base BASE, or --ref REF --base BASE.")
+        print("This workflow is about a range of commits: --base BASE, or --ref REF --base BASE.")
     if row["prompt"]:
         print(f"Without a prompt of its own, a task asks: {one_line(row['prompt'], 200)}")
     for number, stage in enumerate(row["stages"], start=1):

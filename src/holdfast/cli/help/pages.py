@@ -29,9 +29,10 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         "Registers the repository in this home and looks for agent CLIs. On a terminal it asks at most three "
         "questions: the default agent, what agents may do without asking, and the command that runs your tests. The "
         "first two answers go to your own settings. The test command (the gate) goes to the repository's "
-        "holdfast.toml, which is trusted with it at once. A Makefile, package.json, pyproject.toml, Cargo.toml or "
-        "go.mod is read for a proposal, never run. Without a terminal nothing is asked, and nothing is written "
-        "without an option. `run` and `add` register a repository by themselves.",
+        "holdfast.toml. Holdfast trusts that file at once. A Makefile, package.json, pyproject.toml, Cargo.toml or "
+        "go.mod is read for a proposal, never run. Without a terminal, `init` asks nothing. If it finds exactly one "
+        "agent CLI, it records that one as the default. Everything else needs an option. `run` and `add` register a "
+        "repository by themselves.",
         (
             ("the repository you are in", "holdfast init"),
             ("take the proposals", "holdfast init --yes"),

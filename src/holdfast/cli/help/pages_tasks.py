@@ -80,8 +80,9 @@ WORK_PAGES: dict[str, ManualPage] = {
         "account, permission, max-turns, timeout, max-resumes, budget-usd, budget-tokens, memory, processes, "
         "cpu-weight, max-output, stuck-after, startup-timeout, on-stuck, gate, tries. `preserve` is always, "
         "on-failure or never. `label.NAME=VALUE` sets a label, and an empty value removes it. Either all changes are "
-        "made or none. `permission` reads `permissions.allow` again. The next run's agent gets a changed prompt, even "
-        "when its session continues. A running task is refused: pause it first, or use `send`.",
+        "made or none. With `permission`, the task also gets the present `permissions.allow`. The next run's agent "
+        "gets a changed prompt, even when its session continues. A running task is refused: pause it first, or use "
+        "`send`.",
         (
             ("make it start first", "holdfast set 7f3a priority=10"),
             ("another prompt for its next run", 'holdfast set 7f3a prompt="fix the lexer, not the parser"'),
@@ -95,7 +96,8 @@ WORK_PAGES: dict[str, ManualPage] = {
     "wait": ManualPage(
         "Waits until all tasks are at rest: they have ended, are paused, or wait for a person. It starts a supervisor "
         "if none is running. Then it prints one line for each task. The exit code is 1 if a task failed or was "
-        "cancelled, else 75 if one is paused, waits for a person, or --timeout passed, else 0.",
+        "cancelled. Otherwise it is 75 if a task is paused or waits for a person, or if --timeout has passed. "
+        "Otherwise it is 0.",
         (
             ("both of them", "holdfast wait 7f3a 8c21"),
             ("the first one of three", "holdfast wait 7f3a 8c21 9d40 --any"),

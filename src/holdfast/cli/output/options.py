@@ -36,19 +36,23 @@ def read_reason(arguments: argparse.Namespace) -> str:
 
 
 def add_change_options(parser: argparse.ArgumentParser) -> None:
-    """Add what changes about a task that continues: its words, its agent and its limits."""
+    """Add the options that change a task that continues: its prompt, its agent and its limits."""
     words = parser.add_mutually_exclusive_group()
-    words.add_argument("--prompt", metavar="TEXT", help="a new prompt instead of its own; `-` reads standard input")
-    words.add_argument("--append", metavar="TEXT", help="an addition to its prompt; `-` reads standard input")
-    parser.add_argument("--model", metavar="NAME", help="another model of its agent")
+    words.add_argument("--prompt", metavar="TEXT", help="a new prompt for the task; `-` reads standard input")
+    words.add_argument("--append", metavar="TEXT", help="an addition to the task's prompt; `-` reads standard input")
+    parser.add_argument("--model", metavar="NAME", help="another model of the agent")
     parser.add_argument("--agent", help="another agent, which starts with a hand-over")
     parser.add_argument("--account", metavar="NAME", help="the account of the agent")
     parser.add_argument(
-        "--permission", choices=("read", "edit", "full"), help="what its agent may do without asking, from now on"
+        "--permission", choices=("read", "edit", "full"), help="what the agent may do without asking, from now on"
     )
-    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if it can")
+    parser.add_argument(
+        "--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if the agent supports it"
+    )
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 30m")
-    parser.add_argument("--max-resumes", type=number(0), metavar="N", help="how often it may be resumed after a pause")
+    parser.add_argument(
+        "--max-resumes", type=number(0), metavar="N", help="how often the task may be resumed after a pause"
+    )
 
 
 def has_change(arguments: argparse.Namespace) -> bool:

@@ -21,7 +21,7 @@ SECTION = "accounts"
 DEFAULT = "default"
 AUTO = "auto"  # not an account: Holdfast chooses one
 KEYS = ("config_dir", "base_url", "env", "auto")
-NAMES = "letters, digits, '.', '_' and '-', and begins with a letter or digit"
+NAMES = "only letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 64 characters"
 PLACE_PREFIXES = ("env:", "file:")  # a value with such a prefix is the place of a secret
 HIDDEN = "…"
 ADDRESS_IN_ARGUMENT = ("codex",)  # agents whose CLI gets `base_url` as an argument, which must not hold a secret
@@ -109,7 +109,7 @@ def holds_secrets(accounts: Accounts) -> bool:
 
 def _account(place: str, name: str, table: object, complain: Complain) -> AccountTable | None:
     if not _NAME.fullmatch(name) or name == AUTO:
-        why = f"'{AUTO}' means that Holdfast chooses" if name == AUTO else f"it has only {NAMES}"
+        why = f"'{AUTO}' means that Holdfast chooses" if name == AUTO else f"a name has {NAMES}"
         complain(place, f"'{name[:60]}' cannot be the name of an account: {why}")
         return None
     if not isinstance(table, dict):

@@ -117,7 +117,7 @@ def _meant(word: str) -> str:
 
 
 LABEL = "schedule"  # tasks of a schedule have this label, with the schedule's name as value
-NAMES = "letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 64 of them"
+NAMES = "only letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 64 characters"
 MOST_LABELS = 64
 LONGEST_PROMPT = 64 * 1024  # characters
 LONGEST_LABEL = 1024
@@ -139,7 +139,7 @@ def _text(value: object, longest: int = LONGEST_TEXT) -> str:
 def _name(value: object) -> str:
     name = _text(value)
     if not _NAME.fullmatch(name):
-        raise ValueError(f"'{quote_wrong_value(name)}' cannot be the name of a schedule: it has only {NAMES}")
+        raise ValueError(f"'{quote_wrong_value(name)}' cannot be the name of a schedule: a name has {NAMES}")
     return name
 
 
@@ -308,7 +308,7 @@ READERS: Mapping[str, Read] = {
 KEYS = tuple(READERS)
 # For the reference page: scripts/generate_docs.py.
 MEANINGS: Mapping[str, tuple[str, str]] = {
-    "name": ("needed", f"The name: {NAMES}. Two repositories may each have a `nightly`."),
+    "name": ("needed", f"The name has {NAMES}. Two repositories may each have a `nightly`."),
     "repo": ("needed in your own file", "The checkout that its tasks work on: a whole path, where `~` is your home."),
     "cron": ("needed", "Five fields (minute, hour, day of month, month, day of week), or six with seconds first."),
     "timezone": ("`UTC`", "The zone that `cron` is read in, by its IANA name, like `Europe/Berlin`."),

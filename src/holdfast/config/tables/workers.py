@@ -24,7 +24,7 @@ from holdfast.config.values import meant, parse_flag, parse_nonempty_text
 
 SECTION = "worker"
 KEYS = ("name", "agent", "account", "labels", "restart")
-NAMES = "letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 64 of them"
+NAMES = "only letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 64 characters"
 MOST = 256
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Complain = Callable[[str, str], None]
@@ -135,7 +135,7 @@ def _explain_bad_account(agent: str | None, account: str, accounts: Accounts) ->
 def _name(value: object) -> str:
     name = parse_nonempty_text(value)
     if not _NAME.fullmatch(name):
-        raise ValueError(f"'{name[:60]}' cannot be the name of a worker: it has only {NAMES}")
+        raise ValueError(f"'{name[:60]}' cannot be the name of a worker: a name has {NAMES}")
     return name
 
 

@@ -43,7 +43,7 @@ def parse_prompt(value: object) -> str:
 def name(value: object) -> str:
     word = parse_nonblank_text(value)
     if not NAME.fullmatch(word):
-        raise ValueError(f"'{quote_wrong_value(word)}' cannot be a name here: it has only {NAMES}")
+        raise ValueError(f"'{quote_wrong_value(word)}' cannot be a name here: a name has {NAMES}")
     return word
 
 
@@ -77,7 +77,7 @@ def _gate(value: object) -> str | bool:
 def _dollars(value: object) -> float:
     amount = parse_money(value)
     if amount <= 0:
-        raise ValueError("it has to be more than nothing; leave it out for no budget of its own")
+        raise ValueError("it must be more than 0; leave it out if the stage has no budget of its own")
     return amount
 
 
@@ -196,7 +196,7 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "budget_usd": (
         "none",
         "What the runs of the stage may cost, in dollars, each time that the stage begins. Beyond it the stage has "
-        "failed, without another try. `on_failure` says what follows. The budget of the task holds too.",
+        "failed, without another try. `on_failure` decides what follows. The budget of the task holds too.",
     ),
     "budget_tokens": ("none", "How many tokens the runs of the stage may use, each time that the stage begins."),
     "retry": ("0", "How many more tries the stage has when its agent or its gate failed, in the same session."),

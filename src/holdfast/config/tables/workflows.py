@@ -131,7 +131,7 @@ class _Reader:
     def read(self, table: object) -> WorkflowDraft | None:
         if not NAME.fullmatch(self._name):
             self._complain(
-                self._place, f"'{quote_wrong_value(self._name)}' cannot be a workflow's name: it has only {NAMES}"
+                self._place, f"'{quote_wrong_value(self._name)}' cannot be a workflow's name: a name has {NAMES}"
             )
             return None
         if not isinstance(table, dict):

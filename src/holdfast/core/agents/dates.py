@@ -138,8 +138,8 @@ def _index(names: tuple[str, ...], name: str) -> int:
 
 
 def _clock(fields: _Fields) -> time:
-    """Return the time of day. Raise ValueError if the text is not one. "at 5" may be morning or evening, so it is not
-    one."""
+    """Return the time of day. Raise ValueError if the text is not one. "at 5" may be morning or evening, so it is not a
+    time of day."""
     if fields["hour"] is None:
         return time()
     hour, minute, second = (int(fields[name] or 0) for name in ("hour", "minute", "second"))

@@ -139,8 +139,8 @@ class RunDigest:
         """Add an event from standard error, after all events of the output. The order between the two streams is
         unknown.
 
-        A success in the output outweighs every trouble on standard error. Without one, trouble on standard error counts
-        as the newest. Waiting for a limit that is over is better than running into one that is not.
+        A success in the output outweighs every trouble on standard error. Without a success, trouble on standard error
+        counts as the newest. Waiting for a limit that is over is better than running into one that is not.
         """
         came_through = self.result is not None and self.result.ok
         match event:

@@ -50,8 +50,8 @@ class ClosedAccount:
         return now.wall < self.until and self.at <= now.wall + _CLOCK_WAS_SET_BACK
 
     def merge(self, news: ClosedAccount) -> ClosedAccount:
-        """Combine this record with that of another run. The longer one stays. A problem that a person has to fix
-        outranks one that ends with time."""
+        """Combine this record with that of another run. The longer pause stays. A problem that a person has to fix
+        outranks a problem that ends with time."""
         if self.until is None or news.until is None:
             return self if self.until is None else news
         return news if news.until >= self.until else self

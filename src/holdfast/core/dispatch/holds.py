@@ -116,7 +116,7 @@ class Hold:
         return self.probe is not None and self.probe.is_under_way()
 
     def blocks_task(self, now: Instant, task_id: str | None = None) -> bool:
-        """True if the task has to wait. The probe itself never does."""
+        """True if the task has to wait. The probe itself never has to."""
         if self.scope is Scope.NEAR or not self.is_held:
             return False
         if self.probe is not None and self.probe.task_id == task_id and self.has_running_probe():

@@ -1,7 +1,7 @@
 """The check whether the machine has room for one more agent. Pure.
 
 The check has hysteresis: a hold ends only when the machine is clearly better off. A machine at its limit must not
-alternate between the two.
+alternate between hold and release.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def sum_entries(entries: Iterable[UsageEntry]) -> UsedSpending:
 
 
 def entries_in_window(entries: Iterable[UsageEntry], now: Instant, label: str | None = None) -> list[UsageEntry]:
-    """Return the entries of the last 24 hours. One exactly at the edge is outside."""
+    """Return the entries of the last 24 hours. An entry exactly at the edge is outside."""
     return [
         entry
         for entry in entries
@@ -152,7 +152,8 @@ def entries_in_window(entries: Iterable[UsageEntry], now: Instant, label: str | 
 
 
 def seconds_until_free(entries: Iterable[UsageEntry], cap: SpendingCap, now: Instant) -> float:
-    """Return the seconds until the window has moved on so far that the cap is no longer reached. 0: it is not now."""
+    """Return the seconds until the window has moved on so far that the cap is no longer reached. 0: the cap is not
+    reached now."""
     total = UsedSpending()
     for age, entry in sorted(
         ((entry.age(now) or 0.0, entry) for entry in entries_in_window(entries, now)), key=lambda e: e[0]

@@ -140,7 +140,7 @@ def decide_after_run(
 
 
 def count_crashes_in_window(crashes: Sequence[Instant], window: float, now: Instant) -> int:
-    """Count the crashes inside the sliding window. One exactly at its edge is outside (R-CRASH-04)."""
+    """Count the crashes inside the sliding window. A crash exactly at its edge is outside (R-CRASH-04)."""
     return sum(1 for at in crashes if now.since(at) < window)
 
 

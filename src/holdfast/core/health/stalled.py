@@ -56,7 +56,7 @@ class Stall:
 
 
 def merge_stalls(before: Stall | None, now: Stall) -> Stall:
-    """Combine two troubles. Of two of the same kind, the time of the first one stays."""
+    """Combine two troubles. Of two troubles of the same kind, the time of the first one stays."""
     if before is None or _RANKS.index(now.kind) > _RANKS.index(before.kind):
         return now
     if now.kind is before.kind:

@@ -1,5 +1,5 @@
-"""Crashes: which outcomes are one, what follows a crash, and the record of a task that crashed too often (R-CRASH-01 to
-06). Pure."""
+"""Crashes: which outcomes are crashes, what follows a crash, and the record of a task that crashed too often
+(R-CRASH-01 to 06). Pure."""
 
 from __future__ import annotations
 

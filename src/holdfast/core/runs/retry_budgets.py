@@ -70,7 +70,7 @@ def spent(ledger: Sequence[Spend], budget: Budget) -> int:
 
 
 def count_recent_crashes(ledger: Sequence[Spend], limits: RetryLimits, now: Instant) -> int:
-    """Count the crashes inside the sliding window. One exactly at its edge is outside (R-CRASH-04)."""
+    """Count the crashes inside the sliding window. A crash exactly at its edge is outside (R-CRASH-04)."""
     return sum(1 for e in ledger if e.budget is Budget.CRASH and now.since(e.at) < limits.crash_window)
 
 
@@ -82,7 +82,7 @@ def seconds_until_crash_expires(ledger: Sequence[Spend], limits: RetryLimits, no
 
 
 def _mark_own_ends(ledger: Sequence[Spend]) -> list[bool]:
-    """Mark each entry that is a run which neither broke nor hung, so its provider answered and its host lived.
+    """Mark each entry of a run that neither broke nor hung: its provider answered and its host lived.
 
     A crash is paid together with a run and proves neither, so it must not give anything back. A completed stage does.
     """

@@ -51,8 +51,8 @@ class Schedule:
 
     @property
     def max_waiting(self) -> int:
-        """Return how many occurrences may wait. Of more, the latest wait. With `replace` only one waits: agents would
-        be started only to be ended at once."""
+        """Return how many occurrences may wait. If there are more, the latest wait. With `replace` only one waits:
+        agents would be started only to be ended at once."""
         return max(1, self.most) if self.misfire is Misfire.ALL and self.overlap is not Overlap.REPLACE else 1
 
 

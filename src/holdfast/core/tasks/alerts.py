@@ -36,7 +36,7 @@ _COMMANDS = {
     "resumed": "Watch it with `holdfast logs {id}`.",
 }
 BURST = 3  # alerts of tasks that are sent one by one; more of them within `notify.gather` become one notice
-FIRST_WAIT = 2.0  # seconds; endings that come so close together are told together
+FIRST_WAIT = 2.0  # seconds; endings that come so close together share one notice
 MOST_NAMED = 20  # endings that one notice names
 LONGEST_WAIT = 3600.0  # seconds; a receiver cannot make us wait longer
 
@@ -86,7 +86,7 @@ class Ending:
     task: str
     prompt: str
     reason: str
-    has_alert: bool  # an alert of the same change tells people
+    has_alert: bool  # an alert about the same change is sent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +105,7 @@ class TogetherNotice:
     key: str
     level: Level
     body: Mapping[str, object]
-    alerts: tuple[AlertChange, ...]  # told in here, so not by themselves
+    alerts: tuple[AlertChange, ...]  # part of this notice, so not sent by themselves
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,7 +180,7 @@ class NoticePlan:
     singles: tuple[tuple[AlertChange, DeliveryPlan], ...] = ()
     together: TogetherNotice | None = None
     seen: int | None = None  # endings up to this event are dealt with
-    wait: float | None = None  # seconds until the ones that are gathered are told
+    wait: float | None = None  # seconds until the gathered ones are sent
 
 
 def plan_notices(
@@ -191,7 +191,7 @@ def plan_notices(
     recent: RecentNotices,
     now: float,
 ) -> NoticePlan:
-    """Decide which notices are sent by themselves, and which endings and alerts of tasks are told together, now or
+    """Decide which notices are sent by themselves, and which endings and alerts of tasks are sent together, now or
     later."""
     singles, held, told = [], [], recent.alerts
     for notice in unplanned:

@@ -67,7 +67,7 @@ def is_turn_over(outcome: str | None) -> bool:
 
 
 def is_rebase_request(text: str) -> bool:
-    """True if a message is the one of `holdfast send --rebase`."""
+    """True if a message is from `holdfast send --rebase`."""
     return text.startswith(_REBASE)
 
 

@@ -2,7 +2,7 @@
 
 A subtask is a task of its own, with its own budgets, workspace and end. Only a cancel of its parent affects it: a
 cancel is meant for everything below the task. A subtask's end changes nothing for its parent. The parent's history
-records how its subtasks ended, and its agent may ask.
+records how its subtasks ended, and the parent's agent can read that.
 """
 
 from __future__ import annotations

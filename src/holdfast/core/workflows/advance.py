@@ -18,7 +18,7 @@ from holdfast.core.workflows.result import GateResult, StageResult
 from holdfast.core.workflows.workflow import Ruling, stage_of
 
 OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_disabled"})
-"""Failures that end the task, whatever its stage says of failing: the task's own budgets are spent."""
+"""Failures that end the task, whatever `on_failure` of its stage is: the task's own budgets are spent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +77,8 @@ def advance(
 def fail_if_stage_spent(
     decision: Decision, stage: StageOutcome | None, task: Task, verdict: Verdict, stage_spent: str
 ) -> Decision:
-    """Turn a continuation of a stage into its failure if its budget is used up. `on_failure` says what follows."""
+    """Turn a continuation of a stage into its failure if the stage's budget is used up. `on_failure` decides what
+    follows."""
     at = None if is_workflow_over(task.spec.stages, task.progress) else stage_of(task.spec.stages, task.progress)
     if at is None or not at.budget or stage is None or stage.result is None:
         return decision

@@ -15,7 +15,7 @@ from holdfast.core.workflows.workflow import OnFailure
 MOST_STAGES = 50
 MOST_MEMBERS = 32
 MOST_FLAWS = 100  # about so many are reported at once: a file from outside must not keep us busy
-NAMES = "letters, digits, '_' and '-', begins with a letter or digit, and has at most 40 of them"
+NAMES = "only letters, digits, '_' and '-', begins with a letter or digit, and has at most 40 characters"
 THE_PROMPT = "{{ task.prompt }}"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 

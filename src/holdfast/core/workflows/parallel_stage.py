@@ -1,8 +1,8 @@
 """A parallel stage: the members whose results are missing, the time limit, and the verdict over all members. Pure.
 
 A gathering is one try to collect the members' results. It lasts from its durable beginning until the task is settled,
-over any number of crashes. A member with a result in this visit of the stage is not run again. There is one exception:
-after a wait, members that only met what the task waited for (a limit, for example) are run again.
+over any number of crashes. A member with a result in this visit of the stage is not run again. There is one exception.
+After the task has waited, a member is run again if its outcome is in WAITED_FOR (a usage limit, for example).
 """
 
 from __future__ import annotations

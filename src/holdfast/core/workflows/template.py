@@ -28,7 +28,7 @@ VARIABLES: Mapping[str, str] = {
     "task.range": "The commits that the task is about, `BASE..REF`. Such a workflow needs `--base` or `--ref`.",
     "task.branch": "The branch that the task works on.",
     "task.labels.KEY": "The task's label KEY. Empty: it has no such label.",
-    "turn": "The number of the turn, from 1. It rises when this stage sends back, or is sent back to.",
+    "turn": "The number of the turn, from 1. It rises when this stage sends the work back, or gets it back.",
     "feedback": "Why the stage runs again: the reviewer's answer, the output of its gate, or a person's request. Empty "
     "the first time. A prompt that does not use this variable gets the feedback at its end.",
     "member": "The name of the member that gets this prompt. In parallel stages only.",

@@ -30,14 +30,14 @@ SCENARIOS = {
     "usage-limit": "the plan's usage limit is reached, for two hours (usage-limit/SECONDS for another time)",
     "credit": "the account has no credit",
     "500": "the provider has an internal error",
-    "503": "the provider is overloaded, as OpenAI and Google say it",
-    "529": "the provider is overloaded, as Anthropic says it",
+    "503": "the provider is overloaded, in the form of OpenAI and Google",
+    "529": "the provider is overloaded, in the form of Anthropic",
     "context-too-long": "the conversation does not fit into the model's context",
     "refused": "nobody listens: the connection is refused",
     "reset": "the connection is reset",
     "hang": "no answer, not even headers",
     "hang-stream": "headers and the first words, then nothing",
-    "slow": "answers honestly, but takes SECONDS (slow/SECONDS, else 30) from the first word to the last",
+    "slow": "answers normally, but takes SECONDS (slow/SECONDS, else 30) from the first word to the last",
     "cut-stream": "the stream is cut midway",
     "cut-early": "the connection is closed before the first word of the stream",
     "empty-stream": "the stream ends before its first word, as behind a gateway that lost its provider",
@@ -45,7 +45,7 @@ SCENARIOS = {
     "error-stream": "an error event in the middle of the stream",
     "flaky": "the first N requests fail as 529 does (flaky/N/KEY), then as `tool`",
     "first": "the first N requests fail as FAILURE does (first/FAILURE/N/KEY[/SECONDS]), then as `tool`",
-    "script": "answers each prompt as the program that started the server says (`ScriptedTurn`)",
+    "script": "answers each prompt as the program that started the server defines (`ScriptedTurn`)",
 }
 _WITH_NUMBER = ("flaky", "429", "usage-limit", "slow")
 

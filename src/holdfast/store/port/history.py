@@ -104,7 +104,7 @@ class Deliveries(Protocol):
         ...
 
     def read_recent(self, window: float, now: Instant) -> RecentNotices:
-        """Return what people were told within `window` seconds."""
+        """Return a summary of the notices of the last `window` seconds."""
         ...
 
     def see_endings(self, seq: int) -> None:

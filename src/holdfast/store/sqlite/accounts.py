@@ -1,5 +1,5 @@
-"""Accounts that are parked or stopped. The settle of a run parks or stops one. Time, an operator or a success opens
-it."""
+"""Accounts that are parked or stopped. The settlement of a run parks or stops an account. Time, an operator or a
+success opens the account."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class SqliteHolds:
     def _emit_held(self, hold: Hold, now: Instant) -> None:
         again = f" (attempt {hold.rounds})" if hold.rounds > 1 else ""
         if hold.scope is Scope.NEAR:
-            message = f"The account {hold.name} is near its limit, and agents start on it one by one: {hold.reason}."
+            message = f"The account {hold.name} is near its limit, and its agents start one by one: {hold.reason}."
         elif hold.scope is Scope.ACCOUNT:
             message = f"One task under the account {hold.name} starts first, the others follow: {hold.reason}."
         else:

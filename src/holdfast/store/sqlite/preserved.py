@@ -90,7 +90,7 @@ class SqlitePreservedWorkspaces:
         there = self._workspaces.all_current(task_id)  # the task's own first, then those of members
         if not there:
             raise Conflict(
-                f"Task {task_id} has no workspace any more; `holdfast why {task_id}` says where its work is."
+                f"Task {task_id} has no workspace any more; `holdfast why {task_id}` shows where its work is."
             )
         expires_at = None if ttl == math.inf else now.wall + ttl
         how = {"expires_at": expires_at, "reason": f"kept by {by} (operator)", "now": now.wall}
@@ -140,7 +140,7 @@ class SqlitePreservedWorkspaces:
                 "workspace.in-use",
                 workspace,
                 f"The workspace {workspace.path} of task {workspace.task_id} is not removed yet, because it is used "
-                f"by {why}. It goes when that is over.",
+                f"by {why}. It is removed when that is over.",
                 why,
                 now,
             )

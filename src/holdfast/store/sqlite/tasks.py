@@ -494,7 +494,7 @@ def _no_resume(task: Task) -> str:
         return f"{nothing} Try it again: `holdfast retry {task.id}`."
     if task.state is TaskState.COMPLETED:
         return f"{nothing} To tell it what to do next: `holdfast send {task.id} TEXT`."
-    return f"{nothing} `holdfast why {task.id}` says what it waits for or does."
+    return f"{nothing} `holdfast why {task.id}` shows what it waits for or does."
 
 
 def _no_retry(task: Task) -> str:
@@ -504,7 +504,7 @@ def _no_retry(task: Task) -> str:
         return f"{nothing} To tell it what to do next: `holdfast send {task.id} TEXT`."
     if task.state is TaskState.PAUSED:
         return f"{nothing} Let it continue: `holdfast resume {task.id}`."
-    return f"{nothing} `holdfast why {task.id}` says what it waits for or does."
+    return f"{nothing} `holdfast why {task.id}` shows what it waits for or does."
 
 
 def _terms_columns(terms: ClaimTerms) -> dict[str, str | None]:

@@ -116,7 +116,8 @@ class SqliteWorkers:
             "decision": str(decision.answer),
         }
         if decision.answer is CrashReaction.RESTART:
-            reason = f"its agent of task {crash.task_id} crashed ({decision.reason}), and it goes on: {crash.recovered}"
+            crashed = f"its agent of task {crash.task_id} crashed ({decision.reason})"
+            reason = f"{crashed}, and the worker continues: {crash.recovered}"
             self._tell(record, reason, now, Level.WARNING, data)
         elif decision.answer is CrashReaction.NOTIFY:
             reason = f"its agent of task {crash.task_id} crashed: {crash.why}; {decision.reason}"

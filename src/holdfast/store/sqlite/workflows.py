@@ -94,7 +94,7 @@ class SqliteStageProgress:
         if task.state is not TaskState.PAUSED or not task.progress.awaits:
             raise Conflict(
                 f"Task {task_id} is {task.state} and waits for nobody's approval; nothing was changed. "
-                f"`holdfast why {task_id}` says what it waits for."
+                f"`holdfast why {task_id}` shows what it waits for."
             )
         stages, done = task.spec.stages, describe_stage(task.spec.stages, task.progress.stage)
         if changes is None:

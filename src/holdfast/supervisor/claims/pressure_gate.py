@@ -50,7 +50,7 @@ class PressureGate:
         return False
 
     async def _look_at_repos(self) -> None:
-        """Shut out the tasks of repositories whose own file system is short of space, with an alert for each.
+        """Block the tasks of repositories whose own file system is short of space, with an alert for each repository.
 
         Git writes there, not only into the home. Tasks of other repositories continue.
         """

@@ -1,5 +1,5 @@
-"""The lanes of named workers while the supervisor runs: which are free, which workers may go on, which agents have to
-end."""
+"""The lanes of named workers while the supervisor runs: which lanes are free, which workers may continue, which agents
+have to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes: the one task that tries first where dispatch is held, and what its end means for the hold.
+"""Probes: the one task that starts first under a hold, and what its end means for the hold.
 
 Each function is part of a transaction: an end and its effect on holds are one step. core/dispatch/holds.py decides.
 """
@@ -26,7 +26,7 @@ from holdfast.supervisor.context import Context
 def make_probe_of_account(
     context: Context, tx: Transaction, task: Task, account: str | None, *, has_others: bool = False
 ) -> None:
-    """Make the task the probe of `account` if that has a hold without one, and of no other account.
+    """Make the task the probe of `account`, and of no other account, if `account` has a hold without a probe.
 
     `has_others`: other agents of the same task run, which may be probes of other accounts.
     """

@@ -36,7 +36,7 @@ REPORTED_EVERY = 10.0  # seconds between two looks at a run that was reported an
 OVERSLEPT_BY = 5.0  # seconds: if the loop slept this much longer than asked, runs are treated as just adopted
 READ_EVERY = 0.5  # seconds: the file's time shows when output came; only loops and tools are seen this much later
 READ_ON_AFTER = 0.02  # seconds between two looks at a run that writes faster than we read
-SNAPSHOT_SHARE = 50.0  # a snapshot is followed by this many times its cost without one: at most 2 % of a core
+SNAPSHOT_SHARE = 50.0  # after a snapshot, no other is taken for this many times its cost: at most 2 % of a core
 
 
 class HealthService(Service):
@@ -113,7 +113,8 @@ class HealthService(Service):
     # -- when to look ------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Take changed thresholds over for all runs: each is looked at now, and then as often as the new ones say."""
+        """Apply changed thresholds to all runs: each run is examined now, and then as often as the new thresholds
+        require."""
         if self._numbers == self._context.settings.thresholds:
             return
         self._numbers = self._context.settings.thresholds

@@ -43,7 +43,7 @@ class Attempt:
 
         The guard surrounds everything that could start an agent, also a whole group of members. The guard is left only
         after the proven end of all of them: agents die before their tree is removed (R-TREE-03). However this method
-        ends, what the task left behind when it ended is cleaned up.
+        ends, the leftovers of a task that has ended are cleaned up.
         """
         async with WorkspaceGuard(self._context, self.task.id) as guard:
             await self._drive(guard)

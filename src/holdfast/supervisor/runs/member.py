@@ -190,8 +190,8 @@ class MemberRun(RunDriver):
     async def _verdict_without_account(self) -> Verdict:
         """Return the verdict for a member without a usable account.
 
-        A parked or stopped account is a failure of this member. If all members met one, the task waits as it would for
-        a single agent.
+        A parked or stopped account is a failure of this member. If all members met such an account, the task waits as
+        it would for a single agent.
         """
         shut = await self._write(lambda tx: tx.accounts.unavailable())
         mine = [account for account in shut if account.agent == self._member.agent]

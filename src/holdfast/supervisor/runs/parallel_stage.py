@@ -72,7 +72,7 @@ class ParallelStageDriver:
         return list(self._driving.values())
 
     async def wait_for_end(self) -> tuple[str | None, Verdict]:
-        """Return the verdict of the stage. A run id with it names a run whose end cannot be proven."""
+        """Return the verdict of the stage, and the id of a run whose end cannot be proven, if there is one."""
         with self._context.shared.places.notify_on_change(self._bell.ring):
             try:
                 return await self._run_members()

@@ -211,8 +211,9 @@ async def _commit_round(context: Context, task: Task) -> None:
 async def _save_one(
     context: Context, task: Task, repo: Repo, workspace: Workspace, ending: TaskState, disposition: Disposition
 ) -> tuple[Disposition, bool]:
-    """Save one workspace: the task's own, or that of a member of a parallel stage. If the work in one cannot be saved,
-    all of them are preserved. The second value: True if its branch is known to hold everything."""
+    """Save one workspace: the task's own, or that of a member of a parallel stage. If the work in one workspace cannot
+    be saved, all workspaces of the task are preserved. The second value: True if the workspace's branch is known to
+    hold everything."""
     await context.ports.strategy_of(task.spec).drop_stale_locks(repo, workspace)
     problem = None
     if ending is TaskState.COMPLETED and not workspace.member:  # a member's are committed when it completes

@@ -180,8 +180,8 @@ def record_stage_move(
     ended: StageOutcome | None,
     following: NextStep | None,
 ) -> None:
-    """Record the result of the stage and move the task to the next stage. Call this in the transaction of the
-    settlement, before it."""
+    """Record the result of the stage and move the task to the next stage. Call this before `tx.tasks.settle`, in the
+    same transaction."""
     now = context.clock()
     if ended is not None and (ended.cut_short or ended.gate_not_run is not None):
         tx.stages.keep(ownership, replace(task.progress, checks=ended.cut_short, asked=0, asked_at=0.0), now)

@@ -1,6 +1,6 @@
 """A request to stop a run, even while its workspace is still being prepared.
 
-It holds the reason and who asked. Preparation is cancelled by it while there is no process to stop yet.
+It holds the reason and the requester. While there is no process to stop yet, it cancels the preparation.
 """
 
 from __future__ import annotations

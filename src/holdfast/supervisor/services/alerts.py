@@ -39,7 +39,7 @@ class DeliveryService(Service):
         self._sending: dict[str, asyncio.Task[None]] = {}  # by target
         self._next: float | None = None  # on the loop's clock: when another attempt may begin
         self._waits = False
-        self.is_last = False  # the supervisor stops: gathered endings are told at once
+        self.is_last = False  # the supervisor stops: gathered endings are sent at once
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -83,7 +83,7 @@ class DeliveryService(Service):
     def _look(
         self, tx: Transaction, rules: DeliveryRules, targets: Sequence[str]
     ) -> tuple[Sequence[Delivery], float | None]:
-        """Plan what is new. Return the deliveries that come next, and the seconds until gathered endings are told."""
+        """Plan what is new. Return the deliveries that come next, and the seconds until gathered endings are sent."""
         now, outbox = self._context.clock(), tx.deliveries
         unplanned, endings = outbox.find_unplanned(PIECE), outbox.find_endings(PIECE)
         if not unplanned and not endings:

@@ -1,5 +1,5 @@
-"""Checkpoints of running tasks: periodically while something changes, when an agent asks, and when a run ends that goes
-on later (R-RES-11).
+"""Checkpoints of running tasks: periodically while something changes, when an agent asks, and when a run ends whose
+task continues later (R-RES-11).
 
 One checkpoint at a time for the whole machine. A quiet agent costs only a share of one look at /proc: if no process of
 a run has run since the last look, nothing can have changed. A stop ends a checkpoint that is under way. A settle waits
@@ -166,8 +166,8 @@ class CheckpointService(Service):
         always: bool = False,
         next_stage: int | None = None,
     ) -> None:
-        """Take a checkpoint before a task is settled that goes on later. Never raises, except NotOwner for a task that
-        is no longer ours.
+        """Take a checkpoint before the settlement of a task that continues later. Never raises, except NotOwner for a
+        task that is no longer ours.
 
         `always`: also if nothing changed since the last checkpoint. `next_stage`: the stage that follows the one that
         has ended.

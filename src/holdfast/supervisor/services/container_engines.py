@@ -1,7 +1,7 @@
 """The service that raises an alert when a container engine does not answer while agents work in its containers.
 
-Nothing else would show it. The agents continue, or are dead, and both are silent. A stop cannot finish either, because
-only the engine can confirm the end of a container.
+Nothing else would show this: the agents may continue or be dead, and both look the same. A stop cannot finish either,
+because only the engine can confirm the end of a container.
 """
 
 from __future__ import annotations

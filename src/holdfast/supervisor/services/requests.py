@@ -95,10 +95,8 @@ class RequestService(Service):
             await attempt.stop(StopWhy.PAUSE, fast=bool(request.data.get("force")))
 
     async def _refuse_expired_pause(self, request: Request, task_id: str) -> None:
-        """Refuse a pause whose time is over.
-
-        Not if a run was stopped for this pause, perhaps by an earlier supervisor. The settle that follows then reads
-        the end of the pause from the request.
+        """Refuse a pause whose time is over, unless a run was stopped for this pause, perhaps by an earlier supervisor.
+        In that case the settlement reads the end of the pause from the request.
         """
 
         def refuse(tx: Transaction) -> None:

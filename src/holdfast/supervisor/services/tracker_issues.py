@@ -92,7 +92,7 @@ class IssueSteps:
         return True
 
     async def _claim_again(self, link: IssueLink) -> str | None:
-        """Claim an issue again that was free for a while. If it was taken meanwhile, our task gives it up."""
+        """Claim an issue again that was free for a while. If the issue was taken meanwhile, our task gives it up."""
         if link.state is not LinkState.INTENDED:
             intended = await self._write(lambda tx: tx.issue_links.record_intent_again(link, self._name, self._now()))
             if intended is None:
@@ -178,8 +178,8 @@ class IssueSteps:
         return None
 
     async def _check_still_ours(self, link: IssueLink) -> str | None:
-        """Check whether the issue is still ours. If a person changed it, it is theirs, whatever they did. A running
-        task continues."""
+        """Check whether the issue is still ours. If a person changed the issue, it is theirs, whatever they did. A
+        running task continues."""
         shown = await self._tracker.show(link.issue)
         if isinstance(shown, UnknownAnswer):
             return shown.why

@@ -36,8 +36,8 @@ class WorkspaceGuard:
         self._kept = False
 
     def keep(self) -> None:
-        """Disarm the guard. Use it when the task continues later, is owned by another supervisor, or its agent is not
-        proven dead."""
+        """Disarm the guard. Call this when the task continues later, is owned by another supervisor, or its agent is
+        not proven dead."""
         self._kept = True
 
     async def __aenter__(self) -> WorkspaceGuard:

@@ -66,7 +66,7 @@ async def ensure_member_workspace(context: Context, task: Task, ownership: Owner
     goes_on = await context.writer.write(lambda tx: tx.runs.has_member_run(task.id, stage, member, since))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     strategy = context.ports.strategy_of(task.spec)
-    if workspace is not None and not goes_on:  # It belongs to another stage, or to this stage before its task went on.
+    if workspace is not None and not goes_on:  # it belongs to another stage, or to this stage of an earlier start
         await deliver_work(context, task.spec, repo, workspace)
         await _remove_old_workspace(context, task, repo, workspace)
         workspace = None

@@ -58,7 +58,7 @@ class SaveProblem:
 
 
 async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: Workspace) -> SaveProblem | None:
-    """Commit what a successful agent left uncommitted. Return a problem only if it passes by itself.
+    """Commit what a successful agent left uncommitted. Return a problem only if the problem passes by itself.
 
     Any other failure is a warning: the salvage saves what git cannot commit.
     """
@@ -152,7 +152,8 @@ async def _record_salvage(context: Context, workspace: Workspace, saved: Salvage
 
 
 def is_gone(workspace: Workspace) -> bool:
-    """True if a finished workspace does not exist any more, or the `.git` of a clone, which alone has its commits."""
+    """True if a finished workspace does not exist any more, or if the `.git` of a clone is gone, which alone has the
+    clone's commits."""
     if workspace.strategy is Strategy.NONE or workspace.state is WorkspaceState.INTENDED:
         return False
     if os.path.islink(workspace.path) or not os.path.isdir(workspace.path):

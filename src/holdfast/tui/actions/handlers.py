@@ -91,9 +91,9 @@ def confirm_cancel(home: str, task: Row) -> str | None:
     if found["state"] not in ("queued", "running", "paused"):
         return None  # the command refuses it
     below = len(queries.view("living_below", id=task_id))
-    with_it = f" With it {below} unfinished subtask{'s are' if below > 1 else ' is'} cancelled." if below else ""
+    too = f" {below} unfinished subtask{'s are' if below > 1 else ' is'} cancelled too." if below else ""
     end = "Its agent is ended; its work is saved." if found["state"] == "running" else "Its work so far is saved."
-    return f"Cancel task {task_id}? {end}{with_it}\n\n{one_line(found['prompt'], 200)}"
+    return f"Cancel task {task_id}? {end}{too}\n\n{one_line(found['prompt'], 200)}"
 
 
 def cancel(home: str, task: Row) -> ActionResult:
@@ -147,7 +147,9 @@ def add_task(home: str, form: Row) -> ActionResult:
 
     permission = form["permission"].strip() or None
     if permission not in (None, "read", "edit", "full"):
-        raise UsageError(f"A permission is read, edit or full, not '{one_line(permission, 40)}'. Nothing was queued.")
+        raise UsageError(
+            f"The permission must be read, edit or full, not '{one_line(permission, 40)}'. Nothing was queued."
+        )
     new = NewTask(
         prompt=form["prompt"],
         directory=os.path.abspath(os.path.expanduser(form["directory"].strip() or ".")),

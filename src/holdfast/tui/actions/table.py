@@ -97,12 +97,12 @@ _TASKS = (
         _about("task"), handlers.approve, when=_awaits_approval, many=True,
     ),
     Action(
-        "changes", "A", "Changes", "send it back to its builder with your text",
+        "changes", "A", "Changes", "send the work back to its builder, with your text",
         _about("task"), handlers.ask_changes, form=forms.changes_form,
         when=_awaits_approval,
     ),
     Action(
-        "pause", "p", "Pause", "end its agent for now, but keep its workspace and session",
+        "pause", "p", "Pause", "end the task's agent for now, but keep its workspace and session",
         _about("task"), handlers.pause, when=_task_is("queued", "running"), many=True,
     ),
     Action(
@@ -128,27 +128,27 @@ _TASKS = (
         when=_task_is("failed", "cancelled"), many=True,
     ),
     Action(
-        "merge", "m", "Merge", "bring its work into the branch that it started from",
+        "merge", "m", "Merge", "merge the task's work into the branch that the task started from",
         _about("task", "workspace"), handlers.merge, question=handlers.confirm_merge, when=_has_branch,
         many=True,
     ),
     Action(
-        "pr", "P", "Pull request", "push its branch, and open a pull request with `gh`",
+        "pr", "P", "Pull request", "push the task's branch, and open a pull request with `gh`",
         _about("task"), handlers.open_pull_request, question=handlers.confirm_pull_request, in_terminal=True,
         when=_has_branch,
     ),
     Action(
-        "shell", "w", "Shell", "open a shell in its workspace, which is kept while the shell is open",
+        "shell", "w", "Shell", "open a shell in the task's workspace, which is kept while the shell is open",
         _about("task", "workspace"), handlers.shell, question=handlers.check_shell, in_terminal=True,
         when=_has_workspace("ready", "preserved"),
     ),
     Action(
-        "clean", "x", "Clean", "drop its preserved workspace, salvaged first",
+        "clean", "x", "Clean", "drop the task's preserved workspace, after it is salvaged",
         _about("task", "workspace"), handlers.clean, question=handlers.confirm_clean, when=_has_workspace("preserved"),
         many=True,
     ),
     Action(
-        "keep", "K", "Keep", "keep its workspace until you drop it",
+        "keep", "K", "Keep", "keep the task's workspace until you drop it",
         _about("task", "workspace"), handlers.keep, when=_has_workspace("intended", "ready", "preserved"),
         many=True,
     ),

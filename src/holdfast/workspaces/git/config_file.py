@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 Setting = tuple[str, str]
 
-# What a repository's own configuration may say: the format of its files, how content is stored, who commits, and
+# Keys that a repository's own configuration may set: the format of its files, how content is stored, who commits, and
 # where remotes are. No value of these is ever run.
 _FROM_REPOSITORY = (
     r"core\.(repositoryformatversion|bare|filemode|symlinks|ignorecase|precomposeunicode|protecthfs|protectntfs|"
@@ -26,9 +26,9 @@ _FROM_REPOSITORY = (
     r"uploadpack\.(allowfilter|allowanysha1inwant|allowreachablesha1inwant|allowtipsha1inwant)"
 )
 FROM_REPOSITORY = re.compile(_FROM_REPOSITORY, re.DOTALL)
-# What the user's own configuration may say in every call.
+# Keys that the user's own configuration may set in every call.
 FROM_USER = re.compile(_FROM_REPOSITORY + r"|safe\.directory|core\.(excludesfile|attributesfile)", re.DOTALL)
-# What it may say where a checkout, a commit or a merge needs it: commands that the user chose, and addresses.
+# Keys that it may set where a checkout, a commit or a merge needs them: commands that the user chose, and addresses.
 COMMANDS_FROM_USER = re.compile(
     r"filter\..+\.(clean|smudge|process|required)|merge\..+\.(driver|name|recursive)|core\.sshcommand|ssh\.variant|gpg\..+|"
     r"url\..+\.(insteadof|pushinsteadof)|http\.(sslverify|sslcainfo|sslcapath|proxy)",

@@ -1,4 +1,4 @@
-"""Refs that an agent moved outside its branch, told from the user's own work by git's reflogs.
+"""Refs that an agent moved outside its branch, distinguished from the user's own work by git's reflogs.
 
 Every checkout has a reflog of its own HEAD. git records a move there only if it was made in that checkout. So the
 reflog of the agent's worktree names the commits that the agent made, and the reflogs of the user's checkouts name the

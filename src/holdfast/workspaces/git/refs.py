@@ -13,7 +13,7 @@ from holdfast.workspaces.git.git import Git, run_sync
 
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[A-Za-z0-9][\w.+-]*)*")  # a plain branch name, without revision syntax
-IN_TABLES = "refs/heads/.invalid"  # what HEAD's file says where refs are in tables
+IN_TABLES = "refs/heads/.invalid"  # the content of HEAD's file where refs are in tables
 DEEPEST = 5  # the maximal chain of symbolic refs
 
 

@@ -5,8 +5,8 @@ content. At the end they are compared. The kernel sets the change time of a file
 it back. So an equal time proves that a file is the same, if the clock had moved on between the checkout and the note:
 the times are compared with that of a file of ours on the same file system, written after the checkout.
 
-Notes are only in memory, where no agent can write. A supervisor that starts again has none, and asks git. So does one
-whose clock was set, or that finds anything unusual.
+Notes are only in memory, where no agent can write. A supervisor that starts again has none, and asks git. So does a
+supervisor whose clock was set, or that finds anything unusual.
 """
 
 from __future__ import annotations

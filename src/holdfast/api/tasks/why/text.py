@@ -146,7 +146,7 @@ def _account_sentences(reason: WaitReason) -> list[str]:
 
 
 def _budget_sentences(reason: WaitReason) -> list[str]:
-    raised = "Or raise it: `budget.*` of the settings."
+    raised = "Or raise the budget: `budget.*` of the settings."
     return [f"It waits, and spends nothing: {_budget_words(reason)}. It starts by itself after that. {raised}"]
 
 
@@ -217,7 +217,7 @@ def _pause_sentences(reason: WaitReason, task_id: str) -> list[str]:
     if reason.kind is WaitKind.BUDGET_PAUSE and reason.causes:
         lines.append(
             f"It waits, and spends nothing: {_budget_words(reason)}. After that it can be resumed. "
-            "Or raise it: `budget.*` of the settings."
+            "Or raise the budget: `budget.*` of the settings."
         )
     cancel = f"ancel it with `holdfast cancel {task_id}`."
     if reason.resumes_left == 1:
