@@ -10,18 +10,20 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem, is_transient
+from holdfast.base.files import stat_beneath
 from holdfast.base.text import clean_text, one_line
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
 from holdfast.workspaces.git.index_entries import IndexEntry
 from holdfast.workspaces.snapshots.nested_repos import refuse_changed_submodules, refuse_nested
-from holdfast.workspaces.snapshots.private_index import GITLINK, PrivateIndex, TreeDifferences
+from holdfast.workspaces.snapshots.private_index import GITLINK, LARGEST_GIT_FILE, PrivateIndex, TreeDifferences
 
 ROUNDS = 4  # files that still differ after so many rounds are reported as not saved
 _CLOSED = "could not open directory"
@@ -103,7 +105,7 @@ async def collect_work_tree(
             taken.lost += [*found.present, *found.gone]
             return taken
         await table.drop(found.gone)
-        closed = await _add_readable(table, found.present)
+        closed = await _add_readable(table, found.present, rules.max_size)
         settled.update(closed)
         taken.lost += closed
     raise AssertionError("unreachable: the last round returns")
@@ -113,7 +115,7 @@ def _sort_paths(tree: str, paths: Sequence[str]) -> _SortedPaths:
     found = _SortedPaths()
     for path in paths:
         try:
-            seen = os.lstat(os.path.join(tree, path))
+            seen = stat_beneath(tree, path)
         except (FileNotFoundError, NotADirectoryError):
             found.gone.append(path)
             continue
@@ -163,12 +165,12 @@ def _record_unreadable(listing: TreeDifferences, taken: CollectedTree) -> None:
                 taken.lost.append(said)
 
 
-async def _add_readable(table: PrivateIndex, paths: list[str]) -> list[str]:
-    """Add all readable files to the index. Return the unreadable ones."""
+async def _add_readable(table: PrivateIndex, paths: list[str], most: int = sys.maxsize) -> list[str]:
+    """Add all readable files to the index. Return the unreadable ones, and those with more than `most` bytes."""
     if not paths:
         return []
     try:
-        return sorted(await table.take(paths))
+        return sorted(await table.take(paths, most))
     except GitFailed as error:
         if is_transient(error) or error.passing:
             raise
@@ -309,7 +311,6 @@ def _unreadable(path: str, error: OSError) -> WorkspaceProblem:
 
 _READ_BY_GIT = (".git", ".gitignore", ".gitattributes", ".gitmodules")
 _READ_ALWAYS = ("HEAD", "config", "config.worktree", "packed-refs", "index", "shallow", "info", "objects/info", "refs")
-_LARGEST_GIT_FILE = 1 << 30  # bytes of a file in a git directory other than its objects
 
 
 # Files of a repository inside the tree, which git opens to learn whether it is one.
@@ -364,7 +365,7 @@ def refuse_special_files(git_dir: str) -> None:
                     waiting.append(entry.path)
                 elif not entry.is_file(follow_symlinks=False):
                     raise WorkspaceProblem(f"{entry.path} is not a plain file, so it is not trusted")
-                elif not folder.startswith(objects) and entry.stat().st_size > _LARGEST_GIT_FILE:
+                elif not folder.startswith(objects) and entry.stat().st_size > LARGEST_GIT_FILE:
                     raise WorkspaceProblem(f"{entry.path} is larger than 1 GiB, so it is not read")
 
 
