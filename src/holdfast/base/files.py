@@ -5,6 +5,7 @@ The keeper punches the middle out of an agent's endless output, so logs have hol
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -140,17 +141,42 @@ def open_regular_file(path: str, flags: int) -> int:
     raise NotRegularFile(errno.EINVAL, "It is not a plain file", path)
 
 
-def open_folder_beneath(root: str, path: str) -> int:
+def open_folder_beneath(root: str, path: str, *, make: bool = False) -> int:
     """Open a directory below `root`. A link on the way is refused, not followed: a living agent can make one at any
-    instant."""
+    instant. `make`: make the directories that are missing."""
     fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in filter(None, path.split("/")):
         try:
+            if name in (".", ".."):
+                raise NotADirectoryError(errno.ENOTDIR, "It is not a plain path", path)
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=fd)
             below = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
         finally:
             os.close(fd)
         fd = below
     return fd
+
+
+def stat_beneath(root: str, path: str) -> os.stat_result:
+    """Return the data of a file below `root`, of a link itself. A link on the way is refused, not followed."""
+    folder, _, name = path.rpartition("/")
+    place = open_folder_beneath(root, folder)
+    try:
+        return os.stat(name, dir_fd=place, follow_symlinks=False)
+    finally:
+        os.close(place)
+
+
+def unlink_beneath(root: str, path: str) -> None:
+    """Remove a file below `root`. A link on the way is refused, not followed."""
+    folder, _, name = path.rpartition("/")
+    place = open_folder_beneath(root, folder)
+    try:
+        os.unlink(name, dir_fd=place)
+    finally:
+        os.close(place)
 
 
 def open_beneath(root: str, path: str) -> int:
@@ -175,3 +201,29 @@ def open_plain(name: str, folder: int) -> int:
         return fd
     os.close(fd)
     raise NotRegularFile(errno.EINVAL, "It is not a plain file", name)
+
+
+def create_plain(name: str, folder: int) -> int:
+    """Make a new file of an open directory for writing. Raise FileExistsError for anything that is there already."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, 0o600, dir_fd=folder)
+
+
+class FileTooLarge(OSError):
+    """A file that is longer than the caller wants to read."""
+
+
+def copy_data(source: int, target: int, most: int) -> None:
+    """Copy the content of an open file, as long as the file is now. Holes stay holes. Raise FileTooLarge beyond `most`
+    bytes."""
+    length = os.fstat(source).st_size
+    if length > most:
+        raise FileTooLarge(errno.EFBIG, f"It has {length} bytes, more than {most}")
+    for offset, block in data_blocks(source):
+        rest = memoryview(block)[: max(0, length - offset)]
+        if not rest:
+            break  # the file grows meanwhile
+        while rest:
+            written = os.pwrite(target, rest, offset)
+            rest, offset = rest[written:], offset + written
+    os.ftruncate(target, min(length, os.fstat(source).st_size))

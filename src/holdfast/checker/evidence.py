@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ TABLES = (
     "usage",
 )
 _MARK = b"HOLDFAST_RUN_DIR="
+_LARGEST = 64 << 20  # bytes that are read of a file: an agent can make a sparse one of any length
 _FORMAT = re.compile(rb"(?im)^\s*(objectformat|refstorage)\s*=\s*(\w+)\s*$")
 
 
@@ -112,11 +114,8 @@ class Evidence:
         """Yield (entry, worktree path) of every git worktree entry whose worktree is in this home."""
         folder = os.path.join(common_dir, "worktrees")
         for name in list_names(folder):
-            try:
-                with open(os.path.join(folder, name, "gitdir"), encoding="utf-8", errors="surrogateescape") as file:
-                    path = os.path.realpath(os.path.dirname(file.read().strip()))
-            except OSError:
-                path = ""
+            said = _read(os.path.join(folder, name, "gitdir")).decode(errors="surrogateescape").strip()
+            path = os.path.realpath(os.path.dirname(said)) if said else ""
             if path.startswith(self.home + "/") or not path:
                 yield name, path
 
@@ -253,11 +252,16 @@ def list_names(folder: str) -> list[str]:
 
 
 def _read(path: str) -> bytes:
+    """Return the content of a plain file, or b'' for anything else. A pipe of an agent is not waited for."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        with open(path, "rb", opener=_open_now) as file:
+            return file.read(_LARGEST) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except OSError:
         return b""
+
+
+def _open_now(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _link(path: str) -> str:

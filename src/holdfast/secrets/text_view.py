@@ -16,15 +16,15 @@ from holdfast.secrets.patterns import compile_pattern
 Span = tuple[int, int]
 # Characters that `ESCAPES` can start with. One class of characters is searched much faster than its alternatives.
 _INVISIBLE = (
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u2069"
-    "\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
 )
 # Escapes of JSON, of source code, of addresses and of HTML. Backslashes in front of other characters are left out.
 _ESCAPED = (
-    r"(?s)\\+(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|u\{([0-9A-Fa-f]{1,6})\}|([0-7]{3})|(.?))"
+    r"(?s)\\+(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|u\{([0-9A-Fa-f]{1,6})\}|([0-7]{3})|(.?))"
     r"|%([0-9A-Fa-f]{2})|&(?:#([0-9]{1,7})|#[xX]([0-9A-Fa-f]{1,6})|(amp|lt|gt|quot|apos));"
 )
-_HEXADECIMAL, _OCTAL, _DECIMAL, _AS_IT_IS, _NAMED = (1, 2, 3, 6, 8), 4, 7, 5, 9
+_HEXADECIMAL, _OCTAL, _DECIMAL, _AS_IT_IS, _NAMED = (1, 2, 3, 4, 7, 9), 5, 8, 6, 10
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 # One line of a dump: the offset, pairs of digits in groups, and mostly a column of text.
 _DUMP_LINE = (

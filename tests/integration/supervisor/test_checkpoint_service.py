@@ -28,6 +28,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.holds import HoldUpkeep
 from holdfast.supervisor.dispatch.resume import Resumes
 from holdfast.supervisor.runs.attempts import Attempts
+from holdfast.supervisor.services import checkpoints
 from holdfast.supervisor.services.checkpoints import CheckpointService
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
 
@@ -214,6 +215,29 @@ def test_nobody_who_cancels_a_task_waits_for_a_checkpoint(stage: Stage, tmp_path
                 await pruning
             assert desk.service._unpruned == 99, "it is done later"
             assert desk.service._pruning is None
+
+    asyncio.run(work())
+
+
+def test_a_checkpoint_that_hangs_does_not_hold_a_settle(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R-RES-11: the checkpoint under way is of the same run, and its thread cannot be ended."""
+    monkeypatch.setattr(checkpoints, "AT_END", 0.2)
+
+    async def work() -> None:
+        async with at_work(stage, tmp_path) as desk:
+            (run_id,) = desk.service._watches
+            subject, hanging = desk.service._watches[run_id].subject, asyncio.Event()
+            current = asyncio.create_task(hanging.wait())
+            desk.service._current = run_id, current  # type: ignore[assignment]  # it only waits
+            async with asyncio.timeout(30):
+                await desk.service.save_at_end(subject.task, subject.ownership, run_id, None, "requeued")
+            assert not current.done()
+            assert stage.events(desk.task_id).count("checkpoint.failed") == 1
+            desk.service._current = None
+            hanging.set()
+            await current
 
     asyncio.run(work())
 

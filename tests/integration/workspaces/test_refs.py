@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,14 @@ def test_ancestors_are_read_from_loose_commits_only(workshop: Workshop) -> None:
     assert not descends_from(common, side, base)
     file.unlink()
     assert not descends_from(common, side, base)
+
+
+def test_packed_refs_of_any_length_are_left_to_git(workshop: Workshop) -> None:
+    """An agent's sparse file would be read into the memory of the supervisor as a whole."""
+    common = Path(workshop.repo.common_dir)
+    workshop.fleet.git("pack-refs", "--all")
+    os.truncate(common / "packed-refs", refs.LARGEST_PACKED + 1)
+    with pytest.raises(refs.UnusualRef, match="packed-refs"):
+        refs.read_ref(str(common), str(common), "refs/heads/other")
+    assert refs.is_packed(str(common), "refs/heads/other")
+    assert refs.is_blocked_by_packed(str(common), "refs/heads/other")

@@ -282,10 +282,10 @@ def test_a_directory_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None
     for folder in (tree / "d", outside):
         folder.mkdir(parents=True)
         (folder / "id").write_text(folder.name)
-    assert private_index._copy_files(str(tree), str(copies), ["d/id"]) == (["d/id"], [])
+    assert private_index._copy_files(str(tree), str(copies), ["d/id"], 1 << 30) == (["d/id"], [])
     (tree / "d").rename(tree / "was")
     (tree / "d").symlink_to(outside)
     (tree / "l").symlink_to(outside / "id")
-    assert private_index._copy_files(str(tree), str(copies / "2"), ["d/id", "l"]) == (["l"], [])
+    assert private_index._copy_files(str(tree), str(copies / "2"), ["d/id", "l"], 1 << 30) == (["l"], [])
     assert os.readlink(copies / "2" / "l") == str(outside / "id")
     assert not (copies / "2" / "d" / "id").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,13 +13,15 @@ from holdfast.api.queries import Queries
 from holdfast.api.work.checkpoints import find_checkpoint
 from holdfast.api.work.git_runner import run_here
 from holdfast.base import faults
-from holdfast.base.errors import NotFound, Refused
+from holdfast.base.errors import NotFound, Refused, WorkspaceProblem
+from holdfast.base.files import NotRegularFile
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.git_state import READ_ONLY_ENV
 from holdfast.workspaces.git.index_entries import ENTER_FILES, LIST_NEW_FILES, empty_entries
 from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.removal import in_use
+from holdfast.workspaces.snapshots.private_index import copy_plain
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import TaskDetails
@@ -103,12 +104,17 @@ def _diff_worktree(folder: str, path: str, base: str, form: DiffForm) -> str:
     """Return the diff of a workspace with git, new files included. New files are entered by name only, into a copy of
     the index. Nothing is written to the repository."""
     index = os.path.join(folder, "index")
-    theirs = _answer(path, "rev-parse", "--path-format=absolute", "--git-path", "index")
+    # By the name of its directory: as a path, git would name what a link in its place leads to.
+    theirs = os.path.join(_answer(path, "rev-parse", "--absolute-git-dir"), "index")
     objects = _answer(path, "rev-parse", "--path-format=absolute", "--git-path", "objects")
     faults.effect("diff.index")
     os.mkdir(os.path.join(folder, "objects"))
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copyfile(theirs, index)
+    try:
+        copy_plain(theirs, index)
+    except FileNotFoundError:
+        pass
+    except (NotRegularFile, WorkspaceProblem) as error:
+        raise Refused(f"{theirs} is not a plain index of git, so nothing was compared: {error}") from error
     env = {
         **asyncio.run(git.Git(run_here).disable_filters(path, all_of_them=True)),
         "GIT_INDEX_FILE": index,

@@ -125,7 +125,7 @@ def print_outcome(outcome: ActionOutcome, *, as_json: bool) -> None:
 
 # Characters that JSON allows unescaped but that a terminal may obey. Their escapes have the same value in JSON.
 _TERMINAL_CONTROLS = re.compile(
-    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
+    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
     "\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
 )
 

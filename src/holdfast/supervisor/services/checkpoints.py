@@ -174,13 +174,13 @@ class CheckpointService(Service):
         """
         if self._hurried:
             return
-        if self._current is not None and self._current[0] == run_id:
-            await asyncio.wait([self._current[1]])
         told = replace(task, session_id=session_id)
         subject = CheckpointedRun(run_id=run_id or "", task=told, ownership=ownership, root=None, next_stage=next_stage)
         try:
             async with asyncio.timeout(AT_END) as patience:
                 self._ends[subject.run_id] = patience
+                if self._current is not None and self._current[0] == run_id:
+                    await asyncio.wait([self._current[1]])
                 async with self._ending:
                     if always or await self._may_have_changed(subject):
                         await self._save_checkpoint(subject, why, always=always)

@@ -6,9 +6,10 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from holdfast.base.files import NotRegularFile, open_beneath
 
 LARGEST = 1024 * 1024  # bytes; we do not read and hash larger files ourselves
 LIST_ENTRIES = ("ls-files", "-v", "--stage", "--debug", "-z")
@@ -63,21 +64,23 @@ def find_touched_entries(tree: str, entries: Iterable[IndexEntry]) -> list[Index
     """
     found = []
     for entry in entries:
-        path = os.path.join(tree, entry.path)
         with contextlib.suppress(OSError):
-            seen = os.lstat(path)
-            if entry.times not in ((0, 0), (seen.st_ctime_ns, seen.st_mtime_ns)) and not _has_content(
-                path, seen, entry
-            ):
+            seen = os.lstat(os.path.join(tree, entry.path))
+            if entry.times not in ((0, 0), (seen.st_ctime_ns, seen.st_mtime_ns)) and not _has_content(tree, entry):
                 found.append(entry)
     return found
 
 
-def _has_content(path: str, seen: os.stat_result, entry: IndexEntry) -> bool:
-    if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST:
-        return False  # git reads the file instead
-    with open(path, "rb") as file:
-        content = file.read()
+def _has_content(tree: str, entry: IndexEntry) -> bool:
+    """True if the file has the recorded content. False also if git has to read it: a living agent can put a link or a
+    pipe there at any instant, which is neither followed nor waited for."""
+    try:
+        with open(open_beneath(tree, entry.path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > LARGEST:
+                return False
+            content = file.read(LARGEST)
+    except NotRegularFile:
+        return False
     kind = hashlib.sha256 if len(entry.oid) == 64 else hashlib.sha1
     return kind(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == entry.oid
 

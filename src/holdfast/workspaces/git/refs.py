@@ -14,6 +14,7 @@ from holdfast.workspaces.git.git import Git, run_sync
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[A-Za-z0-9][\w.+-]*)*")  # a plain branch name, without revision syntax
 IN_TABLES = "refs/heads/.invalid"  # the content of HEAD's file where refs are in tables
+LARGEST_PACKED = 64 << 20  # bytes; an agent can make a sparse file of any length. git reads longer ones
 DEEPEST = 5  # the maximal chain of symbolic refs
 
 
@@ -76,7 +77,9 @@ def _loose(path: str) -> str | None:
 def _read_packed(common_dir: str) -> bytes:
     try:
         with open(os.path.join(common_dir, "packed-refs"), "rb", opener=open_regular_file) as file:
-            return file.read()
+            if os.fstat(file.fileno()).st_size > LARGEST_PACKED:
+                raise UnusualRef("packed-refs")
+            return file.read(LARGEST_PACKED)
     except FileNotFoundError:
         return b""
     except NotRegularFile as error:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem, is_transient
+from holdfast.base.files import stat_beneath
 from holdfast.base.text import clean_text, one_line
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git.git import Git, GitFailed
@@ -103,7 +105,7 @@ async def collect_work_tree(
             taken.lost += [*found.present, *found.gone]
             return taken
         await table.drop(found.gone)
-        closed = await _add_readable(table, found.present)
+        closed = await _add_readable(table, found.present, rules.max_size)
         settled.update(closed)
         taken.lost += closed
     raise AssertionError("unreachable: the last round returns")
@@ -113,7 +115,7 @@ def _sort_paths(tree: str, paths: Sequence[str]) -> _SortedPaths:
     found = _SortedPaths()
     for path in paths:
         try:
-            seen = os.lstat(os.path.join(tree, path))
+            seen = stat_beneath(tree, path)
         except (FileNotFoundError, NotADirectoryError):
             found.gone.append(path)
             continue
@@ -163,12 +165,12 @@ def _record_unreadable(listing: TreeDifferences, taken: CollectedTree) -> None:
                 taken.lost.append(said)
 
 
-async def _add_readable(table: PrivateIndex, paths: list[str]) -> list[str]:
-    """Add all readable files to the index. Return the unreadable ones."""
+async def _add_readable(table: PrivateIndex, paths: list[str], most: int = sys.maxsize) -> list[str]:
+    """Add all readable files to the index. Return the unreadable ones, and those with more than `most` bytes."""
     if not paths:
         return []
     try:
-        return sorted(await table.take(paths))
+        return sorted(await table.take(paths, most))
     except GitFailed as error:
         if is_transient(error) or error.passing:
             raise

@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from holdfast.base import faults
 from holdfast.base.concurrency import run_in_thread
-from holdfast.base.files import NotRegularFile, listed, open_beneath, open_folder_beneath, open_plain, open_private
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.files import (
+    FileTooLarge,
+    NotRegularFile,
+    copy_data,
+    create_plain,
+    listed,
+    open_beneath,
+    open_folder_beneath,
+    open_plain,
+    stat_beneath,
+)
 from holdfast.workspaces import scratch
+from holdfast.workspaces.git.clone_git_dir import LARGEST_GIT_FILE
 from holdfast.workspaces.git.git import GitFailed
 from holdfast.workspaces.git.index_entries import LIST_ENTRIES, IndexEntry, find_touched_entries, parse_entries
 from holdfast.workspaces.removal.trash import delete_tree
@@ -102,7 +113,11 @@ class PrivateIndex:
             await self.run("update-index", "--no-skip-worktree", "-z", "--stdin", stdin=_nul(present))
 
     def is_on_disk(self, path: str) -> bool:
-        return os.path.lexists(os.path.join(self.work_tree, path))
+        try:
+            stat_beneath(self.work_tree, path)
+        except OSError:
+            return False
+        return True
 
     async def list_differences(self, litter: Sequence[str] = ()) -> TreeDifferences:
         """List what git would add or remove, without untracked `litter`."""
@@ -126,15 +141,16 @@ class PrivateIndex:
         out = await self.run("ls-files", "--others", "--ignored", "-z", *options)
         return [path for path in out.split("\0") if path and not path.endswith("/")]
 
-    async def take(self, paths: Sequence[str]) -> list[str]:
+    async def take(self, paths: Sequence[str], most: int) -> list[str]:
         """Add files as they are on disk to the index, and their content to the shadow. Return the unreadable ones.
 
-        git reads copies of ours. It looks for links on the way to a file only once, and an agent in a container could
-        put a link to a directory of this machine there while git reads.
+        `most`: bytes of one file; a longer one counts as unreadable. git reads copies of ours. git looks for links on
+        the way to a file only once, and an agent in a container could put a link to a directory of this machine there
+        while git reads.
         """
         copies = os.path.join(self.path, "taken")
         try:
-            copied, closed = await run_in_thread(_copy_files, self.work_tree, copies, list(paths))
+            copied, closed = await run_in_thread(_copy_files, self.work_tree, copies, list(paths), most)
             if copied:
                 faults.effect("desk.take")
                 words = ("update-index", "--add", "--replace", "-z", "--stdin")
@@ -177,52 +193,62 @@ async def open_private_index(shadow: ShadowRepo, home: str, work_tree: str) -> A
 
 
 def copy_plain(source: str, target: str) -> None:
-    """Copy a regular file with its times. Links are refused: one may name an endless device or another's file."""
+    """Copy a regular file with its times. Links are refused: one may name an endless device or another's file.
+
+    Raises WorkspaceProblem for a giant file, which may be a sparse one of any length.
+    """
     faults.effect("desk.copy")
     with open(open_beneath(*os.path.split(source)), "rb") as reading, open(target, "wb") as writing:
-        shutil.copyfileobj(reading, writing)
+        try:
+            copy_data(reading.fileno(), writing.fileno(), LARGEST_GIT_FILE)
+        except FileTooLarge as error:
+            raise WorkspaceProblem(f"{source} is larger than 1 GiB, so it is not read") from error
         seen = os.fstat(reading.fileno())
     os.utime(target, ns=(seen.st_atime_ns, seen.st_mtime_ns))
 
 
-def _copy_files(tree: str, target: str, paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Copy files and links to `target`. Return the copied paths, and the unreadable ones. Others have just changed."""
+def _copy_files(tree: str, target: str, paths: Sequence[str], most: int) -> tuple[list[str], list[str]]:
+    """Copy files and links to `target`. Return the copied paths, and the unreadable ones. Others have just changed.
+
+    The list may name a link and also files below it, if the agent has exchanged a directory. So nothing is written by
+    its path: that could go through our own copy of the link. `most`: a longer file counts as unreadable.
+    """
     copied, closed = [], []
+    os.makedirs(target, exist_ok=True)
     for path in paths:
         folder, _, name = path.rpartition("/")
-        copy = os.path.join(target, path)
         faults.effect("desk.stage")
-        os.makedirs(os.path.dirname(copy), exist_ok=True)
         try:
-            place = open_folder_beneath(tree, folder)
-        except PermissionError:
+            with _opened(tree, folder) as theirs, _opened(target, folder, make=True) as ours:
+                _copy_file(name, theirs, ours, most)
+        except (PermissionError, FileTooLarge):
             closed.append(path)
+        except (FileNotFoundError, FileExistsError, NotADirectoryError, NotRegularFile):
             continue
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        try:
-            if stat.S_ISLNK(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode):
-                os.symlink(os.readlink(name, dir_fd=place), copy)
-            else:
-                _copy_content(open_plain(name, place), copy)
-        except PermissionError:
-            closed.append(path)
-            continue
-        except (FileNotFoundError, NotRegularFile):
-            continue
-        finally:
-            os.close(place)
-        copied.append(path)
+        else:
+            copied.append(path)
     return copied, closed
 
 
-def _copy_content(fd: int, target: str) -> None:
-    with open(fd, "rb") as reading:
-        seen = os.fstat(fd)
-        with open(target, "wb", opener=open_private) as writing:
-            shutil.copyfileobj(reading, writing, 1 << 20)
-    os.chmod(target, 0o755 if seen.st_mode & stat.S_IXUSR else 0o644)
-    os.utime(target, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+@contextlib.contextmanager
+def _opened(root: str, folder: str, *, make: bool = False) -> Iterator[int]:
+    place = open_folder_beneath(root, folder, make=make)
+    try:
+        yield place
+    finally:
+        os.close(place)
+
+
+def _copy_file(name: str, theirs: int, ours: int, most: int) -> None:
+    """Copy one file or link from one open directory into another. Nothing that is there is followed or overwritten."""
+    if stat.S_ISLNK(os.stat(name, dir_fd=theirs, follow_symlinks=False).st_mode):
+        os.symlink(os.readlink(name, dir_fd=theirs), name, dir_fd=ours)
+        return
+    with open(open_plain(name, theirs), "rb") as reading, open(create_plain(name, ours), "wb") as writing:
+        seen = os.fstat(reading.fileno())
+        copy_data(reading.fileno(), writing.fileno(), most)
+        os.fchmod(writing.fileno(), 0o755 if seen.st_mode & stat.S_IXUSR else 0o644)
+        os.utime(writing.fileno(), ns=(seen.st_atime_ns, seen.st_mtime_ns))
 
 
 def _nul(texts: Iterable[str]) -> bytes:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from holdfast.base import faults
 from holdfast.base.concurrency import run_in_thread
 from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.files import unlink_beneath
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
@@ -264,7 +265,7 @@ class CloneStrategy(WorktreeStrategy):
         for name in (*_LOCKS, f"refs/heads/{workspace.branch}.lock"):
             with contextlib.suppress(OSError):
                 faults.effect("clone.tidy")
-                os.unlink(os.path.join(git_dir, name))
+                unlink_beneath(git_dir, name)
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         git_dir = _trusted_git_dir(workspace)
