@@ -21,11 +21,11 @@ from holdfast.base.errors import Refused, WorkspaceProblem
 from holdfast.checker import evidence
 from holdfast.core.model import Strategy
 from holdfast.core.task_settings import SalvageRules
+from holdfast.workspaces.git.clone_git_dir import LARGEST_GIT_FILE
 from holdfast.workspaces.git.index_entries import IndexEntry, find_touched_entries
 from holdfast.workspaces.snapshots import collect_files
 from holdfast.workspaces.snapshots.checkpoint import take_checkpoint
 from holdfast.workspaces.snapshots.private_index import (
-    LARGEST_GIT_FILE,
     PrivateIndex,
     TreeDifferences,
     _copy_files,

@@ -137,8 +137,9 @@ class ChangesReader:
 
     async def _environment(self, path: str, folder: str) -> dict[str, str]:
         index, objects = os.path.join(folder, "index"), os.path.join(folder, "objects")
-        places = ("rev-parse", "--path-format=absolute", "--git-path", "index", "--git-path", "objects")
-        theirs, known = (await self._ask(path, {}, *places)).splitlines()
+        places = ("rev-parse", "--path-format=absolute", "--absolute-git-dir", "--git-path", "objects")
+        git_dir, known = (await self._ask(path, {}, *places)).splitlines()
+        theirs = os.path.join(git_dir, "index")  # git itself would name what a link in its place leads to
         faults.effect("sofar.index")
         os.mkdir(objects)
         with contextlib.suppress(FileNotFoundError):

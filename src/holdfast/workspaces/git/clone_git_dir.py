@@ -60,5 +60,5 @@ def _refuse_special_files(git_dir: str) -> None:
                     waiting.append(entry.path)
                 elif not entry.is_file(follow_symlinks=False):
                     raise WorkspaceProblem(f"{entry.path} is not a plain file, so it is not trusted")
-                elif not folder.startswith(objects) and entry.stat().st_size > LARGEST_GIT_FILE:
+                elif not f"{folder}/".startswith(f"{objects}/") and entry.stat().st_size > LARGEST_GIT_FILE:
                     raise WorkspaceProblem(f"{entry.path} is larger than 1 GiB, so it is not read")
