@@ -304,8 +304,8 @@ HOW = """## How it is measured
 - **500 agents**: `sleep`, `--workspace directory`. Started: from the transaction that queues them until the last
   `run.started`. Adopted: from the start of the next supervisor until the last `task.adopted`. Ended: until `down --now`
   returns.
-- **A long history**: 1,000,000 finished tasks, each with a run, a removed workspace and ten events, put in by SQL. Both
-  homes are measured in turn, and the medians of CPU time are compared.
+- **A long history**: 1,000,000 finished tasks, each with a run, a removed workspace and two events, put in by SQL.
+  Both homes are measured in turn, and the medians of CPU time are compared.
 - **An agent's death**: the benchmark stamps the time and kills the agent (`sleep`) with signal 9, beside others that
   idle under the same supervisor; until its `run.ended` can be read from the store by another process. That is after the
   keeper's fsynced exit record, its proof that nothing is left, its own end, and the supervisor's commit. asyncio and
