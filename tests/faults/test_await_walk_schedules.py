@@ -7,7 +7,6 @@ import contextlib
 import json
 import shutil
 import tempfile
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -60,7 +59,7 @@ class Ticking:
             service = ScheduleService(cast("Context", context))
             await self.look(service, writer)
             while self.now.wall < BEGIN + SECONDS:
-                self.now = replace(self.now, wall=self.now.wall + 1, boottime=self.now.boottime + 1)
+                self.now = self.now._replace(wall=self.now.wall + 1, boottime=self.now.boottime + 1)
                 await self.look(service, writer)
 
     async def look(self, service: ScheduleService, writer: Writer) -> None:
