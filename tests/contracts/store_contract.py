@@ -256,7 +256,7 @@ class Scene:
         return self.get(task_id).state
 
     def tasks(self) -> list[Row]:
-        return self.store.view("tasks", all=True, recent=0.0)
+        return self.store.view("tasks")
 
     def row(self, task_id: str) -> Row:
         (row,) = self.store.view("task", id=task_id)

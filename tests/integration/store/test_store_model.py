@@ -526,7 +526,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert given == task.fences == sorted(set(given))
 
     def all_rows(self) -> list[dict[str, Any]]:
-        return self.store.view("tasks", all=True, recent=0.0) if self.stores else []
+        return self.store.view("tasks") if self.stores else []
 
     def all_events(self) -> list[dict[str, Any]]:
         return self.store.view("events", after=0, task=None, limit=100_000) if self.stores else []

@@ -79,7 +79,7 @@ def list_everything(home: str, store: SqliteStore, repos: list[Repo], *, whole: 
             known.append(by_path[path])
         else:
             (unknown if owner is not None else foreign).append(path)
-    rows = store.view("tasks", all=1, recent=0.0)
+    rows = store.view("tasks")
     paths = {repo.path for repo in repos}
     tasks = [row for row in rows if row["repo"] in paths]
     counts: dict[str, int] = {}
