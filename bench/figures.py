@@ -58,6 +58,10 @@ class Scale:
     leaked: int  # worktrees that a start finds
     burst: int  # tasks that come at once
     top_rounds: int  # first paints, and events that are looked for on the screen
+    start_rounds: int  # starts and stops of an idle supervisor
+    many_agents: int  # started, adopted and ended together
+    long_history: int  # finished tasks, with ten events each
+    history_rounds: int
     life_tasks: int = 40  # tasks of one kind, one after the other, whose CPU time `make bench-check` compares
 
 
@@ -89,6 +93,10 @@ WHOLE = Scale(
     leaked=1_000,
     burst=20,
     top_rounds=10,
+    start_rounds=15,
+    many_agents=500,
+    long_history=1_000_000,
+    history_rounds=9,
 )
 QUICK = Scale(
     name="quick",
@@ -118,6 +126,10 @@ QUICK = Scale(
     leaked=100,
     burst=20,
     top_rounds=3,
+    start_rounds=5,
+    many_agents=50,
+    long_history=100_000,
+    history_rounds=5,
 )
 SMOKE = Scale(
     name="smoke",
@@ -147,6 +159,10 @@ SMOKE = Scale(
     leaked=2,
     burst=2,
     top_rounds=1,
+    start_rounds=1,
+    many_agents=3,
+    long_history=200,
+    history_rounds=1,
     life_tasks=2,
 )
 

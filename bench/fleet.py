@@ -1,4 +1,8 @@
-"""Scripted tasks end to end with many agents at once, against the very same commands under `xargs -P`."""
+"""Scripted tasks end to end with many agents at once, against the very same commands under `xargs -P`.
+
+In worktrees the commands change a file, and xargs runs a line of shell that adds, commits and removes a worktree
+(bench/by_hand.py). The time ends when all worktrees are removed on both sides.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.by_hand import BY_HAND, environment, wait_gone
 from bench.figures import Figure, Scale
 from bench.stage import Stage
 
@@ -18,19 +23,26 @@ from holdfast.agents.scripted import ScriptedAgent
 from holdfast.base.ids import new_id
 from holdfast.core.model import Strategy, TaskSpec
 
-STEPS = [{"do": "print", "with": "working", "run": None}]
+PRINT = [{"do": "print", "with": "working", "run": None}]
+WRITE = [*PRINT, {"do": "write", "with": {"path": "new.txt", "text": "work\n"}, "run": None}]
+STEPS = {Strategy.DIRECTORY: PRINT, Strategy.WORKTREE: WRITE}
+# A shell only opens the files and becomes the command: xargs itself can give every child but one standard input.
+BARE = 'n=$0; exec "$@" < "$SCRIPT" > "$OUT/$n.out"'
+IN_WORKTREE = "n=$0; " + BY_HAND.format(command='"$@" < "$SCRIPT" > "$OUT/$n.out"')
 
 
 def run(scale: Scale, folder: Path) -> list[Figure]:
     """xargs before and after each fleet: what it takes in between is the mean of the two."""
-    before = _under_xargs(folder / "xargs-0", scale.fleet_tasks, scale.fleet_agents)
     figures = []
-    for number, strategy in enumerate((Strategy.DIRECTORY, Strategy.WORKTREE), start=1):
-        fleet = _supervised(scale, folder / f"fleet-{strategy}", strategy)
-        after = _under_xargs(folder / f"xargs-{number}", scale.fleet_tasks, scale.fleet_agents)
+    for strategy, line in ((Strategy.DIRECTORY, BARE), (Strategy.WORKTREE, IN_WORKTREE)):
+        found = []
+        for name in ("before", "after"):
+            found.append(_under_xargs(Stage(folder / f"xargs-{strategy}-{name}"), scale, strategy, line))
+            if name == "before":
+                fleet = _supervised(scale, folder / f"fleet-{strategy}", strategy)
+        before, after = found
         between = _Spent((before.seconds + after.seconds) / 2, (before.cpu + after.cpu) / 2)
         figures.append(_figure(scale, strategy, fleet, between))
-        before = after
     return figures
 
 
@@ -40,7 +52,8 @@ class _Spent(NamedTuple):
 
 
 class _Fleet(NamedTuple):
-    seconds: float
+    seconds: float  # until all worktrees are removed
+    completed: float  # seconds until all tasks have completed
     supervisor_cpu: float
     children_cpu: float
     peak_mib: float
@@ -59,29 +72,34 @@ def _supervised(scale: Scale, folder: Path, strategy: Strategy) -> _Fleet:
                     repo_id=stage.repo_id,
                     prompt="work",
                     agent="scripted",
-                    agent_options={"steps": STEPS},
+                    agent_options={"steps": STEPS[strategy]},
                     strategy=strategy,
                 )
                 for _ in range(scale.fleet_tasks)
             ]
         )
         stage.wait_completed(scale.fleet_tasks)
+        completed = time.perf_counter() - began
+        if strategy is Strategy.WORKTREE:
+            wait_gone(stage)
         seconds = time.perf_counter() - began
         own, children = stage.supervisor_cpu()
         peak = stage.supervisor_peak_mib()
     finally:
         stage.down()
-    return _Fleet(seconds, own - own_before, children - children_before, peak)
+    return _Fleet(seconds, completed, own - own_before, children - children_before, peak)
 
 
 def _figure(scale: Scale, strategy: Strategy, fleet: _Fleet, bare: _Spent) -> Figure:
     return Figure(
-        name=f"fleet.{strategy}",
+        name="fleet.by_hand" if strategy is Strategy.WORKTREE else "fleet.directory",
         value=fleet.seconds / bare.seconds,
         unit="× the time of xargs",
+        goal=1.5 if strategy is Strategy.WORKTREE else None,
         detail={
             "tasks": scale.fleet_tasks,
             "agents": scale.fleet_agents,
+            "× until all completed": round(fleet.completed / bare.seconds, 2),
             "tasks/s": round(scale.fleet_tasks / fleet.seconds, 1),
             "xargs commands/s": round(scale.fleet_tasks / bare.seconds, 1),
             "supervisor CPU s": round(fleet.supervisor_cpu, 2),
@@ -93,26 +111,26 @@ def _figure(scale: Scale, strategy: Strategy, fleet: _Fleet, bare: _Spent) -> Fi
     )
 
 
-def _under_xargs(work: Path, tasks: int, agents: int) -> _Spent:
-    """Wall and CPU seconds of the same command lines with the same standard input, `agents` at once."""
+def _under_xargs(stage: Stage, scale: Scale, strategy: Strategy, line: str) -> _Spent:
+    """Wall and CPU seconds of the same command lines with the same standard input, as many at once."""
+    work = stage.folder / "out"
     work.mkdir()
-    command = ScriptedAgent().build(WorkOrder(prompt="work", run_number=1, session_id=None, options={"steps": STEPS}))
-    assert json.loads(command.stdin)["steps"] == STEPS
+    options = {"steps": STEPS[strategy]}
+    command = ScriptedAgent().build(WorkOrder(prompt="work", run_number=1, session_id=None, options=options))
+    assert json.loads(command.stdin)["steps"] == STEPS[strategy]
     script = work / "script.json"
     script.write_text(command.stdin)
-    # A shell only opens the files and becomes the command: xargs itself can give every child but one standard input.
-    line = 'exec "$@" < "$SCRIPT" > "$OUT/$0.out"'
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     subprocess.run(
-        ["xargs", "-P", str(agents), "-I", "{}", "sh", "-c", line, "{}", *command.argv],
-        input="\n".join(str(number) for number in range(tasks)).encode(),
-        env={**os.environ, "SCRIPT": str(script), "OUT": str(work)},
+        ["xargs", "-P", str(scale.fleet_agents), "-I", "{}", "sh", "-c", line, "{}", *command.argv],
+        input="\n".join(str(number) for number in range(scale.fleet_tasks)).encode(),
+        env={**os.environ, **environment(stage, work), "SCRIPT": str(script)},
         check=True,
     )
     seconds = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     said = [file.read_text() for file in work.glob("*.out")]
-    assert len(said) == tasks
+    assert len(said) == scale.fleet_tasks
     assert all('"success"' in text for text in said)
     return _Spent(seconds, (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime))

@@ -32,9 +32,24 @@ TITLES = {
     "claim_to_exec.p99": "claim → the agent runs, 99th percentile",
     "fleet.directory": "scripted tasks end to end, `--workspace directory`",
     "fleet.worktree": "scripted tasks end to end, `--workspace worktree`",
+    "fleet.by_hand": (
+        "scripted tasks end to end, `--workspace worktree`, a new file each, against xargs over `git worktree add`, the"
+        " command, `git add -A && git commit`, `git worktree remove`"
+    ),
     "cold.help": "cold `holdfast --help`, CPU time",
     "cold.ps": "cold `holdfast ps --json`, most tasks finished, CPU time",
+    "cold.add": "cold `holdfast add`, worktree, CPU time",
+    "cold.show": "cold `holdfast show --json` of a finished task, CPU time",
+    "cold.why": "cold `holdfast why --json` of a finished task, CPU time",
+    "cold.wait": "cold `holdfast wait --json` for a finished task, CPU time",
     "cold.ps-all": "cold `holdfast ps --all --json`, every task printed, CPU time",
+    "start_stop.cpu": "an idle supervisor's start and stop, CPU time, its children counted",
+    "many_agents.started": "500 agents: queued → all run",
+    "many_agents.adopted": "500 agents: start after kill -9 of the supervisor → all adopted",
+    "many_agents.ended": "500 agents: `down --now` → all ended",
+    "history.claim": "a claim beside 1,000,000 finished tasks, CPU time",
+    "history.ps": "`holdfast ps --json` beside 1,000,000 finished tasks, CPU time",
+    "history.start": "start and stop of an idle supervisor beside 1,000,000 finished tasks, CPU time",
     "events.p99": "event → visible in `holdfast events -f --json`, 99th percentile",
     **{
         f"processes.exit.{idle}": f"an agent's death → `run.ended` in the store, {idle:,} idle agents, 99th percentile"
@@ -60,7 +75,12 @@ TITLES = {
         )
     },
     "workspaces.sweep": "process start → a waiting task is claimed, 1,000 leaked worktrees",
+    "workspaces.swept": "process start → all leaked worktrees are saved and gone, 1,000 of them",
     "workspaces.burst": "20 tasks at once, until all have completed, against a shell loop of `git worktree`",
+    "workspaces.by_hand": (
+        "20 tasks at once, a new file each, until all worktrees are removed, against a shell loop of `git worktree"
+        " add`, the command, `git add -A && git commit`, `git worktree remove`"
+    ),
     "top.first_paint": "`holdfast top`: start → tasks on screen, 10,000 waiting",
     "top.idle.cpu": "`holdfast top` at rest, CPU time",
     "top.busy.cpu": "`holdfast top` with 1,000 events a second, CPU time",
@@ -274,8 +294,18 @@ HOW = """## How it is measured
   is named above, the others go on, and `make bench` ends with an error.
 - **Claim → the agent runs**: a real supervisor and keeper, `--workspace none`; from the time in the `task.claimed`
   event to the time that the agent (`date +%s%N`) prints.
-- **End to end**: a real supervisor, the scripted agent; the very same player command lines run under `xargs -P`.
+- **End to end**: a real supervisor, the scripted agent; the very same player command lines run under `xargs -P`. In
+  worktrees the agent writes a file, xargs runs `git worktree add`, the command, `git add -A && git commit`, `git
+  worktree remove`, and the time of both sides ends when the last worktree is removed. The burst has the same line in a
+  loop.
 - **Cold start**: median CPU time of interleaved processes, compiled files, relative to `python -c pass`.
+- **Start and stop**: `holdfast up --idle-exit 0s` in a home without a task. CPU time of the process and of all that it
+  has waited for.
+- **500 agents**: `sleep`, `--workspace directory`. Started: from the transaction that queues them until the last
+  `run.started`. Adopted: from the start of the next supervisor until the last `task.adopted`. Ended: until `down --now`
+  returns.
+- **A long history**: 1,000,000 finished tasks, each with a run, a removed workspace and two events, put in by SQL.
+  Both homes are measured in turn, and the medians of CPU time are compared.
 - **An agent's death**: the benchmark stamps the time and kills the agent (`sleep`) with signal 9, beside others that
   idle under the same supervisor; until its `run.ended` can be read from the store by another process. That is after the
   keeper's fsynced exit record, its proof that nothing is left, its own end, and the supervisor's commit. asyncio and
@@ -288,8 +318,7 @@ HOW = """## How it is measured
   file), medians. Ours writes an owner record, takes the repository's lock, neutralises hooks and filters, and checks
   out with `checkout.workers`; to remove is to rename (the path is free), drop our entry and the branch without commits;
   deleting is a background job and stands in the details. The sweep has 1,000 leaked trees, a tenth of them with unsaved
-  work and a fifth unknown to the store. The burst's loop adds, enters and removes one worktree after the other, with no
-  record of anything and no agent supervised.
+  work and a fifth unknown to the store.
 - **The hostile tree**: a leader, a plain child, one in its own group, a `setsid` daemon, a double fork, a TERM-ignorer
   and one with a scrubbed environment; every member ends by itself after 60 s. One second of grace for all managers,
   survivors are counted by the witness 2 s after the manager said that it stopped. With its own kill -9: 5 s after it,

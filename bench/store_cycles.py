@@ -168,7 +168,7 @@ def _against_plain(samples: dict[str, list[Sample]], names: dict[str, int], scal
                 name=f"store.plain.{name}",
                 value=median(ours[0] / plain[0] for ours, plain in pairs),
                 unit="×",
-                goal=8.0,
+                goal=10.0,
                 at_least=True,
                 detail={
                     "finished tasks": history,

@@ -129,7 +129,7 @@ def _idle(stage: Stage, idle: float, bare: float, count: int, drawn: int, scale:
         name="top.idle.cpu",
         value=idle,
         unit="% of a core",
-        goal=1.0,
+        goal=0.5,
         detail={
             "idle agents": count,
             "seconds": scale.idle_seconds,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.contracts.store_contract import COMPLETE, PAUSE, START, Scene, ended_with
 
@@ -116,12 +114,12 @@ class TestSpending:
     def test_the_window_is_of_the_boot_or_of_a_wall_that_can_be_believed(self, scene: Scene) -> None:
         task = scene.add()
         took(scene, task, RunUsage(cost_usd=1.0), run="r1")
-        jumped = replace(scene.now, wall=START.wall - 10 * 365 * 86400)
+        jumped = scene.now._replace(wall=START.wall - 10 * 365 * 86400)
         assert len(scene.write(lambda tx: tx.spending.last_day(jumped))) == 1
-        rebooted = replace(scene.now, boottime=3.0, boot_id="boot-two")
+        rebooted = scene.now._replace(boottime=3.0, boot_id="boot-two")
         assert len(scene.write(lambda tx: tx.spending.last_day(rebooted))) == 1
-        assert not scene.write(lambda tx: tx.spending.last_day(replace(rebooted, wall=START.wall - 86400)))
-        assert not scene.write(lambda tx: tx.spending.last_day(replace(rebooted, wall=START.wall + 2 * 86400)))
+        assert not scene.write(lambda tx: tx.spending.last_day(rebooted._replace(wall=START.wall - 86400)))
+        assert not scene.write(lambda tx: tx.spending.last_day(rebooted._replace(wall=START.wall + 2 * 86400)))
 
     def test_an_episode_is_told_once(self, scene: Scene) -> None:
         spent = UsedSpending(usd=6.0)

@@ -137,7 +137,7 @@ class Scene:
         return self.store.write(operation)
 
     def tick(self, seconds: float = 1.0) -> Instant:
-        self.now = replace(self.now, wall=self.now.wall + seconds, boottime=self.now.boottime + seconds)
+        self.now = self.now._replace(wall=self.now.wall + seconds, boottime=self.now.boottime + seconds)
         return self.now
 
     def spec(self, **changes: Any) -> TaskSpec:
@@ -256,7 +256,7 @@ class Scene:
         return self.get(task_id).state
 
     def tasks(self) -> list[Row]:
-        return self.store.view("tasks", all=True, recent=0.0)
+        return self.store.view("tasks")
 
     def row(self, task_id: str) -> Row:
         (row,) = self.store.view("task", id=task_id)
@@ -575,9 +575,9 @@ class TestClaim:
         """DESIGN, Clocks: leases by CLOCK_BOOTTIME. A wall clock may jump; a lease of another boot is none."""
         scene.add()
         host = scene.open_host(ttl=30)
-        rebooted = replace(scene.now, boot_id="boot-two", boottime=1.0)
+        rebooted = scene.now._replace(boot_id="boot-two", boottime=1.0)
         assert scene.write(lambda tx: tx.tasks.claim(host, rebooted)) is None
-        scene.now = replace(scene.now, wall=scene.now.wall + 86_400, boottime=scene.now.boottime + 1)
+        scene.now = scene.now._replace(wall=scene.now.wall + 86_400, boottime=scene.now.boottime + 1)
         assert scene.claim(host) is not None
 
     def test_a_lost_a_stopped_and_an_unknown_host_claim_nothing(self, scene: Scene) -> None:
@@ -1717,11 +1717,11 @@ class TestResume:
         store = scene.bench.store()
 
         def due(seconds: float) -> list[str]:
-            at = replace(START, wall=START.wall + seconds)
+            at = START._replace(wall=START.wall + seconds)
             return list(store.write(lambda tx: tx.tasks.tasks_due_to_resume(at)))
 
         def next_due(seconds: float) -> float | None:
-            at = replace(START, wall=START.wall + seconds)
+            at = START._replace(wall=START.wall + seconds)
             found = store.write(lambda tx: tx.tasks.next_due_time(at))
             return None if found is None else found - START.wall
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -242,7 +241,7 @@ class TestSending:
         target = Listed("command", NO)
         alert(scene)
         serve(scene, Outlets(target), look)
-        scene.now = replace(scene.now, wall=scene.now.wall - 3e8, boottime=1.0, boot_id="boot-two")
+        scene.now = scene.now._replace(wall=scene.now.wall - 3e8, boottime=1.0, boot_id="boot-two")
         serve(scene, Outlets(target), look)
         assert len(target.got) == 2
         assert waiting(scene) == 0

@@ -127,7 +127,7 @@ def test_a_choice_that_cannot_be_carried_out_waits_for_an_operator(shop: Shop) -
     shop.store.write(lambda tx: tx.checkpoints.withdraw_choice("task1", 1, "it is gone", NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is not None, "only of a paused task"
     shop.settle(PolicyAction.PAUSE, pause=PauseReason.OPERATOR, resume_after=NOW.wall + 5)
-    later = replace(NOW, wall=NOW.wall + 6)
+    later = NOW._replace(wall=NOW.wall + 6)
     assert shop.store.write(lambda tx: tx.tasks.tasks_due_to_resume(later)) == ["task1"]
     shop.store.write(lambda tx: tx.checkpoints.withdraw_choice("task1", 1, "it is gone", later))
     assert shop.store.write(lambda tx: tx.tasks.tasks_due_to_resume(later)) == []

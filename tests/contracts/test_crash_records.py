@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,7 +130,7 @@ class TestCrashRecords:
         limits = RetryLimits(crash=2)
         crash(scene, ownership, limits=limits)
         scene.reopen()
-        scene.now = replace(START, wall=scene.now.wall + age, boottime=scene.now.boottime + age)
+        scene.now = START._replace(wall=scene.now.wall + age, boottime=scene.now.boottime + age)
         if booted:
             scene.now = Instant(wall=scene.now.wall, boottime=5.0, boot_id="boot-two")
         crash(scene, scene.take(scene.open_host()), limits=limits)

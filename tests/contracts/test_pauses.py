@@ -139,7 +139,7 @@ def test_without_automatic_resumes_only_an_operators_time_is_due(scene: Scene) -
     """R-RES-08: `resume.auto = false`. Nothing is due then, not even a moment that has passed: no busy loop."""
     limited, held = scene.paused(), scene.add()
     pause(scene, held.id, START.wall + 30)
-    later = replace(scene.now, wall=scene.now.wall + 1_000)
+    later = scene.now._replace(wall=scene.now.wall + 1_000)
     assert scene.write(lambda tx: tx.tasks.tasks_due_to_resume(later)) == [held.id, limited]
     assert scene.write(lambda tx: tx.tasks.tasks_due_to_resume(later, auto=False)) == [held.id]
     assert scene.write(lambda tx: tx.tasks.next_due_time(scene.now, auto=False)) == START.wall + 30

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from tests.contracts.store_contract import COMPLETE, FAIL, REQUEUE, START, Scene, ended_with, scene
 from tests.contracts.test_sqlite_store import bench
@@ -140,7 +138,7 @@ class TestLinks:
             waits = scene.write(lambda tx: tx.issue_links.waiting_trackers(scene.now))
             assert waits == {scene.repo.id: tracker_backoff(failures, 300.0)}
         assert tracker_backoff(5000, 300.0) == 300.0
-        years_ago = replace(scene.now, wall=scene.now.wall - 3e8)
+        years_ago = scene.now._replace(wall=scene.now.wall - 3e8)
         assert scene.write(lambda tx: tx.issue_links.waiting_trackers(years_ago)) == {}
         kinds = [event["kind"] for event in scene.store.view("events", after=0, task=None, limit=100)]
         assert kinds.count("tracker.trouble") == 1

@@ -56,7 +56,7 @@ class Nightly:
 
 def an_hour_ago() -> Instant:
     now = clock.now()
-    return replace(now, wall=now.wall - 3600.0)
+    return now._replace(wall=now.wall - 3600.0)
 
 
 def enrol(stage: Stage) -> None:

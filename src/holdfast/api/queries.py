@@ -63,9 +63,9 @@ class Queries:
     def tasks(self, *, everything: bool, recent: float = 0.0, ids: Sequence[str] | None = None) -> list[TaskRow]:
         """Return the tasks that `ps` lists: the active ones and what failed since `recent`, or everything, or `ids`."""
         if ids is None:
-            rows = self._reader.view("tasks", all=int(everything), recent=recent)
+            rows = self._reader.view("tasks") if everything else self._reader.view("active_tasks", recent=recent)
         else:
-            rows = self._reader.view("tasks_of", all=1, recent=0.0, ids=json.dumps(list(ids)))
+            rows = self._reader.view("tasks_of", ids=json.dumps(list(ids)))
         held = self._held_clauses() if any(row["state"] == "queued" for row in rows) else None
         opened, worst = self.open_alerts()
         own = {row["task"]: int(row["n"]) for row in self._reader.view("alerts_by_task")} if opened else {}

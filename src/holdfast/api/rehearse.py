@@ -15,7 +15,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
@@ -25,6 +24,7 @@ from holdfast.api.home import doctor
 from holdfast.api.home.daemon import run_here
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Unavailable, UsageError
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.config.settings import variable_name
 from holdfast.processes.strays import marked_processes
 from holdfast.rehearsal.scenario import load

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Conflict, NotFound, Unavailable
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.core.model import RequestKind
 from holdfast.core.tasks.requests import RequestAnswer, parse_answer
 

@@ -8,20 +8,20 @@ from itertools import pairwise
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST_WORD = 60
 LONGEST = 10 * 365 * 86400.0
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_PART = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)"  # compiled when it is used: `ps` has to start fast
 _LONGEST_WORD = 40  # characters of a wrong value in an error message
 _LONGEST_DURATION = 60
 
 _STEPS = "kmgtp"
 LARGEST = 2**63 - 1
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:([kmgtp])(i?b?)|(b|bytes?))", re.IGNORECASE)
+_SIZE = r"(?i)([0-9]+(?:\.[0-9]+)?) ?(?:([kmgtp])(i?b?)|(b|bytes?))"
 
 
 def parse_duration(text: object) -> float:
     """Return the seconds of "90s", "5m", "1h30m", "250ms". A bare number needs a unit: it raises ValueError, whose text
     is the message."""
     word = str(text).strip()
-    parts = _PART.findall(word[:_LONGEST_DURATION])  # the pattern needs quadratic time for a very long text
+    parts = re.findall(_PART, word[:_LONGEST_DURATION])  # the pattern needs quadratic time for a very long text
     if not parts or "".join(number + unit for number, unit in parts) != word:
         raise ValueError(f"'{_cut(word)}' is not a duration; write it with a unit, like 90s, 5m, 1h30m or 250ms")
     seconds = round(sum(float(number) * _UNITS[unit] for number, unit in parts), 9)  # 9ms is 0.009, not slightly more
@@ -63,7 +63,7 @@ def parse_size(text: object) -> int:
     word = str(text).strip()
     if word == "0":
         return 0
-    found = _SIZE.fullmatch(word)
+    found = re.fullmatch(_SIZE, word)
     if found is None or isinstance(text, bool):
         raise ValueError(f"'{_cut(word)}' is not a size; write it with a unit, like 512MiB, 2G, 1.5GB or 100k")
     number, step, tail, _plain = found.groups()

@@ -7,6 +7,7 @@ that, `settle_in` makes sure that the standard streams exist and can print any t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import sys
@@ -132,6 +133,23 @@ AGENT_COMMANDS: dict[str, tuple[str | None, ...]] = {
 }
 
 
+def narrow_formatter(prog: str) -> argparse.HelpFormatter:
+    """Return a help formatter as wide as the terminal. argparse makes one for each option, and imports shutil with all
+    archive formats to learn the width."""
+    return argparse.RawDescriptionHelpFormatter(prog, width=terminal_columns() - 2)
+
+
+def terminal_columns() -> int:
+    """Return the number of columns, as `shutil.get_terminal_size` finds it: COLUMNS, the terminal, or 80."""
+    with contextlib.suppress(KeyError, ValueError):
+        if (columns := int(os.environ["COLUMNS"])) > 0:
+            return columns
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80 if sys.__stdout__ is not None else 80
+    except (AttributeError, ValueError, OSError):
+        return 80
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser that reports a mistake as our one-line error instead of printing its usage and exiting."""
 
@@ -155,7 +173,7 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser(name: str) -> Parser:
     """Return the complete parser of a command."""
-    parser = Parser(prog=f"holdfast {name}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog=f"holdfast {name}", formatter_class=narrow_formatter)
     module = import_module(f"holdfast.cli.{COMMANDS[name][0]}")
     getattr(module, f"configure_{name}")(parser)
     return parser

@@ -7,9 +7,9 @@ first: a later layer wins over an earlier one. Within a layer, the agent's own t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.config.settings import CLI_AGENTS, SETTINGS
 from holdfast.config.values import quote_wrong_value
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from holdfast.base.errors import UsageError
+from holdfast.base.fast_dataclass import dataclass
 
 Path = tuple[str, ...]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.config.per_agent import full_key
 from holdfast.config.problems import format_place
 from holdfast.config.settings import SETTINGS, Setting, format_value

@@ -13,9 +13,9 @@ import math
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import is_text
 from holdfast.base.units import parse_duration, parse_size, write_duration, write_size
 

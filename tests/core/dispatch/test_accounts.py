@@ -74,9 +74,9 @@ def test_who_is_shut_out() -> None:
 
 def test_how_long_it_holds() -> None:
     assert PARKED.holds(NOW)
-    assert not PARKED.holds(replace(NOW, wall=2000.0))
-    assert not PARKED.holds(replace(NOW, wall=800.0)), "the clock was set back: nobody knows how long it would last"
-    assert STOPPED.holds(replace(NOW, wall=9e9))
+    assert not PARKED.holds(NOW._replace(wall=2000.0))
+    assert not PARKED.holds(NOW._replace(wall=800.0)), "the clock was set back: nobody knows how long it would last"
+    assert STOPPED.holds(NOW._replace(wall=9e9))
     later, sooner = replace(PARKED, until=3000.0, at=950.0), replace(PARKED, until=1500.0, at=950.0)
     assert PARKED.merge(later) is later
     assert PARKED.merge(sooner) is PARKED

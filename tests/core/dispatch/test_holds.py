@@ -91,7 +91,7 @@ class TestProvider:
         now = NOW
         for number in range(7):
             assert hold.until is not None
-            now = replace(now, wall=hold.until, boottime=now.boottime + hold.until - now.wall)
+            now = now._replace(wall=hold.until, boottime=now.boottime + hold.until - now.wall)
             assert hold.may_start_probe(now)
             failed = after(hold.with_probe(f"p{number}", now), DOWN, f"p{number}", now)
             assert failed is not None
@@ -151,13 +151,13 @@ class TestClocks:
 
     @pytest.mark.parametrize("jump", [-YEARS, YEARS])
     def test_ten_years_either_way_end_the_wait_with_one_probe(self, jump: float) -> None:
-        hold, now = opened(), replace(later(1), wall=NOW.wall + jump)
+        hold, now = opened(), later(1)._replace(wall=NOW.wall + jump)
         assert hold.may_start_probe(now)
         assert hold.with_probe("p", now).blocks_task(now), "and with one only"
 
     def test_a_candidate_and_a_long_probe_are_measured_by_boottime(self) -> None:
         hold = new_account_hold("claude/work", NOW).with_probe("p", NOW, TaskState.QUEUED)
-        jumped = replace(later(30), wall=NOW.wall + YEARS)
+        jumped = later(30)._replace(wall=NOW.wall + YEARS)
         assert not hold.may_resume_probe(jumped)
         assert hold.may_resume_probe(later(61))
         rebooted = Instant(wall=NOW.wall - YEARS, boottime=1.0, boot_id="b")
@@ -169,7 +169,7 @@ class TestClocks:
         assert start_fleet_hold(calm, "storm", RULES, later(3600), 0.0).failures == 2
         rebooted = Instant(wall=NOW.wall + 3600, boottime=1.0, boot_id="b")
         assert start_fleet_hold(calm, "storm", RULES, rebooted, 0.0).failures == 2
-        set_back = replace(rebooted, wall=NOW.wall - YEARS)
+        set_back = rebooted._replace(wall=NOW.wall - YEARS)
         assert start_fleet_hold(calm, "storm", RULES, set_back, 0.0).failures == 1
 
 
@@ -382,9 +382,9 @@ def test_never_two_probes_and_never_for_ever(sequence: list[tuple[object, ...]])
             case ("pass", float(seconds)):
                 world.now = later(seconds, world.now)
             case ("jump", float(seconds)):
-                world.now = replace(world.now, wall=world.now.wall + seconds)
+                world.now = world.now._replace(wall=world.now.wall + seconds)
             case ("reboot", float(boottime)):
-                world.now = replace(world.now, boottime=boottime, boot_id=world.now.boot_id + "b")
+                world.now = world.now._replace(boottime=boottime, boot_id=world.now.boot_id + "b")
         assert world.probes <= 1
     for task in list(world.running):  # everybody ends some time, and time continues
         world.end(Verdict(outcome=Outcome.STOPPED, reason=""), 0)

@@ -33,7 +33,7 @@ def add_task(tx: SqliteTransaction) -> Task:
 
 
 def stored(store: SqliteStore) -> set[str]:
-    return {str(row["id"]) for row in store.view("tasks", all=True, recent=0.0)}
+    return {str(row["id"]) for row in store.view("tasks")}
 
 
 @pytest.mark.parametrize(

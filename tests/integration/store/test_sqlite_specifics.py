@@ -63,7 +63,7 @@ def add_task(tx: SqliteTransaction, prompt: str = "do it") -> Task:
 
 
 def all_tasks(store: SqliteStore) -> list[dict[str, Any]]:
-    return store.view("tasks", all=True, recent=0.0)
+    return store.view("tasks")
 
 
 def assert_sound(store: SqliteStore) -> list[str]:
@@ -566,7 +566,7 @@ def live(folder):
 def look(folder):
     store = SqliteStore(folder)
     assert store.integrity_problems() == []
-    for task in store.view("tasks", all=True, recent=0.0):
+    for task in store.view("tasks"):
         os.write(1, f"{die_at} found {task['id']}\\n".encode())
     store.close()
 

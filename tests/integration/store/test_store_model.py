@@ -442,7 +442,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 5.0, 5.0, 40.0]), beat=st.booleans())
     def time_passes(self, seconds: float, beat: bool) -> None:
-        self.now = replace(self.now, wall=self.now.wall + seconds, boottime=self.now.boottime + seconds)
+        self.now = self.now._replace(wall=self.now.wall + seconds, boottime=self.now.boottime + seconds)
         if beat:
             self.store.write(lambda tx: tx.hosts.beat(self.host, TTL, self.now))
             self.lease_until = self.now.boottime + TTL
@@ -526,7 +526,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert given == task.fences == sorted(set(given))
 
     def all_rows(self) -> list[dict[str, Any]]:
-        return self.store.view("tasks", all=True, recent=0.0) if self.stores else []
+        return self.store.view("tasks") if self.stores else []
 
     def all_events(self) -> list[dict[str, Any]]:
         return self.store.view("events", after=0, task=None, limit=100_000) if self.stores else []

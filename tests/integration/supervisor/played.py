@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agents.port import NO_EDITS, Account, AgentCommand, Capabilities, EndedRun, HostFacts, WorkOrder
@@ -372,18 +372,18 @@ class World:
         await self.look()
 
     def pass_time(self, seconds: float) -> None:
-        self.now = replace(self.now, wall=self.now.wall + seconds, boottime=self.now.boottime + seconds)
+        self.now = self.now._replace(wall=self.now.wall + seconds, boottime=self.now.boottime + seconds)
 
     def set_clock(self, by: float) -> None:
         """Somebody moves the wall clock; the machine's own clock continues."""
-        self.now = replace(self.now, wall=max(0.0, self.now.wall + by))
+        self.now = self.now._replace(wall=max(0.0, self.now.wall + by))
 
     def reboot(self) -> None:
         """Nothing survives: keepers die with the machine, and the clock of the boot begins again."""
         for run in self.processes.runs.values():
             if run.lives:
                 run.end(Ending(name="reboot", cause=Cause.KEEPER_DIED), self.now.wall)
-        self.now = replace(self.now, boottime=1.0, boot_id=f"boot-{new_id()}")
+        self.now = self.now._replace(boottime=1.0, boot_id=f"boot-{new_id()}")
 
     def write(self, operation: Callable[[Transaction], Any]) -> Any:
         return self.store.write(operation)

@@ -51,7 +51,7 @@ def holds(world: World) -> dict[str, Hold]:
 
 
 def task_of(world: World, run: str) -> str:
-    tasks = [str(row["id"]) for row in world.store.view("tasks", all=1, recent=0.0)]
+    tasks = [str(row["id"]) for row in world.store.view("tasks")]
     return next(task for task in tasks if run in [row["id"] for row in world.store.view("runs", id=task)])
 
 

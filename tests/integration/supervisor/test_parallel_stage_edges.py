@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def test_a_member_whose_workspace_takes_longer_than_the_stage_is_counted(stage: 
     async def drive() -> None:
         with contextlib.ExitStack() as closing:
             context, passed = stage.context(closing), [0.0]
-            context.clock = lambda: replace(clock.now(), boottime=clock.now().boottime + passed[0])
+            context.clock = lambda: clock.now()._replace(boottime=clock.now().boottime + passed[0])
             task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
             assert task is not None
             driving = asyncio.create_task(Attempt(context, task).drive())

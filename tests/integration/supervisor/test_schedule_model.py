@@ -356,7 +356,7 @@ class Walk(RuleBasedStateMachine):
 
     def set_clock(self, moment: float, *, passed: float = 0.0) -> None:
         moment = min(max(moment, EARLIEST), LATEST)
-        self.now = replace(self.now, wall=moment, boottime=self.now.boottime + passed)
+        self.now = self.now._replace(wall=moment, boottime=self.now.boottime + passed)
 
     @rule(seconds=spans, host=st.integers(0, 1), ends=st.booleans())
     def time_passes(self, seconds: float, host: int, ends: bool) -> None:

@@ -87,7 +87,7 @@ def test_a_death_before_a_reboot_is_not_waited_with_though_the_clock_was_set_bac
             await asyncio.sleep(0.01)
         assert world.write(lambda tx: seconds_until_failure_decided(world.context, tx, task, victim)) == 30.0
         world.set_clock(-YEARS)
-        world.now = replace(world.now, boot_id="another")
+        world.now = world.now._replace(boot_id="another")
         assert world.write(lambda tx: seconds_until_failure_decided(world.context, tx, task, victim)) == 0.0
 
     live(play, agents=8, limits=RetryLimits(crash=1))

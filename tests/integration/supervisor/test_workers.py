@@ -228,7 +228,7 @@ def test_whatever_happens_no_worker_has_two_tasks_and_all_comes_to_rest(
             else:
                 _ask(world, step)
                 await world.look()
-            held = [row for row in world.store.view("tasks", all=True, recent=0.0) if row["state"] == "running"]
+            held = [row for row in world.store.view("tasks") if row["state"] == "running"]
             assert sum(row["worker"] == "web" for row in held) <= 1
             assert sum(row["worker"] is None for row in held) <= agents
         recorded = world.store.view("crashes", task=None, since=0.0)
@@ -239,8 +239,8 @@ def test_whatever_happens_no_worker_has_two_tasks_and_all_comes_to_rest(
             await world.look()
             while world.unfrozen:
                 await world.end(world.unfrozen[0], DONE)
-        assert {row["state"] for row in world.store.view("tasks", all=True, recent=0.0)} <= {"completed", "failed"}
-        assert not [row for row in world.store.view("tasks", all=True, recent=0.0) if row["worker"]]
+        assert {row["state"] for row in world.store.view("tasks")} <= {"completed", "failed"}
+        assert not [row for row in world.store.view("tasks") if row["worker"]]
 
     play(scene, staff(restart=restart, release_claims=release), agents=agents)
 
@@ -280,7 +280,7 @@ def test_a_keeper_that_waits_for_less_than_a_beat_is_told_in_time() -> None:
 
 
 def _of_a_worker(world: World, run_id: str) -> bool:
-    tasks = [str(row["id"]) for row in world.store.view("tasks", all=True, recent=0.0)]
+    tasks = [str(row["id"]) for row in world.store.view("tasks")]
     return any(run["id"] == run_id and run["worker"] for task in tasks for run in world.store.view("runs", id=task))
 
 

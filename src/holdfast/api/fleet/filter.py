@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.fleet.rows import LIVING, turn
+from holdfast.base.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow

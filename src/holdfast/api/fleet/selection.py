@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.filter import (
@@ -28,6 +28,7 @@ from holdfast.api.tasks.why.activity import read_activities
 from holdfast.api.tasks.why.circumstances import Circumstances
 from holdfast.api.tasks.why.read import CircumstancesReader, depends_on_settings
 from holdfast.base.errors import NotFound, UsageError
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import one_line
 from holdfast.core.states import TaskState
 

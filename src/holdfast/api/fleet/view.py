@@ -10,7 +10,7 @@ import operator
 import time
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.filter import (
@@ -30,6 +30,7 @@ from holdfast.api.fleet.rows import LIVING, active_rows, all_rows, read_signs_of
 from holdfast.api.tasks.why.activity import Activity, read_activities
 from holdfast.api.tasks.why.circumstances import Circumstances
 from holdfast.api.tasks.why.read import CircumstancesReader
+from holdfast.base.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow

@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -19,6 +18,7 @@ from holdfast.agents.common.versions import PATIENCE, ask_versions
 from holdfast.agents.port import DEFAULT_ACCOUNT, Account, AgentCommand, Permission, WorkOrder
 from holdfast.base import faults
 from holdfast.base.errors import LaunchError
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.config.tables.accounts import AccountTable
 from holdfast.intake.accounts import account_names, load_account
 from holdfast.intake.new_task import describe_host

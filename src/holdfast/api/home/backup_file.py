@@ -10,11 +10,11 @@ import os
 import re
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.base import faults
 from holdfast.base.errors import Refused
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.files import open_private
 
 FORMAT = 1

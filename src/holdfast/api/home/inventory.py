@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.files import listed
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
@@ -79,7 +79,7 @@ def list_everything(home: str, store: SqliteStore, repos: list[Repo], *, whole: 
             known.append(by_path[path])
         else:
             (unknown if owner is not None else foreign).append(path)
-    rows = store.view("tasks", all=1, recent=0.0)
+    rows = store.view("tasks")
     paths = {repo.path for repo in repos}
     tasks = [row for row in rows if row["repo"] in paths]
     counts: dict[str, int] = {}

@@ -10,9 +10,9 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.config.read_file import read_regular_file
 
 LARGEST = 1024 * 1024

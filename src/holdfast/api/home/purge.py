@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 
 from holdfast.api.home.inventory import (
     HOME_NAMES,
@@ -26,6 +25,7 @@ from holdfast.api.home.restore import refuse_running_agents
 from holdfast.api.work.git_runner import run_here
 from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError, WorkspaceProblem
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.files import listed, open_private
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Workspace

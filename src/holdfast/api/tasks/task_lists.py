@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from holdfast.api.commands import Commands, NewTask, operator_name
@@ -18,6 +18,7 @@ from holdfast.api.format import parse_duration_option
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, HoldfastError, UsageError
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import is_text
 from holdfast.core.tasks.task_lists import (
     MOST_ITEMS,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.api.commands import operator_name
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import clean_text, subject_line
 from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL

@@ -6,13 +6,13 @@ import re
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from holdfast.api.work.merge import branch_of
 from holdfast.base import faults
 from holdfast.base.errors import Refused
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import subject_line
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.hardening import search_path

@@ -11,7 +11,6 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast import config
@@ -19,6 +18,7 @@ from holdfast.api.commands import change_store, operator_name
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.units import show_duration, show_size
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
 from holdfast.store.port.transaction import Transaction

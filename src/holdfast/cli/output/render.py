@@ -94,14 +94,15 @@ def print_json_error(error: object, text: str, code: int, argv: Sequence[str]) -
     row: ErrorRow = {
         "error": type(error).__name__ if isinstance(error, Exception) else "Unexpected",
         "message": text,
-        "kept": " ".join(filter(_KEPT.search, sentences)) or "Everything that was acknowledged is kept.",
+        "kept": " ".join(sentence for sentence in sentences if re.search(_KEPT, sentence))
+        or "Everything that was acknowledged is kept.",
         "next": named[-1] if named else _next_command(error, argv),
         "exit_code": code,
     }
     print_json(row, sys.stderr)
 
 
-_KEPT = re.compile(r"\b([Nn]othing (was|is|that)|(is|are|was|were) kept|left as|stays?|continues?|is recorded)\b")
+_KEPT = r"\b([Nn]othing (was|is|that)|(is|are|was|were) kept|left as|stays?|continues?|is recorded)\b"
 
 
 def _next_command(error: object, argv: Sequence[str]) -> str:

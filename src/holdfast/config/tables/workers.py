@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import is_text
 from holdfast.config.per_agent import AGENTS
 from holdfast.config.settings import CLI_AGENTS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from holdfast.api.fleet.rows import LIVING, turn
@@ -17,6 +17,7 @@ from holdfast.api.tasks.why.activity import Activity
 from holdfast.api.tasks.why.outcome import end_clause
 from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
 from holdfast.api.tasks.why.text import clause
+from holdfast.base.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow, WorkerStateRow

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from holdfast.base.fast_dataclass import dataclass
 
 
 class WaitKind(StrEnum):

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from urllib.parse import quote
 
 import apsw
 
@@ -44,6 +43,8 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
         _make_index_writable(path)
         connection = apsw.Connection(path, flags=flags)
         if for_reading and _needs_immutable_open(connection, path):
+            from urllib.parse import quote  # only on a full disk: `ps` has to start fast
+
             connection.close()
             connection = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags | apsw.SQLITE_OPEN_URI)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)

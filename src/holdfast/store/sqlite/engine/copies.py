@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 
 import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Refused, Unavailable
+from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event
 from holdfast.store.sqlite.engine import connection as opening

@@ -14,8 +14,6 @@ from typing import Any
 
 import apsw
 
-from holdfast.secrets.redact import redact_text
-
 _SQLITE = os.path.dirname(os.path.dirname(__file__))
 
 
@@ -31,7 +29,7 @@ def parse_statements(source: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for block in source.split("-- name: ")[1:]:
         title, _, body = block.partition("\n")
-        for part, text in found.items():
+        for part, text in found.items() if "{" in body else ():
             body = body.replace(f"{{{part}}}", text)
         found[title.strip()] = body.strip()
     return found
@@ -99,5 +97,7 @@ class Statements:
 def _redact_bindings(bindings: dict[str, Any]) -> dict[str, Any]:
     for name in REDACTED_NAMES & bindings.keys():
         if isinstance(bindings[name], str):
+            from holdfast.secrets.redact import redact_text  # `ps` binds no words, and has to start fast
+
             bindings[name] = redact_text(bindings[name])
     return bindings

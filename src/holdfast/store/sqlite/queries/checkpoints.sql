@@ -91,4 +91,7 @@ DELETE FROM checkpoints WHERE task_id = :task_id AND number = :number AND commit
 SELECT ref FROM checkpoints WHERE repo_id = :repo_id
 
 -- name: unfinished
-SELECT id FROM tasks WHERE repo_id = :repo_id AND state NOT IN ('completed', 'failed', 'cancelled')
+-- Read from the indexes of waiting, running and paused tasks alone.
+SELECT id FROM tasks WHERE repo_id = :repo_id AND rowid IN (
+SELECT rowid FROM tasks WHERE state = 'queued' UNION ALL SELECT rowid FROM tasks WHERE state = 'running'
+UNION ALL SELECT rowid FROM tasks WHERE state = 'paused')

@@ -137,7 +137,9 @@ SELECT id FROM workspaces WHERE repo_id = :repo
 SELECT id FROM tasks WHERE repo_id = :repo
 
 -- name: waiting_for_repo
-SELECT t.id FROM tasks t WHERE t.state NOT IN ('completed', 'failed', 'cancelled') AND (t.repo_id = :repo OR EXISTS (
+SELECT t.id FROM tasks t WHERE t.rowid IN (
+SELECT rowid FROM tasks WHERE state = 'queued' UNION ALL SELECT rowid FROM tasks WHERE state = 'running'
+UNION ALL SELECT rowid FROM tasks WHERE state = 'paused') AND (t.repo_id = :repo OR EXISTS (
     SELECT 1 FROM needs n JOIN tasks o ON o.id = n.needs_id WHERE n.task_id = t.id AND o.repo_id = :repo)) LIMIT 1
 
 -- name: loosen_children_of_repo

@@ -234,7 +234,7 @@ SELECT min(at) FROM (
     SELECT min(until) FROM accounts WHERE until > :now)
 
 -- name: running_elsewhere
-SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner != :host ORDER BY seq
+SELECT {task_columns} FROM tasks INDEXED BY tasks_running WHERE state = 'running' AND owner != :host ORDER BY seq
 
 -- name: running_here
 SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner = :host ORDER BY seq

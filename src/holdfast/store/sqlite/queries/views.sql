@@ -19,19 +19,30 @@ CASE WHEN t.state = 'completed' THEN
     (SELECT e.data ->> '$.into' FROM events e
      WHERE e.task_id = t.id AND e.kind = 'branch.merged' AND e.at >= t.ended_at ORDER BY e.seq DESC LIMIT 1) END
 
--- name: tasks
+-- name: unfinished
+-- Read from the indexes of waiting, running and paused tasks alone: `state IN (…)` would read every task.
+SELECT rowid FROM tasks WHERE state = 'queued' UNION ALL SELECT rowid FROM tasks WHERE state = 'running'
+UNION ALL SELECT rowid FROM tasks WHERE state = 'paused'
+
+-- name: listed
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings, parent_id,
        (SELECT path FROM repos WHERE repos.id = t.repo_id) AS repo,
        (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = t.id) AS runs,
        coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = t.id ORDER BY number DESC LIMIT 1)) AS account,
        account AS bound, worker, progress, {last_gate} AS gate, {truth} AS truth, {merged_into} AS merged_into
-FROM tasks t WHERE :all OR state IN ('queued', 'running', 'paused')
-   OR (state = 'failed' AND ended_at > :recent)
+FROM tasks t
+
+-- name: tasks
+{listed} ORDER BY seq
+
+-- name: active_tasks
+-- Unfinished tasks, and tasks that failed since :recent.
+{listed} WHERE t.rowid IN ({unfinished} UNION ALL SELECT rowid FROM tasks WHERE state = 'failed' AND ended_at > :recent)
 ORDER BY seq
 
 -- name: tasks_of
-SELECT * FROM ({tasks}) WHERE id IN (SELECT value FROM json_each(:ids))
+{listed} WHERE t.id IN (SELECT value FROM json_each(:ids)) ORDER BY seq
 
 -- name: task
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
@@ -72,7 +83,11 @@ FROM tasks t
 
 -- name: slim_active
 -- Unfinished tasks, tasks that failed since :recent, and tasks that ended in another way since :just.
-{slim} WHERE t.state IN ('queued', 'running', 'paused') OR (t.ended_at > CASE t.state WHEN 'failed' THEN :recent ELSE :just END)
+{slim} WHERE t.rowid IN ({unfinished}
+    UNION ALL SELECT rowid FROM tasks WHERE state = 'failed' AND ended_at > :recent
+    UNION ALL SELECT rowid FROM tasks WHERE state = 'completed' AND ended_at > :just
+    UNION ALL SELECT rowid FROM tasks WHERE state = 'cancelled' AND ended_at > :just)
+ORDER BY t.rowid
 
 -- name: slim_of
 {slim} WHERE t.id IN (SELECT value FROM json_each(:ids))
