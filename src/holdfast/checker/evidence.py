@@ -209,7 +209,9 @@ def living() -> list[int]:
 
 def git(directory: str, *arguments: str) -> str:
     """Return the output of a reading git command, or '' if it fails. No hooks run, nor programs that the
-    repository's own config names."""
+    repository's own config names. git would wait for a pipe in the place of a file, so it is not started then."""
+    if any(_may_block(os.path.join(directory, name)) for name in _READ_BY_GIT):
+        return ""
     env = {
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
         "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -242,6 +244,19 @@ def _fill_view(view: str, git_dir: str) -> str:
     with open(os.path.join(view, "HEAD"), "wb") as file:
         file.write(_read(os.path.join(common, "HEAD")))
     return view
+
+
+# Files that git opens in a git directory, whatever it is asked.
+_READ_BY_GIT = ("HEAD", "commondir", "config", "config.worktree", "gitdir", "index", "packed-refs", "shallow")
+
+
+def _may_block(path: str) -> bool:
+    """True if git would wait for the file: it is a pipe, a socket or a device."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def list_names(folder: str) -> list[str]:
