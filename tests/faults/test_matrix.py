@@ -85,7 +85,7 @@ ELSEWHERE = {
     "rundir.give_up": "only after another fault: a supervisor that died before it started a run",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "tx.message.take_back": "only after another fault: a supervisor that died before it started a run",
-    "tx.stage.enter_round": "tests/acceptance/workflows/test_messages.py: a message to a workflow",
+    "tx.stage.enter_round": "tests/acceptance/workflows/test_messages.py: a message to a workflow, killed on both sides",
     "store.index": "tests/acceptance/home/test_bad_store.py: a database that was read-only for a while",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
     "domain.fork": "tests/hostile/test_forgeries.py: a child that was there before us",
@@ -202,6 +202,13 @@ def matrix(*arguments: object, timeout: float = 500) -> subprocess.CompletedProc
         check=False,
         timeout=timeout,
     )
+
+
+def test_what_is_tested_elsewhere_is_there() -> None:
+    """Every test that ELSEWHERE names is a file, or a directory, of this tree."""
+    named = {path.rstrip(".") for reason in ELSEWHERE.values() for path in re.findall(r"\btests/[\w/.]+", reason)}
+    assert len(named) > 30
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
 def test_every_point_is_reached_and_survived() -> None:
