@@ -85,7 +85,7 @@ ELSEWHERE = {
     "rundir.give_up": "only after another fault: a supervisor that died before it started a run",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "tx.message.take_back": "only after another fault: a supervisor that died before it started a run",
-    "tx.stage.enter_round": "tests/acceptance/workflows/test_messages.py: a message to a workflow, killed on both sides",
+    "tx.stage.enter_round": "tests/acceptance/workflows/test_messages.py: a message to a workflow",
     "store.index": "tests/acceptance/home/test_bad_store.py: a database that was read-only for a while",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
     "domain.fork": "tests/hostile/test_forgeries.py: a child that was there before us",

@@ -1,4 +1,4 @@
-"""`holdfast send` to tasks in several stages: the stage that builds gets the message, and the later stages run again."""
+"""`holdfast send` to tasks in several stages: the builder gets the message, and the later stages run again."""
 
 from __future__ import annotations
 
