@@ -64,7 +64,7 @@ def test_a_session_goes_on_with_the_message_alone(fleet: Fleet) -> None:
 
 
 WORDS = "now also add tests"
-LIMITED = {"limit": {"kind": "usage", "for": "10ms"}}
+LIMITED: dict[str, object] = {"limit": {"kind": "usage", "for": "10ms"}}
 ENDINGS: dict[str, tuple[dict[str, object] | None, tuple[object, ...]]] = {
     # how run 1 ends: the agent's last step (None: it works until a person ends it), and options of the task
     "failed": ({"report": {"kind": "fail", "message": "not yet"}}, ()),

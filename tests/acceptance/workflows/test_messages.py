@@ -61,7 +61,7 @@ def test_a_message_to_a_finished_workflow_reaches_its_builder(fleet: Fleet) -> N
 def test_a_message_during_a_later_stage_waits_for_the_builder(fleet: Fleet) -> None:
     """The reviewer at work does not get the words. When it has ended, the builder does, and the review runs again.
 
-    R-CRASH-02: the supervisor is killed in the step that sends the task back. Its successor takes the step once.
+    The supervisor is killed in the step that sends the task back. Its successor takes the step once.
     """
     shop, hold = Workshop(fleet), fleet.root / "hold"
     task = builder_and_reviewer(shop, hold=hold)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +341,10 @@ def test_a_person_sends_the_work_back_to_its_builder(fleet: Fleet) -> None:
     assert {**decision, "at": 0} == {"at": 0, "by": user_name(), "stage": "review", "changes": words, "to": "build"}
 
 
+def has_runs(fleet: Fleet, task: str, count: int) -> bool:
+    return len(fleet.show(task)["runs"]) == count
+
+
 def test_several_tasks_are_approved_together(fleet: Fleet) -> None:
     """F5: by ids and by a filter; each gets a line. A task that waits for nobody does not hold back the others, and
     changes for several reach each builder."""
@@ -369,7 +374,7 @@ def test_several_tasks_are_approved_together(fleet: Fleet) -> None:
     ]
     assert [(row["id"], row["done"]) for row in told] == [(task, True) for task in tasks[2:]]
     for task in tasks[2:]:
-        wait_until(lambda task=task: len(fleet.show(task)["runs"]) == 2, "it is built again")
+        wait_until(partial(has_runs, fleet, task, 2), "it is built again")
         assert "in blue" in fleet.cli("show", task, "--prompt", "--run", 2).stdout
         fleet.wait_state(task, "paused", "failed")
     refused = fleet.cli("approve", "--label", "kind=door", code=1).stderr
