@@ -25,6 +25,7 @@ from holdfast.cli.main import COMMANDS, build_parser
 from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, format_value, variable_name
 from holdfast.config.tables.schedule_keys import KEYS, MEANINGS
 from holdfast.config.tables.workflow_keys import MEANINGS as STAGE_MEANINGS
+from holdfast.config.tables.workflow_keys import MEANINGS_OF_WORKFLOW
 from holdfast.core.dispatch.workers import WORKER_MOVES
 from holdfast.core.event_kinds import EVENT_DATA, EVENTS
 from holdfast.core.model import TaskSpec
@@ -355,13 +356,20 @@ resembles a setting's is never an error; `config check` warns.
 @page("docs/reference/workflows.md")
 def workflows_page() -> str:
     rows = [(f"`{key}`", *meaning) for key, meaning in STAGE_MEANINGS.items()]
+    whole = [(f"`{key}`", *meaning) for key, meaning in MEANINGS_OF_WORKFLOW.items()]
     variables = [(f"`{{{{ {name} }}}}`", meaning) for name, meaning in VARIABLES.items()]
     return f"""# Workflows
 
 `holdfast workflows` lists those that there are and checks all of them. How to: [workflows](../howto/workflows.md).
 
-`[workflow.NAME]` may have `about`, one sentence for people, and `prompt`: what a task asks for that says nothing.
 Your workflow takes the place of a built-in one of the same name. A repository's workflow needs a name of its own.
+
+## Keys of a workflow
+
+They come before the first stage, in `[workflow.NAME]`. All stages share the task's workspace, so a stage cannot keep or
+remove it.
+
+{table(("key", "default", "meaning"), whole)}
 
 ## Keys of a stage
 

@@ -103,6 +103,29 @@ def test_everything_that_may_be_said_is_read(tmp_path: Path) -> None:
     assert layer.workflows["work"].stages[0].prompt == "{{ task.prompt }}"
 
 
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("", (None, False)),
+        ("preserve_on_failure = true", (True, False)),
+        ("preserve_on_failure = false", (False, False)),
+        ("keep_workspace = true", (None, True)),
+    ],
+)
+def test_a_workflow_says_what_happens_to_the_workspaces_of_its_tasks(
+    tmp_path: Path, line: str, value: tuple[bool | None, bool]
+) -> None:
+    """Issue 19, 12: a stage cannot, as all of them share the task's. A repository's file needs trust for it."""
+    text = f'[workflow.w]\n{line}\n[[workflow.w.stage]]\nname = "a"\n'
+    layer = read(tmp_path, text)
+    assert told(layer) == []
+    assert (layer.workflows["w"].preserve_on_failure, layer.workflows["w"].keep_workspace) == value
+    needs = [f"workflow.w.{line.partition(' ')[0]}"] if line else []
+    assert list(read(tmp_path, text, of_repository=True).needs_trust) == needs
+    wrong = read(tmp_path, '[workflow.w]\nkeep_workspace = "maybe"\n[[workflow.w.stage]]\nname = "a"\n')
+    assert "workflow.w: keep_workspace: " in told(wrong)[0]
+
+
 def test_what_of_a_repositorys_workflows_needs_trust(tmp_path: Path) -> None:
     assert read(tmp_path, GOOD).trusted_tables == {}
     assert list(read(tmp_path, GOOD, of_repository=True).needs_trust) == [
@@ -312,3 +335,5 @@ def test_each_option_of_a_task_is_a_key_of_a_stage_or_is_refused_with_the_reason
     for key, why in NOT_OF_A_STAGE.items():
         assert any(f"stage 'a': {key}: a stage has no `{key}`: {why}" in text for text in told), key
     assert any("member 'm'" in text and "a member has no `priority`" in text for text in told)
+    for key in ("preserve", "preserve_on_failure", "keep_workspace"):
+        assert "before the first stage, in [workflow.NAME]" in NOT_OF_A_STAGE[key]

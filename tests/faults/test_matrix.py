@@ -204,6 +204,13 @@ def matrix(*arguments: object, timeout: float = 500) -> subprocess.CompletedProc
     )
 
 
+def test_what_is_tested_elsewhere_is_there() -> None:
+    """Every test that ELSEWHERE names is a file, or a directory, of this tree."""
+    named = {path.rstrip(".") for reason in ELSEWHERE.values() for path in re.findall(r"\btests/[\w/.]+", reason)}
+    assert len(named) > 30
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
 def test_every_point_is_reached_and_survived() -> None:
     """R-TREE-01, R-TERM-10: a kill at a point, an error at some, somewhere; restart; the promises hold. Each point is
     reached every time, and every twelfth killed at, always the same ones (HOLDFAST_SEED: others; `make faults`: all).

@@ -104,6 +104,17 @@ class Counter:
         )
         return str(json.loads(done.stdout)["id"])
 
+    def run(self, row: str, *words: object) -> None:
+        """Count any other command."""
+        self._begin(row, self._commands)
+        subprocess.run(
+            [*self._commands.command, *map(str, words)],
+            cwd=self._fleet.repo,
+            env={**self._fleet.env, "PATH": self._commands.path},
+            capture_output=True,
+            check=True,
+        )
+
     def play(self, row: str, *options: object, script: str = "true") -> str:
         """Count a task from its claim until its workspace is gone. Return its id."""
         self._begin(row, self._supervisor)

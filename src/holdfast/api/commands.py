@@ -258,10 +258,22 @@ class Commands:
 
 
 def cancel_in(
-    tx: Transaction, task_id: str, by: str, why: str, *, assume_dead: bool = False, subtasks: bool = True
+    tx: Transaction,
+    task_id: str,
+    by: str,
+    why: str,
+    *,
+    assume_dead: bool = False,
+    subtasks: bool = True,
+    may_be_cancelled: bool = False,
 ) -> int | None:
-    """Cancel a task in the transaction `tx`. Return the number of the request if a supervisor has to carry it out."""
+    """Cancel a task in the transaction `tx`. Return the number of the request if a supervisor has to carry it out.
+
+    `may_be_cancelled`: a task that is cancelled already is no conflict.
+    """
     task = tx.tasks.get(task_id)
+    if may_be_cancelled and task.state is TaskState.CANCELLED:
+        return None
     if task.state in (TaskState.QUEUED, TaskState.PAUSED):
         tx.tasks.cancel_waiting(task_id, by, why, clock.now(), subtasks=subtasks)
         return None

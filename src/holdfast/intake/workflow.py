@@ -44,6 +44,8 @@ class ResolvedAgents:
     stages: Stages = ()
     wants_range: bool = False
     notes: tuple[str, ...] = ()  # for the person who adds the task
+    preserve_on_failure: bool | None = None  # of the workflow
+    keep_workspace: bool = False
 
     @property
     def agents(self) -> list[str]:
@@ -101,6 +103,8 @@ def resolve_agents(new: NewTask, settings: config.Config) -> ResolvedAgents:
         workflow=draft.name,
         stages=stages,
         wants_range=draft.wants_range,
+        preserve_on_failure=draft.preserve_on_failure,
+        keep_workspace=draft.keep_workspace,
     )
 
 

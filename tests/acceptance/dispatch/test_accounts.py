@@ -307,3 +307,36 @@ def test_a_started_session_changes_its_account_only_by_setting(fleet: Fleet, acc
     assert [run["account"] for run in moved["runs"]] == ["default", "work"]
     assert "An earlier agent already worked on the task below" in (accounts.place("work") / "prompt").read_text()
     assert moved["resume_attempts"] == 0
+
+
+def test_a_task_that_does_not_run_gets_another_account(fleet: Fleet, accounts: Accounts) -> None:
+    """`resume`, `retry` and `set` change the account of one task: its next run has the other login and a session of
+    its own, which begins with a hand-over. A wrong name changes nothing."""
+    accounts.says("default", "limited-later", time.time() + 3600)
+    accounts.up()
+    paused = accounts.add()
+    fleet.wait_state(paused, "paused")
+    bound = accounts.add("--account", "default")
+    assert "which is parked" in fleet.cli("resume", paused, code=4).stderr
+    for words in (("resume", paused, "--account", "wrok"), ("set", bound, "account=wrok")):
+        refused = fleet.cli(*words, code=2).stderr
+        assert "There is no account 'wrok' for claude. Did you mean 'work'?" in refused
+        assert "Nothing was changed." in refused
+    assert (fleet.show(paused)["state"], fleet.show(bound)["state"]) == ("paused", "queued")
+    fleet.cli("resume", paused, "--account", "work")
+    done = fleet.wait_state(paused, "completed", "failed")
+    assert [(run["account"], run["outcome"]) for run in done["runs"]][1:] == [("work", "completed")]
+    assert "--resume" not in accounts.calls("work")[-1], "the session is the other account's"
+    assert "do it" in (accounts.place("work") / "prompt").read_text()
+    assert "usage" in (accounts.place("work") / "prompt").read_text(), "how the run before ended"
+
+    assert "account default → work" in fleet.cli("set", bound, "account=work").stdout
+    assert [run["account"] for run in fleet.wait_state(bound, "completed", "failed")["runs"]] == ["work"]
+
+    over = accounts.add("--account", "work", "--delay", "1h")
+    fleet.cli("cancel", over)
+    fleet.cli("accounts", "resume", "claude/default")
+    accounts.says("default", "ok")
+    fleet.cli("retry", over, "--account", "default")
+    done = fleet.wait_state(over, "completed", "failed")
+    assert [run["account"] for run in done["runs"]] == ["default"]

@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 import apsw
+import pytest
 from tests.acceptance.config.test_config import user_file
 from tests.fleet import Fleet, wait_until
 
@@ -113,6 +114,25 @@ def test_a_family_draws_on_the_budget_of_its_first_task(fleet: Fleet) -> None:
     assert fleet.show(third)["state"] == "completed"
     (raised,) = [event for event in fleet.events(first) if event["kind"] == "budget.raised"]
     assert raised["data"]["usd"] == 1.6
+
+
+@pytest.mark.parametrize(
+    ("option", "before", "after", "key"), [("--budget-usd", 1, 5, "usd"), ("--budget-tokens", 100, 900, "tokens")]
+)
+def test_a_retry_gets_a_new_total(fleet: Fleet, option: str, before: int, after: int, key: str) -> None:
+    """Its next run may use what the old total would have forbidden."""
+    no = {"report": {"kind": "fail", "message": "no"}, "run": 1}
+    task = fleet.add_scenario(usage(0.5, 50, run=1), no, usage(1.5, 150), options=(option, before))
+    fleet.up("--agents", 1)
+    fleet.wait_state(task, "failed")
+    fleet.wait_clean()
+    assert "above 0" in fleet.cli("retry", task, "--budget-usd", "0", code=2).stderr
+    assert "whole number" in fleet.cli("retry", task, "--budget-tokens", "many", code=2).stderr
+    assert (fleet.show(task)["state"], fleet.show(task)["budget"][key]) == ("failed", before)
+    fleet.cli("retry", task, option, after)
+    done = fleet.wait_state(task, "completed", "paused")
+    assert (done["state"], done["budget"][key]) == ("completed", after)
+    assert fleet.shown(task)["budgets"][f"task_{key}"]["spent"] == {"usd": 1.5, "tokens": 150}[key], "a retry is afresh"
 
 
 def a_day_passes(fleet: Fleet) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.acceptance.tasks.test_many import copy_tasks
 from tests.fleet import Fleet, processes_of
-from tests.harness.exact_counts import Counts, Ledger, measure, strace_problem
+from tests.harness.exact_counts import Counter, Counts, Ledger, measure, strace_problem
+
+from holdfast.api.tasks.batches import MOST
 
 # git processes, operations of the store, those that write, SQL statements; syncs of files and directories.
 COSTS = {
@@ -22,6 +25,8 @@ COSTS = {
     "task, directory, nothing changed": Counts(0, 30, 8, 75, syncs=9),
     "task, directory, a new file": Counts(11, 31, 9, 77, syncs=10),
 }
+
+PER_BATCH, PER_CANCELLED_TASK = 2, 12  # SQL statements of `cancel` for many tasks
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +55,23 @@ def test_syncs(ledger: Ledger) -> None:
 
 def test_every_row_has_a_number(ledger: Ledger) -> None:
     assert list(ledger.counts) == list(COSTS)
+
+
+def test_a_cancelled_task_costs_the_same_among_many(fleet: Fleet) -> None:
+    """`cancel --label`: one transaction for each batch, no git, and for each task the same number of statements."""
+    counter, sizes = Counter(fleet), {"few": 20, "a batch": MOST, "more": MOST + 20}
+    with fleet.as_its_user():
+        fleet.queue("true", labels={"x": "template"}, delay=9999.0)
+        for name, size in sizes.items():
+            copy_tasks(fleet, [{"x": name}] * size)
+    for name in sizes:
+        counter.run(name, "cancel", "--label", f"x={name}", "--yes")
+    found = counter.ledger()
+    for name, size in sizes.items():
+        batches = -(-size // MOST)
+        wanted = Counts(
+            git=0, operations=batches, writes=batches, statements=PER_BATCH * batches + PER_CANCELLED_TASK * size
+        )
+        assert found.counts[name] == wanted, "\n".join(found.lines[name])
+    states = [row["state"] for row in fleet._queries().tasks(everything=True)]
+    assert states.count("cancelled") == sum(sizes.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.acceptance.config.test_config import user_file
@@ -76,9 +77,8 @@ def test_a_resume_beyond_the_limit_goes_on_with_more_resumes(fleet: Fleet) -> No
     assert "go slowly" in fleet.cli("show", task, "--prompt", "--run", 2).stdout
 
 
-def test_another_agent_begins_a_new_session_with_a_hand_over(fleet: Fleet) -> None:
-    """The session of the old agent is not given to the new one. The earlier run is read as its own agent wrote it."""
-    told = fleet.root / "told"
+def note_taking_claude(fleet: Fleet, told: Path) -> None:
+    """A program that plays Claude Code: it notes its arguments and its prompt, writes a file and completes."""
     claude = fleet.root / "claude"
     claude.write_text(
         f'#!/bin/sh\ncase "$1" in --version) echo "2.1.0 (Claude Code)"; exit;; esac\n'
@@ -87,18 +87,47 @@ def test_another_agent_begins_a_new_session_with_a_hand_over(fleet: Fleet) -> No
     )
     claude.chmod(0o755)
     user_file(fleet, f'claude.binary = "{claude}"\n')
-    task = fleet.add_scenario({"say": "I looked at the lexer"}, FAILS)
+
+
+@pytest.mark.parametrize("command", ["retry", "resume"])
+def test_another_agent_begins_a_new_session_with_a_hand_over(fleet: Fleet, command: str) -> None:
+    """The session of the old agent is not given to the new one. The earlier run is read as its own agent wrote it."""
+    told, hold = fleet.root / "told", {"wait_for": str(fleet.root / "never")}
+    note_taking_claude(fleet, told)
+    task = fleet.add_scenario({"say": "I looked at the lexer"}, FAILS if command == "retry" else hold)
     fleet.up()
-    before = fleet.wait_state(task, "failed")
-    fleet.wait_clean()
-    fleet.cli("retry", task, "--agent", "claude", "--model", "opus")
-    done = fleet.wait_state(task, "completed", "failed")
-    assert [run["outcome"] for run in done["runs"]] == ["failed", "completed"]
+    if command == "resume":
+        fleet.wait_started(task)
+        wait_until(lambda: "lexer" in fleet.cli("logs", task).stdout, "it has spoken")
+        fleet.cli("pause", task)
+    before = fleet.wait_state(task, "failed", "paused")
+    if command == "retry":
+        fleet.wait_clean()
+    fleet.cli(command, task, "--agent", "claude", "--model", "opus", "--timeout", "90s")
+    done = fleet.wait_state(task, "completed")
+    assert [run["outcome"] for run in done["runs"]] == ["failed" if command == "retry" else "paused", "completed"]
+    assert (done["agent"], done["timeout"]) == ("claude", 90.0)
     words = told.read_text()
     assert "I looked at the lexer" in words
     assert "--model opus" in words
     assert before["session_id"] not in words
     assert fleet.file_on_branch(done["branch"], "by-claude.txt")
+
+
+def test_a_resume_changes_the_model_of_its_agent(fleet: Fleet) -> None:
+    """Its next run has the new model and time limit. A task whose agent takes no model stays paused."""
+    told = fleet.root / "told"
+    note_taking_claude(fleet, told)
+    task = fleet.add("work", "--agent", "claude", "--model", "sonnet", "--delay", "1h")
+    plain = fleet.add("work", "--delay", "1h", command=("true",))
+    fleet.cli("pause", task, plain)
+    assert "takes no model" in fleet.cli("resume", plain, "--model", "opus", code=2).stderr
+    assert fleet.show(plain)["state"] == "paused"
+    fleet.cli("set", task, "model=opus", "timeout=1h30m")
+    fleet.cli("resume", task, "--model", "haiku", "--timeout", "2h")
+    (changed,) = [event["data"]["changed"] for event in fleet.events(task) if event["kind"] == "task.changed"][1:]
+    assert changed == {"model": ["opus", "haiku"], "timeout": ["5400 s", "7200 s"]}
+    assert (fleet.show(task)["state"], fleet.show(task)["timeout"]) == ("queued", 7200.0)
 
 
 def test_set_changes_what_does_not_run(fleet: Fleet) -> None:

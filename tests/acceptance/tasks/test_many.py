@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.fleet import STRICT, Fleet, processes_of, wait_until
 
 from holdfast.api.commands import Commands
 from holdfast.api.tasks.batches import MOST
+from holdfast.store.port.transaction import Transaction
 
 
 def states(fleet: Fleet, *ids: str) -> list[str]:
@@ -185,7 +188,7 @@ def test_a_batch_is_one_transaction(fleet: Fleet, count: int) -> None:
     """
     with fleet.as_its_user():
         fleet.queue("true", labels={"x": "0"}, delay=9999.0)
-        _copy_tasks(fleet, count)
+        copy_tasks(fleet, [{"x": str(1 - number % 2)} for number in range(count - 1)])
     running = [fleet.queue("(setsid sleep 1000 &); exec sleep 1000", labels={"x": "1"}, priority=9) for _ in range(2)]
     fleet.up("--agents", "2")
     for task in running:
@@ -210,21 +213,21 @@ def test_a_batch_is_one_transaction(fleet: Fleet, count: int) -> None:
         assert spent < 2.0, f"{spent:.2f} s of CPU"
 
 
-def _copy_tasks(fleet: Fleet, count: int) -> None:
-    """Make `count` tasks, every second one with the label x=1, without the cost of `add` for each."""
+def copy_tasks(fleet: Fleet, labels: Sequence[Mapping[str, str]]) -> None:
+    """Copy the only task of a home: one copy for each set of labels, without the cost of `add`.
+
+    If there are several tasks, the one that was added first is copied.
+    """
     from holdfast.base import clock
     from holdfast.base.ids import new_id
 
     commands = Commands(str(fleet.home), create=False)
-    [template] = [row["id"] for row in fleet._queries().tasks(everything=True)]
+    template = fleet._queries().tasks(everything=True)[0]["id"]
 
-    def work(tx: object) -> None:
-        from dataclasses import replace
-
-        spec = tx.tasks.get(template).spec  # type: ignore[attr-defined]  # a transaction of the store
-        for number in range(count - 1):
-            one = replace(spec, id=new_id(), labels={"x": str(1 - number % 2)})
-            tx.tasks.add(one, clock.now())  # type: ignore[attr-defined]  # likewise
+    def work(tx: Transaction) -> None:
+        spec = tx.tasks.get(template).spec
+        for own in labels:
+            tx.tasks.add(replace(spec, id=new_id(), labels=own), clock.now())
 
     commands.write(work)
     assert Path(fleet.home).is_dir()

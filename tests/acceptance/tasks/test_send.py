@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.fleet import Fleet, wait_until
 
 # Each run keeps what it was told and appends a line.
@@ -60,6 +61,58 @@ def test_a_session_goes_on_with_the_message_alone(fleet: Fleet) -> None:
     assert prompts == ["play", "second", "third"]
     for name in ("one.txt", "two.txt", "three.txt"):
         assert fleet.file_on_branch(done["branch"], name)
+
+
+WORDS = "now also add tests"
+LIMITED: dict[str, object] = {"limit": {"kind": "usage", "for": "10ms"}}
+ENDINGS: dict[str, tuple[dict[str, object] | None, tuple[object, ...]]] = {
+    # how run 1 ends: the agent's last step (None: it works until a person ends it), and options of the task
+    "failed": ({"report": {"kind": "fail", "message": "not yet"}}, ()),
+    "failed, its gate": ({"say": "done"}, ("--gate", "test -e two.txt", "--tries", 1)),
+    "failed, with an alert": (LIMITED, ("--max-resumes", 0)),
+    "cancelled": (None, ()),
+    "paused": (None, ()),
+    "paused, with an alert": ({"limit": {"kind": "auth"}}, ()),
+}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_task_that_did_not_complete_goes_on_with_a_message(fleet: Fleet, how: str) -> None:
+    """F1: failed, cancelled or paused, it is the same id, branch and session; the words arrive once; the work of both
+    rounds is on the branch; its alert is closed."""
+    ending, options = ENDINGS[how]
+    task = fleet.add_scenario(
+        {"write": {"path": "one.txt", "text": "1"}, "run": 1},
+        {**(ending or {"wait_for": str(fleet.root / "never")}), "run": 1},
+        {"write": {"path": "two.txt", "text": "2"}, "run": 2},
+        options=options,
+    )
+    fleet.up()
+    state = how.partition(",")[0]
+    if ending is None:
+        fleet.wait_started(task)
+        wait_until(lambda: list(fleet.home.glob("**/one.txt")), "it has written")
+        fleet.cli("cancel" if state == "cancelled" else "pause", task)
+    first = fleet.wait_state(task, "completed", "failed", "cancelled", "paused")
+    assert first["state"] == state, first["reason"]
+    alerts = [alert["key"] for alert in fleet.json("alerts") if alert["task"] == task]
+    assert bool(alerts) == how.endswith("an alert"), alerts
+    assert f"Task {task} was {state} and is queued again" in fleet.cli("send", task, WORDS).stdout
+    wait_until(lambda: len(fleet.show(task)["runs"]) == 2, "the message began a second run")
+    done = fleet.wait_state(task, "completed", "failed", "paused")
+    assert done["state"] == "completed", done["reason"]
+    assert (done["branch"], done["resume_attempts"]) == (first["branch"] or f"holdfast/{task}", 0)
+    assert len({run["session_id"] for run in done["runs"]} - {None}) == 1
+    assert first["runs"][0]["session_id"] is not None
+    prompts = [fleet.cli("show", task, "--prompt", "--run", number).stdout for number in (1, 2)]
+    assert [prompt.count(WORDS) for prompt in prompts] == [0, 1]
+    assert [(one["text"], one["run"]) for one in done["messages"]] == [(WORDS, 2)]
+    assert fleet.kinds(task).count("message.delivered") == 1
+    assert [alert["key"] for alert in fleet.json("alerts") if alert["task"] == task] == []
+    for name in ("one.txt", "two.txt"):
+        assert fleet.file_on_branch(done["branch"], name), name
+    fleet.wait_clean()
+    assert not fleet.worktrees()
 
 
 def test_what_cannot_take_a_message_says_why(fleet: Fleet) -> None:

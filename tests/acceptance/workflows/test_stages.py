@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +339,50 @@ def test_a_person_sends_the_work_back_to_its_builder(fleet: Fleet) -> None:
     assert words in fleet.cli("show", task, "--results").stdout
     [decision] = json.loads(fleet.cli("report", task, "--json").stdout)["decisions"]
     assert {**decision, "at": 0} == {"at": 0, "by": user_name(), "stage": "review", "changes": words, "to": "build"}
+
+
+def has_runs(fleet: Fleet, task: str, count: int) -> bool:
+    return len(fleet.show(task)["runs"]) == count
+
+
+def test_several_tasks_are_approved_together(fleet: Fleet) -> None:
+    """F5: by ids and by a filter; each gets a line. A task that waits for nobody does not hold back the others, and
+    changes for several reach each builder."""
+    shop = Workshop(fleet)
+    build = StageDraft(name="build", chosen=shop.scripted({"print": "built"}), approval=True)
+    last = StageDraft(name="last", chosen=shop.scripted({"print": "the end"}))
+    tasks = [shop.add(build, last, labels={"kind": "door"}) for _ in range(4)]
+    other = fleet.queue("true", delay=9999.0, labels={"kind": "door"})
+    fleet.up("--agents", 4)
+    for task in tasks:
+        assert fleet.wait_state(task, "paused", "failed")["pause_reason"] == "approval"
+    assert "give --changes TEXT too" in fleet.cli("approve", *tasks, "--stage", "build", code=2).stderr
+
+    said = fleet.cli("approve", tasks[0], other, tasks[1], code=4)
+    lines = said.stdout.splitlines()
+    assert len(lines) == 3
+    for number, task in ((0, tasks[0]), (2, tasks[1])):
+        assert lines[number].startswith(f"{task}: stage 1 of 2 (build) approved by {user_name()}; stage 2 of 2 (last)")
+    assert "waits for nobody's approval; nothing was changed" in lines[1]
+    assert "1 of 3 tasks were not changed." in said.stderr
+    for task in tasks[:2]:
+        assert [run["stage"] for run in fleet.wait_state(task, "completed")["runs"]] == ["build", "last"]
+
+    told = [
+        json.loads(line)
+        for line in fleet.cli("approve", *tasks[2:], "--changes", "in blue", "--json").stdout.splitlines()
+    ]
+    assert [(row["id"], row["done"]) for row in told] == [(task, True) for task in tasks[2:]]
+    for task in tasks[2:]:
+        wait_until(partial(has_runs, fleet, task, 2), "it is built again")
+        assert "in blue" in fleet.cli("show", task, "--prompt", "--run", 2).stdout
+        fleet.wait_state(task, "paused", "failed")
+    refused = fleet.cli("approve", "--label", "kind=door", code=1).stderr
+    assert "This affects 2 tasks (2 paused). Nothing was changed." in refused, "only those that wait for an approval"
+    assert len(fleet.cli("approve", "--label", "kind=door", "--yes").stdout.splitlines()) == 2
+    for task in tasks[2:]:
+        runs = fleet.wait_state(task, "completed", "failed")["runs"]
+        assert [run["stage"] for run in runs] == ["build", "build", "last"]
+        assert fleet.kinds(task).count("task.approved") == 2
+    assert fleet.show(other)["state"] == "queued"
+    assert fleet.json("alerts") == []

@@ -289,3 +289,42 @@ def test_a_stage_has_a_budget(fleet: Fleet) -> None:
     assert "budget_usd: it must be more than 0" in told
     config_of(fleet, members.replace("budget_usd = 0", "budget_usd = 2"))
     assert "budget_usd: members have no budget of their stage" in fleet.cli("config", "check", code=2).stdout
+
+
+KEPT = """\
+[workflow.kept]
+{line}
+[[workflow.kept.stage]]
+name = "build"
+command = ["sh", "-c", "echo half > half.txt; {end}"]
+[[workflow.kept.stage]]
+name = "last"
+command = ["true"]
+"""
+
+
+def test_a_workflow_preserves_the_workspaces_of_its_tasks(fleet: Fleet) -> None:
+    """Issue 19, 12: written once before the stages, and a task may say otherwise."""
+    fleet.up("--agents", 4)
+    preserved = {}
+    for line, end, options in (
+        ("preserve_on_failure = true", "exit 1", ()),
+        ("preserve_on_failure = true", "exit 1", ("--no-preserve-on-failure",)),
+        ("preserve_on_failure = true", "exit 0", ()),
+        ("keep_workspace = true", "exit 0", ()),
+        ("", "exit 1", ()),
+        ("", "exit 0", ("--keep-workspace",)),
+    ):
+        config_of(fleet, KEPT.format(line=line, end=end))
+        preserved[fleet.add("x", "--workflow", "kept", *options)] = (line, end, options)
+    for task in preserved:
+        fleet.wait_state(task, "failed", "completed")
+    fleet.wait_clean()
+    states = [fleet.show(task)["workspace"]["state"] for task in preserved]
+    assert states == ["preserved", "gone", "gone", "preserved", "gone", "preserved"]
+    config_of(fleet, KEPT.format(line="preserve_on_failure = true", end="exit 1"))
+    assert "The workspace of a failed task is preserved." in fleet.cli("workflows", "kept").stdout
+    [row] = fleet.json("workflows", "kept")
+    assert (row["preserve_on_failure"], row["keep_workspace"]) == (True, False)
+    config_of(fleet, KEPT.format(line="keep_workspace = true", end="exit 1"))
+    assert "are preserved, whatever the outcome" in fleet.cli("workflows", "kept").stdout

@@ -312,3 +312,24 @@ def test_commits_have_the_identity_of_the_shell_that_added_the_task(fleet: Fleet
     fleet.cli("run", "Add c", "--", "sh", "-c", "echo c > c")
     assert fleet.git("log", "-1", "--format=%an", "--branches", "--grep=Add c") == "Holdfast", "none is known here"
     fleet.cli("down")
+
+
+def test_why_sees_what_was_merged_by_hand(fleet: Fleet) -> None:
+    """Issue 19, 8: by git, as no event tells of it. A later round of the task is not merged by that."""
+    fleet.up()
+    task = fleet.queue("echo $HOLDFAST_RUN_NUMBER >> a.txt; git add -A; git commit -qm work")
+    branch = fleet.wait_state(task, "completed")["branch"]
+    fleet.wait_clean()
+    offered, there = f"`holdfast merge {task}` merges it", "and main has all of it"
+    assert offered in (said := fleet.cli("why", task).stdout)
+    assert there not in said
+    fleet.git("merge", "--no-ff", "-qm", "by hand", branch)
+    assert there in (said := fleet.cli("why", task).stdout)
+    assert offered not in said
+    assert "`holdfast branches prune --merged` deletes the branch" in said
+    fleet.cli("send", task, "once more")
+    wait_until(lambda: len(fleet.show(task)["runs"]) == 2, "the message begins a second run")
+    fleet.wait_state(task, "completed")
+    fleet.wait_clean()
+    assert offered in (said := fleet.cli("why", task).stdout)
+    assert there not in said

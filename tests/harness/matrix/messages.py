@@ -1,4 +1,4 @@
-"""People who send messages: to a task that has ended, and to one at work. Their words arrive once."""
+"""People who send messages: to tasks that have completed and failed, and to one at work. Their words arrive once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.harness.matrix.world import World
 from holdfast.api.queries import Queries
 from holdfast.api.tasks.messages import send_message
 
-ENDED, WORKING = "be told after the end", "be told at work"
-EXPECTED = {ENDED: ("completed",), WORKING: ("completed",)}
+ENDED, FAILED, WORKING = "be told after the end", "be told after a failure", "be told at work"
+EXPECTED = {ENDED: ("completed",), FAILED: ("completed",), WORKING: ("completed",)}
 WORDS = "and a second file"
 _COMMIT = COMMIT.replace("\n", " || :\n")  # after a crash there may be nothing left to commit
 # Each run keeps what its agent really received, and does what it says.
@@ -26,8 +26,10 @@ def sent(world: World) -> None:
     (world.root / "go-on").touch()
     world.wait("up")
     add(world, ENDED, _script("ended"), role="add2")
+    add(world, FAILED, _script("failed", hold=write("failed-0", "saved") + "exit 3\n"), role="add3")
     up_to_the_end(world, "up2")
     _send(world, "send2", ENDED)
+    _send(world, "send3", FAILED)
     up_to_the_end(world, "up3")
 
 
@@ -47,7 +49,7 @@ def _send(world: World, role: str, prompt: str) -> None:
 def problems(world: World) -> list[str]:
     """One completed run was given the words, and the work of both rounds is on the branch."""
     found = []
-    for prompt, name in ((WORKING, "working"), (ENDED, "ended")):
+    for prompt, name in ((WORKING, "working"), (ENDED, "ended"), (FAILED, "failed")):
         if task(world, prompt) is None:
             continue
         row = Queries(str(world.home)).task(task_id(world, prompt))
@@ -59,5 +61,8 @@ def problems(world: World) -> list[str]:
         if (count := sum(WORDS in words for words in told)) != 1:
             found.append(f"{'twice' if count else 'lost'}: {count} completed runs of '{prompt}' got the words")
         names = git_output(world, "ls-tree", "--name-only", row["branch"] or "HEAD").split()
-        found += [f"lost: {file} is not on the branch" for file in (f"{name}-1", f"{name}-2") if file not in names]
+        wanted = [f"{name}-1", f"{name}-2"]
+        if any(run["outcome"] == "failed" for run in row["runs"]):
+            wanted.append(f"{name}-0")  # salvaged, and taken up by the next round
+        found += [f"lost: {file} is not on the branch" for file in wanted if file not in names]
     return found

@@ -319,7 +319,7 @@ SCENARIOS: dict[str, Scenario] = {
     "send": Scenario(
         messages.sent,
         messages.EXPECTED,
-        "messages of a person, to a task at work and to one that has ended",
+        "messages of a person, to a task at work, to one that has completed and to one that has failed",
         is_attended=True,
         also=messages.problems,
     ),

@@ -111,6 +111,8 @@ class WorkflowRow(TypedDict):
     prompt: str
     wants_prompt: bool
     wants_range: bool
+    preserve_on_failure: bool | None  # of its tasks; null: the settings decide
+    keep_workspace: bool  # true: the workspaces of its tasks are preserved, whatever the outcome
     stages: list[JsonObject]
     problems: list[str]
 

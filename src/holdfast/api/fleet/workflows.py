@@ -81,6 +81,8 @@ def _row(draft: WorkflowDraft, problems: list[config.SettingProblem]) -> Workflo
         "prompt": draft.prompt,
         "wants_prompt": draft.wants_prompt,
         "wants_range": draft.wants_range,
+        "preserve_on_failure": draft.preserve_on_failure,
+        "keep_workspace": draft.keep_workspace,
         "stages": [_stage(stage) for stage in draft.stages],
         "problems": [str(problem) for problem in problems],
     }

@@ -208,10 +208,29 @@ def work_lines(task: TaskDetails) -> list[str]:
         return []
     if has_branch(task["repo"], branch):
         look, bring = f"`holdfast diff {task['id']}` shows it", f"`holdfast merge {task['id']}` merges it"
+        if _is_merged(task, branch):
+            where = f"Its work is on branch {branch}, and {task['base_ref']} has all of it"
+            return [f"{where}: {look}, `holdfast branches prune --merged` deletes the branch."]
         return [f"Its work is on branch {branch}: {look}, {bring}."]
     if workspace["state"] == "preserved":
         return [f"Its work is in its preserved workspace {workspace['path']}: `holdfast shell {task['id']}`."]
     return [f"Its branch {branch} is not in {task['repo']}: it was merged and deleted, or it had no commit."]
+
+
+def _is_merged(task: TaskDetails, branch: str) -> bool:
+    """True if the branch from which the task started has all its commits, by `holdfast merge` or by hand.
+
+    The branch of another task does not count: it waits for a merge itself.
+    """
+    from holdfast.workspaces.git.merge import has_commit, tip_of
+    from holdfast.workspaces.names import BRANCH_PREFIX
+
+    if str(task["base_ref"]).startswith(BRANCH_PREFIX):
+        return False
+    tip, target = tip_of(task["repo"], branch), tip_of(task["repo"], task["base_ref"])
+    if tip is None or target is None or tip == task["base_commit"]:
+        return False
+    return has_commit(task["repo"], target, tip)
 
 
 def _salvage_lines(task: TaskDetails) -> list[str]:

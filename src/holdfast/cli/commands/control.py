@@ -39,7 +39,6 @@ from holdfast.cli.output.render import clean_text, number, print_json
 from holdfast.cli.output.selection import add_selection, change_many, choose_tasks, print_results, stop_many
 from holdfast.core.dispatch.spending_caps import SpendingCap
 from holdfast.core.model import RequestKind
-from holdfast.core.states import TaskState
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.changes import Given, Wanted
@@ -273,9 +272,8 @@ def _cancel_many(queries: Queries, ids: list[str], arguments: argparse.Namespace
     living = {str(row["id"]) for row in rows if row["state"] in ("queued", "running", "paused")}
 
     def cancel(tx: Transaction, task_id: str) -> int | None:
-        if task_id in living and tx.tasks.get(task_id).state is TaskState.CANCELLED:
-            return None  # a moment ago, together with its parent or with a task that it needs
-        return cancel_in(tx, task_id, by, why, subtasks=subtasks)
+        # cancelled a moment ago: together with its parent or with a task that it needs
+        return cancel_in(tx, task_id, by, why, subtasks=subtasks, may_be_cancelled=task_id in living)
 
     results = stop_many(queries, ids, cancel, RequestKind.CANCEL, waits=not arguments.no_wait, patience=STOP_PATIENCE)
     return print_results(queries, results, as_json=arguments.json)

@@ -96,6 +96,10 @@ def _print_workflow(row: WorkflowRow) -> None:
         print(clean_text(row["about"]))
     if row["wants_range"]:
         print("This workflow is about a range of commits: --base BASE, or --ref REF --base BASE.")
+    if row["keep_workspace"]:
+        print("The workspaces of its tasks are preserved, whatever the outcome.")
+    elif row["preserve_on_failure"] is not None:
+        print(f"The workspace of a failed task is {'preserved' if row['preserve_on_failure'] else 'removed'}.")
     if row["prompt"]:
         print(f"Without a prompt of its own, a task asks: {one_line(row['prompt'], 200)}")
     for number, stage in enumerate(row["stages"], start=1):

@@ -143,11 +143,14 @@ STAGE: Mapping[str, Read] = {
 }
 # Options of a task that a stage does not have, with the reason.
 _WHOLE = "it holds for the whole task: give it to `holdfast add`, to the schedule, or to the settings"
+_WORKSPACE = "all stages share the task's workspace"
+_KEPT = (
+    f"{_WORKSPACE}, which is kept or removed at the task's end: write `preserve_on_failure` or `keep_workspace` before "
+    "the first stage, in [workflow.NAME]"
+)
 NOT_OF_A_STAGE: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("workspace", "preserve", "preserve_on_failure", "keep_workspace"),
-        f"all stages share the task's workspace, which is kept or removed at the task's end; {_WHOLE}",
-    ),
+    "workspace": f"{_WORKSPACE}; {_WHOLE}",
+    **dict.fromkeys(("preserve", "preserve_on_failure", "keep_workspace"), _KEPT),
     **dict.fromkeys(("base", "ref", "repo", "directory"), f"all stages work on one branch; {_WHOLE}"),
     **dict.fromkeys(
         ("labels", "priority", "key", "parent", "after", "delay"),
@@ -160,10 +163,25 @@ NOT_OF_A_STAGE: Mapping[str, str] = {
     "fire_time": _WHOLE,
 }
 STAGE_KEYS = (*STAGE, *READ_SEPARATELY, "members", "member")
-WORKFLOW: Mapping[str, Read] = {"about": _short, "prompt": parse_nonblank_text}
+# Options of a task that a workflow has for all its tasks. `holdfast add` says otherwise for one task.
+OF_ITS_TASKS: Mapping[str, Read] = {"preserve_on_failure": parse_flag, "keep_workspace": parse_flag}
+WORKFLOW: Mapping[str, Read] = {"about": _short, "prompt": parse_nonblank_text, **OF_ITS_TASKS}
 WORKFLOW_KEYS = (*WORKFLOW, "stage")
 
 # For the reference page: key → (default, meaning).
+MEANINGS_OF_WORKFLOW: Mapping[str, tuple[str, str]] = {
+    "about": ("–", "One sentence for people."),
+    "prompt": ("–", "The prompt of a task that has none of its own."),
+    "preserve_on_failure": (
+        "the settings'",
+        "true: the workspace of a failed task is preserved. false: it is removed. `--preserve-on-failure` and "
+        "`--no-preserve-on-failure` of a task come first. Needs trust in a repository's file.",
+    ),
+    "keep_workspace": (
+        "false",
+        "true: the task's workspace is preserved, whatever the outcome. Needs trust in a repository's file.",
+    ),
+}
 MEANINGS: Mapping[str, tuple[str, str]] = {
     "name": (
         "–",

@@ -2,6 +2,7 @@
 
 [workflow.careful]
 about = "Build, test, review."
+preserve_on_failure = true    # of its tasks
 
 [[workflow.careful.stage]]
 name = "build"
@@ -77,9 +78,16 @@ def workflows_to_show(drafts: Mapping[str, WorkflowDraft]) -> list[tuple[str, An
 
 
 def workflow_values_needing_trust(drafts: Mapping[str, WorkflowDraft]) -> dict[str, Any]:
-    """Return the values of a repository's workflows that could run commands or show secrets: full key → value."""
+    """Return the values of a repository's workflows that need trust: full key → value.
+
+    They could run commands or show secrets, or are settings of workspaces, which no untrusted file may set.
+    """
     found: dict[str, Any] = {}
     for draft in drafts.values():
+        if draft.preserve_on_failure is not None:
+            found[f"{SECTION}.{draft.name}.preserve_on_failure"] = draft.preserve_on_failure
+        if draft.keep_workspace:
+            found[f"{SECTION}.{draft.name}.keep_workspace"] = True
         for stage in draft.stages:
             place = f"{SECTION}.{draft.name}.{stage.name}"
             if stage.gate:

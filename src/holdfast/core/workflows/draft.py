@@ -80,6 +80,8 @@ class WorkflowDraft:
     stages: tuple[StageDraft, ...]
     about: str = ""  # one sentence for people
     prompt: str = ""  # the prompt of a task that has none itself
+    preserve_on_failure: bool | None = None  # of its tasks. None: the settings decide
+    keep_workspace: bool = False  # of its tasks, whatever their outcome
     origin: str = field(default="built-in", compare=False)  # built-in | user | repository
     place: str = field(default="", compare=False)  # file and line
 

@@ -86,7 +86,7 @@ class SqliteAccounts:
     def account_blocking(self, task: Task, now: Instant) -> ClosedAccount | None:
         if task.pause_reason not in _PAUSED_BY_ACCOUNT:
             return None
-        name = self._sql.value("of_task", task_id=task.id)
+        name = task.account or self._sql.value("of_task", task_id=task.id, agent=task.spec.agent)
         account = None if name is None else self._get(task.spec.agent, str(name))
         return account if account is not None and account.holds(now) else None
 

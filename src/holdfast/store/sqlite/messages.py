@@ -104,6 +104,8 @@ class SqliteMessages:
         self._sql.change("begin_round", id=task.id)
         self._sql.change("carry_results", id=task.id)
         self._sql.change("carry_usage", id=task.id)
+        if task.state is TaskState.PAUSED:
+            self._sql.change("carry_choice", id=task.id)
         faults.tx("message.round")
         builder = find_builder(task.spec.stages)
         if builder is not None:

@@ -12,8 +12,8 @@ VALUES (:agent, :account, :until, :outcome, :reason, :task_id, :at)
 DELETE FROM accounts WHERE agent = :agent AND name = :account
 
 -- name: of_task
--- The account of the task's newest run.
-SELECT account FROM runs WHERE task_id = :task_id ORDER BY number DESC LIMIT 1
+-- The account of the task's newest run. A run of another agent had none that matters now.
+SELECT CASE WHEN agent = :agent THEN account END FROM runs WHERE task_id = :task_id ORDER BY number DESC LIMIT 1
 
 -- name: paused_under
 -- Tasks whose newest run had this account, and which are paused because of it.

@@ -48,6 +48,11 @@ UPDATE tasks SET generation = generation + 1, resume_attempts = 0 WHERE id = :id
 UPDATE results SET generation = generation + 1
 WHERE task_id = :id AND generation = (SELECT generation FROM tasks WHERE id = :id) - 1
 
+-- name: carry_choice
+-- A paused task goes back to the checkpoint that a person chose, as with a resume.
+UPDATE going_back SET generation = generation + 1
+WHERE task_id = :id AND generation = (SELECT generation FROM tasks WHERE id = :id) - 1
+
 -- name: carry_usage
 -- What the rounds before cost counts against the task's budget.
 UPDATE usage SET generation = generation + (task_id = :id), root_generation = root_generation + (root_id = :id)
