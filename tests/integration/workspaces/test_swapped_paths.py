@@ -251,7 +251,7 @@ def test_the_checker_waits_for_no_pipe(tmp_path: Path) -> None:
     """`doctor --invariants` reads a repository that agents could write."""
     entry = tmp_path / "worktrees" / "task1"
     entry.mkdir(parents=True)
-    for name in ("HEAD", "config", "commondir", "worktrees/task1/gitdir"):
+    for name in ("HEAD", "config", "commondir", "packed-refs", "shallow", "worktrees/task1/gitdir"):
         os.mkfifo(tmp_path / name)
     seen = evidence.Evidence.__new__(evidence.Evidence)
     seen.home = str(tmp_path / "home")
@@ -259,3 +259,4 @@ def test_the_checker_waits_for_no_pipe(tmp_path: Path) -> None:
     with soon():
         evidence._fill_view(str(tmp_path / "view"), str(tmp_path))
         assert list(seen.worktree_entries(str(tmp_path))) == [("task1", "")]
+        assert evidence.git(str(tmp_path), "for-each-ref") == ""
