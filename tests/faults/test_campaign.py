@@ -16,6 +16,7 @@ from tests.faults.test_matrix import SEED
 from tests.fleet import wait_until
 from tests.harness import ROOT
 from tests.harness.campaign.clocks import Clocks
+from tests.harness.campaign.families import FAMILIES
 from tests.harness.campaign.family import Played, Scope, Tally
 from tests.harness.campaign.fsync_order import Synced
 from tests.harness.campaign.pages import reliability
@@ -248,6 +249,18 @@ def test_a_failed_fsync_records_nothing() -> None:
     assert held.stdout.endswith("held\n"), held.stdout
     broken = campaign("--replay", "fsync:every/fsync=EIO@3", "--break", "heed-sync")
     assert "lost: intent.json got its name, but its content could not be synced" in broken.stdout, broken.stdout
+
+
+@pytest.mark.parametrize(("family", "mutant"), [("hostile-repo", "config-view"), ("newest-git", "config-allow-list")])
+def test_a_hostile_repository_runs_nothing_and_its_settings_are_why(family: str, mutant: str) -> None:
+    """Finding F0: an agent's hooks, filters and aliases, with this machine's git and with the newest one, which runs
+    hooks of a configuration. Without the protection the same case shows what ran."""
+    if why := FAMILIES[family]("").absent():
+        pytest.skip(f"NOT RUN: {why}")
+    judged = campaign("--mutants", mutant, "--jobs", 2)
+    assert re.search(rf"^killed +{mutant} ", judged.stdout, re.M), judged.stdout
+    assert "leaked: a trap ran as us" in judged.stdout
+    assert judged.returncode == 0
 
 
 def test_people_beside_holdfast_lose_nothing() -> None:

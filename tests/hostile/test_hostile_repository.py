@@ -16,7 +16,8 @@ from tests.harness import ROOT
 from tests.harness.campaign.traps import Ground, make_trap, set_traps, sprung
 from tests.harness.engines.newest_git import newest_git
 
-from holdfast.base.errors import UsageError
+from holdfast.api.work.pull_request import PullRequest, push_branch
+from holdfast.base.errors import Refused, UsageError
 from holdfast.workspaces.git import git, git_versions
 from holdfast.workspaces.git.hardening import environment, search_path
 
@@ -139,6 +140,52 @@ def test_no_pager_and_no_hook_of_the_configuration_runs_on_a_terminal(fleet: Fle
         (fleet.root / "sprung").unlink()
     assert typed_git("branch", "other").wait() == 0
     assert any(found.startswith("odd-jobs") for found in sprung(fleet.root / "sprung")) == (which == "newest")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "http.proxy",
+        "http.sslVerify",
+        "http.extraHeader",
+        "http.https://example.org/.sslCAInfo",
+        "https.proxy",
+        "credential.helper",
+        "credential.https://example.org.helper",
+        "url.{origin}.insteadOf",
+        "url.{origin}.pushInsteadOf",
+        "core.sshCommand",
+        "core.askPass",
+        "core.gitProxy",
+        "gpg.program",
+        "remote.origin.proxy",
+        "remote.origin.vcs",
+        "remote.origin.serverOption",
+    ],
+)
+def test_a_push_is_refused_by_the_name_of_a_setting(fleet: Fleet, key: str) -> None:
+    """Findings F4 and F9: where a push goes, through what, and with which login, are the user's own settings. One in
+    the repository's configuration, in a worktree's or in an included file may be an agent's."""
+    origin = fleet.root / "origin.git"
+    fleet.git("init", "--quiet", "--bare", str(origin))
+    fleet.git("remote", "add", "origin", str(origin))
+    fleet.git("branch", "work")
+    proposal = PullRequest(repo=str(fleet.repo), remote="origin", branch="work", base="main", title="t", body="b")
+    key, included = key.format(origin=origin), fleet.root / "included"
+    section, _, name = key.rpartition(".")
+    shown = f"{section}.{name.lower()}"  # as git lists it
+    config, of_worktree = fleet.repo / ".git" / "config", fleet.repo / ".git" / "config.worktree"
+    with fleet.as_its_user():
+        for file in (config, of_worktree, included):
+            fleet.git("config", "--file", str(config), "include.path", str(included))
+            fleet.git("config", "--file", str(file), key, "x")
+            with pytest.raises(Refused) as refused:
+                push_branch(proposal)
+            assert f"settings that a push would use: {shown}. An agent could have written them" in str(refused.value)
+            fleet.git("config", "--file", str(file), "--unset", key)
+        assert fleet.git("for-each-ref", cwd=origin) == ""
+        push_branch(proposal)
+    assert fleet.git("for-each-ref", "--format=%(refname)", cwd=origin) == "refs/heads/work"
 
 
 def type_on_terminal(start: Callable[..., subprocess.Popen[bytes]], *words: str) -> None:

@@ -175,3 +175,23 @@ def test_a_pull_request_is_opened_in_the_terminal(fleet: Fleet) -> None:
         seen.until_seen("ended: 0")
     tip = fleet.git("rev-parse", f"holdfast/{task}")
     wait_until(lambda: fleet.git("rev-parse", f"holdfast/{task}", cwd=fleet.root / "remote.git") == tip, "it is pushed")
+
+
+def test_no_pull_request_while_an_alert_about_changed_commands_is_open(fleet: Fleet) -> None:
+    """F4: refused before the question; after `alerts ack` the question is asked."""
+    hook = fleet.repo / ".git" / "hooks" / "pre-push"
+    task = fleet.queue(f"echo evil > {hook}; echo x > door; git add door; git commit -qm door", prompt="the door")
+    fleet.git("init", "--quiet", "--bare", str(fleet.root / "remote.git"))
+    fleet.git("remote", "add", "origin", str(fleet.root / "remote.git"))
+    fleet.up("--agents", 1)
+    fleet.wait_state(task, "completed")
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        hands = Hands(pilot, app)
+        await hands.point(task)
+        await hands.refused("P", "Nothing was pushed: an alert about", "hooks/pre-push", "holdfast alerts ack")
+        fleet.cli("alerts", "ack", "--all")
+        await hands.asked("P", f"Push holdfast/{task} to", answer="n")
+
+    play(fleet, story)
+    assert fleet.git("for-each-ref", cwd=fleet.root / "remote.git") == ""

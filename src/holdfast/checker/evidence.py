@@ -235,7 +235,8 @@ def _fill_view(view: str, git_dir: str) -> str:
     named = _read(os.path.join(git_dir, "commondir")).decode(errors="surrogateescape").strip()
     common = os.path.normpath(os.path.join(git_dir, named))
     for name in ("info", "objects", "packed-refs", "refs", "reftable", "shallow", "worktrees"):
-        os.symlink(os.path.join(common, name), os.path.join(view, name))
+        if not _may_block(os.path.join(common, name)):
+            os.symlink(os.path.join(common, name), os.path.join(view, name))
     config = _read(os.path.join(common, "config"))
     kept = b"".join(b"\t%s = %s\n" % found for found in _FORMAT.findall(config))
     version = b"1" if kept else b"0"

@@ -150,7 +150,7 @@ finish=$(sed -n '/"step_finish"/{p;q}' "$GOLDEN/opencode/empty/stdout.jsonl")
 for request in $(seq 2000); do
     echo "$request" >> "$REQUESTS"
     printf '%s\\n%s\\n' "$start" "$finish"
-    sleep 0.03
+    sleep 0.3
 done
 """
 
@@ -175,7 +175,8 @@ def test_empty_answers_hold_the_provider_after_a_few_requests(fleet: Fleet) -> N
     assert {run["outcome"] for run in ended if run["outcome"] != "stopped"} == {"network"}
     assert "answers in a row without a word" in ended[0]["reason"]
     assert not [task for task in tasks if fleet.show(task)["state"] == "failed"]
-    assert len(requests.read_text().splitlines()) < 200 * len(ended)
+    # Five show it. The rest is the time until the run is stopped: 7 s here. Once it was 52 requests a run.
+    assert len(requests.read_text().splitlines()) <= 30 * len(ended)
 
 
 def test_what_was_registered_before_an_agent_started_is_shown(fleet: Fleet) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from tests.fleet import Fleet, wait_filled, wait_until
 from tests.refusals import nothing_changes, refused
 from tests.sampling import sampled
+
+from holdfast.workspaces.git.git_versions import PROVEN_GIT
 
 
 def shim(fleet: Fleet, name: str, script: str) -> dict[str, str]:
@@ -167,6 +170,29 @@ def test_versions_of_other_vendors_are_understood(fleet: Fleet) -> None:
     for words in ("git version 2.39.5 (Apple Git-154)", "git version 2.45.1.windows.1", "git version 2.39"):
         env = shim(fleet, "git", f'case "$*" in *version) echo "{words}";; *) exec {real} "$@";; esac')
         fleet.add("x", command=("true",), env=env)
+
+
+OLDEST, NEWEST = (".".join(map(str, version)) for version in PROVEN_GIT)
+PROVEN = f"proven with {OLDEST} to {NEWEST}"
+NEWER = f"is newer than any version that Holdfast was tested with ({OLDEST} to {NEWEST})"
+
+
+@pytest.mark.parametrize(
+    ("version", "level", "said"),
+    [
+        ("2.38.5", "problem", "The git in PATH is 2.38.5; Holdfast needs 2.39 or newer. Upgrade it, then try again."),
+        (OLDEST, "ok", f"{OLDEST}; {PROVEN}"),
+        (f"{NEWEST}.3", "ok", f"{NEWEST}.3; {PROVEN}"),
+        ("2.999.0", "note", f"2.999.0 {NEWER}"),
+        ("3.0", "note", f"3.0 {NEWER}"),
+    ],
+)
+def test_doctor_says_which_git_was_proven(fleet: Fleet, version: str, level: str, said: str) -> None:
+    """Finding F0: a newer git may run what no known one runs. Such a git is used, and named."""
+    real = shutil.which("git", path=fleet.env["PATH"])
+    env = shim(fleet, "git", f'case "$*" in *version) echo "git version {version}";; *) exec {real} "$@";; esac')
+    shown = fleet.cli("doctor", env=env, code=int(level == "problem")).stdout
+    assert re.search(rf"^{level} +git +{re.escape(said)}$", shown, re.M), shown
 
 
 def test_a_git_that_cannot_be_started(fleet: Fleet) -> None:

@@ -125,3 +125,39 @@ def test_an_agent_that_moves_main_is_told_within_a_second(fleet: Fleet) -> None:
         fleet.cli("alerts", "ack", "--all")
         if name == "refs/heads/main":
             fleet.git("reset", "-q", "--hard")
+
+
+def test_nothing_is_pushed_while_an_alert_about_changed_commands_is_open(fleet: Fleet) -> None:
+    """F4: `pr` refuses for every task of that repository, until a person has acknowledged the alert. A warning, and an
+    alert about another repository, refuse nothing."""
+    origin, other = fleet.root / "origin.git", fleet.make_repo(fleet.root / "other")
+    fleet.git("init", "--quiet", "--bare", str(origin))
+    for repo in (fleet.repo, other):
+        fleet.git("remote", "add", "origin", str(origin), cwd=repo)
+    commit = "echo work > work; git add work; git commit -qm work"
+    fleet.up("--agents", 1)
+    honest, elsewhere = fleet.queue(commit), fleet.queue(commit, directory=other)
+    for task in (honest, elsewhere, fleet.queue(f"{commit}; git update-ref refs/tags/sneaky HEAD")):
+        fleet.wait_state(task, "completed")
+    assert [alert["level"] for alert in fleet.json("alerts")] == ["warning"]
+    fleet.cli("pr", honest, "--push-only")
+    fleet.git("push", "--quiet", "origin", f":holdfast/{honest}")
+    hook = fleet.repo / ".git" / "hooks" / "pre-push"
+    changed = fleet.queue(f"echo touch {fleet.root}/sprung > {hook}; chmod +x {hook}; {commit}")
+    fleet.wait_state(changed, "completed")
+    fleet.cli("pr", elsewhere, "--push-only")
+    [alert] = [alert for alert in fleet.json("alerts") if alert["level"] == "critical"]
+    assert alert["key"].startswith("outside:")
+    before = fleet.git("for-each-ref", cwd=origin)
+    for task in (changed, honest):
+        refused = fleet.cli("pr", task, "--push-only", code=1).stderr
+        assert f"Nothing was pushed: an alert about {fleet.repo} is open. " in refused
+        assert "hooks/pre-push" in refused
+        assert "holdfast alerts ack" in refused
+    assert fleet.git("for-each-ref", cwd=origin) == before
+    hook.unlink()  # as a person who looked at it does
+    fleet.cli("alerts", "ack", alert["id"])
+    for task in (changed, honest):
+        fleet.cli("pr", task, "--push-only")
+        assert fleet.git("rev-parse", f"holdfast/{task}", cwd=origin) == fleet.git("rev-parse", f"holdfast/{task}")
+    assert not (fleet.root / "sprung").exists()

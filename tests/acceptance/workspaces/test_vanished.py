@@ -35,8 +35,9 @@ def test_an_agent_that_removes_its_own_workspace_has_not_completed(fleet: Fleet,
     after = fleet.add("after", "--after", task, command=("sh", "-c", "touch started"))
     shown = fleet.wait_state(task, "completed", "failed")
     assert (shown["state"], shown["failure_reason"]) == ("failed", "workspace_gone")
-    fleet.wait_state(after, "cancelled", "completed", "failed")
-    assert fleet.show(after)["runs"] == []
+    shown = fleet.wait_state(after, "cancelled", "completed", "failed")
+    assert (shown["state"], shown["reason"]) == ("cancelled", f"it needs task {task}, which has failed")
+    assert shown["runs"] == []
     is_worktree = strategy == "worktree"
     expect_told(fleet, task, f"on branch holdfast/{task}" if is_worktree else "No checkpoint and no branch")
     assert fleet.branches() == ([f"holdfast/{task}"] if is_worktree else [])
@@ -47,7 +48,7 @@ def test_an_agent_that_removes_its_own_workspace_has_not_completed(fleet: Fleet,
 @pytest.mark.parametrize("strategy", ["worktree", "clone", "directory"])
 def test_the_last_checkpoint_of_a_vanished_workspace_is_salvaged(fleet: Fleet, strategy: str) -> None:
     """A person removes the workspace, and for a worktree its branch too. The checkpoint becomes a salvage, from which a
-    retry starts."""
+    retry starts. A task that needs this one is queued again with it, and waits for its work."""
     fleet.up(env={"HOLDFAST_CHECKPOINT_EVERY": "1s"})
     work = "echo done > done; git add done; git commit -qm done; echo new > new; "
     go = fleet.root / "go"
@@ -55,6 +56,7 @@ def test_the_last_checkpoint_of_a_vanished_workspace_is_salvaged(fleet: Fleet, s
     options = ("--preserve-on-failure",) if strategy == "clone" else ()
     command = ("sh", "-c", f"test -e new && exit 0; {work}{wait}")
     task = fleet.add("gone", "--workspace", strategy, *options, command=command)
+    after = fleet.add("after", "--after", task, command=("true",))
     tree = Path(wait_until(lambda: fleet.show(task)["workspace"]["path"], "it has a workspace"))
     wait_checkpoint(fleet, task)
     if strategy == "worktree":
@@ -72,8 +74,13 @@ def test_the_last_checkpoint_of_a_vanished_workspace_is_salvaged(fleet: Fleet, s
     assert fleet.file_on_branch("back", "new") == "new"
     assert fleet.file_on_branch("back", "done") == "done"
     go.unlink()
-    fleet.cli("retry", task)
-    assert fleet.wait_state(task, "completed", "failed")["state"] == "completed", "it did not start from the salvage"
+    assert fleet.show(after)["state"] == "cancelled"
+    fleet.cli("retry", task, after)
+    shown = fleet.wait_state(task, "completed", "failed")
+    assert shown["state"] == "completed", "it did not start from the salvage"
+    later = fleet.wait_state(after, "completed", "failed", "cancelled")
+    assert later["state"] == "completed"
+    assert later["runs"][0]["started_at"] >= shown["runs"][-1]["ended_at"]
     assert fleet.json("alerts") == [], "the alert is closed with the retry"
 
 

@@ -2,7 +2,8 @@
 
 A case is the seed of one storm: which victims and which pauses, not which instant of theirs it met. Twenty tasks and a
 hundred kills each, ten of them side by side; `SEED/200/1000` is one with that many tasks and kills in one home, as the
-long campaign has it.
+long campaign has it. The tasks work in worktrees, clones, directories, copies and, where an engine can be had, in
+containers.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from tests.harness.campaign.family import Played, Run, Scope
 from tests.harness.campaign.shared_setup import Grounds
+from tests.harness.engines.image import why_not
+from tests.harness.matrix import containers, steps
 from tests.harness.matrix.cases import Case
 from tests.harness.matrix.runner import has_cgroups
-from tests.harness.matrix.steps import COMMIT, RAN, write
+from tests.harness.matrix.steps import COMMIT
 from tests.harness.matrix.world import Stuck, World
 
 from holdfast.api.commands import Commands, NewTask
@@ -30,8 +34,15 @@ from holdfast.base.errors import HoldfastError
 from holdfast.checker import fingerprint, violations
 
 TASKS, KILLS = 20, 100
+# Task N has the workspace N % 10: a container costs as much as ten others.
+WORKSPACES = (
+    *("worktree", "clone", "directory", "worktree", "container"),
+    *("worktree", "clone", "directory:copy", "worktree", "clone"),
+)
 LARGE = (200, 1000)
 LONGEST = 1.8  # seconds for each kill, at most: a storm must have found its victims by then
+BIRTH = 0.5  # seconds for which a kill waits for a keeper or an agent to be there
+ALIVE = 0.15  # seconds, at most, from then to the kill
 ENDS = 12  # supervisors after the storm, at most: each may leave some work to the next
 SETTINGS = """\
 [crash]
@@ -53,6 +64,11 @@ class Storm(Grounds):
     name = "storm"
     about = f"SIGKILL for supervisors, keepers and agents at random instants, {TASKS} tasks and {KILLS} kills each"
     USUAL = 10
+
+    def prepare(self, root: Path) -> None:
+        super().prepare(root)
+        if why := why_not():
+            print(f"NOT RUN: {self.name}: its tasks in containers: {why}", flush=True)
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         chance = random.Random(scope.start_from_head)
@@ -93,12 +109,18 @@ def _victims() -> list[str]:
 
 def _rage(world: World, chance: random.Random, kills: Counter[str], tasks: int, wanted: int) -> None:
     """Kill, and start supervisors again, until there were enough kills."""
+    inside = {} if why_not() else containers.settings(world)
 
     def add_all() -> None:
+        os.environ.update(inside)  # what counts for containers only; the strategy is the task's own
         for number in range(tasks):
-            script = RAN + write(f"first-{number}", f"first {number}") + COMMIT.replace("\n", " || :\n")
-            script += f"sleep 0.{chance.randrange(10, 60)}\n" + write(f"second-{number}", f"second {number}")
-            new = NewTask(prompt=f"task {number}", directory=str(world.repo), command=("sh", "-c", script))
+            workspace = WORKSPACES[number % len(WORKSPACES)]
+            if workspace == "container" and not inside:
+                workspace = "clone"
+            script = _script(number, chance, containers if workspace == "container" else steps)
+            new = NewTask(
+                prompt=f"task {number}", directory=str(world.repo), command=("sh", "-c", script), workspace=workspace
+            )
             world.acknowledge(Commands(str(world.home)).add(new).id)
 
     world.client("add", add_all)
@@ -117,6 +139,12 @@ def _rage(world: World, chance: random.Random, kills: Counter[str], tasks: int, 
         world.kill(f"up-{number}")
 
 
+def _script(number: int, chance: random.Random, shell: ModuleType) -> str:
+    """`shell` tells the witness: an agent in a container by its channel. Only where there is a git a commit is made."""
+    script = str(shell.RAN + shell.write(f"first-{number}", f"first {number}")) + COMMIT.replace("\n", " || :\n")
+    return script + f"sleep 0.{chance.randrange(10, 60)}\n" + str(shell.write(f"second-{number}", f"second {number}"))
+
+
 def _unfinished(world: World) -> bool:
     try:
         return any(row["state"] != "completed" for row in Queries(str(world.home)).tasks(everything=True))
@@ -131,6 +159,10 @@ def _kill_one(world: World, role: str, chance: random.Random, kills: Counter[str
             world.kill(role)
             kills[kind] += 1
         return
+    deadline = time.monotonic() + BIRTH
+    while not living(world, kind) and world.is_running(role) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(chance.random() * ALIVE)
     victims = living(world, kind)
     with contextlib.suppress(ProcessLookupError):
         if victims:
@@ -160,7 +192,9 @@ def _rest(world: World, tasks: int) -> list[str]:
     before = fingerprint(str(world.home))
     world.up("last")
     after = fingerprint(str(world.home))
+    world.gather()
     found = [f"loops: a second recovery changed {part}" for part in before if before[part] != after.get(part)]
+    found += [] if why_not() else containers.nothing_left(world)
     found += [str(one) for one in violations(str(world.home), at_rest=True, witness=str(world.witness))]
     for row in Queries(str(world.home)).tasks(everything=True):
         if row["state"] != "completed":

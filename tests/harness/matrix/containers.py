@@ -79,17 +79,21 @@ def adoption(world: World) -> None:
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-def add(world: World, prompt: str, script: str) -> None:
-    settings = {
-        "HOLDFAST_WORKSPACE_STRATEGY": "container",
+def settings(world: World) -> dict[str, str]:
+    """The environment of whoever adds tasks in containers. The engine is started, and has no container any more."""
+    return {
         "HOLDFAST_CONTAINER_ENGINE": _reachable(world),
         "HOLDFAST_CONTAINER_IMAGE": IMAGE,
         "HOLDFAST_CONTAINER_NETWORK": "none",
         "HOLDFAST_HEALTH_GRACE": "200ms",
     }
 
+
+def add(world: World, prompt: str, script: str) -> None:
+    its_settings = {**settings(world), "HOLDFAST_WORKSPACE_STRATEGY": "container"}
+
     def work() -> None:
-        os.environ.update(settings)
+        os.environ.update(its_settings)
         new = NewTask(prompt=prompt, directory=str(world.repo), command=("sh", "-c", RAN + script))
         world.acknowledge(Commands(str(world.home)).add(new).id)
 

@@ -15,17 +15,23 @@ from bench.figures import SMOKE, Figure
 from bench.render import TITLES
 from tests.sampling import sampled
 
+from holdfast.api.queries import Queries
+
 MAY_BE_NOTHING = (
     "survivors",
     "git processes",
     "% of a core",
 )  # the last: a smoke's rest is shorter than the pause between two beats
 
+KEPT = ("processes", "store", "claim_to_exec")  # by `make test`. The first kills more agents than a mass death has
 
-@pytest.mark.parametrize("name", sampled(BENCHMARKS, keep=3))
+
+@pytest.mark.parametrize("name", sampled(sorted(BENCHMARKS, key=lambda name: name not in KEPT), keep=len(KEPT)))
 def test_a_benchmark_runs_and_returns_numbers(name: str, tmp_path: Path) -> None:
     figures = BENCHMARKS[name](SMOKE, tmp_path)
     assert figures
+    events = [event for store in tmp_path.rglob("holdfast.db") for event in Queries(str(store.parent)).events()]
+    assert [event["message"] for event in events if event["data"].get("scope") == "fleet"] == [], "a mass death"
     for figure in figures:
         assert figure.name in TITLES, "a figure without a title cannot be rendered"
         if figure.name.startswith("store.dbos") or (figure.name.startswith("peers.") and "holdfast" not in figure.name):

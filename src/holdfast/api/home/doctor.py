@@ -177,8 +177,7 @@ def _check_git_version(found: tuple[int, ...], identity: str) -> DoctorFinding:
     oldest, newest = (".".join(str(part) for part in version) for version in git_versions.PROVEN_GIT)
     if found[:2] <= git_versions.PROVEN_GIT[1]:  # older ones are refused
         return DoctorFinding("ok", "git", f"{shown}; proven with {oldest} to {newest}{identity}")
-    side = "older" if found[:2] < git_versions.PROVEN_GIT[0] else "newer"
-    words = f"{shown} is {side} than any version that Holdfast was tested with ({oldest} to {newest}){identity}"
+    words = f"{shown} is newer than any version that Holdfast was tested with ({oldest} to {newest}){identity}"
     return DoctorFinding("note", "git", words)
 
 
