@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from tests.fleet import Fleet
 
+from holdfast.agents.port import HostFacts
 from holdfast.cli.help.front_page import GROUPS, front_page
 from holdfast.cli.help.wrong_usage import SYNONYMS, unknown_command
 from holdfast.cli.main import COMMANDS, run
+from holdfast.intake import new_task
 
 TABLE = Path(__file__).with_name("wrong_commands.txt")
 # Words of our tools and of our code that tell a user nothing.
@@ -55,7 +57,29 @@ def test_wrong_commands_are_answered(
             if (answered, out) != (code, "") or part not in err or err.count("\n") != 1 or ODD.search(err):
                 wrong.append(f"$ {line}\n  wanted {code}  {part}\n  got    {answered}  {err.strip()} {out[:200]}")
     assert not wrong, "\n".join(["", *wrong])
-    assert len(table) >= 137
+    assert len(table) >= 167
+
+
+def test_full_permissions_as_root_are_answered_with_the_ways_out(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Claude Code refuses its mode to root. The task is not queued, and the answer has three ways that work."""
+    monkeypatch.setattr(new_task, "describe_host", lambda *_: HostFacts(is_root=True))
+    monkeypatch.chdir(fleet.repo)
+    with fleet.as_its_user():
+        assert run(["add", "x", "--agent", "claude", "--permission", "full"]) == 2
+    err = capsys.readouterr().err
+    for part in ("root", "--permission edit", "--workspace container", "permissions.sandbox"):
+        assert part in err
+    assert err.count("\n") == 1
+
+
+def test_a_money_budget_is_refused_to_an_agent_without_prices(fleet: Fleet) -> None:
+    """The answer names the budgets that work for it. Nothing is queued."""
+    program = {"HOLDFAST_CODEX_BINARY": "/bin/true"}
+    err = fleet.cli("add", "x", "--agent", "codex", "--budget-usd", "5", code=2, env=program).stderr
+    assert "'codex' does not report its cost" in err
+    assert "--budget-tokens works for it. Nothing was queued." in err
 
 
 def test_synonyms_lead_to_commands_that_exist() -> None:

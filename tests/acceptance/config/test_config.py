@@ -88,6 +88,11 @@ def test_shown_settings_can_be_a_file_again(fleet: Fleet) -> None:
 
 def test_check_finds_every_mistake(fleet: Fleet) -> None:
     """Config: all mistakes of all files at once, with file, line and the nearest key; other commands: the first."""
+    user = user_file(fleet, "agent = 'cluade'\n")
+    mistake = f"{user}:1: agent: there is no agent 'cluade'; did you mean 'claude'?"
+    assert fleet.cli("config", "check", code=2).stdout == f"mistake  {mistake}\n"
+    assert mistake in fleet.cli("doctor", code=1).stdout
+    assert "Did you mean 'claude'?" in refused(fleet, "add", "x", code=2)
     user = user_file(fleet, "[helth]\ngrace = '5s'\n\n[crash]\nwindow = 5\n")
     repo = repo_file(fleet, "agents = 9\n\n\n[resume]\nmax_attempts = -1\n")
     done = fleet.cli("config", "check", code=2, env={"HOLDFAST_RUNS_MAX": "0"})
