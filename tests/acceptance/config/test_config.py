@@ -505,3 +505,15 @@ def test_a_pattern_for_everything_passes_no_variable_of_the_supervisor(fleet: Fl
         "HOLDFAST_RUN_TOKEN",
         "HOLDFAST_HOME",
     }
+
+
+def test_the_ssh_agent_reaches_agents_unless_its_variable_is_emptied(fleet: Fleet) -> None:
+    """What docs/howto/what-an-agent-sees.md says about SSH_AUTH_SOCK, both ways."""
+    look = ("sh", "-c", 'printf "%s" "${SSH_AUTH_SOCK-unset}" > sock.txt')
+    first = fleet.add("with it", command=look)
+    user_file(fleet, 'env.set = { SSH_AUTH_SOCK = "" }\n')
+    second = fleet.add("without it", command=look)
+    supervisor = fleet.up("--idle-exit", "0s", env={"SSH_AUTH_SOCK": "/run/user/1/agent"})
+    assert supervisor.wait(timeout=60) == 0, fleet.log()
+    assert fleet.file_on_branch(f"holdfast/{first}", "sock.txt") == "/run/user/1/agent"
+    assert fleet.file_on_branch(f"holdfast/{second}", "sock.txt") == ""
