@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from holdfast.agents.common.environment import ALLOWED
 from holdfast.agents.registry import AGENTS
-from holdfast.cli.help.front_page import _PAGES, _REFERENCES
+from holdfast.cli.help import front_page
+from holdfast.cli.help.front_page import _PAGES, _REFERENCES, topics
 from holdfast.config.settings import CLI_AGENTS, SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,3 +77,17 @@ def test_an_installed_user_has_every_topic() -> None:
     pages = {f"docs/{name}.md" for name in _PAGES} | {f"docs/reference/{name}.md" for name in _REFERENCES}
     assert set(included) == pages | {"docs/howto"}
     assert all(target == f"holdfast/{source}" and (ROOT / source).exists() for source, target in included.items())
+
+
+def test_the_wheel_has_the_pages(tmp_path: Path) -> None:
+    """The wheel as pipx installs it: each topic's page is a file in it, and so are the queries of the store."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    package = Path(front_page.__file__).parents[2]
+    missing = [topic for topic, path in topics().items() if f"holdfast/{os.path.relpath(path, ROOT)}" not in names]
+    assert missing == []
+    sources = (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    assert [str(path) for path in sources if f"holdfast/{path.relative_to(package)}" not in names] == []
