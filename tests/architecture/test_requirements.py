@@ -4,6 +4,7 @@ docs/requirements-list.md has the ids and their sentences. A test names the ids 
 
 from __future__ import annotations
 
+import functools
 import re
 import runpy
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.architecture.left_out import find_left_out
 
 from holdfast.config import SETTINGS, load
 from holdfast.core.cleanup.sweep_report import backlog_warning
@@ -69,6 +71,56 @@ def test_every_requirement_has_a_test_and_every_named_one_is_in_the_list() -> No
     """A requirement without a test, and an id that means nothing, are both found here."""
     assert set(sentences()) == set(in_tests())
     assert len(sentences()) >= 71
+
+
+def test_every_requirement_has_a_test_that_make_test_plays() -> None:
+    """A docstring alone is no proof: a test that only `make test-all` or `test-strict` plays does not count."""
+    left_out = functools.cache(lambda path: find_left_out((ROOT / path).read_text(encoding="utf-8")))
+    held = {
+        requirement
+        for requirement, tests in in_tests().items()
+        for path, _, name in (test.partition("::") for test in tests)
+        if name.startswith("test_") and name not in left_out(path)
+    }
+    assert set(sentences()) - held == set()
+
+
+def test_tests_that_are_left_out_are_seen() -> None:
+    source = """
+MINUTES = os.environ.get("HOLDFAST_TEST_SOAK")
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="not here")
+
+@pytest.mark.skipif(not MINUTES, reason="takes minutes")
+def test_switch(): ...
+
+@pytest.mark.skipif("HOLDFAST_TEST_OUTAGE" not in os.environ, reason="fifty tasks")
+async def test_variable(): ...
+
+@pytest.mark.parametrize("name", sampled(NAMES, keep=0))
+def test_no_case(name): ...
+
+@needs_tmux
+@pytest.mark.parametrize("name", sampled(NAMES, keep=2))
+def test_played(name):
+    leave_out(name == "x")
+
+class TestAll:
+    def test_body(self):
+        \"\"\"R-X.\"\"\"
+        leave_out(True)
+
+    def test_strict(self):
+        if not STRICT:
+            pytest.skip("the number needs a quiet machine")
+
+    def test_also_played(self):
+        patience = 1 if STRICT else 60
+"""
+    assert find_left_out(source) == {"test_switch", "test_variable", "test_no_case", "test_body", "test_strict"}
+    assert find_left_out(f"pytestmark = pytest.mark.skipif('HOLDFAST_X' not in os.environ, reason='')\n{source}") >= {
+        "test_played",
+        "test_also_played",
+    }
 
 
 def test_every_switch_that_a_test_reads_is_set_by_a_make_target() -> None:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.base.units import parse_duration, parse_size
-from holdfast.config.read_file import LARGEST_FILE, read_settings_file
+from holdfast.config.read_file import _OTHER_WORDS, LARGEST_FILE, read_settings_file
 from holdfast.config.settings import SETTINGS, format_value
 from holdfast.config.values import (
     OneOf,
@@ -42,6 +42,8 @@ MISTAKES: dict[str, tuple[str | bytes, int | None, str]] = {
     "unknown table": ("[helth]\ngrace = '5s'\n", 2, "'helth.grace'; did you mean 'health.grace'?"),
     "unknown empty table": ("#\n[helth]\n", 2, "there is no section 'helth'; did you mean 'health'?"),
     "outside of its table": ("max_attempts = 3\n", 1, "did you mean 'resume.max_attempts'?"),
+    "a word of other tools": ("retries = 3\n", 1, "there is no setting 'retries'; did you mean 'retry.max'?"),
+    "another such word": ("timeout = '1h'\n", 1, "did you mean 'health.max_runtime'?"),
     "nothing is near": ("zzzzzzzz = 3\n", 1, "there is no setting 'zzzzzzzz'"),
     "quoted": ('"we ird" = 1\n', 1, "there is no setting 'we ird'"),
     "bad value": ("[resume]\nmax_attempts = -1\n", 2, "resume.max_attempts: '-1' is not a whole number of at least 0"),
@@ -81,6 +83,11 @@ def test_a_mistake_has_its_line(tmp_path: Path, name: str) -> None:
     assert len(found) == 1
     assert found[0][0] == line or (name == "unfinished" and found[0][0])  # its beginning or its end, as tomllib has it
     assert expected in found[0][1]
+
+
+def test_words_of_other_tools_lead_to_settings_that_exist() -> None:
+    assert set(_OTHER_WORDS.values()) <= set(SETTINGS)
+    assert not set(_OTHER_WORDS) & set(SETTINGS)
 
 
 def test_all_mistakes_at_once_and_the_rest_is_still_read(tmp_path: Path) -> None:

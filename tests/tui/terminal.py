@@ -90,6 +90,13 @@ class Terminal:
             f"a line matches {pattern}",
         )
 
+    def take_clipboard(self) -> None:
+        """Let tmux take what programs in it send by OSC 52."""
+        self._tmux("set-option", "-s", "set-clipboard", "on")
+
+    def clipboard(self) -> str:
+        return self._tmux("show-buffer")
+
     def title(self) -> str:
         return self._tell("#{pane_title}")
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from tests.fleet import Fleet, wait_until
+from tests.tui.hands import Hands
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
@@ -107,3 +108,21 @@ def test_the_cursor_stays_with_its_task(fleet: Fleet) -> None:
 
     play(fleet, story, size=(80, 24))
     wait_until(lambda: fleet.show(tasks[0])["state"] == "cancelled", "it is cancelled")
+
+
+def test_a_message_covers_nothing_on_a_narrow_screen(fleet: Fleet) -> None:
+    """At 42 columns the message has lines of its own: every task and the line of keys stay visible."""
+    tasks = [fleet.queue("true", prompt=f"task {word}") for word in ("alpha", "beta", "gamma")]
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        hands = Hands(pilot, app)
+        await hands.point(tasks[0])
+        app.notify("It is queued again, and its next run gets the message that you have just written")
+        text = await until_seen(pilot, "It is queued again", "just written", "alpha", "beta", "gamma", "? Help")
+        lines = text.splitlines()
+        said = [number for number, line in enumerate(lines) if "queued again" in line or "just written" in line]
+        listed = [number for number, line in enumerate(lines) if "task alpha" in line or "task gamma" in line]
+        assert not set(said) & set(range(min(listed), max(listed) + 1))
+        assert not app.screen.query("Toast")
+
+    play(fleet, story, size=(42, 24))

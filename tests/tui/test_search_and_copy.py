@@ -118,6 +118,27 @@ def test_what_the_cursor_is_on_is_copied(fleet: Fleet) -> None:
 
 
 @needs_tmux
+def test_a_copy_reaches_the_terminal(fleet: Fleet) -> None:
+    """The bytes of OSC 52 leave the process: tmux takes them as an outer terminal would, into its clipboard."""
+    task = fleet.queue("true", prompt="two\nlines")
+    with terminal(fleet) as seen:
+        seen.take_clipboard()
+        seen.top()
+        seen.until_seen(task, "Quit")
+        seen.press("C")
+        seen.until_seen("Copy:")
+        seen.press("p")
+        seen.until_seen("Copied the prompt")
+        assert seen.clipboard() == "two\nlines"
+        seen.press("C")
+        seen.until_seen("Copy:")
+        seen.press("i")
+        seen.until_seen("Copied the id")
+        assert seen.clipboard() == task
+        seen.press("q")
+
+
+@needs_tmux
 def test_the_mouse_is_left_to_the_terminal_and_taken_back(fleet: Fleet) -> None:
     """Then the terminal selects text as everywhere, even after Ctrl+Z."""
     task = fleet.queue("true")

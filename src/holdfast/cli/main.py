@@ -330,18 +330,54 @@ def _choose_command(argv: list[str]) -> tuple[str, list[str]]:
     """Return the command and its arguments. Options may stand before the command."""
     if argv and argv[0] in COMMANDS:
         return argv[0], argv[1:]
-    at = next((index for index, word in enumerate(argv) if not word.startswith("-")), None)
+    at = 0 if argv and not argv[0].startswith("-") else _find_command(argv)
     if at is None:
         _answer_without_command(argv)
-    word = argv[at]
-    if word not in COMMANDS:
-        from holdfast.cli.help.wrong_usage import find_same, unknown_command
+    name = _name_command(argv[at])
+    if name is None:
+        from holdfast.cli.help.wrong_usage import unknown_command
 
-        same = find_same(word, COMMANDS)
-        if same is None:
-            raise UsageError(unknown_command(word, COMMANDS))
-        word = same
-    return word, [*argv[at + 1 :], *argv[:at]] if "--" not in argv else [*argv[:at], *argv[at + 1 :]]
+        raise UsageError(unknown_command(argv[at], COMMANDS))
+    return name, [*argv[at + 1 :], *argv[:at]] if "--" not in argv else [*argv[:at], *argv[at + 1 :]]
+
+
+def _find_command(argv: list[str]) -> int | None:
+    """Return the place of the command behind options and their values."""
+    last = argv.index("--") if "--" in argv else len(argv)
+    places = [index for index, word in enumerate(argv[:last]) if not word.startswith("-")]
+    named = [index for index in places if _name_command(argv[index]) is not None]
+    unknown = {at: _find_unknown_option(str(_name_command(argv[at])), argv[:at]) for at in named}
+    known = [at for at in named if unknown[at] is None]
+    if not known and named and named[0] != places[0]:  # a word that is the value of an option, and then a command
+        from holdfast.cli.help.wrong_usage import unknown_option
+
+        name = str(_name_command(argv[named[0]]))
+        raise UsageError(unknown_option(name, build_parser(name), unknown[named[0]] or argv[0]))
+    words = [index for index in places if argv[index][:1].isalpha()]
+    return next(iter([*known, *words, *places]), None)
+
+
+def _name_command(word: str) -> str | None:
+    """Return the command that the word names, also in the singular or the plural."""
+    if word in COMMANDS:
+        return word
+    from holdfast.cli.help.wrong_usage import find_same
+
+    return find_same(word, COMMANDS)
+
+
+def _find_unknown_option(name: str, words: list[str]) -> str | None:
+    """Return the first of the words that is not an option of the command, or an option without its value. None: all
+    of them are options with their values."""
+    known = build_parser(name)._option_string_actions
+    rest = list(words)
+    while rest:
+        option, separator, _value = rest.pop(0).partition("=")
+        wanted = 0 if option not in known or known[option].nargs == 0 or separator else 1
+        if option not in known or len(rest) < wanted:
+            return option
+        del rest[:wanted]
+    return None
 
 
 def _answer_without_command(argv: list[str]) -> NoReturn:

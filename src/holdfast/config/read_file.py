@@ -320,10 +320,24 @@ def _suggest_table(key: str) -> str | None:
     return _TABLES[close[0]] if close else None
 
 
+# Words of other tools for a setting → its key. Their letters would lead to another setting.
+_OTHER_WORDS = {
+    **dict.fromkeys(("retries", "tries", "max_retries"), "retry.max"),
+    **dict.fromkeys(("timeout", "max_runtime", "time_limit"), "health.max_runtime"),
+    **dict.fromkeys(("gate", "gates", "check", "test", "tests"), "gate.command"),
+    **dict.fromkeys(("concurrency", "parallel", "slots", "jobs"), "agents"),
+    **dict.fromkeys(("slack", "ntfy", "mail"), "notify.urls"),
+    "model": "claude.model",
+    "workspace": "workspace.strategy",
+}
+
+
 def suggest_setting(key: str, what: str = "setting") -> str:
     """Return the end of a message that suggests the key that was probably meant, or an empty text."""
     import difflib
 
+    if what == "setting" and key.lower() in _OTHER_WORDS:
+        return f"; did you mean '{_OTHER_WORDS[key.lower()]}'?"
     known = list(SETTINGS) if what == "setting" else sorted(SECTIONS)
     same_end = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
     close = difflib.get_close_matches(key, known, n=1) or same_end[:1]

@@ -23,10 +23,12 @@ from holdfast.config.layers import (
     withhold_schedules,
     withhold_untrusted,
 )
+from holdfast.config.per_agent import AGENTS
 from holdfast.config.problems import SettingProblem
 from holdfast.config.read_file import Layer, read_settings_file, repo_file_path
 from holdfast.config.tables.accounts import holds_secrets
 from holdfast.config.trust_rules import NotApplied
+from holdfast.config.values import meant, quote_wrong_value
 from holdfast.secrets.references import SecretMissing, look_up_secret
 
 
@@ -57,6 +59,7 @@ def report_settings(repo: str | None, home: str) -> SettingsReport:
         except HoldfastError as error:  # the trust record cannot be read: nothing of the repository's file is applied
             problems.append(SettingProblem(files[1].place, None, str(error)))
             layers[1] = Layer(files[1].place)
+    problems += [problem for layer in layers if (problem := _find_unknown_agent(layer)) is not None]
     unknown, config = strangers(), merge_layers(layers, not_applied)
     nobody = find_missing_workers(config)
     if nobody is not None:
@@ -73,6 +76,15 @@ def report_settings(repo: str | None, home: str) -> SettingsReport:
             *_of_webhook(config["notify.webhook"]),
         ),
     )
+
+
+def _find_unknown_agent(layer: Layer) -> SettingProblem | None:
+    """Return the mistake of a default agent that this version does not know. `add` refuses such a task."""
+    name = layer.values.get("agent")
+    if not name or name in AGENTS:
+        return None
+    text = f"agent: there is no agent '{quote_wrong_value(name)}'{meant(name, AGENTS)}"
+    return SettingProblem(layer.place, layer.lines.get("agent"), text)
 
 
 def _of_webhook(place: str) -> Iterator[str]:
@@ -102,9 +114,9 @@ def _warnings(files: list[Layer], withheld: list[str], unscheduled: list[str], u
             "so it adds no tasks. Look and decide: `holdfast trust`."
         )
     found += [text for layer in files for text in _unknown_workflows(layer, files[0])]
-    for name, meant in unknown.items():
-        if meant:
-            found.append(f"The variable {name} is not a setting; did you mean {meant}?")
+    for name, other in unknown.items():
+        if other:
+            found.append(f"The variable {name} is not a setting; did you mean {other}?")
     return found
 
 
@@ -117,7 +129,6 @@ def _unknown_workflows(layer: Layer, users: Layer) -> list[str]:
     if not asked:
         return []
     from holdfast.config.tables.builtin_workflows import BUILT_IN
-    from holdfast.config.values import meant
 
     found = []
     for schedule in asked:

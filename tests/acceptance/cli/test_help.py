@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 from tests.fleet import Fleet
 
+import holdfast
 from holdfast.cli.completion import SHELLS
+from holdfast.cli.help.front_page import read_topic, topics
 from holdfast.cli.help.pages import PAGES
-from holdfast.cli.main import COMMANDS, _parse, build_parser
+from holdfast.cli.main import COMMANDS, _parse, build_parser, run
 
 EXAMPLES = [(name, line) for name, page in PAGES.items() for _what, line in page.examples]
 
@@ -54,6 +57,31 @@ class TestHelp:
         for words in (("exit", "codes"), ("exit-codes",)):
             assert "75   the task is paused\n" in fleet.cli("help", *words).stdout
         assert fleet.cli("help", "schedule", "list").stdout == fleet.cli("help", "schedule").stdout
+
+    @pytest.mark.parametrize("topic", sorted(topics()))
+    def test_every_topic_is_printed(self, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+        """A topic with the name of a command comes behind that command's page."""
+        assert run(["help", topic]) == 0
+        printed = capsys.readouterr().out
+        assert printed.endswith(read_topic(topic) or "-")
+        assert printed.startswith("# ") or topic in COMMANDS
+        if topic in COMMANDS:
+            assert run([topic, "--help"]) == 0
+            assert printed.startswith(own := capsys.readouterr().out)
+            assert own.endswith(f"more: `holdfast help {topic}`\n")
+
+    def test_every_topic_can_be_copied_from_the_list(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """No name is broken at its hyphen at the end of a line."""
+        assert run(["help", "--all"]) == 0
+        listed = re.split(r",\s+", capsys.readouterr().out.rpartition("TOPIC`):")[2].strip())
+        assert set(listed) == {*topics(), "exit-codes"}
+
+    def test_what_messages_call_a_topic_is_one(self) -> None:
+        """`holdfast help WORD` in a message leads to a page, never to another command's usage."""
+        sources = Path(holdfast.__file__).parent.rglob("*.py")
+        named = {word for path in sources for word in re.findall(r"`holdfast help ([a-z][a-z-]*)`", path.read_text())}
+        assert len(named) > 10
+        assert sorted(named - set(topics()) - set(COMMANDS)) == []
 
     def test_it_costs_little(self, fleet: Fleet) -> None:
         """Cold start is measured in bench/; here only what would spoil it: heavy modules that --help has no use for."""

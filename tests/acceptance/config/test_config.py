@@ -88,6 +88,11 @@ def test_shown_settings_can_be_a_file_again(fleet: Fleet) -> None:
 
 def test_check_finds_every_mistake(fleet: Fleet) -> None:
     """Config: all mistakes of all files at once, with file, line and the nearest key; other commands: the first."""
+    user = user_file(fleet, "agent = 'cluade'\n")
+    mistake = f"{user}:1: agent: there is no agent 'cluade'; did you mean 'claude'?"
+    assert fleet.cli("config", "check", code=2).stdout == f"mistake  {mistake}\n"
+    assert mistake in fleet.cli("doctor", code=1).stdout
+    assert "Did you mean 'claude'?" in refused(fleet, "add", "x", code=2)
     user = user_file(fleet, "[helth]\ngrace = '5s'\n\n[crash]\nwindow = 5\n")
     repo = repo_file(fleet, "agents = 9\n\n\n[resume]\nmax_attempts = -1\n")
     done = fleet.cli("config", "check", code=2, env={"HOLDFAST_RUNS_MAX": "0"})
@@ -500,3 +505,15 @@ def test_a_pattern_for_everything_passes_no_variable_of_the_supervisor(fleet: Fl
         "HOLDFAST_RUN_TOKEN",
         "HOLDFAST_HOME",
     }
+
+
+def test_the_ssh_agent_reaches_agents_unless_its_variable_is_emptied(fleet: Fleet) -> None:
+    """What docs/howto/what-an-agent-sees.md says about SSH_AUTH_SOCK, both ways."""
+    look = ("sh", "-c", 'printf "%s" "${SSH_AUTH_SOCK-unset}" > sock.txt')
+    first = fleet.add("with it", command=look)
+    user_file(fleet, 'env.set = { SSH_AUTH_SOCK = "" }\n')
+    second = fleet.add("without it", command=look)
+    supervisor = fleet.up("--idle-exit", "0s", env={"SSH_AUTH_SOCK": "/run/user/1/agent"})
+    assert supervisor.wait(timeout=60) == 0, fleet.log()
+    assert fleet.file_on_branch(f"holdfast/{first}", "sock.txt") == "/run/user/1/agent"
+    assert fleet.file_on_branch(f"holdfast/{second}", "sock.txt") == ""

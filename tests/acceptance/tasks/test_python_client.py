@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -62,6 +63,50 @@ def test_the_page_runs_as_it_stands(fleet: Fleet) -> None:
     assert "completed after 2 runs" in told
     assert "2 cancelled; 1 refused:" in told
     assert (fleet.repo / "haiku.txt").read_text() == "old pond\n"
+
+
+def test_events_async_follows_and_lets_others_run(fleet: Fleet, client: Client) -> None:
+    """Issue 20, item 5: two loops follow two tasks in one event loop; each sees its own task to its end, in order."""
+    go = fleet.root / "go"
+    wait = ["sh", "-c", f"until [ -e {go} ]; do sleep 0.05; done"]
+    tasks = [client.add(f"work {number}", command=wait, repo=fleet.repo) for number in (1, 2)]
+
+    async def follow(task: str, begun: asyncio.Event) -> list[holdfast.Event]:
+        seen = []
+        async for event in client.events_async(task=task, follow=True):
+            seen.append(event)
+            if event.kind == "run.started":
+                begun.set()
+            if event.kind == "task.completed":
+                break
+        return seen
+
+    async def story() -> list[list[holdfast.Event]]:
+        begun = [asyncio.Event() for _ in tasks]
+        loops = [asyncio.create_task(follow(task.id, event)) for task, event in zip(tasks, begun, strict=True)]
+        await asyncio.gather(*(event.wait() for event in begun))
+        assert not any(loop.done() for loop in loops)
+        go.touch()
+        async with asyncio.timeout(120):
+            return await asyncio.gather(*loops)
+
+    fleet.up("--agents", 2)
+    for task, seen in zip(tasks, asyncio.run(story()), strict=True):
+        assert {event.task for event in seen} == {task.id}
+        assert [event.seq for event in seen] == sorted({event.seq for event in seen})
+        assert seen[0].kind == "task.queued"
+        assert seen == list(client.events(task=task.id))[: len(seen)]
+
+
+def test_events_async_without_follow_ends(fleet: Fleet, client: Client) -> None:
+    task = client.add("work", command=["true"], repo=fleet.repo)
+
+    async def read(after: int) -> list[holdfast.Event]:
+        return [event async for event in client.events_async(after=after, task=task.id)]
+
+    seen = asyncio.run(read(0))
+    assert [event.kind for event in seen] == ["task.queued"]
+    assert asyncio.run(read(seen[-1].seq)) == []
 
 
 def test_a_killed_script_stops_nothing(fleet: Fleet, client: Client) -> None:

@@ -63,6 +63,7 @@ def test_a_checklist_becomes_tasks_once(fleet: Fleet) -> None:
     path.write_text(
         "- [ ] Good\n- [ ] a <!-- holdfast: agnet=x -->\n- [ ] b <!-- holdfast: after=bad -->\n"
         "- [ ] c <!-- holdfast: after=oen key=c -->\n- [ ] d <!-- holdfast: timeout=soon -->\n"
+        "- [ ] e <!-- holdfast: acount=work -->\n"
     )
     refused = fleet.cli("add", "--from", path, "--", *WORK, code=2)
     assert refused.stdout == ""
@@ -71,12 +72,13 @@ def test_a_checklist_becomes_tasks_once(fleet: Fleet) -> None:
         f"line 3: it comes after 'bad', whose task {bad} is failed: `holdfast retry {bad}` first.",
         "line 4: it comes after 'oen', but no task has that key.",
         "line 5: 'timeout': 'soon' is not a duration",
-        "Nothing was queued: 4 mistake(s).",
+        "line 6: 'acount' is not an option of a task. Did you mean 'account'?",
+        "Nothing was queued: 5 mistake(s).",
     ):
         assert wanted in refused.stderr, refused.stderr
     assert len(fleet.json("ps", "--all")) == 5
     told = take(fleet, "--from", path, code=2)["mistakes"]
-    assert [row["where"] for row in told] == ["line 2", "line 3", "line 4", "line 5"]
+    assert [row["where"] for row in told] == ["line 2", "line 6", "line 3", "line 4", "line 5"]
 
     # Where two things could be meant, that is asked.
     path.write_text("Please do this:\n\n- [ ] first\n- [ ] second\n")

@@ -70,6 +70,7 @@ def _resume(home: str, arguments: argparse.Namespace) -> int:
 
 
 def configure_agents(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=["list"], default="list", help="list (the default)")
     add_json_option(parser)
 
 

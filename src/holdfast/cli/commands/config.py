@@ -15,6 +15,7 @@ from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean_text, paint, print_json
 from holdfast.config import SETTINGS, format_value, mask_secrets
 from holdfast.config.problems import SettingProblem
+from holdfast.config.read_file import user_file_path
 from holdfast.config.report import SettingsReport, report_settings
 from holdfast.config.tables.accounts import accounts_to_show
 from holdfast.config.tables.schedules import schedules_to_show as schedules_to_show
@@ -27,6 +28,7 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=["show", "check", "path"],
+        type=_name_action,
         help="show: settings in effect. check: mistakes. path: the files",
     )
     parser.add_argument("--repo", default=".", metavar="DIR", help="the settings of a task in this repository")
@@ -37,6 +39,19 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
         help="show values that may be secret: env.set, accounts, notify.command, notify.webhook, notify.urls",
     )
     add_json_option(parser)
+
+
+def _name_action(word: str) -> str:
+    """Return the action. Raise UsageError for the words of other tools that read and write a setting."""
+    if word in ("get", "list", "view"):
+        raise UsageError("`holdfast config show` prints the settings in effect, each with its value.")
+    if word in ("set", "add", "edit", "unset"):
+        path = user_file_path()
+        raise UsageError(
+            f"Settings are written in a file: edit {path}, then `holdfast config check` finds mistakes in it. "
+            "`holdfast config path` also names the repository's file, `holdfast init` chooses agent and permissions."
+        )
+    return word
 
 
 def run_config(arguments: argparse.Namespace) -> int:

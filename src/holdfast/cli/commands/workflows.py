@@ -37,6 +37,8 @@ def configure_workflows(parser: argparse.ArgumentParser) -> None:
 
 def run_workflows(arguments: argparse.Namespace) -> int:
     found = list_workflows(home_directory(), find_repository(arguments.repo))
+    if arguments.name == "list" and not any(row["name"] == "list" for row in found.rows):
+        arguments.name = None
     rows = [find_workflow(found, arguments.name)] if arguments.name and not found.problems else list(found.rows)
     if arguments.name and found.problems:  # the named one may have a mistake. Then the mistakes below explain it
         rows = [row for row in found.rows if row["name"] == arguments.name]

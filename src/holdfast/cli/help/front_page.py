@@ -82,7 +82,7 @@ def all_commands(commands: Mapping[str, tuple[str, str]]) -> str:
 def _wrapped(words: list[str]) -> str:
     import textwrap
 
-    return "\n  ".join(textwrap.wrap(", ".join(words), 76))
+    return "\n  ".join(textwrap.wrap(", ".join(words), 76, break_on_hyphens=False))
 
 
 def topics() -> dict[str, str]:

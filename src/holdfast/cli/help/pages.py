@@ -420,8 +420,18 @@ def build_epilog(name: str, note: str | None) -> str | None:
     examples = "\n".join(f"  # {what}\n  {line}" for what, line in page.examples)
     codes = "\n".join(f"  {code:<4}{CODES[code]}" for code in sorted(page.codes))
     see = ", ".join(f"holdfast {other}" for other in page.see)
-    parts = [note, f"examples:\n{examples}", f"exit codes:\n{codes}", f"see also: {see}"]
+    topic = "agent-reports" if name == "agent" else _find_topic(name)
+    more = f"more: `holdfast help {topic}`" if topic is not None else None
+    parts = [note, f"examples:\n{examples}", f"exit codes:\n{codes}", f"see also: {see}", more]
     return "\n\n".join(part for part in parts if part)
+
+
+def _find_topic(name: str) -> str | None:
+    """Return the topic with this name, in the singular or the plural. None: there is none."""
+    from holdfast.cli.help import front_page, wrong_usage
+
+    known = front_page.topics()
+    return name if name in known else wrong_usage.find_same(name, known)
 
 
 def configure_help(parser: argparse.ArgumentParser) -> None:
@@ -446,8 +456,13 @@ def run_help(arguments: argparse.Namespace) -> int:
     if topic == EXIT_CODES:
         print("# Exit codes\n\n" + "\n".join(f"{code:<5}{what}" for code, what in CODES.items()))
         return 0
-    page = None if topic in COMMANDS else front_page.read_topic(topic)
+    if topic not in COMMANDS:
+        topic = _find_topic(topic) or topic
+    page = front_page.read_topic(topic)
     if page is not None:
+        if topic in COMMANDS:  # the page of the command goes before the page of the topic
+            build_parser(topic).print_help()
+            print()
         print(page, end="")
         return 0
     name = first if first in COMMANDS else find_same(first, COMMANDS)  # the words behind a command are its actions

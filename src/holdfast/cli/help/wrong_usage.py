@@ -19,7 +19,8 @@ SYNONYMS = {
         ("ls", "list", "tasks", "jobs", "queue"), "`holdfast ps` lists tasks; `holdfast ps --all` includes ended ones."
     ),
     **dict.fromkeys(
-        ("status", "st", "info", "state"), "`holdfast ps` lists tasks, `holdfast top` shows the fleet on one screen."
+        ("status", "st", "info", "state", "fleet"),
+        "`holdfast ps` lists tasks, `holdfast top` shows the fleet on one screen.",
     ),
     **dict.fromkeys(
         ("stop", "kill", "abort", "end", "interrupt", "quit"),
@@ -70,6 +71,10 @@ SYNONYMS = {
     **dict.fromkeys(("ui", "tui", "dashboard", "monitor", "web"), "`holdfast top` shows the fleet on one screen."),
     **dict.fromkeys(("models", "providers", "clis", "tools"), "`holdfast agents` lists the agents that you can use."),
     **dict.fromkeys(("demo", "try", "simulate", "example"), "`holdfast rehearse` plays a scenario without an agent."),
+    **dict.fromkeys(("docs", "doc", "man", "manual"), "`holdfast help --all` lists every command and every topic."),
+    "install": "`holdfast init` sets up a repository, `holdfast service install` installs a service.",
+    "gate": '`holdfast run "PROMPT" --gate CMD` decides by a command whether a task is done.',
+    "notify": "`holdfast alerts test` sends a test alert; `holdfast help alerts` has the ways to reach you.",
     "version": "`holdfast --version` prints the version.",
     "yes": "A command that asks takes `--yes`, such as `holdfast purge --yes`.",
 }
@@ -91,20 +96,47 @@ def unknown_command(word: str, commands: Collection[str]) -> str:
         return f"{said} To give this prompt to an agent: `holdfast run {shlex.quote(one_line(word, 60))}`."
     if word.lower() in commands:
         return f"{said} Commands are written in small letters: `holdfast {word.lower()}`."
-    meant = _find_meant(word.lower(), [*commands, *SYNONYMS])
+    if word.lower() in SYNONYMS:
+        return f"{said} {SYNONYMS[word.lower()]}"
+    return f"{said} {_name_topic_or_agent(word.lower()) or _guess(word.lower(), commands)}"
+
+
+def _name_topic_or_agent(word: str) -> str | None:
+    """Return the answer to a word that is a topic of the help, or an agent. None: it is neither."""
+    from holdfast.cli.help.front_page import topics
+    from holdfast.config.settings import CLI_AGENTS
+
+    if word in CLI_AGENTS:
+        return f'`holdfast run "PROMPT" --agent {word}` gives a task to this agent; `holdfast agents` lists them all.'
+    known = topics()
+    topic = word if word in known else find_same(word, known)
+    return None if topic is None else f"`holdfast help {topic}` explains it."
+
+
+def _guess(word: str, commands: Collection[str]) -> str:
+    """Return the question about a mistyped command, topic or synonym. A word that is far from all gets no guess."""
+    from holdfast.cli.help.front_page import topics
+
+    known = [*commands, *SYNONYMS]
+    swapped = next((other for other in known if sorted(other) == sorted(word)), None)
+    close = difflib.get_close_matches(word, commands, n=1, cutoff=0.75)
+    meant = swapped or next((other for other in SYNONYMS if _is_one_slip(word, other)), None) or next(iter(close), None)
     if meant in SYNONYMS:
-        return f"{said} {SYNONYMS[meant]}"
+        return f"Did you mean '{meant}'? {SYNONYMS[meant]}"
     if meant is not None:
-        return f"{said} Did you mean `holdfast {meant}`?"
-    return f"{said} `holdfast help` lists the commands."
+        return f"Did you mean `holdfast {meant}`?"
+    if page := difflib.get_close_matches(word, topics(), n=1, cutoff=0.8):
+        return f"Did you mean `holdfast help {page[0]}`?"
+    return "`holdfast help` lists the commands."
 
 
-def _find_meant(word: str, known: Sequence[str]) -> str | None:
-    """Return the known word that was probably meant: one with the same letters in another order, else a similar one."""
-    if word in known:
-        return word
-    same = [other for other in known if sorted(other) == sorted(word)]
-    return next(iter(same or difflib.get_close_matches(word, known, n=1)), None)
+def _is_one_slip(word: str, other: str) -> bool:
+    """True if a letter more, a letter less or another letter makes `other` of a `word` of five letters or more."""
+    if len(word) < 5 or abs(len(word) - len(other)) > 1:
+        return False
+    longer, shorter = sorted((word, other), key=len, reverse=True)
+    skip = 1 if len(word) == len(other) else 0
+    return any(longer[:at] + longer[at + 1 :] == shorter[:at] + shorter[at + skip :] for at in range(len(longer)))
 
 
 def unquoted_prompt(name: str, prompt: str, rest: Sequence[str]) -> str:

@@ -65,8 +65,12 @@ def _awaits_approval(row: Row) -> bool:
     return row.get("state") == "paused" and row.get("pause_reason") == "approval"
 
 
-def _has_branch(row: Row) -> bool:
-    return _has_ended(row) and bool(row.get("branch"))
+def _takes_messages(row: Row) -> bool:
+    return not _awaits_approval(row)
+
+
+def _has_unmerged_branch(row: Row) -> bool:
+    return _has_ended(row) and bool(row.get("branch")) and not row.get("merged_into")
 
 
 def _has_workspace(*states: str) -> Callable[[Row], bool]:
@@ -120,7 +124,7 @@ _TASKS = (
     ),
     Action(
         "send", "T", "Send", "send a message, which the task's agent gets at the end of its turn",
-        _about("task"), handlers.send, form=forms.message_form, many=True,
+        _about("task"), handlers.send, form=forms.message_form, when=_takes_messages, many=True,
     ),
     Action(
         "retry_fresh", "R", "Retry fresh", "queue an ended task again, from its base",
@@ -129,13 +133,13 @@ _TASKS = (
     ),
     Action(
         "merge", "m", "Merge", "merge the task's work into the branch that the task started from",
-        _about("task", "workspace"), handlers.merge, question=handlers.confirm_merge, when=_has_branch,
+        _about("task", "workspace"), handlers.merge, question=handlers.confirm_merge, when=_has_unmerged_branch,
         many=True,
     ),
     Action(
         "pr", "P", "Pull request", "push the task's branch, and open a pull request with `gh`",
         _about("task"), handlers.open_pull_request, question=handlers.confirm_pull_request, in_terminal=True,
-        when=_has_branch,
+        when=_has_unmerged_branch,
     ),
     Action(
         "shell", "w", "Shell", "open a shell in the task's workspace, which is kept while the shell is open",
