@@ -34,17 +34,20 @@ class Caller:
 
 
 def find_caller(home: str) -> Caller | None:
-    """Return the task of this home that this process works for, or None for a person."""
+    """Return the task of this home that this process works for, or None for a person.
+
+    What an agent cannot choose decides first: the outermost keeper above it, its cgroup, the outermost marks. Its own
+    variables, and ancestors that it started itself, could name another run, which may do more.
+    """
     home = os.path.realpath(home)
-    own = [os.fsencode(f"{name}={value}") for name, value in os.environ.items() if name.startswith("HOLDFAST_")]
-    found = _by_marks(own, home) or _by_cgroup(home)
-    if found is None and sys.platform == "linux" and not os.path.exists("/proc/self/stat"):
+    kept = marked = None
+    if sys.platform == "linux" and not os.path.exists("/proc/self/stat"):
         raise Refused("/proc does not show this process, so it is not known who runs it. Nothing was changed.")
     for pid in _ancestors():
-        found = found or _by_marks(_environment(pid), home) or _by_keeper(pid, home)
-        if found is not None:
-            return found
-    return found
+        kept = _by_keeper(pid, home) or kept
+        marked = _by_marks(_environment(pid), home) or marked
+    own = [os.fsencode(f"{name}={value}") for name, value in os.environ.items() if name.startswith("HOLDFAST_")]
+    return kept or _by_cgroup(home) or marked or _by_marks(own, home)
 
 
 def _ancestors() -> Iterator[int]:
