@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -244,3 +245,19 @@ def test_an_agent_that_may_only_read_gets_nothing_else_run(fleet: Fleet) -> None
     fleet.cli("cancel", other)
     assert sorted(path.name for path in fleet.root.glob("trap-*")) == ["trap-env"]
     assert set((fleet.root / "trap-env").read_text().split()) == {"SECRET="}
+
+
+@pytest.mark.parametrize("options", ["-pCf --mount-proc", "-UrpCf --mount-proc", "-UrC"])
+def test_a_namespace_is_no_way_to_be_the_person(fleet: Fleet, options: str) -> None:
+    """Red team R7, as reproduced: in a PID and cgroup namespace an agent acknowledged an alert."""
+    if subprocess.run(["unshare", *options.split(), "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no namespaces here")
+    waiting = fleet.queue("true", delay=3600)
+    fleet.up("--agents", 2)
+    bare = f"env -i PATH=$PATH PYTHONPATH=$PYTHONPATH HOME=$HOME HOLDFAST_HOME={fleet.home}"
+    script = f"{HOLDFAST} cancel {waiting}; {HOLDFAST} add x -- true; echo done"
+    said = inside(fleet, f"unshare {options} {bare} sh -c '{script}' >> $OUT 2>&1")
+    assert said.count("so it is not known who runs it") == 2 or said.count("this process belongs to") == 2, said
+    assert fleet.show(waiting)["state"] == "queued"
+    assert [row["prompt"] for row in fleet.json("ps", "--all") if row["prompt"] == "x"] == []
+    fleet.cli("cancel", waiting)

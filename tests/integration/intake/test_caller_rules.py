@@ -30,6 +30,7 @@ from holdfast.core.task_settings import GIB, MIB
 from holdfast.intake import resolve
 from holdfast.intake.new_task import NewTask
 from holdfast.processes.caller import Caller
+from holdfast.processes.supervisor_facts import record_surroundings
 
 USERS = """
 subtasks.max = 1000
@@ -70,7 +71,7 @@ class Inside:
         path.write_text(USERS)
         fleet.env["HOLDFAST_CONFIG"] = str(path)
         (fleet.home).mkdir(mode=0o700, exist_ok=True)
-        (fleet.home / "supervisor.json").write_text(json.dumps({"settings": str(path)}))  # as `up` writes it
+        record_surroundings(str(fleet.home), str(path))  # as `up` does
         self.own = self._add_own(TIGHT)
 
     def _add_own(self, options: Mapping[str, object]) -> TaskSpec:
