@@ -159,10 +159,6 @@ class Commands:
         """Add a task. It is on disk when this returns."""
         resolved = resolve_task(self.home, new, self.place_of(new.directory))
         self.notes = list(resolved.notes)
-        if (caller := find_caller(self.home)) is not None:
-            from holdfast.api.tasks.subtasks import refuse_looser
-
-            refuse_looser(self.home, caller, resolved.spec)
         by = operator_name()
         return self.write(lambda tx: resolved.add(tx, by=by))
 

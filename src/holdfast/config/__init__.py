@@ -7,7 +7,7 @@ meant. This package reads files of settings and the environment, and writes only
 
 from __future__ import annotations
 
-from holdfast.config.layers import Config, load, load_valid_values
+from holdfast.config.layers import Config, list_set_variables, load, load_valid_values
 from holdfast.config.problems import ConfigError, SettingProblem
 from holdfast.config.read_file import repo_file_path, user_file_path
 from holdfast.config.settings import (
@@ -31,6 +31,7 @@ __all__ = [
     "Setting",
     "SettingProblem",
     "format_value",
+    "list_set_variables",
     "load",
     "load_valid_values",
     "mask_secrets",

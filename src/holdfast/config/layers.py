@@ -77,14 +77,18 @@ def load(
     flags: Mapping[str, object] | None = None,
     home: str | None = None,
     before: Mapping[str, Layer] | None = None,
+    *,
+    environment: bool = True,
+    path: str | None = None,
 ) -> Config:
     """Read and merge all layers. Raise ConfigError if any of them has a mistake.
 
     `flags` maps keys to given values. None means that the flag was not given. Keys of the repository's file that could
     run commands are taken only with the trust recorded in `home`. `before` holds layers from the last read without
-    mistakes. They replace layers of files that have a mistake now.
+    mistakes. They replace layers of files that have a mistake now. `environment` false: variables are not read.
+    `path`: the user's file, if it is not the one of this process.
     """
-    layers = read_layers(repo, flags)
+    layers = read_layers(repo, flags, environment=environment, path=path)
     if before:
         layers = [
             _copy_layer(before[each.place]) if each.problems and each.place in before else each for each in layers
@@ -129,7 +133,12 @@ def load_valid_values(path: str | None = None) -> Config:
 
 
 def read_layers(
-    repo: str | None, flags: Mapping[str, object] | None = None, *, schedules: bool = True, path: str | None = None
+    repo: str | None,
+    flags: Mapping[str, object] | None = None,
+    *,
+    schedules: bool = True,
+    path: str | None = None,
+    environment: bool = True,
 ) -> list[Layer]:
     """Return the layers of the user's file, the repository's file (if any), the environment and the flags.
 
@@ -138,7 +147,12 @@ def read_layers(
     layers = [read_settings_file(path or user_file_path(), of_repository=False, schedules=schedules)]
     if repo is not None:
         layers.append(read_settings_file(repo_file_path(repo), of_repository=True, schedules=schedules))
-    return [*layers, *_read_environment(), _read_flags(flags or {})]
+    return [*layers, *(_read_environment() if environment else ()), _read_flags(flags or {})]
+
+
+def list_set_variables() -> list[str]:
+    """Return the names of the variables in the environment that set a setting."""
+    return [name for name in map(variable_name, SETTINGS) if name in os.environ]
 
 
 def list_problems(layers: list[Layer]) -> list[SettingProblem]:

@@ -25,6 +25,7 @@ from holdfast.core.task_settings import (
     SubtaskRules,
     WorkspaceRules,
 )
+from holdfast.intake import subtasks
 from holdfast.intake.new_task import NewTask, resolve_provider
 from holdfast.intake.workflow import resolve_agents, resolve_range, resolve_rules
 from holdfast.processes.caller import find_caller
@@ -61,11 +62,16 @@ def resolve_task(
     """Check `new` and look up its settings. Raise HoldfastError with the reason if it cannot become a task.
 
     `place`: the repository's checkout and git directory. `head` and `commits`: the base and the commits of names that
-    are known already, so that git is not called. `before`: layers of settings as config.load takes them.
+    are known already, so that git is not called. `before`: layers of settings as config.load takes them. A task that a
+    process inside a run adds can do no more than the run's own task.
     """
     if new.prompt.strip() or not new.workflow:  # some workflows need none
         check_prompt(new.prompt)
     top, common = place
+    caller = find_caller(home)
+    own = None if caller is None else subtasks.read_own_task(home, caller)
+    if own is not None:
+        subtasks.refuse_options(own, new)
     settings = config.load(
         repo=top,
         flags={
@@ -77,6 +83,8 @@ def resolve_task(
         },
         home=home,
         before=before,
+        environment=own is None,
+        path=None if own is None else subtasks.trusted_settings_path(home),
     )
     crew = resolve_agents(new, settings)
     for argv in crew.commands:
@@ -95,7 +103,7 @@ def resolve_task(
     spec = TaskSpec(
         id=task_id,
         repo_id="",  # set by `ResolvedTask.add`
-        prompt=redact_agent_text(crew.prompt, home) if is_of_agent(home) else crew.prompt,
+        prompt=redact_agent_text(crew.prompt, home) if own is not None or _is_of_other_home() else crew.prompt,
         agent=crew.agent,
         agent_options=crew.options,
         workflow=crew.workflow,
@@ -134,12 +142,16 @@ def resolve_task(
         adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
     )
     notes = [*map(str, settings.not_applied), *notes]
+    if own is not None:
+        subtasks.refuse_looser(own, spec, settings, place)
+        spec, capped = subtasks.cap_spec(own, spec, new, settings)
+        notes += [*subtasks.note_variables(own), *capped]
     return ResolvedTask(checkout=top, git_directory=common, spec=spec, notes=notes)
 
 
-def is_of_agent(home: str) -> bool:
-    """True if this process is inside a run, of this home or of another one."""
-    return "HOLDFAST_RUN_ID" in os.environ or find_caller(home) is not None
+def _is_of_other_home() -> bool:
+    """True if this process is inside a run of another home."""
+    return "HOLDFAST_RUN_ID" in os.environ
 
 
 def check_prompt(prompt: str) -> None:

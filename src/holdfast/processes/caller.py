@@ -4,6 +4,9 @@ An agent can set any variable, so its own environment does not decide alone. The
 for each of its ancestors: the run's marks in the environment that a process was started with, the run's cgroup, and the
 keeper, which adopts every process of its run that loses its parent. A run of another home does not count.
 
+A new PID, user or cgroup namespace hides these facts. So nobody is taken for a person in such a namespace, unless the
+supervisor is in the same one, or none lives.
+
 Not proof against an agent that ends its keeper and has no cgroup: docs/security.md.
 """
 
@@ -11,10 +14,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.base.errors import Refused
+from holdfast.processes.supervisor_facts import (
+    FIRST_NAMESPACES,
+    has_supervisor,
+    read_namespaces,
+    read_surroundings,
+)
 
 MOST_ANCESTORS = 1024
 _RUN_DIR = b"HOLDFAST_RUN_DIR="
@@ -34,17 +43,63 @@ class Caller:
 
 
 def find_caller(home: str) -> Caller | None:
-    """Return the task of this home that this process works for, or None for a person."""
+    """Return the task of this home that this process works for, or None for a person.
+
+    What an agent cannot choose decides first: the outermost keeper above it, its cgroup, the outermost marks. Its own
+    variables, and ancestors that it started itself, could name another run, which may do more.
+    """
     home = os.path.realpath(home)
-    own = [os.fsencode(f"{name}={value}") for name, value in os.environ.items() if name.startswith("HOLDFAST_")]
-    found = _by_marks(own, home) or _by_cgroup(home)
-    if found is None and sys.platform == "linux" and not os.path.exists("/proc/self/stat"):
+    kept = marked = None
+    ancestors = []
+    if sys.platform == "linux" and not os.path.exists("/proc/self/stat"):
         raise Refused("/proc does not show this process, so it is not known who runs it. Nothing was changed.")
     for pid in _ancestors():
-        found = found or _by_marks(_environment(pid), home) or _by_keeper(pid, home)
-        if found is not None:
-            return found
+        ancestors.append(pid)
+        kept = _by_keeper(pid, home) or kept
+        marked = _by_marks(_environment(pid), home) or marked
+    own = [os.fsencode(f"{name}={value}") for name, value in os.environ.items() if name.startswith("HOLDFAST_")]
+    found = kept or _by_cgroup(home) or marked or _by_marks(own, home)
+    if found is None:
+        _refuse_hidden(home, ancestors)
     return found
+
+
+def _refuse_hidden(home: str, ancestors: Sequence[int]) -> None:
+    """Raise Refused if this process could be inside a run, and its namespaces hide the facts.
+
+    The machine's first namespaces hide nothing. A person in a container has the namespaces of the supervisor there.
+    """
+    recorded, own = read_surroundings(home), read_namespaces()
+    strange = [
+        kind
+        for kind, number in recorded.namespaces.items()
+        if own.get(kind) not in (number, FIRST_NAMESPACES.get(kind))
+    ]
+    # In a new user namespace the ancestors are visible, but neither their environment nor their directory is.
+    is_below = "user" in strange and recorded.pid in ancestors
+    others = [kind for kind in strange if kind != "user"]
+    if any(map(_is_hidden_keeper, ancestors)) or ((others or is_below) and has_supervisor(home)):
+        what = f"another {' and '.join(others)} namespace than" if others else "a user namespace below"
+        raise Refused(
+            f"This process is in {what} the supervisor of this home, so it is not known who runs it. Nothing was "
+            "changed. Run the command in a shell where the supervisor was started, or stop the supervisor there first."
+        )
+
+
+def _is_hidden_keeper(pid: int) -> bool:
+    """True if the process runs our keeper's program as this user, and its working directory cannot be read."""
+    try:
+        os.readlink(f"/proc/{pid}/cwd")
+        return False
+    except PermissionError:
+        pass
+    except OSError:
+        return False
+    try:
+        is_own = os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except OSError:
+        return False
+    return is_own and _runs_keeper(pid)
 
 
 def _ancestors() -> Iterator[int]:
@@ -114,11 +169,14 @@ def _by_keeper(pid: int, home: str) -> Caller | None:
     root, _, run = folder.partition("/runs/")
     if not run or not _is_same(root, home):
         return None
-    words = _read(f"/proc/{pid}/cmdline").split(b"\0")
-    if not any(os.path.basename(word) in _KEEPERS for word in words):
+    if not _runs_keeper(pid):
         return None  # a person's shell in that directory
     run = run.split("/")[0]
     return Caller(_task_of(home, run), run)
+
+
+def _runs_keeper(pid: int) -> bool:
+    return any(os.path.basename(word) in _KEEPERS for word in _read(f"/proc/{pid}/cmdline").split(b"\0"))
 
 
 def _task_of(home: str, run: str) -> str:

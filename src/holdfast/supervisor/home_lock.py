@@ -8,8 +8,9 @@ import os
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.base.home import refuse_foreign_home
+from holdfast.processes.supervisor_facts import LOCK
 
-NAME = "supervisor.lock"
+NAME = LOCK
 
 
 class HomeLock:

@@ -35,6 +35,7 @@ from holdfast.processes.launcher import KeeperProcesses
 from holdfast.processes.observe.machine import Machine
 from holdfast.processes.observe.process_tree import read_activity
 from holdfast.processes.open_files import is_git_lock_in_use
+from holdfast.processes.supervisor_facts import record_surroundings
 from holdfast.secrets.redact import learn, secrets_in
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
@@ -237,6 +238,7 @@ def _run_locked(
     lock = HomeLock(home)
     lock.take()
     try:
+        record_surroundings(home, config.user_file_path())
         # asyncio.run() returns only when the deleting threads are done too.
         asyncio.run(run_on_home(home, settings, how, lock, flags))
     finally:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, user_name, wait_until
 
 from holdfast.cli.main import AGENT_COMMANDS, COMMANDS
@@ -208,3 +210,54 @@ def test_a_subtask_can_do_no_more_than_its_parent(fleet: Fleet) -> None:
     assert "could do more than" in said
     assert "code 1" in said
     assert [row for row in fleet.json("ps", "--all") if row["prompt"] == "loose"] == []
+
+
+def test_an_agent_that_may_only_read_gets_nothing_else_run(fleet: Fleet) -> None:
+    """Red team R4, as reproduced: a gate, and variables that are settings, were run or handed over."""
+    out, trap = fleet.root / "out", fleet.root / "trap"
+    evil = fake_cli(fleet.root / "evil", "claude", version="2.1.325", then=f"touch {trap}-binary")
+    add = f"{HOLDFAST} add sub --agent claude --permission read"
+    tried = (
+        f"{add} --gate 'id > {trap}-gate'",
+        f"{add} --no-gate",
+        f"HOLDFAST_CLAUDE_BINARY={evil} {add}",
+        f"HOLDFAST_WORKSPACE_SETUP='\"touch {trap}-setup\"' {add}",
+        f"HOLDFAST_ENV_PASS=SUPER_SECRET {add}",
+        f"HOLDFAST_RUN_DIR={fleet.home}/runs/$(cat {fleet.root}/other) HOLDFAST_TASK_ID=x {add} -- touch {trap}-other",
+        f"S=$({add} --delay 1h 2>/dev/null); {HOLDFAST} cancel $S >/dev/null; {HOLDFAST} retry $S --permission full",
+    )
+    script = "".join(f"{{ {words}; }} >> {out}.part 2>&1; echo code $? >> {out}.part; " for words in tried)
+    once = f"echo SECRET=$SUPER_SECRET >> {trap}-env; [ -e {out}.part ] || {{ {script} mv {out}.part {out}; }}"
+    fake_cli(fleet.root / "bin", "claude", lines=recorded("claude", "ok"), version="2.1.325", then=once)
+    fleet.env["PATH"] = f"{fleet.root / 'bin'}:{fleet.env['PATH']}"
+    fleet.up("--agents", 2, env={"SUPER_SECRET": "s3cr3t-of-the-person"})
+    other = fleet.queue("exec sleep 1000")
+    (fleet.root / "other").write_text(fleet.wait_started(other)["runs"][0]["id"])
+    task = fleet.add("look", "--agent", "claude", "--permission", "read")
+    fleet.wait_state(task, "completed")
+    said = out.read_text()
+    assert [line[5:] for line in said.splitlines() if line.startswith("code ")] == ["1", "1", "0", "0", "0", "1", "1"]
+    for name in ("HOLDFAST_CLAUDE_BINARY", "HOLDFAST_WORKSPACE_SETUP", "HOLDFAST_ENV_PASS"):
+        assert f"{name} does not count" in said
+    assert "`holdfast retry --permission` is for people" in said
+    added = [row["id"] for row in fleet.json("ps", "--all") if row["parent_id"] == task]
+    assert [fleet.wait_state(one, "completed", "cancelled")["state"] for one in added].count("completed") == 3
+    fleet.cli("cancel", other)
+    assert sorted(path.name for path in fleet.root.glob("trap-*")) == ["trap-env"]
+    assert set((fleet.root / "trap-env").read_text().split()) == {"SECRET="}
+
+
+@pytest.mark.parametrize("options", ["-pCf --mount-proc", "-UrpCf --mount-proc", "-UrC"])
+def test_a_namespace_is_no_way_to_be_the_person(fleet: Fleet, options: str) -> None:
+    """Red team R7, as reproduced: in a PID and cgroup namespace an agent acknowledged an alert."""
+    if subprocess.run(["unshare", *options.split(), "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no namespaces here")
+    waiting = fleet.queue("true", delay=3600)
+    fleet.up("--agents", 2)
+    bare = f"env -i PATH=$PATH PYTHONPATH=$PYTHONPATH HOME=$HOME HOLDFAST_HOME={fleet.home}"
+    script = f"{HOLDFAST} cancel {waiting}; {HOLDFAST} add x -- true; echo done"
+    said = inside(fleet, f"unshare {options} {bare} sh -c '{script}' >> $OUT 2>&1")
+    assert said.count("so it is not known who runs it") == 2 or said.count("this process belongs to") == 2, said
+    assert fleet.show(waiting)["state"] == "queued"
+    assert [row["prompt"] for row in fleet.json("ps", "--all") if row["prompt"] == "x"] == []
+    fleet.cli("cancel", waiting)

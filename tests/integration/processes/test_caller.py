@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ from holdfast.base.errors import Refused
 from holdfast.processes import caller
 from holdfast.processes.caller import Caller, find_caller
 from holdfast.processes.cgroups import base_name
+from holdfast.processes.supervisor_facts import FIRST_NAMESPACES, read_namespaces, record_surroundings
 
 ASK = "import sys; from holdfast.processes.caller import find_caller; print(find_caller(sys.argv[1]))"
 
@@ -72,3 +77,90 @@ def test_more_ancestors_than_anybody_has_hide_nobody(home: Path, monkeypatch: py
     monkeypatch.setattr(caller, "MOST_ANCESTORS", 0)
     with pytest.raises(Refused, match="ancestors"):
         find_caller(str(home))
+
+
+# -- namespaces (red team R7) ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def supervised(home: Path, **namespaces: int) -> Iterator[None]:
+    """A supervisor of the home, as far as its lock and its record go. `namespaces`: those that it is in."""
+    record_surroundings(str(home), "")
+    path = home / "supervisor.json"
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps({**kept, "pid": 1, "namespaces": {**kept["namespaces"], **namespaces}}))
+    with (home / "supervisor.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def unshared(*options: str) -> list[str]:
+    """The beginning of a command in new namespaces. The test is skipped where nobody may make them."""
+    command = [shutil.which("unshare") or "unshare", *options]
+    try:
+        subprocess.run([*command, "true"], check=True, capture_output=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as why:
+        pytest.skip(f"no namespaces here: {why}")
+    return command
+
+
+def ask(home: Path, *before: str) -> str:
+    done = subprocess.run(
+        [*before, sys.executable, "-c", ASK, str(home)], env={}, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "options", ["-pCf --mount-proc", "-UrpCf --mount-proc", "-pf --mount-proc", "-Urpf", "-C", "-UrC"]
+)
+def test_a_namespace_makes_nobody_a_person(home: Path, options: str) -> None:
+    """A process in a new namespace sees neither the keeper above it nor its own cgroup."""
+    command = unshared(*options.split())
+    with supervised(home):
+        assert "namespace" in ask(home, *command)
+        assert "namespace" in ask(home, *command, "sh", "-c", '"$@"; exit $?', "sh"), "its parent is not 0 there"
+        assert ask(home) == "None", "the person is in the namespaces of the supervisor"
+    assert ask(home, *command) == "None", "no supervisor lives: nothing is compared"
+
+
+def test_a_person_in_the_first_namespaces_is_a_person(home: Path) -> None:
+    """A systemd unit with PrivateUsers or PrivatePIDs has namespaces of its own. Its user has the first ones."""
+    if read_namespaces() != FIRST_NAMESPACES:
+        pytest.skip("the tests run in a container")
+    with supervised(home, pid=1, user=2, cgroup=3):
+        assert ask(home) == "None"
+
+
+@pytest.mark.parametrize("options", ["-m", "-Ur", "-Urm", "-n"])
+def test_other_namespaces_are_no_reason(home: Path, options: str) -> None:
+    """Snaps, PrivateTmp, toolboxes: the ancestors are visible there, and none of them is a keeper."""
+    command = unshared(*options.split())
+    with supervised(home):
+        assert ask(home, *command) == "None"
+
+
+@pytest.mark.parametrize("name", ["keeper.py", "shell.py"])
+def test_a_user_namespace_hides_no_keeper(home: Path, tmp_path: Path, name: str) -> None:
+    """The directory and the environment of the keeper cannot be read there, but its command line can."""
+    program = tmp_path / name
+    program.write_text("import subprocess, sys; subprocess.run(sys.argv[1:], cwd='/', env={}, check=False)")
+    done = subprocess.run(
+        [sys.executable, program, *unshared("-Ur"), sys.executable, "-c", ASK, home],
+        cwd=home / "runs" / "r1",
+        env={},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert ("user namespace below" in done.stderr) == (name == "keeper.py")
+
+
+def test_what_a_supervisor_started_is_nobody_in_a_user_namespace(home: Path) -> None:
+    """A gate has no keeper above it, and its marks cannot be read."""
+    command = unshared("-Ur")
+    with supervised(home):
+        path = home / "supervisor.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "pid": os.getpid()}))
+        assert "user namespace below" in ask(home, *command)
+        assert ask(home) == "None"

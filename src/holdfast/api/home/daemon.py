@@ -16,12 +16,13 @@ from holdfast.api.commands import change_store, operator_name
 from holdfast.api.queries import Queries
 from holdfast.api.requests import read_result
 from holdfast.base import clock, faults
-from holdfast.base.errors import Conflict, Unavailable
+from holdfast.base.errors import Conflict, Refused, Unavailable
 from holdfast.base.files import open_private
 from holdfast.base.home import ensure_home
 from holdfast.base.units import show_duration
 from holdfast.core.model import RequestKind
 from holdfast.core.tasks.requests import StopCause
+from holdfast.processes.caller import find_caller
 from holdfast.store.open import open_store
 from holdfast.supervisor.home_lock import has_lock_file, refuse_stopped
 
@@ -126,7 +127,15 @@ def _describe_take_over(pid: int, values: dict[str, list[float | None]], wanted:
 
 
 def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> int:
-    """Start a supervisor in the background, wait until it is registered, and return its pid."""
+    """Start a supervisor in the background, wait until it is registered, and return its pid.
+
+    Raise Refused inside a run of this home: such a supervisor would have the agent's environment and lifetime.
+    """
+    if find_caller(home) is not None:
+        raise Refused(
+            "No supervisor is running, and this process is inside a run. What was queued stays queued. Ask a "
+            "person for `holdfast up`."
+        )
     ensure_home(home)
     open_store(home, create=True).close()
     queries = Queries(home)

@@ -27,7 +27,7 @@ HOME_NAMES = re.compile(
     r"holdfast\.db(-wal|-shm|-journal|\.made)?|backups|runs|workspaces|shadows|doorbell|scratch|setup-logs|reserve"
     r"|cgroups(\.trial-\d+)?|engines|leases|git-config|\.restoring"
     r"|(supervisor|helpers|turnstile|backup)\.lock|supervisor\.log(\.\d+)?|trust\.json(\.lock|\.new)?|clis\.json(\.new)?"
-    r"|rung\.json|clock\.json(\.new)?"
+    r"|supervisor\.json(\.new)?|rung\.json|clock\.json(\.new)?"
 )
 
 

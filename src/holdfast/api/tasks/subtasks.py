@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable
-from holdfast.core.model import Strategy, TaskSpec
 from holdfast.processes.caller import Caller, find_caller
-from holdfast.store.open import open_store
 
 if TYPE_CHECKING:
     from holdfast.api.tasks.models import Relative, TaskDetails
@@ -60,33 +58,17 @@ def _is_family(queries: Queries, caller: Caller, task_id: str | None) -> bool:
     return False
 
 
-_PERMISSIONS = ("read", "edit", "full")
-
-
-def refuse_looser(home: str, caller: Caller, spec: TaskSpec) -> None:
-    """Raise Refused if a task from inside a run could do more than the run's own task: its permission or workspace."""
-    own = open_store(home, create=False).write(lambda tx: tx.tasks.get(caller.task)).spec
-    limit, asked = (str(one.agent_options.get("permission") or "") for one in (own, spec))
-    is_more = limit in _PERMISSIONS[:2] and (
-        asked not in _PERMISSIONS or _PERMISSIONS.index(asked) > _PERMISSIONS.index(limit)
-    )
-    is_outside = own.strategy is Strategy.CONTAINER and spec.strategy is not Strategy.CONTAINER
-    is_checkout = spec.strategy is Strategy.NONE and own.strategy is not Strategy.NONE
-    if is_more or is_outside or is_checkout:
-        what = f"permission {asked or 'of a plain command'}" if is_more else f"workspace {spec.strategy}"
-        raise Refused(
-            f"This process belongs to task {caller.task}, and a task with {what} could do more than {caller.task} "
-            "itself. Nothing was queued. Ask a person to add it."
-        )
-
-
-# Options with which a person vouches for something, or gives more than the family has.
-_OF_PEOPLE = (
-    *("force", "assume_dead", "budget_usd", "budget_tokens", "prompt", "append", "model", "agent", "account"),
-    *("max_resumes",),
-)
+# What a process inside a run may ask of its subtasks: command → options. Every other option is a person's: with it a
+# person vouches for something, or gives more than the family has. `typed` and `command` are the command line itself.
+_OF_SUBTASKS: dict[str, frozenset[str]] = {
+    "cancel": frozenset({"keep_subtasks"}),
+    "retry": frozenset({"fresh"}),
+    "pause": frozenset({"seconds", "checkpoint"}),
+    "resume": frozenset({"checkpoint"}),
+    "wait": frozenset({"first", "timeout"}),
+}
+_OF_EVERY_COMMAND = frozenset({"id", "ids", "why", "json", "no_wait", "yes", "typed", "command"})
 _OF_FILTER = ("of_state", "of_label", "of_agent", "of_repo", "of_all")
-_OF_SUBTASKS = ("cancel", "retry", "pause", "resume", "wait")
 
 
 def refuse_agent(home: str, caller: Caller, command: str, arguments: Mapping[str, Any]) -> None:
@@ -103,8 +85,11 @@ def refuse_agent(home: str, caller: Caller, command: str, arguments: Mapping[str
                     f"Task {task_id} is not a subtask of task {caller.task}, to which this process belongs. Nothing "
                     f"was changed. Only a person can {command} it."
                 )
-        of_people = _OF_PEOPLE if command == "wait" else (*_OF_PEOPLE, "timeout")
-        given = [name for name in of_people if arguments.get(name) is not None and arguments[name] is not False]
+        given = sorted(
+            name
+            for name in arguments.keys() - _OF_SUBTASKS[command] - _OF_EVERY_COMMAND
+            if arguments[name] is not None and arguments[name] is not False and arguments[name] != []
+        )
         if not given:
             return
         command += f" --{given[0].replace('_', '-')}"
