@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, UsageError
-from holdfast.base.home import home_directory
+from holdfast.base.home import find_user_name, home_directory
 from holdfast.core.dispatch.spending_caps import SpendingCap, format_labels
 from holdfast.core.model import PauseReason, Repo, RequestKind, Strategy, Task
 from holdfast.core.runs.retry_budgets import ResumeDecision
@@ -125,12 +125,7 @@ def operator_name() -> str:
 
     The name is that of the uid: an agent can set $USER.
     """
-    import pwd
-
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        name = f"uid {os.getuid()}"
+    name = find_user_name(os.getuid()) or f"uid {os.getuid()}"
     caller = find_caller(home_directory())
     if caller is None:
         return name

@@ -55,11 +55,22 @@ def refuse_foreign_home(home: str) -> None:
     except OSError:
         return  # it is not there yet, or cannot be used: other checks say so
     if owner != os.geteuid():
+        name = find_user_name(owner)
+        shown, account = (name, name) if name else (f"uid {owner}", f"'#{owner}'")
         raise Refused(
-            f"The home {home} belongs to another user (uid {owner}; you are uid {os.geteuid()}), so nothing is written "
-            f"there. Run the command as that user (`sudo -u '#{owner}' holdfast …`), or set HOLDFAST_HOME to a "
-            "directory of your own."
+            f"The home {home} belongs to another user ({shown}), so nothing is written there. Run the command as that "
+            f"user (`sudo -u {account} holdfast …`), or set HOLDFAST_HOME to a directory of your own."
         )
+
+
+def find_user_name(uid: int) -> str | None:
+    """Return the name of a user. None: the system has no name for the uid."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
 
 
 def ensure_home(home: str) -> None:

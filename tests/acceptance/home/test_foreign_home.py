@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.fleet import Fleet
@@ -12,6 +14,7 @@ from tests.other_user import as_other_user, reachable_directory
 from holdfast.base.errors import Refused
 from holdfast.base.home import ensure_home
 from holdfast.supervisor.home_lock import HomeLock
+from holdfast.workspaces.removal.delete_tree import Deleter, describe_user
 
 
 def test_root_reads_another_users_home_and_writes_nothing_there() -> None:
@@ -56,3 +59,33 @@ def test_a_home_must_be_its_users_own(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(Refused, match="belongs to another user"):
             write(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_owner_of_a_home_is_called_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A uid tells a person nothing. It is shown only where the system has no name for it."""
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    names = {owner: "ada"}
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name=names[uid]))
+    with pytest.raises(Refused, match=r"another user \(ada\).*`sudo -u ada holdfast …`") as refused:
+        ensure_home(str(tmp_path))
+    assert "uid" not in str(refused.value)
+    assert describe_user(owner) == "ada"
+    names.clear()
+    with pytest.raises(Refused, match=rf"another user \(uid {owner}\).*`sudo -u '#{owner}' holdfast …`"):
+        ensure_home(str(tmp_path))
+    assert describe_user(owner) == f"uid {owner}"
+
+
+def test_the_deleter_calls_an_owner_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only some owners are allowed, the directory stays, and its owner is named."""
+    (tmp_path / "tree").mkdir()
+    monkeypatch.setattr(pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_name="ada"))
+    deleter = Deleter(may_chmod=False, owners=lambda _uid: False)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert not deleter.delete(folder, "tree", "tree")
+    finally:
+        os.close(folder)
+    assert "a directory of ada, who is not an allowed owner" in deleter.obstacles[0]
+    assert (tmp_path / "tree").is_dir()

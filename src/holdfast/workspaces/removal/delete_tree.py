@@ -207,7 +207,7 @@ class Deleter:
         owner = os.fstat(fd).st_uid
         if self._owners is not None and not self._owners(owner):
             os.close(fd)
-            self._record_obstacle(name, f"a directory of uid {owner}, who is not an allowed owner")
+            self._record_obstacle(name, f"a directory of {describe_user(owner)}, who is not an allowed owner")
             return None
         return fd
 
@@ -286,6 +286,16 @@ class Deleter:
     def _check_deadline(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise DeadlinePassed
+
+
+def describe_user(uid: int) -> str:
+    """Return the name of a user, or the uid if the system has no name for it."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def mount_of(fd: int) -> tuple[int, int]:

@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator
 
 if __name__ == "__main__":  # -I removes our own directory from the path. That directory belongs to root.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from delete_tree import DeadlinePassed, Deleter  # type: ignore[import-not-found]
+    from delete_tree import DeadlinePassed, Deleter, describe_user  # type: ignore[import-not-found]
 else:
-    from holdfast.workspaces.removal.delete_tree import DeadlinePassed, Deleter
+    from holdfast.workspaces.removal.delete_tree import DeadlinePassed, Deleter, describe_user
 
 SECONDS = 30.0  # at most; the unit's TimeoutStartSec is longer
 MARKER_SIZE = 4096
@@ -145,7 +145,7 @@ class RootCleanup:
         found = os.fstat(fd)
         allowed = self._owners(found.st_uid if owner is None else owner)
         if not allowed(found.st_uid):
-            raise SkipEntry(f"{shown} belongs to uid {found.st_uid}, who is not an allowed owner")
+            raise SkipEntry(f"{shown} belongs to {describe_user(found.st_uid)}, who is not an allowed owner")
         if found.st_mode & 0o022 and not closed:
             raise SkipEntry(f"{shown} can be written by others (mode {found.st_mode & 0o7777:o})")
         return found.st_uid
