@@ -23,8 +23,8 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.home import doctor
 from holdfast.api.home.daemon import run_here
 from holdfast.api.queries import Queries
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Unavailable, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.config.settings import variable_name
 from holdfast.processes.strays import marked_processes
 from holdfast.rehearsal.scenario import load

@@ -6,8 +6,8 @@ import time
 
 from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict, NotFound, Unavailable
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.core.model import RequestKind
 from holdfast.core.tasks.requests import RequestAnswer, parse_answer
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 from holdfast.config.settings import CLI_AGENTS, SETTINGS
 from holdfast.config.values import quote_wrong_value
 

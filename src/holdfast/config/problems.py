@@ -11,8 +11,8 @@ import tomllib
 from collections.abc import Callable, Sequence
 from itertools import count
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import UsageError
-from holdfast.base.fast_dataclass import dataclass
 
 Path = tuple[str, ...]
 

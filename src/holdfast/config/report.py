@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import HoldfastError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.config.alert_tracker_settings import is_unprotected
 from holdfast.config.env_variables import strangers
 from holdfast.config.layers import (

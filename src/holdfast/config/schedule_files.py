@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import HoldfastError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.config.read_file import Layer, may_contain, read_settings_file, repo_file_path, user_file_path
 from holdfast.config.tables.schedules import SECTION, trust_values
 

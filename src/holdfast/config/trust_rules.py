@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 from holdfast.config.per_agent import full_key
 from holdfast.config.problems import format_place
 from holdfast.config.settings import SETTINGS, Setting, format_value

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 from holdfast.base.text import is_text
 from holdfast.base.units import parse_duration, parse_size, write_duration, write_size
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.fleet.rows import LIVING, turn
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow

@@ -27,8 +27,8 @@ from holdfast.api.queries import SHORTEST_ID
 from holdfast.api.tasks.why.activity import read_activities
 from holdfast.api.tasks.why.circumstances import Circumstances
 from holdfast.api.tasks.why.read import CircumstancesReader, depends_on_settings
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import NotFound, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import one_line
 from holdfast.core.states import TaskState
 

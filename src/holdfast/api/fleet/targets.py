@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from holdfast.api.fleet.filter import FILTERS, build_option_test, build_word_test
 from holdfast.api.fleet.rows import LIVING, active_rows, all_rows
 from holdfast.api.fleet.selection import STATES, find_repo, is_repo_path
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import NotFound, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import one_line
 from holdfast.core.states import TASK_TERMINAL
 

@@ -30,7 +30,7 @@ from holdfast.api.fleet.rows import LIVING, active_rows, all_rows, read_signs_of
 from holdfast.api.tasks.why.activity import Activity, read_activities
 from holdfast.api.tasks.why.circumstances import Circumstances
 from holdfast.api.tasks.why.read import CircumstancesReader
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from holdfast import config
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import NotFound, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.config.report import report_settings
 from holdfast.intake.new_task import NewTask
 from holdfast.intake.workflow import known_workflows, no_such_workflow, resolve_stages

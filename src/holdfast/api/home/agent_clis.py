@@ -17,8 +17,8 @@ from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.common.versions import PATIENCE, ask_versions
 from holdfast.agents.port import DEFAULT_ACCOUNT, Account, AgentCommand, Permission, WorkOrder
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import LaunchError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.config.tables.accounts import AccountTable
 from holdfast.intake.accounts import account_names, load_account
 from holdfast.intake.new_task import describe_host

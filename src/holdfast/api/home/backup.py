@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from holdfast import __version__
 from holdfast.api.home import backup_file
 from holdfast.base import clock, faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict, Unavailable, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.files import listed
 from holdfast.store.open import open_store
 from holdfast.store.sqlite.engine import copies

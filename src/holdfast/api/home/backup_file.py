@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Refused
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.files import open_private
 
 FORMAT = 1

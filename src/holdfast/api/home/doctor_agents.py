@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.api.home.agent_clis import AgentCli, LoginState, find_clis, find_distrust, find_start_problem, logins
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 from holdfast.intake.new_task import how_to_install
 
 if TYPE_CHECKING:

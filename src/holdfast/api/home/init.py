@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.commands import operator_name
 from holdfast.base import clock, faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Refused, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.config import SETTINGS, ConfigError, format_value, trust, user_file_path, variable_name
 from holdfast.config.edit_file import write_setting
 from holdfast.config.layers import merge_layers, read_layers

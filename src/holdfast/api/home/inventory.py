@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.files import listed
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState

@@ -24,8 +24,8 @@ from holdfast.api.home.inventory import (
 from holdfast.api.home.restore import refuse_running_agents
 from holdfast.api.work.git_runner import run_here
 from holdfast.base import clock, faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError, WorkspaceProblem
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.files import listed, open_private
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Workspace

@@ -16,8 +16,8 @@ from typing import Any
 from holdfast.api.home import backup_file
 from holdfast.api.home.backup import alone
 from holdfast.base import clock, faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict, NotFound, Unavailable, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.home import ensure_home
 from holdfast.core.model import Event
 from holdfast.processes.run_dir import RunDirectory

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from holdfast.api.home.systemd_units import Unit, compare_unit, render_unit
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.files import listed
 from holdfast.base.home import home_directory
 from holdfast.workspaces.removal import delete_tree

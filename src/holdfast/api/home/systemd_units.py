@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import UsageError
-from holdfast.base.fast_dataclass import dataclass
 
 _MARK = "# Written by `holdfast service install`. Put your own changes into a drop-in: systemctl {scope}edit {name}"
 _SUM = "# sha256 of what follows: "

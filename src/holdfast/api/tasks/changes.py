@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.commands import change_store, check_prompt, operator_name, refuse_unreported
 from holdfast.api.format import parse_duration_option, parse_size_option, parse_timeout_option
 from holdfast.base import clock
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.stored_json import load_stored_json
 from holdfast.base.text import is_text, one_line
 from holdfast.core.dispatch.spending_caps import SpendingCap

@@ -17,8 +17,8 @@ from holdfast.api.commands import Commands, NewTask, operator_name
 from holdfast.api.format import parse_duration_option
 from holdfast.api.queries import Queries
 from holdfast.base import clock
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict, HoldfastError, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import is_text
 from holdfast.core.tasks.task_lists import (
     MOST_ITEMS,

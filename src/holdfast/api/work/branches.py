@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from holdfast.api.queries import Queries
 from holdfast.api.work.git_runner import run_here
 from holdfast.base import clock, faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Refused, WorkspaceProblem
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import TASK_TERMINAL

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from holdfast.api.commands import operator_name
 from holdfast.api.queries import Queries
 from holdfast.base import clock
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import clean_text, subject_line
 from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL

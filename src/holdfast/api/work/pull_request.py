@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 
 from holdfast.api.work.merge import branch_of
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Refused
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.text import subject_line
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.hardening import search_path

@@ -17,8 +17,8 @@ from holdfast import config
 from holdfast.api.commands import change_store, operator_name
 from holdfast.api.queries import Queries
 from holdfast.base import clock
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.units import show_duration, show_size
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
 from holdfast.store.port.transaction import Transaction

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 from holdfast.base.text import is_text
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.config.values import OWN_VARIABLES, meant, parse_flag, parse_nonempty_text

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 from holdfast.base.units import write_duration
 from holdfast.config.problems import format_place
 from holdfast.config.tables.schedule_keys import DURATIONS, KEYS, NOT_OF_A_SCHEDULE, READERS, TASK_KEYS

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 from holdfast.base.text import is_text
 from holdfast.config.per_agent import AGENTS
 from holdfast.config.settings import CLI_AGENTS

@@ -17,7 +17,7 @@ from holdfast.api.tasks.why.activity import Activity
 from holdfast.api.tasks.why.outcome import end_clause
 from holdfast.api.tasks.why.reason import Candidate, SupervisorFacts, WaitCause, WaitKind, WaitReason
 from holdfast.api.tasks.why.text import clause
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from holdfast.api.fleet.models import FleetRow, WorkerStateRow

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from holdfast.base.fast_dataclass import dataclass
+from holdfast.base.dataclass import dataclass
 
 
 class WaitKind(StrEnum):

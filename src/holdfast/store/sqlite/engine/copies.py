@@ -9,8 +9,8 @@ from contextlib import closing
 import apsw
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Refused, Unavailable
-from holdfast.base.fast_dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event
 from holdfast.store.sqlite.engine import connection as opening

@@ -1,4 +1,4 @@
-"""The dataclasses of `base/fast_dataclass` are those of the standard library, made at less cost."""
+"""The dataclasses of `base/dataclass` are those of the standard library, made at less cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.base import fast_dataclass
+from holdfast.base import dataclass as fast
 
 ASKED = [
     {"frozen": True, "kw_only": True, "slots": True},
@@ -55,7 +55,7 @@ def message(call: Callable[[], object]) -> tuple[type, str]:
 
 @pytest.mark.parametrize("asked", ASKED, ids=str)
 def test_objects_are_those_of_the_standard_library(asked: dict[str, bool]) -> None:
-    ours, theirs = (shape(one, asked) for one in (fast_dataclass.dataclass, dataclasses.dataclass))
+    ours, theirs = (shape(one, asked) for one in (fast.dataclass, dataclasses.dataclass))
     for made in (ours, theirs):
         one, same, other = made(name="a", at=1.0), made(name="a", at=2.0), made(name="a", size=4)
         assert (one == same, one == other, one == "a") == (True, False, False)
@@ -76,7 +76,7 @@ def test_objects_are_those_of_the_standard_library(asked: dict[str, bool]) -> No
 
 @pytest.mark.parametrize("asked", ASKED, ids=str)
 def test_refusals_are_those_of_the_standard_library(asked: dict[str, bool]) -> None:
-    ours, theirs = (shape(one, asked) for one in (fast_dataclass.dataclass, dataclasses.dataclass))
+    ours, theirs = (shape(one, asked) for one in (fast.dataclass, dataclasses.dataclass))
 
     def told(made: Any) -> list[tuple[type, str]]:
         one = made(name="a")
@@ -96,7 +96,7 @@ def test_refusals_are_those_of_the_standard_library(asked: dict[str, bool]) -> N
     assert told(ours) == told(theirs)
 
 
-@fast_dataclass.dataclass(frozen=True, kw_only=True, slots=True)
+@fast.dataclass(frozen=True, kw_only=True, slots=True)
 class Sent:
     """A value that goes to another process."""
 
@@ -115,15 +115,15 @@ def test_a_first_error_leaves_a_class_that_works() -> None:
 
 
 def test_what_is_out_of_the_ordinary_is_made_by_the_standard_library() -> None:
-    @fast_dataclass.dataclass(frozen=True, slots=True)
+    @fast.dataclass(frozen=True, slots=True)
     class Base:
         a: int
 
-    @fast_dataclass.dataclass(frozen=True, slots=True)
+    @fast.dataclass(frozen=True, slots=True)
     class Derived(Base):
         b: int = 2
 
-    @fast_dataclass.dataclass(order=True)
+    @fast.dataclass(order=True)
     class Ordered:
         a: int
 
