@@ -168,6 +168,26 @@ def test_a_broken_promise_is_named(ended: tuple[Fleet, str], name: str) -> None:
     assert expected in promises(fleet, "--at-rest", code=1)
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "UPDATE tasks SET state = 'completed' WHERE id = '{task}'",
+        "UPDATE events SET kind = 'task.completed' WHERE task_id = '{task}' AND kind = 'task.failed'",
+        "DELETE FROM events WHERE task_id = '{task}' AND kind = 'task.failed'",
+        "UPDATE tasks SET state = 'completed' WHERE id = '{task}'; "
+        "INSERT INTO events (at, level, component, kind, task_id, message, data) "
+        "VALUES (1, 'info', 'x', 'task.completed', '{task}', 'reviewed by alice', '{{}}')",
+    ],
+    ids=["state", "ending", "no ending", "state and ending"],
+)
+def test_a_forged_ending_is_named(ended: tuple[Fleet, str], forged: str) -> None:
+    """Finding F10: a process of the same user can write to the store. A row that contradicts the others is named;
+    docs/security.md says what nobody can see."""
+    fleet, task_id = ended
+    change(fleet, forged.format(task=task_id))
+    assert promises(fleet, "--at-rest", code=1) == ["twice ending"]
+
+
 def test_forgotten_history_is_no_violation(ended: tuple[Fleet, str]) -> None:
     """Retention keeps how a task ended and forgets its retry: two endings with numbers missing in between."""
     fleet, task_id = ended
