@@ -11,10 +11,18 @@ from pathlib import Path
 import apsw
 from bench.stage import Stage
 
+# git refuses now and then while another worktree is just being made ("failed to read …/commondir"): it is asked again.
 BY_HAND = (
-    'cd "$REPO" && git worktree add -q -b "hand$n" "$OUT/w$n" HEAD && cd "$OUT/w$n" && {command}'
-    ' && git add -A && git commit -qm work && cd "$REPO" && git worktree remove "$OUT/w$n"'
+    'again() {{ t=0; until "$@" 2>> "$OUT/again"; do t=$((t+1)); [ $t -lt 50 ] || return 1; done; }};'
+    ' cd "$REPO" && again git worktree add -q -B "hand$n" "$OUT/w$n" HEAD && cd "$OUT/w$n" && {command}'
+    ' && git add -A && git commit -qm work && cd "$REPO" && again git worktree remove "$OUT/w$n"'
 )
+
+
+def refusals(out: Path) -> int:
+    """Return how often git refused and was asked again."""
+    log = out / "again"
+    return log.read_text().count("fatal:") if log.exists() else 0
 
 
 def wait_gone(stage: Stage) -> None:

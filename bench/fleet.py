@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.by_hand import BY_HAND, environment, wait_gone
+from bench.by_hand import BY_HAND, environment, refusals, wait_gone
 from bench.figures import Figure, Scale
 from bench.stage import Stage
 
@@ -41,7 +41,9 @@ def run(scale: Scale, folder: Path) -> list[Figure]:
             if name == "before":
                 fleet = _supervised(scale, folder / f"fleet-{strategy}", strategy)
         before, after = found
-        between = _Spent((before.seconds + after.seconds) / 2, (before.cpu + after.cpu) / 2)
+        between = _Spent(
+            (before.seconds + after.seconds) / 2, (before.cpu + after.cpu) / 2, before.refusals + after.refusals
+        )
         figures.append(_figure(scale, strategy, fleet, between))
     return figures
 
@@ -49,6 +51,7 @@ def run(scale: Scale, folder: Path) -> list[Figure]:
 class _Spent(NamedTuple):
     seconds: float
     cpu: float
+    refusals: int = 0  # of git to the script, while others made worktrees
 
 
 class _Fleet(NamedTuple):
@@ -106,6 +109,7 @@ def _figure(scale: Scale, strategy: Strategy, fleet: _Fleet, bare: _Spent) -> Fi
             "supervisor CPU ms per task": round(fleet.supervisor_cpu / scale.fleet_tasks * 1e3, 1),
             "CPU s of keepers, agents and git": round(fleet.children_cpu, 2),
             "xargs CPU s with its commands": round(bare.cpu, 2),
+            "refusals of git to the script": bare.refusals,
             "supervisor peak MiB": round(fleet.peak_mib, 1),
         },
     )
@@ -133,4 +137,4 @@ def _under_xargs(stage: Stage, scale: Scale, strategy: Strategy, line: str) -> _
     said = [file.read_text() for file in work.glob("*.out")]
     assert len(said) == scale.fleet_tasks
     assert all('"success"' in text for text in said)
-    return _Spent(seconds, (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime))
+    return _Spent(seconds, (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime), refusals(work))
