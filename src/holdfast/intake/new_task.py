@@ -10,11 +10,12 @@ import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.agents.port import DEFAULT_ACCOUNT, HostFacts
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import UsageError
 from holdfast.base.text import one_line
 from holdfast.config.settings import CLI_AGENTS

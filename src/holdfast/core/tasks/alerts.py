@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.base.text import as_sentence, clean_text, one_line
 from holdfast.core.event_kinds import FAILED, NEEDS_YOU, NOTICE_WORDS
