@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.agents.stream import Stream as Stream
 
 if TYPE_CHECKING:  # a command that only checks whether a task can be accepted has to start fast

@@ -6,9 +6,9 @@ A delivery may be sent again with the same key: after a failure, or because we c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.tasks.alerts import AlertChange
 
 

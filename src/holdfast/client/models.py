@@ -7,8 +7,10 @@ epoch. None: there is no such value.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
+
+from holdfast.base.dataclass import dataclass
 
 if TYPE_CHECKING:
     from os import PathLike

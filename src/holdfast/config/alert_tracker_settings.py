@@ -24,7 +24,7 @@ from holdfast.config.values import (
     parse_text,
     parse_words,
 )
-from holdfast.core.tasks.alerts import FAILED, NEEDS_YOU, NOTICE_WORDS
+from holdfast.core.event_kinds import FAILED, NEEDS_YOU, NOTICE_WORDS
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MESSENGER = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")

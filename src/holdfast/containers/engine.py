@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import HoldfastError, LaunchError, Unavailable
 from holdfast.base.files import open_private
 from holdfast.containers.client import send_request

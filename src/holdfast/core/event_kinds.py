@@ -226,3 +226,14 @@ EVENT_DATA: Mapping[str, tuple[str, ...]] = {
         "attempt.trouble": "trace",
     }.items()
 }
+
+# What people are notified of: the words of `notify.on`.
+FAILED, NEEDS_YOU = "failed", "needs-you"
+ENDINGS: Mapping[str, str] = {  # the event of an ending → its word in `notify.on`
+    "task.failed": FAILED,
+    "task.completed": "completed",
+    "task.cancelled": "cancelled",
+    "task.paused": "paused",
+    "task.resumed": "resumed",
+}
+NOTICE_WORDS = (FAILED, NEEDS_YOU, "completed", "cancelled", "paused", "resumed")

@@ -4,9 +4,10 @@ into these values. This module does not know how they are stored."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.event_kinds import EVENTS
 from holdfast.core.states import RunState, TaskState, WorkspaceState

@@ -9,8 +9,9 @@ reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch.accounts import PARKING
 from holdfast.core.dispatch.holds import Hold, is_outage

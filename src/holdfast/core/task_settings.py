@@ -4,8 +4,10 @@ spending, subtasks."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, TypeVar
+
+from holdfast.base.dataclass import dataclass
 
 GIB = 1024**3
 MIB = 1024**2

@@ -10,13 +10,15 @@ import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.agents.port import DEFAULT_ACCOUNT, HostFacts
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import UsageError
 from holdfast.base.text import one_line
+from holdfast.config.settings import CLI_AGENTS
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.task_settings import BudgetRules
 
@@ -146,6 +148,8 @@ def _is_in_container(settings: config.Config) -> bool:
 
 def refuse_missing_cli(name: str, options: Mapping[str, Any], settings: config.Config) -> None:
     """Refuse an agent whose CLI is not installed here, with the command that installs it."""
+    if name not in CLI_AGENTS:
+        return
     from holdfast.agents.common.cli_agent import CliAgent
     from holdfast.agents.registry import AGENTS
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from holdfast import config
 from holdfast.base import clock
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import UsageError
 from holdfast.base.ids import new_id
 from holdfast.base.text import is_text

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import UsageError
 from holdfast.core.dispatch.spending_caps import SpendingCap
 from holdfast.core.task_settings import BudgetRules

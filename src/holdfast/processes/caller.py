@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Refused
 from holdfast.processes.supervisor_facts import (
     FIRST_NAMESPACES,

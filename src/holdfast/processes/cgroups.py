@@ -22,9 +22,10 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.files import listed, open_private
 from holdfast.core.task_settings import RunLimits
 from holdfast.processes.identity import read_process

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.agents.stream import Stream
 from holdfast.core.cleanup.observed import StrayProcess
 from holdfast.core.health.signs import AgentActivity, SignReader

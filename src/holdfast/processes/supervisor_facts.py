@@ -11,9 +11,10 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.files import open_private
 
 NAME = "supervisor.json"

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from holdfast.agents.port import AgentAdapter, HostFacts
 from holdfast.base.clock import Clock
+from holdfast.base.dataclass import dataclass
 from holdfast.core.dispatch.pressure import Pressure
 from holdfast.core.dispatch.spending import FamilyUsage
 from holdfast.core.model import TaskSpec, Workspace

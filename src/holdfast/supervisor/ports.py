@@ -6,11 +6,12 @@ wiring/supervisor.py picks the adapters. A test that drives one attempt alone le
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from holdfast.agents.port import OWN_LOGIN, Account
 from holdfast.alerts.port import AlertTarget
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import HoldfastError
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch.holds import ProbeSight

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.dispatch.holds import HoldRules
 from holdfast.core.dispatch.pressure import PressureLimits
 from holdfast.core.dispatch.workers import WorkerList

@@ -7,9 +7,9 @@ issue counts as unassigned or closed because of such an answer.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.tasks.trackers import Issue
 
 

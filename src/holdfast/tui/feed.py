@@ -14,10 +14,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from holdfast.api.queries import Queries
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import HoldfastError, NewerStore, Unavailable
 
 LOOK_EVERY = 0.1  # seconds between two polls of the version counter

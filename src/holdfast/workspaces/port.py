@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Protocol
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.cleanup.compare import Finding
 from holdfast.core.cleanup.observed import Container, ObservedState

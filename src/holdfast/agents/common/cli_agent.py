@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from holdfast.agents.port import Account, AgentCommand, EndedRun, HostFacts, Permission, Stream, WorkOrder
 from holdfast.agents.port import Capabilities as Capabilities  # adapters import it from here
+from holdfast.base.dataclass import dataclass
 from holdfast.base.text import one_line
 from holdfast.core.agents.digest import RunDigest
 from holdfast.core.agents.events import AgentEvent, RawLine, ToolRefused

@@ -5,8 +5,9 @@ An adapter's `parse` has no memory: one line becomes no, one or many events. cor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from holdfast.base.dataclass import dataclass
 
 
 class AgentTrouble(StrEnum):

@@ -12,8 +12,9 @@ A clock that is set back needs no record: entries from its future count as young
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 
 SMALL = 60.0  # seconds; less is drift, or the work of a time daemon

@@ -7,9 +7,9 @@ Other modules observe (`workspaces/removal/inventory.py`, `processes/strays.py`)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.cleanup.observed import (
     Ledger,
     LedgerWorkspace,

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.model import Workspace
 from holdfast.core.states import TASK_TERMINAL, TaskState
 

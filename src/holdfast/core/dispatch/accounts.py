@@ -7,8 +7,8 @@ login or its payment failed. The store holds these records. The user's settings 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome
 

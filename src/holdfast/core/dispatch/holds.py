@@ -15,9 +15,10 @@ A hold ends by its probe, by an operator, or otherwise by time. It never waits f
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch.accounts import PARKING, STOPPING, ClosedAccount
 from holdfast.core.runs.outcome import Outcome, Verdict

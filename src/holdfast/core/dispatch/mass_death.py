@@ -4,8 +4,9 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch.holds import Hold, HoldRules, Scope, extend_hold
 from holdfast.core.runs.outcome import Outcome, Verdict

@@ -7,7 +7,8 @@ alternate between hold and release.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from holdfast.base.dataclass import dataclass
 
 MARGIN = 0.1  # a hold ends when the value is this much better than its limit
 MIB = 1024**2

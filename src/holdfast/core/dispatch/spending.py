@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.dispatch.spending_caps import SpendingCap, UsedSpending
 from holdfast.core.model import PauseReason
 from holdfast.core.runs.outcome import RunUsage

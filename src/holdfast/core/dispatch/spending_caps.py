@@ -7,8 +7,10 @@ Used money and tokens never come back. Only time makes room, and only in sliding
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from holdfast.base.dataclass import dataclass
 
 if TYPE_CHECKING:  # the settings need these names too, and have to load fast
     from holdfast.base.instant import Instant

@@ -7,9 +7,9 @@ alone. core/runs/policy.py decides about the task whose agent crashed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch.terms import Lane
 from holdfast.core.runs.crashes import CRASHES, CrashReaction

@@ -17,9 +17,10 @@ All times are CLOCK_MONOTONIC: a laptop that slept must not time everything out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.health.signs import OpenTool
 from holdfast.core.health.stalled import Stall, StallKind, describe_stall, time_to_give_up
 from holdfast.core.model import StopWhy

@@ -10,10 +10,11 @@ import math
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.text import clean_text
 from holdfast.core.agents.events import (
     AgentEvent,

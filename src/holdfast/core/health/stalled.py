@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.task_settings import HealthRules
 
 LONGEST_DELAY = 60.0  # seconds until the agent's next try: longer waits count as hopeless

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.runs.outcome import Outcome
 
 CRASHES = frozenset({Outcome.EXTERNAL_KILL, Outcome.OUT_OF_MEMORY, Outcome.CRASHED})

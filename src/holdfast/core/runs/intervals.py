@@ -7,7 +7,8 @@ as often as asked, unless taking one costs a noticeable share of the time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from holdfast.base.dataclass import dataclass
 
 MOST_RUNS = 50  # the most recent ones: durations of last year do not matter
 

@@ -3,8 +3,9 @@ anything."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from holdfast.base.dataclass import dataclass
 
 
 class Liveness(StrEnum):

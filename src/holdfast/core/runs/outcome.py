@@ -6,9 +6,10 @@ facts come first: a death that we asked for, a timeout or a lost host must never
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.model import StopWhy
 
 

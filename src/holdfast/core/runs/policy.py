@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.agents.limit_reset import LONGEST_WAIT_FOR_LIMIT
 from holdfast.core.dispatch.accounts import PARKING, STOPPING, AccountPause

@@ -4,8 +4,8 @@ R-CLEAN-11)."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.model import TaskSpec
 from holdfast.core.states import TASK_TERMINAL, TaskState
 

@@ -6,9 +6,9 @@ R-RES-02 to R-RES-04 are about the decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch.spending_caps import NO_CAPS, SharedCaps
 from holdfast.core.model import PauseReason, Request

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.schedules.cron import first_occurrence, last_occurrence
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.states import TASK_TERMINAL, TaskState
 
 SPAN = 86400.0  # seconds; decided occurrences that are closer together are remembered as one stretch of time

@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.base.text import as_sentence, clean_text, one_line
+from holdfast.core.event_kinds import FAILED, NEEDS_YOU, NOTICE_WORDS
 from holdfast.core.model import Level
 from holdfast.core.runs.crashes import is_crash_alert
 from holdfast.core.runs.retry_budgets import backoff
 
 LEVELS = (Level.DEBUG, Level.INFO, Level.WARNING, Level.CRITICAL)  # in rising importance
-FAILED, NEEDS_YOU = "failed", "needs-you"
-ENDINGS = {  # the event of an ending → its word in `notify.on`
-    "task.failed": FAILED,
-    "task.completed": "completed",
-    "task.cancelled": "cancelled",
-    "task.paused": "paused",
-    "task.resumed": "resumed",
-}
-NOTICE_WORDS = (FAILED, NEEDS_YOU, "completed", "cancelled", "paused", "resumed")
 _COMMANDS = {
     FAILED: "Look with `holdfast why {id}`; start it again with `holdfast retry {id}`.",
     "completed": "See its work with `holdfast diff {id}`.",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict, UsageError
 from holdfast.base.text import one_line
 from holdfast.core.model import TaskSpec

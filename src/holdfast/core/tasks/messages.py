@@ -7,8 +7,7 @@ none of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holdfast.base.dataclass import dataclass
 from holdfast.base.text import subject_line
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.workflows.workflow import Stage, Stages

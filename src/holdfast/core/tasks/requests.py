@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.model import RequestKind
 from holdfast.core.states import TaskState
 

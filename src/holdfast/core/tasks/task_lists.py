@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from holdfast.base.dataclass import dataclass
 
 MOST_ITEMS = 1000
 MOST_WAITS = 10_000  # keys in all `after` of a list together: they are written in one transaction

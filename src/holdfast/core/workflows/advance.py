@@ -7,8 +7,9 @@ a task without stages.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision, PolicyAction

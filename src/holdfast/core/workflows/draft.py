@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.workflows import template
 from holdfast.core.workflows.workflow import OnFailure
 

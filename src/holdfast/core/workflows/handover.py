@@ -14,8 +14,9 @@ import json
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.text import clean_text
 from holdfast.core.agents.events import AgentEvent, AgentResult, AgentText, ToolFinished, ToolStarted
 

@@ -8,9 +8,10 @@ has failed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.workflows.result import GateResult, StageResult
 from holdfast.core.workflows.workflow import WORK, OnFailure, Progress, Ruling, Stage, Stages, enter_stage, index_of
 

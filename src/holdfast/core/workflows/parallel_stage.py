@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.workflows.result import StageResult

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from holdfast.base.dataclass import dataclass
 
 MOST_TEXT = 64 * 1024  # characters of an answer that are kept: its end, where the conclusion is
 MOST_GATE = 16 * 1024  # characters of a gate's output that are kept: its end, where the failure is

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
+
+from holdfast.base.dataclass import dataclass
 
 LONGEST = 128 * 1024  # characters of a template
 MOST_PLACES = 500  # variables and doubled braces in one template

@@ -7,10 +7,11 @@ affects only tasks that are added later. A task without a workflow has no stages
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.dispatch.spending_caps import SpendingCap
 
 WORK = "work"  # the name of the only step of a task without a workflow

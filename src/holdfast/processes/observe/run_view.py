@@ -12,11 +12,11 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from holdfast.base import clock, faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.files import open_log_file
 from holdfast.core.agents.stream import Stream
 from holdfast.core.health.signs import MOST_WORDS, AgentActivity, LastAct, SignReader, make_printable

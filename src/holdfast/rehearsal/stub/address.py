@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import unquote, urlsplit
 
+from holdfast.base.dataclass import dataclass
 from holdfast.rehearsal.stub import anthropic, gemini, openai_chat, openai_responses
 from holdfast.rehearsal.stub.messages import Dialect
 

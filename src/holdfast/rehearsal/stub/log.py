@@ -6,7 +6,8 @@ import dataclasses
 import json
 import threading
 from collections import Counter, deque
-from dataclasses import dataclass
+
+from holdfast.base.dataclass import dataclass
 
 _KEPT = 5_000  # exchanges
 _SHOWN = 2_000  # characters of each text

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Protocol
+
+from holdfast.base.dataclass import dataclass
 
 Json = dict[str, Any]
 

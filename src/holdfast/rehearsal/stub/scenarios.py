@@ -6,9 +6,10 @@ This module imports nothing of the server, because help and errors list the scen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
+from holdfast.base.dataclass import dataclass
 from holdfast.rehearsal.stub import tools
 from holdfast.rehearsal.stub.messages import Conversation, Manner, ProviderFailure, StubAnswer, TextReply, ToolCallReply
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.dispatch.spending_caps import SpendingCap
 from holdfast.core.model import Task
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast.base.dataclass import dataclass
 from holdfast.core.model import Report
 
 

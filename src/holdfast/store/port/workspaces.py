@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.base.stored_json import stored_data_errors
 from holdfast.core.cleanup.observed import KnownTask, Ledger, LedgerWorkspace, ObservedState

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import apsw
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict
 from holdfast.base.instant import Instant
 from holdfast.base.stored_json import stored_data_errors

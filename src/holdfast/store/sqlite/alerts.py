@@ -12,9 +12,9 @@ from holdfast.base.errors import Conflict
 from holdfast.base.instant import Instant
 from holdfast.base.stored_json import stored_data_errors
 from holdfast.base.text import one_line
+from holdfast.core.event_kinds import ENDINGS
 from holdfast.core.model import Event, Level
 from holdfast.core.tasks.alerts import (
-    ENDINGS,
     AlertChange,
     Delivery,
     DeliveryPlan,

@@ -6,8 +6,9 @@ Each function is part of a transaction: an end and its effect on holds are one s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.dispatch import holds as rules_of
 from holdfast.core.dispatch.accounts import full_name

@@ -6,8 +6,9 @@ A member sees the stage's task with its own agent, options and prompt, and with 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Level, Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.runs.outcome import Outcome, ProcessEnd, Verdict

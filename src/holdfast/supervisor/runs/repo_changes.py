@@ -16,9 +16,9 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from holdfast.base.concurrency import run_in_thread
+from holdfast.base.dataclass import dataclass
 from holdfast.base.text import make_text
 from holdfast.core.model import Event, Level, Repo, Strategy, Task
 from holdfast.store.port.transaction import Transaction

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import HoldfastError, NotFound, Unavailable
 from holdfast.base.instant import Instant
 from holdfast.core.model import Level, Repo, RequestKind, Task

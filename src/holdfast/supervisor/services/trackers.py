@@ -10,8 +10,8 @@ import asyncio
 import math
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from holdfast.agents.port import AgentAdapter, Permission
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import HoldfastError, WorkspaceProblem, is_transient
 from holdfast.base.files import listed
 from holdfast.base.ids import new_id

@@ -14,9 +14,10 @@ import asyncio
 import json
 import time
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import NoPermission, NotFound
 from holdfast.base.instant import Instant
 from holdfast.core.cleanup.compare import Finding, SweepAction, compare_with_ledger

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import HoldfastError
 from holdfast.base.text import one_line
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Refused, UsageError
 from holdfast.base.text import clean_text, one_line
 from holdfast.core.model import RequestKind

@@ -6,9 +6,9 @@ The tasks are taken one by one. A refusal of one task does not keep the others f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import HoldfastError, Refused
 from holdfast.base.text import one_line
 from holdfast.tui.actions.forms import MOST_NAMED, name_tasks

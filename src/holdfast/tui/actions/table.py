@@ -8,11 +8,11 @@ acknowledges, x removes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from textual.binding import Binding
 
+from holdfast.base.dataclass import dataclass
 from holdfast.tui.actions import forms, handlers
 from holdfast.tui.actions.forms import FormSpec
 from holdfast.tui.actions.handlers import ActionResult

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -25,6 +25,7 @@ from holdfast.api.fleet.alerts import (
     record_rung_alerts,
 )
 from holdfast.api.queries import Queries
+from holdfast.base.dataclass import dataclass
 from holdfast.base.text import one_line
 from holdfast.tui.feed import NOTHING_NEW, Watch
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.style import Style
@@ -11,6 +10,7 @@ from rich.text import Text
 from textual import events
 from textual.widgets import Static
 
+from holdfast.base.dataclass import dataclass
 from holdfast.tui.colours import LEVELS
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import re
 import stat
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.files import open_private
 from holdfast.workspaces.git.config_file import list_commands, parse_config
 from holdfast.workspaces.git.reflogs import find_refs_of_agent, list_commits_made, read_plain

@@ -13,9 +13,9 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Refused, UsageError, WorkspaceProblem
 from holdfast.workspaces.git.config_view import (
     LIST_USER_SETTINGS,

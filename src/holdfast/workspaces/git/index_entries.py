@@ -7,8 +7,8 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.files import NotRegularFile, open_beneath
 
 LARGEST = 1024 * 1024  # bytes; we do not read and hash larger files ourselves

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from dataclasses import dataclass
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import Conflict, Refused
 from holdfast.base.files import listed, open_regular_file
 from holdfast.workspaces import scratch

@@ -14,8 +14,8 @@ import re
 import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.files import listed, open_log_file
 from holdfast.workspaces.git.refs import is_commit_id
 from holdfast.workspaces.names import BRANCH_PREFIX

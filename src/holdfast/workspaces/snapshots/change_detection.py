@@ -7,8 +7,8 @@ stamp compares times for equality only, so a clock that was set back does no har
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from holdfast.base.dataclass import dataclass
 from holdfast.base.files import open_regular_file
 
 MOST_FILES = 20_000  # above that, git is called instead: it skips ignored files

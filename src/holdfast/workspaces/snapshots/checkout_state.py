@@ -15,9 +15,9 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.files import open_regular_file
 
 MOST_ENTRIES = 10_000  # in a larger tree git is faster than we are

@@ -11,9 +11,10 @@ import contextlib
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from holdfast.base import faults
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState

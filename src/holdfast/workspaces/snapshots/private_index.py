@@ -12,10 +12,10 @@ import os
 import stat
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from holdfast.base import faults
 from holdfast.base.concurrency import run_in_thread
+from holdfast.base.dataclass import dataclass
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.base.files import (
     FileTooLarge,

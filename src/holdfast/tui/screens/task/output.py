@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -23,6 +22,7 @@ from textual.widgets import Static
 
 from holdfast.api.queries import Queries
 from holdfast.api.tasks.log_window import LogPiece, LogWindow
+from holdfast.base.dataclass import dataclass
 from holdfast.cli.output.agent_events import Teller
 from holdfast.cli.output.render import size
 from holdfast.tui.feed import NOTHING_NEW, Watch
