@@ -87,7 +87,7 @@ class CheckpointRows(Protocol):
     def choose(self, task_id: str, number: int, by: str, now: Instant, *, automatic: bool = False) -> Checkpoint:
         """Choose the checkpoint that the next attempt begins with, in the transaction that resumes the task. The
         session of the checkpoint comes back with it. An operator's choice takes precedence over an automatic one.
-        `automatic`: the choice stays until it is carried out or until a fresh start, although attempts fail
+        `automatic`: the choice stays until it is carried out or until a fresh start, even if attempts fail
         meanwhile. Any retry forgets an operator's choice."""
         ...
 

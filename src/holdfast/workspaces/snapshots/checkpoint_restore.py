@@ -172,7 +172,7 @@ async def _refuse_unsaved(shadow: ShadowRepo, table: PrivateIndex, source: Snaps
 
 
 async def _without_absent(table: PrivateIndex, commit: str, saved: str) -> str:
-    """Return the checkpoint's tree without the files that were left out on disk on purpose."""
+    """Return the checkpoint's tree without the files that a sparse checkout had left out of the workspace."""
     try:
         with open(os.path.join(saved, ABSENT), "rb") as file:
             absent = [os.fsdecode(raw) for raw in file.read().split(b"\0") if raw]
