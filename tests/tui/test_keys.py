@@ -90,7 +90,7 @@ def test_every_action_is_in_help_and_palette_and_can_be_done_from_there(fleet: F
         await until_seen(pilot, "p Pause  c Cancel", "? Help")
         await pilot.press("ctrl+p")
         await until_seen(pilot, "Pause  (p)", "Search for")
-        await pilot.press(*"endtheta")
+        await pilot.press(*"workissaved")
         await until(pilot, lambda: _first(app).startswith("Cancel  (c)"), "Cancel is found by its words")
         await pilot.press("enter")
         await hands.asked("", f"Cancel task {task}?", answer="n")

@@ -26,7 +26,6 @@ from holdfast.core.task_settings import (
     SubtaskRules,
     WorkspaceRules,
 )
-from holdfast.intake import subtasks
 from holdfast.intake.new_task import NewTask, resolve_provider
 from holdfast.intake.workflow import resolve_agents, resolve_range, resolve_rules
 from holdfast.processes.caller import find_caller
@@ -70,8 +69,11 @@ def resolve_task(
         check_prompt(new.prompt)
     top, common = place
     caller = find_caller(home)
-    own = None if caller is None else subtasks.read_own_task(home, caller)
-    if own is not None:
+    own = None
+    if caller is not None:
+        from holdfast.intake import subtasks  # only a process inside a run needs it
+
+        own = subtasks.read_own_task(home, caller)
         subtasks.refuse_options(own, new)
     settings = config.load(
         repo=top,

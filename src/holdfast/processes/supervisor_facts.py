@@ -18,7 +18,7 @@ from holdfast.base.dataclass import dataclass
 from holdfast.base.files import open_private
 
 NAME = "supervisor.json"
-LOCK = "supervisor.lock"  # held by a living supervisor
+LOCK = "supervisor.lock"  # supervisor/home_lock.py: held by a living supervisor
 # The namespaces that decide what a process sees of its ancestors and its cgroup, with the number of the machine's first
 # one (include/linux/proc_ns.h). Mount namespaces differ between a person's own shells, and do not count.
 FIRST_NAMESPACES = {"pid": 0xEFFFFFFC, "user": 0xEFFFFFFD, "cgroup": 0xEFFFFFFB}

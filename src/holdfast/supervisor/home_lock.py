@@ -8,9 +8,8 @@ import os
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.base.home import refuse_foreign_home
-from holdfast.processes.supervisor_facts import LOCK
 
-NAME = LOCK
+NAME = "supervisor.lock"
 
 
 class HomeLock:

@@ -20,7 +20,7 @@ PS = """
     holdfast.store.sqlite.engine.reader holdfast.store.sqlite.engine.statements
     holdfast.store.sqlite.engine.write_queue
 """
-MOST_OF_ADD = 144  # modules of ours; fewer is better, more is a decision
+MOST_OF_ADD = 145  # modules of ours; fewer is better, more is a decision
 # What neither needs, and why it would be noticed.
 HEAVY = {
     "asyncio": "30 ms",

@@ -79,7 +79,7 @@ def test_a_money_budget_is_refused_to_an_agent_without_prices(fleet: Fleet) -> N
     program = {"HOLDFAST_CODEX_BINARY": "/bin/true"}
     err = fleet.cli("add", "x", "--agent", "codex", "--budget-usd", "5", code=2, env=program).stderr
     assert "'codex' does not report its cost" in err
-    assert "--budget-tokens works for it. Nothing was queued." in err
+    assert "--budget-tokens works for this agent. Nothing was queued." in err
 
 
 def test_synonyms_lead_to_commands_that_exist() -> None:

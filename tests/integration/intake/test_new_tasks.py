@@ -31,7 +31,7 @@ def test_a_budget_that_is_no_amount_is_refused(amount: float) -> None:
     ],
 )
 def test_a_budget_that_nothing_would_hold_is_refused(agent: str, limit: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="cannot be given"):
+    with pytest.raises(UsageError, match="does not report its"):
         resolve_budget(NewTask(prompt="x", directory="/", **limit), agent, merge_layers([]))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from holdfast.processes import caller
 from holdfast.processes.caller import Caller, find_caller
 from holdfast.processes.cgroups import base_name
 from holdfast.processes.supervisor_facts import FIRST_NAMESPACES, read_namespaces, record_surroundings
+from holdfast.supervisor.home_lock import HomeLock
 
 ASK = "import sys; from holdfast.processes.caller import find_caller; print(find_caller(sys.argv[1]))"
 
@@ -89,9 +89,12 @@ def supervised(home: Path, **namespaces: int) -> Iterator[None]:
     path = home / "supervisor.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps({**kept, "pid": 1, "namespaces": {**kept["namespaces"], **namespaces}}))
-    with (home / "supervisor.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = HomeLock(str(home))
+    lock.take()
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def unshared(*options: str) -> list[str]:
