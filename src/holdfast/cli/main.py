@@ -269,7 +269,7 @@ def _describe_os_error(error: OSError) -> tuple[str, int]:
     except OSError:
         return f"The output could not be written: {why}. What the command did is kept; see `holdfast ps`.", 1
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{why}. Nothing that was acknowledged is lost. Fix that and try again.", Unavailable.exit_code
+    return f"{where}{why}. Nothing that was acknowledged is lost. Fix the cause and try again.", Unavailable.exit_code
 
 
 def _describe_unforeseen(error: Exception) -> str:

@@ -47,7 +47,7 @@ def run_accounts(arguments: argparse.Namespace) -> int:
 
 def _cells(row: AccountRow) -> list[str]:
     until = row["until"]
-    why = str(row["reason"] or ("" if row["auto"] else "only for tasks that name it"))
+    why = str(row["reason"] or ("" if row["auto"] else "only for tasks that name this account"))
     if not row["configured"]:
         why = f"no longer in the settings; {why}"
     return [

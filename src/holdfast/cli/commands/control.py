@@ -128,7 +128,7 @@ def configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="even beyond the task's limit of resumes, or if its account is parked or stopped",
+        help="resume even beyond the task's limit of resumes, or if its account is parked or stopped",
     )
     parser.add_argument(
         "--checkpoint", type=number(1), metavar="N", help="restore this checkpoint first (`holdfast show`)"
