@@ -1,7 +1,8 @@
 """The entry point of the command line.
 
 It finds the command, imports only the module of that command, and turns an error into one line and an exit code. Before
-that, `settle_in` makes sure that the standard streams exist and can print any text, and that we may open our own files.
+that, `prepare_process` makes sure that the standard streams exist and can print any text, and that we may open our own
+files.
 """
 
 from __future__ import annotations

@@ -324,7 +324,7 @@ SETTINGS: dict[str, Setting] = {
     "health.retry_patience": Setting(
         90.0,
         parse_age,
-        "A run that only retries, without progress, is ended after this long. Holdfast then waits instead of the agent.",
+        "A run that only retries, without progress, is ended after this long. Holdfast waits instead of the agent.",
         untrusted=DOWN,
         least=0.1,
     ),

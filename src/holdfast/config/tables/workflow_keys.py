@@ -1,6 +1,6 @@
 """The keys of a workflow's stages and members: the parser and the meaning of each.
 
-`FilesBeside` reads the files that workflows name (prompts and scenarios), relative to the file of settings.
+`WorkflowFiles` reads the files that workflows name (prompts and scenarios), relative to the file of settings.
 """
 
 from __future__ import annotations
