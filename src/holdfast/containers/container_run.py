@@ -95,7 +95,7 @@ class Enclosure:
         return ProcessEnd(cause=Cause.KEEPER_DIED, detail="the engine says that its container does not run")
 
     async def root(self, spec: TaskSpec, workspace: Workspace) -> ProcessIdentity | None:
-        """Return the container's first process as this machine sees it, or None. It is watched for activity."""
+        """Return the container's first process as this machine sees it, or None. That process is watched for activity."""
         engine, container = self._engine(spec), workspace.container
         if container is None:
             return None
@@ -213,8 +213,8 @@ def _client(what: str, socket: str, container: str) -> list[str]:
 def inside(env: Mapping[str, str], wanted: Mapping[str, object], own: Sequence[str] = ()) -> dict[str, str]:
     """Return the agent's environment in the container.
 
-    It has what the task's settings pass and set, what adapter and account set (`own`), and what means the same there.
-    HOME is /tmp unless it is set: the image may not know the user.
+    It has what the task's settings pass and set, what adapter and account set (`own`), and the variables that mean the
+    same in a container. HOME is /tmp unless it is set: the image may not know the user.
     """
     passed, chosen = wanted.get("pass", ()), wanted.get("set", {})
     assert isinstance(passed, list | tuple)

@@ -128,8 +128,8 @@ def _free_aside_name(path: str) -> str:
 
 
 def _programs_to_write(wanted: SystemdService, force: bool) -> Iterator[tuple[str, bytes, int]]:
-    """Yield the programs that root runs, for a directory that only root can write. A user's own unit runs them where
-    they are: they give it no rights."""
+    """Yield the programs that root runs, for a directory that only root can write. A user's own unit runs the
+    programs where they are, because they give that unit no further rights."""
     if not wanted.system:
         return
     folder = wanted.path(LIBEXEC)
