@@ -95,7 +95,7 @@ class Enclosure:
         return ProcessEnd(cause=Cause.KEEPER_DIED, detail="the engine says that its container does not run")
 
     async def root(self, spec: TaskSpec, workspace: Workspace) -> ProcessIdentity | None:
-        """Return the container's first process as this machine sees it, or None. That process is watched for activity."""
+        """Return the container's first process as this machine sees it, or None. It is watched for activity."""
         engine, container = self._engine(spec), workspace.container
         if container is None:
             return None

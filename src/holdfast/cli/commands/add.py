@@ -241,7 +241,7 @@ def run_add(arguments: argparse.Namespace) -> int:
         return 0
     print(task.id)
     if task.spec.parent_id is not None and arguments.parent is None:
-        print(f"It is a subtask of {task.spec.parent_id}, which adds it.", file=sys.stderr)
+        print(f"It is a subtask of {task.spec.parent_id}, whose agent adds it.", file=sys.stderr)
     _print_waits(home, task.id)
     if running is None:
         print(f"Queued. {no_supervisor()}", file=sys.stderr)

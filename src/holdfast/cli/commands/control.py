@@ -331,7 +331,7 @@ def _retry_many(queries: Queries, ids: list[str], wanted: Wish | None, arguments
 def configure_approve(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     parser.add_argument("--changes", metavar="TEXT", help="request these changes, and send the work back")
-    parser.add_argument("--stage", metavar="NAME", help="the stage that makes the changes (default: see below)")
+    parser.add_argument("--stage", metavar="NAME", help="the stage that makes the changes (default: `back_to`)")
     add_json_option(parser)
 
 

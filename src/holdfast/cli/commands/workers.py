@@ -44,7 +44,7 @@ def run_worker(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     if arguments.name is not None:
-        raise UsageError("`holdfast worker list` takes no name; it lists all of them.")
+        raise UsageError("`holdfast worker list` takes no name; it lists all workers.")
     found = list_workers(home_directory())
     if arguments.json:
         for row in found:

@@ -35,7 +35,7 @@ def run_workspaces(arguments: argparse.Namespace) -> int:
     if arguments.action == "clean":
         return _clean(queries, arguments)
     if arguments.ids:
-        raise UsageError("`holdfast workspaces` lists all of them; `holdfast show ID` shows one.")
+        raise UsageError("`holdfast workspaces` lists all workspaces; `holdfast show ID` shows one task.")
     from holdfast.api.work.workspaces import list_workspaces
 
     rows = list_workspaces(queries, everything=arguments.all)
