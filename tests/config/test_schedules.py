@@ -185,7 +185,7 @@ def test_a_repositorys_schedules_hold_only_for_it_and_once_trusted(user_file: Pa
     file.write_text(own)
     found = report_settings(str(repo), home)
     assert found.config.schedules == ()
-    assert "has the schedule a and is not trusted with that" in found.warnings[0]
+    assert "has the schedule a whose current text is not trusted" in found.warnings[0]
     load(str(repo), home=home)
     layer = read_settings_file(str(file), of_repository=True)
     assert layer.schedules[0].repo == str(repo)

@@ -2,8 +2,9 @@
 
 Seen with 0.86.2:
 - Success is its line "Tokens: N sent, M received", printed after a complete answer, without an error after that line.
-  The model may print such lines too, but only before the real one. Its answer comes in one piece (`--no-stream`), and
-  no text of the model follows (no suggested shell commands, no commit messages: `--no-auto-commits`).
+  The model may print such lines too, but only before the real one. The model's answer comes in one piece
+  (`--no-stream`), and no text of the model follows (no suggested shell commands, no commit messages:
+  `--no-auto-commits`).
 - aider's own retries cannot be set: nine, over a minute, of three requests each. An error counts until an answer comes.
   An error ends a run only after `health.retry_patience`, because the text could be the model's.
 - aider has no sessions. The next run continues from the files in the workspace.

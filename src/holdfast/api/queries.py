@@ -280,7 +280,7 @@ def _count_shared(one: str, other: str) -> int:
 
 def _no_task(word: str) -> str:
     if not word:
-        return "Task not found: the id is empty; `holdfast ps --all` lists them."
+        return "Task not found: the id is empty; `holdfast ps --all` lists all tasks."
     return f"Task not found: {word if len(word) <= 80 else word[:79] + '…'}"
 
 

@@ -68,7 +68,7 @@ def rehearse(scenario: str, *, timeout: float | None) -> tuple[TaskDetails, list
 
 @contextlib.contextmanager
 def _as_home(home: str) -> Iterator[None]:
-    """Make it the home of this process until the block ends, so that a rehearsal does not touch the user's home."""
+    """Use `home` as this process's home until the block ends, so that a rehearsal does not touch the user's home."""
     before = os.environ.get("HOLDFAST_HOME")
     os.environ["HOLDFAST_HOME"] = home
     try:

@@ -1,7 +1,8 @@
 """The entry point of the command line.
 
 It finds the command, imports only the module of that command, and turns an error into one line and an exit code. Before
-that, `settle_in` makes sure that the standard streams exist and can print any text, and that we may open our own files.
+that, `prepare_process` makes sure that the standard streams exist and can print any text, and that we may open our own
+files.
 """
 
 from __future__ import annotations
@@ -269,7 +270,7 @@ def _describe_os_error(error: OSError) -> tuple[str, int]:
     except OSError:
         return f"The output could not be written: {why}. What the command did is kept; see `holdfast ps`.", 1
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{why}. Nothing that was acknowledged is lost. Fix that and try again.", Unavailable.exit_code
+    return f"{where}{why}. Nothing that was acknowledged is lost. Fix the cause and try again.", Unavailable.exit_code
 
 
 def _describe_unforeseen(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Mistakes in the settings with their file and line, and the line of every key in a TOML document.
 
-tomllib returns values without their lines, so `lines_of` walks the document a second time. It is only for documents
-that tomllib has accepted, and validates nothing.
+tomllib returns values without their lines, so `find_key_lines` walks the document a second time. It is only for
+documents that tomllib has accepted, and validates nothing.
 """
 
 from __future__ import annotations

@@ -110,8 +110,8 @@ def _warnings(files: list[Layer], withheld: list[str], unscheduled: list[str], u
     if unscheduled:
         many = "schedules" if len(unscheduled) > 1 else "schedule"
         found.append(
-            f"{files[1].place} has the {many} {' and '.join(unscheduled)} and is not trusted with that as it is now, "
-            "so it adds no tasks. Look and decide: `holdfast trust`."
+            f"{files[1].place} has the {many} {' and '.join(unscheduled)} whose current text is not trusted, so no "
+            "tasks are added. Look and decide: `holdfast trust`."
         )
     found += [text for layer in files for text in _unknown_workflows(layer, files[0])]
     for name, other in unknown.items():

@@ -112,8 +112,8 @@ def _untrusted(layer: Layer, repo: str) -> str:
     more = f" and {len(layer.schedules) - 3} more" if len(layer.schedules) > 3 else ""
     many = "schedules" if len(layer.schedules) > 1 else "schedule"
     return (
-        f"{layer.schedules[0].place}: the {many} {names}{more} would start agents by the clock, and the file is not "
-        f"trusted with that as it is now. Look and decide: `holdfast trust {shlex.quote(repo)}`"
+        f"{layer.schedules[0].place}: the {many} {names}{more} would start agents by the clock, but the "
+        f"current text is not trusted. Look and decide: `holdfast trust {shlex.quote(repo)}`"
     )
 
 

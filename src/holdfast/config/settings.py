@@ -324,7 +324,7 @@ SETTINGS: dict[str, Setting] = {
     "health.retry_patience": Setting(
         90.0,
         parse_age,
-        "A run that only retries, without any progress, is ended after this long. Holdfast waits instead.",
+        "A run that only retries, without progress, is ended after this long. Holdfast waits instead of the agent.",
         untrusted=DOWN,
         least=0.1,
     ),
@@ -419,7 +419,7 @@ SETTINGS: dict[str, Setting] = {
     "limits.processes_ceiling": Setting(
         8192,
         WholeNumber(0),
-        "Processes and threads of a run without `limits.processes`. Held in containers and by cgroup v2. 0: no limit.",
+        "Processes and threads of a run without `limits.processes`. Enforced by containers and cgroup v2. 0: no limit.",
         untrusted=DOWN,
         no_limit=0,
     ),

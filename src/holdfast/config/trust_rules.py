@@ -51,7 +51,7 @@ class NotApplied:
             )
         stays = f"your {self.kept} stays" if self.kept else f"so the workflow '{self.workflow}' is not used"
         return (
-            f"{self.place}: {self.key} = {self.asked} is not applied, because the file is not trusted with it: "
+            f"{self.place}: {self.key} = {self.asked} is not applied, because this value is not trusted: "
             f"{stays}. Look and decide: `holdfast trust{f' {shlex.quote(self.repo)}' if self.repo else ''}`."
         )
 

@@ -80,7 +80,7 @@ def parse_commands(value: object) -> list[str]:
     for command in commands:
         if not is_plain_command(command):
             raise ValueError(
-                f"'{quote_wrong_value(command)}' is not one plain command, like \"make test\": it may not have quotes, "
+                f"'{quote_wrong_value(command)}' is not one plain command, like \"make test\": it cannot have quotes, "
                 "wildcards, commas or characters of the shell"
             )
     return commands

@@ -6,8 +6,8 @@ A keeper starts `run` in place of the agent when the agent itself is in a contai
 container, copies standard input in and output out, passes TERM on, and ends as the container's main process ended.
 
 The keeper starts `end` after that, whatever the reason was. `end` kills the container through the engine. Exit code 0
-means that the engine reports "not running". Exit code 3 means the same, and the kernel killed in the container because
-of its memory limit. Any other code means that the state is unknown.
+means that the engine reports "not running". Exit code 3 means the same, and that the kernel killed a process in the
+container because of its memory limit. Any other code means that the state is unknown.
 
 `run` ends by SIGUSR2 when the engine goes away before it has confirmed the start, or while the container ends. An
 engine that is stopped stops its containers too, so the agent's exit code is then not its own.

@@ -213,8 +213,8 @@ def _client(what: str, socket: str, container: str) -> list[str]:
 def inside(env: Mapping[str, str], wanted: Mapping[str, object], own: Sequence[str] = ()) -> dict[str, str]:
     """Return the agent's environment in the container.
 
-    It has what the task's settings pass and set, what adapter and account set (`own`), and what means the same there.
-    HOME is /tmp unless it is set: the image may not know the user.
+    It has what the task's settings pass and set, what adapter and account set (`own`), and the variables that mean the
+    same in a container. HOME is /tmp unless it is set: the image may not know the user.
     """
     passed, chosen = wanted.get("pass", ()), wanted.get("set", {})
     assert isinstance(passed, list | tuple)

@@ -186,7 +186,7 @@ class Engine:
             return True
 
     def details(self, container: str) -> dict[str, Any] | None:
-        """Return the engine's details of one container, or None if it does not exist."""
+        """Return the engine's details of one container, or None if the container does not exist."""
         with self._api() as (api, errors):
             try:
                 details: dict[str, Any] = api.inspect_container(container)

@@ -227,7 +227,7 @@ def enforce_spending(settlement: Settlement, facts: SettleFacts) -> Settlement:
 def end_container_session(settlement: Settlement, facts: SettleFacts) -> Settlement:
     """Begin a new session after a run in a container: the session's files went with the container.
 
-    A login or a bill that failed in there may be fine outside, where the account's own directory is. So the account is
+    A login or a payment that failed in there may work outside, where the account's own directory is. So the account is
     not stopped.
     """
     if not facts.loses_session:

@@ -114,7 +114,7 @@ def non_default_fields(rules: T, default: T) -> dict[str, Any]:
 
 
 def rules_from(kind: type[T], stored: Mapping[str, Any]) -> T:
-    """Rebuild the rules from what `differences` returned. Lists come from JSON, and rules hold tuples."""
+    """Rebuild the rules from what `non_default_fields` returned. Lists come from JSON, and rules hold tuples."""
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
     }

@@ -60,8 +60,8 @@ def locate_repository(directory: str) -> tuple[str, str]:
         raise UsageError(f"The path of the repository {top} has bytes that are not UTF-8. Rename the directory.")
     if is_misleading(top + common):
         raise UsageError(
-            f"The path of the repository {top} has line ends, control characters or some that turn the direction of "
-            "writing: it cannot be shown as it is. Rename the directory."
+            f"The path of the repository {top} has line ends, control characters, or characters that change the "
+            "direction of writing: it cannot be shown as it is. Rename the directory."
         )
     if commit:
         _commits_seen[top] = commit

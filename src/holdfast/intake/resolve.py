@@ -236,6 +236,6 @@ def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> N
     for name, value in variables.items():
         if not name or "=" in name or "\0" in name or "\0" in value:
             raise UsageError(
-                f"env.set: '{name}' cannot be an environment variable: its name may not be empty or have '=' in it, "
+                f"env.set: '{name}' cannot be an environment variable: its name cannot be empty or have '=' in it, "
                 "and neither name nor value may have a NUL character."
             )

@@ -93,7 +93,7 @@ def note_variables(own: OwnTask) -> list[str]:
     if not names:
         return []
     return [
-        f"{' and '.join(names)} does not count: this process belongs to task {own.spec.id}, and only a person's "
+        f"{' and '.join(names)} has no effect: this process belongs to task {own.spec.id}, and only a person's "
         "environment changes settings."
     ]
 

@@ -196,7 +196,7 @@ def resolve_range(
     if strategy not in ("worktree", "clone", "container"):
         if new.ref is not None or crew.wants_range:
             raise UsageError(
-                f"A range of commits needs a workspace that git makes, which --workspace {strategy} is not: use "
+                f"A range of commits needs a workspace that git makes, so --workspace cannot be {strategy}: use "
                 "worktree, clone or container. Nothing was queued."
             )
         return "HEAD", None
@@ -226,8 +226,8 @@ def _refuse_impossible(strategy: str, crew: ResolvedAgents) -> None:
             )
         if strategy == "none" and stage.apart:
             raise UsageError(
-                f"The members of stage '{stage.name}' want workspaces of their own (`apart`), and --workspace none has "
-                "none to give. Nothing was queued."
+                f"The members of stage '{stage.name}' want workspaces of their own (`apart`), but --workspace none "
+                "makes no workspaces. Nothing was queued."
             )
 
 

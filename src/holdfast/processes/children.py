@@ -4,8 +4,8 @@ The supervisor is a child subreaper. Keepers and helpers are registered directly
 loop's thread. So a child that is not registered is a stray of a dead keeper (or of a helper), and may be killed.
 
 That holds only if the supervisor starts without children. `sh -c 'daemon & exec holdfast up'` gives it a foreign child,
-and process 1 of a container inherits every orphan. In both cases `run_apart` runs the supervisor in a forked child, and
-the original process stays behind as the parent of the foreign children.
+and process 1 of a container inherits every orphan. In both cases `run_without_foreign_children` runs the supervisor in
+a forked child, and the original process stays behind as the parent of the foreign children.
 """
 
 from __future__ import annotations

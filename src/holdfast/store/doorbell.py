@@ -1,5 +1,5 @@
-"""The doorbell: a FIFO that makes the supervisor look at the store. A hint, never the message: a slow poll backs it
-up."""
+"""The doorbell: a FIFO that makes the supervisor look at the store. A ring is only a hint. A slow poll replaces a
+ring that is lost."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The choice of the store's adapter for processes that are not the supervisor.
 
-This is separate from wiring.py, which imports far more: the time of a cold start is measured.
+This is separate from wiring/supervisor.py, which imports far more: the time of a cold start is measured.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def no_disk_is_known(_path: str) -> int | None:
 
 
 class WakeUp:
-    """Wakes one waiter. Ringing twice before the waiter looks is ringing once."""
+    """Wakes one waiter. Two rings before the waiter looks count as one."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()

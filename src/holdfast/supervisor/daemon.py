@@ -150,7 +150,7 @@ class Supervisor:
             try:
                 if not self._context.ports.home_is_ours():
                     log_line(
-                        "holdfast: the lock of this home was removed under us; stopping, because another may start"
+                        "holdfast: the lock of this home was removed; stopping, because another supervisor may start"
                     )
                     self.on_lease_lost()
                     return

@@ -103,7 +103,7 @@ class EventLogWriter:
     """Prints events line by line for people who watch the supervisor's own output.
 
     It reads events from the store like any other follower. But it need not poll, because the writer rings for it. A
-    wake costs an idle supervisor a third of a millisecond: four looks a second were a third of all that it used.
+    wake costs a third of a millisecond: four polls a second were a third of an idle supervisor's CPU time.
     """
 
     def __init__(self, store: Store, news: WakeUp) -> None:

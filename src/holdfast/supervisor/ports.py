@@ -252,7 +252,7 @@ class AgentContainers(Protocol):
         ...
 
     async def silent(self, specs: Sequence[TaskSpec], also: Sequence[str]) -> Mapping[str, str]:
-        """Return the engines that do not answer now, with the reason. Asked are those of these tasks and those named in
+        """Return the engines that do not answer now, with the reason. It asks the engines of these tasks and those in
         `also`."""
         ...
 

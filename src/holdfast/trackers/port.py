@@ -1,7 +1,7 @@
 """The interface of an issue tracker. `tests/contracts/test_trackers.py` checks it.
 
-Every answer is a typed value, and `Unknown` is one of them. An answer that is missing, late or garbled is `Unknown`. No
-issue counts as unassigned or closed because of such an answer.
+Every answer is a typed value, and `UnknownAnswer` is one of them. An answer that is missing, late or garbled is an
+`UnknownAnswer`. No issue counts as unassigned or closed because of such an answer.
 """
 
 from __future__ import annotations

@@ -206,8 +206,8 @@ class WorkspaceStrategy(Protocol):
     async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
         """Restore files, index, HEAD and operation of a checkpoint. Return a text about what happened to the branch.
 
-        No agent may be running. Repeating the restore changes nothing. Raises Unsaved if the workspace holds something
-        that is newer than its last salvage.
+        No agent may be running. Repeating the restore changes nothing. Raises UnsavedWork if the workspace holds
+        something that is newer than its last salvage.
         """
         ...
 

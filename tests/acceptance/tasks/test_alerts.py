@@ -54,8 +54,8 @@ def test_a_crash_reaches_people_though_the_supervisor_dies_between_sending_and_r
     with web_receiver("refuse") as receiver:
         configure(fleet, hook, receiver)
         tried = fleet.cli("alerts", "test", code=1)
-        assert "command: taken" in tried.stdout
-        assert "webhook: not taken (HTTP 503" in tried.stdout
+        assert "command: accepted" in tried.stdout
+        assert "webhook: not accepted (HTTP 503" in tried.stdout
         assert transitions(hook.received) == ["raised"]
         tests_sent = len(hook.received)
 

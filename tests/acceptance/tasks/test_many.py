@@ -145,14 +145,14 @@ def test_send_tells_ids_from_words(fleet: Fleet) -> None:
     assert [one["text"] for one in fleet.show(two)["messages"]] == ["mind the tests", "note: all of you", "from a file"]
     for typed, why in (
         ((one, "also", "add tests"), f"`holdfast send {one} 'also add tests'`"),
-        ((one, two[0], "--file", words), f"'{two[0]}' is no task"),
-        ((one[0], "--file", words), f"'{one[0]}' is no task"),
+        ((one, two[0], "--file", words), f"'{two[0]}' is not a task"),
+        ((one[0], "--file", words), f"'{one[0]}' is not a task"),
         ((one,), f"`holdfast send {one} TEXT`"),
         (("now also add tests",), "Which task? `holdfast send ID 'now also add tests'`"),
         (("tests",), "Which task? `holdfast send ID tests`"),
         (("--rebase",), "Which task? `holdfast send ID --rebase`"),
         ((), "Which task?"),
-        ((one, "--all", "x", "--yes"), "stands beside a filter"),
+        ((one, "--all", "x", "--yes"), "was given in addition to a filter"),
     ):
         assert why in fleet.cli("send", *typed, code=2).stderr
     assert len(fleet.show(one)["messages"]) == len(fleet.show(two)["messages"]) == 3

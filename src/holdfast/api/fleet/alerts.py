@@ -112,7 +112,7 @@ def crash_summary(crashes: list[CrashRow]) -> list[str]:
     words = f" Its last words: {said}" if said else ""
     return [
         f"It crashed {len(crashes)} time(s), last at {moment(last['at'])}: {last['reason']}. {last['decision']}.{words}"
-        f" All of them: `holdfast crashes {last['task']}`."
+        f" All crashes: `holdfast crashes {last['task']}`."
     ]
 
 

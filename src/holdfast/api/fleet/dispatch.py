@@ -36,7 +36,7 @@ def describe_hold_row(row: HoldRow) -> str:
         return f"account {row['name']} is near its limit: its agents start one by one {until}"
     if row["probe"] is None and row["until"] is not None and row["is_due"]:
         since = moment(row["since"])
-        return f"{_what(row['hold'])} is held since {since}: the next task starts first ({row['reason']})"
+        return f"{_what(row['hold'])} is held since {since}: one task starts first, as a probe ({row['reason']})"
     return describe_hold(row["hold"], row["since"], row["until"], row["probe"], row["reason"])
 
 

@@ -125,7 +125,7 @@ def _hold(row: HoldRow) -> str:
         return f"{what} is held, task {row['probe']} starts first"
     if row["until"] is None:
         return f"{what} is held until `holdfast dispatch release`"
-    return f"{what} is held, the next task starts first" if row["is_due"] else f"{what} is held {_until(row['until'])}"
+    return f"{what} is held, one task starts first" if row["is_due"] else f"{what} is held {_until(row['until'])}"
 
 
 def _until(moment: float | None) -> str:

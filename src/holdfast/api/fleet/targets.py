@@ -38,8 +38,8 @@ APPLIES: Mapping[str, Callable[[FleetRow], bool]] = {
 _INSTEAD: Mapping[str, str] = {
     "cancel": "`cancel` is for tasks that have not ended",
     "pause": "`pause` is for queued and running tasks",
-    "resume": "`resume` is for paused tasks that do not wait for your approval. For those that do: `holdfast approve`",
-    "retry": "`retry` is for failed and cancelled tasks. A completed one continues with `holdfast send ID TEXT`",
+    "resume": "`resume` is for paused tasks that do not wait for your approval (`holdfast approve`)",
+    "retry": "`retry` is for failed and cancelled tasks. A completed task continues with `holdfast send ID TEXT`",
     "send": "`send` is not for tasks that wait for your approval: `holdfast approve {words} --changes TEXT`",
     "approve": "none of them waits for your approval",
     "set": "`set` changes only tasks that do not run. Pause them first: `holdfast pause {words}`. Or tell their "

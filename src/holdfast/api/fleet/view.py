@@ -1,6 +1,7 @@
 """The fleet, kept up to date: after the first reading, only tasks that new events name are read again.
 
-One `FleetReader` belongs to one thread. A `Picture` is complete and never changes, so that another thread may draw it.
+One `FleetReader` belongs to one thread. A `FleetSnapshot` is complete and never changes, so that another thread may
+draw it.
 """
 
 from __future__ import annotations

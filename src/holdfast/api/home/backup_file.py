@@ -73,7 +73,7 @@ def read(path: str, folder: str | None) -> Manifest:
         raise Refused(f"{path} cannot be read as a backup: {type(error).__name__} {error}") from error
     missing = sorted(set(manifest.members) - found)
     if missing:
-        raise Refused(f"{path} is not whole: {missing[0]} is missing ({len(missing)} missing).")
+        raise Refused(f"{path} is incomplete: {missing[0]} is missing ({len(missing)} missing).")
     return manifest
 
 
@@ -119,7 +119,7 @@ def _check_member(
             out.flush()
             os.fsync(out.fileno())
     if seen.hexdigest() != said["sha256"]:
-        raise Refused(f"{path} is damaged: {entry.name} is not what was backed up. Nothing was changed.")
+        raise Refused(f"{path} is damaged: {entry.name} differs from what was backed up. Nothing was changed.")
 
 
 def _entry(name: str, size: int) -> tarfile.TarInfo:

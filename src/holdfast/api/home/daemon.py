@@ -53,7 +53,7 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
 def take_over(home: str, *, agents: int | None, idle_exit: float | None) -> str | None:
     """Ask the running supervisor of the home to take over the options of `up`, and return a sentence about the change.
 
-    None: no supervisor runs. Raise Conflict, and change nothing, if it cannot take them over.
+    None: no supervisor runs. Raise Conflict, and change nothing, if the supervisor cannot take them over.
     """
     try:
         queries = Queries(home)
@@ -87,7 +87,9 @@ def _is_unit() -> bool:
 
 
 def _ask_take_over(queries: Queries, running: SupervisorRow, wanted: dict[str, object]) -> str | None:
-    """Ask the running supervisor, and return its answer as JSON. None: it has ended or was ending, and is gone now."""
+    """Ask the running supervisor, and return its answer as JSON. None: the supervisor has ended or was ending, and is
+    gone now.
+    """
     request = change_store(
         queries.home,
         lambda tx: tx.requests.ask(RequestKind.TAKE_OVER, None, operator_name(), "", wanted, clock.now()),

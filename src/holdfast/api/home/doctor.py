@@ -4,7 +4,7 @@ The home is compared with the disk, git and /proc. The doctor reads directories,
 processes itself, and compares them with the store in both directions.
 
 Alerts: the doctor lists open alerts, checks that alerts can be sent, and lists deliveries that failed. Schedules: it
-lists files that are not accepted, refused fires, and schedules without a supervisor to fire them. `broken_promises`
+lists files that are not accepted, refused fires, and schedules without a supervisor to fire them. `check_promises`
 runs the independent checker with the limits of the settings. It turns the checker's errors into one clear line.
 """
 

@@ -62,7 +62,7 @@ class SystemdService:
 def resolve_service(*, system: bool, name: str, run_as: str | None, root: str | None) -> SystemdService:
     """Return the service of this user or, as a system service, of the user `run_as`."""
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
-        raise UsageError(f"'{name}' cannot be a unit's name: letters, digits, - and _ can.")
+        raise UsageError(f"'{name}' cannot be a unit's name. Use only letters, digits, - and _.")
     if not system and run_as is not None:
         raise UsageError("--run-as belongs to a system service (--system).")
     account = _account(run_as) if system else None
@@ -128,8 +128,8 @@ def _free_aside_name(path: str) -> str:
 
 
 def _programs_to_write(wanted: SystemdService, force: bool) -> Iterator[tuple[str, bytes, int]]:
-    """Yield the programs that root runs, for a directory that only root can write. A user's own unit runs them where
-    they are: they give it no rights."""
+    """Yield the programs that root runs, for a directory that only root can write. A user's own unit runs the
+    programs where they are, because they give that unit no further rights."""
     if not wanted.system:
         return
     folder = wanted.path(LIBEXEC)

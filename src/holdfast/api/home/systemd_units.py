@@ -27,7 +27,7 @@ class Unit:
 
 
 def render_unit(unit: Unit) -> str:
-    """Return the whole unit file. By its checksum, a later command detects edits by hand."""
+    """Return the whole unit file. Its checksum lets a later command detect edits by hand."""
     scope = "" if unit.user is not None else "--user "
     return add_checksum(_MARK.format(scope=scope, name=unit.name), _body(unit))
 

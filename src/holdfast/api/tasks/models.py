@@ -231,7 +231,7 @@ AgentEventRow = dict[str, Any]
 
 
 class LogRow(TypedDict):
-    """One event of an agent's output. Which of the fields that may be absent are there depends on `event`."""
+    """One event of an agent's output. `event` decides which of the optional fields are present."""
 
     event: str  # session, step, text, tool_*, usage, retry, limit, error, result, raw, gap, or total at the end
     run: int  # the number of the run

@@ -228,7 +228,7 @@ def _is_long(value: object) -> bool:
 
 
 class GrowingLines:
-    """A growing file, line by line. A number stands for this many bytes that were deleted or skipped."""
+    """A growing file, line by line. A number in place of a line: so many bytes were deleted or skipped."""
 
     def __init__(self, path: str, at: int = 0) -> None:
         self._path = path

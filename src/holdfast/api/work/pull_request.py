@@ -112,7 +112,7 @@ def open_pull_request(proposal: PullRequest, gh: str, *, draft: bool) -> str:
     if done.returncode != 0:
         raise Refused(
             f"{proposal.branch} is pushed, but `gh` did not open a pull request (its output is above). "
-            "Fix that and try again; the branch is not pushed again."
+            "Fix the cause and try again; the branch is not pushed again."
         )
     return done.stdout.decode(errors="replace").strip()
 

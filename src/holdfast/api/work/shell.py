@@ -75,7 +75,7 @@ def _run(argv: Sequence[str], path: str, held: int) -> int:
             list(argv), cwd=path, env={**environment, "PWD": path}, pass_fds=(held,), restore_signals=True
         )
     except OSError as error:
-        raise Refused(f"{argv[0]} could not be started: {error.strerror}. Set SHELL to another one.") from error
+        raise Refused(f"{argv[0]} could not be started: {error.strerror}. Set SHELL to another shell.") from error
     interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the program in the shell
     try:
         code = process.wait()

@@ -33,7 +33,7 @@ def run_accounts(arguments: argparse.Namespace) -> int:
     if arguments.action == "resume":
         return _resume(home, arguments)
     if arguments.account is not None:
-        raise UsageError("`holdfast accounts list` takes no name; it lists all of them.")
+        raise UsageError("`holdfast accounts list` takes no name; it lists all accounts.")
     found = list_accounts(home)
     if arguments.json:
         for row in found:
@@ -47,7 +47,7 @@ def run_accounts(arguments: argparse.Namespace) -> int:
 
 def _cells(row: AccountRow) -> list[str]:
     until = row["until"]
-    why = str(row["reason"] or ("" if row["auto"] else "only for tasks that name it"))
+    why = str(row["reason"] or ("" if row["auto"] else "only for tasks that name this account"))
     if not row["configured"]:
         why = f"no longer in the settings; {why}"
     return [

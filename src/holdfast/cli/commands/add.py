@@ -48,7 +48,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     gate.add_argument("--no-gate", dest="gate", action="store_const", const="", help="ignore the gate of the settings")
     parser.add_argument("--tries", type=number(1), metavar="N", help="tries until the gate passes (gate.tries)")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
-    parser.add_argument("--agent", help="which agent")
+    parser.add_argument("--agent", help="the agent that works on the task")
     parser.add_argument("--account", metavar="NAME", help="the account of the agent (`holdfast help accounts`)")
     parser.add_argument("--model", metavar="NAME", help="the agent's model")
     parser.add_argument(
@@ -65,9 +65,11 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
     parser.add_argument(
-        "--base", metavar="REF", help="start from here (default: the current branch, or the parent's branch)"
+        "--base",
+        metavar="REF",
+        help="start from this branch or commit (default: the current branch, or the parent's branch)",
     )
-    parser.add_argument("--ref", metavar="REF", help="start from here; the task is then about the commits BASE..REF")
+    parser.add_argument("--ref", metavar="REF", help="start from this commit; the task is then about BASE..REF")
     parser.add_argument(
         "--workspace", metavar="KIND", help="worktree, clone, container, directory, directory:copy or none"
     )
@@ -78,7 +80,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--startup-timeout",
         metavar="T",
-        help="end a run that shows no sign of life for this long after its start; `off`",
+        help="end a run that shows no sign of life for this long after its start; `off`: never",
     )
     parser.add_argument(
         "--on-stuck", choices=["kill", "notify"], help="end a stuck or looping run, or only raise an alert"
@@ -101,7 +103,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         help="the parent task; `none`: no parent (not allowed inside a run)",
     )
     parser.add_argument(
-        "--after", action="append", default=[], metavar="ID", help="start after that task has completed"
+        "--after", action="append", default=[], metavar="ID", help="start after this task has completed"
     )
     parser.add_argument(
         "--preserve-on-failure",
@@ -239,7 +241,7 @@ def run_add(arguments: argparse.Namespace) -> int:
         return 0
     print(task.id)
     if task.spec.parent_id is not None and arguments.parent is None:
-        print(f"It is a subtask of {task.spec.parent_id}, which adds it.", file=sys.stderr)
+        print(f"It is a subtask of {task.spec.parent_id}, whose agent adds it.", file=sys.stderr)
     _print_waits(home, task.id)
     if running is None:
         print(f"Queued. {no_supervisor()}", file=sys.stderr)

@@ -24,7 +24,7 @@ def configure_alerts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", nargs="?", choices=["ack", "test"], help="ack: acknowledge alerts. test: send a test alert"
     )
-    parser.add_argument("number", nargs="?", type=number(1), help="which one")
+    parser.add_argument("number", nargs="?", type=number(1), help="the number of the alert")
     parser.add_argument("--all", "-a", action="store_true", help="also acknowledged alerts; with ack: every open alert")
     parser.add_argument("--level", choices=LEVELS, help="only alerts of at least this level")
     parser.add_argument("--why", default="", metavar="TEXT", help="with ack: your reason, which is recorded")
@@ -107,7 +107,7 @@ def _test(*, as_json: bool) -> int:
             print_json(answer)
         else:
             print(
-                f"{answer['target']}: {paint('taken', 'green') if answer['ok'] else paint('not taken', 'red')}"
+                f"{answer['target']}: {paint('accepted', 'green') if answer['ok'] else paint('not accepted', 'red')}"
                 f" ({clean_text(answer['told'])})"
             )
     if not answers and not as_json:
@@ -119,8 +119,8 @@ def _test(*, as_json: bool) -> int:
 
 
 def configure_crashes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", help="only those of this task")
-    parser.add_argument("--since", metavar="AGE", help="only those of this period, like 24h or 7d")
+    parser.add_argument("id", nargs="?", help="only crashes of this task")
+    parser.add_argument("--since", metavar="AGE", help="only crashes of this period, like 24h or 7d")
     add_json_option(parser)
 
 

@@ -128,7 +128,7 @@ def configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="even beyond the task's limit of resumes, or if its account is parked or stopped",
+        help="resume even beyond the task's limit of resumes, or if its account is parked or stopped",
     )
     parser.add_argument(
         "--checkpoint", type=number(1), metavar="N", help="restore this checkpoint first (`holdfast show`)"
@@ -331,7 +331,7 @@ def _retry_many(queries: Queries, ids: list[str], wanted: Wish | None, arguments
 def configure_approve(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     parser.add_argument("--changes", metavar="TEXT", help="request these changes, and send the work back")
-    parser.add_argument("--stage", metavar="NAME", help="the stage that makes the changes (default: see below)")
+    parser.add_argument("--stage", metavar="NAME", help="the stage that makes the changes (default: `back_to`)")
     add_json_option(parser)
 
 

@@ -168,9 +168,9 @@ def purge_lines(plan: PurgePlan, *, branches: bool) -> list[str]:
     for things in plan.found.repos:
         fate = "removed" if branches else "kept"
         names = f"; branches {fate}: {', '.join(things.branches)}" if things.branches else ""
-        lines.append(f"repository  {things.repo.path}: {len(things.entries)} worktree entry(s) of ours{names}")
+        lines.append(f"repository  {things.repo.path}: {len(things.entries)} worktree entry(s) of Holdfast{names}")
     lines += [f"workspace   {workspace.path} ({workspace.state})" for workspace in plan.found.workspaces]
-    lines += [f"workspace   {path} (ours, but unknown to the store)" for path in plan.found.unknown]
+    lines += [f"workspace   {path} (made by Holdfast, but unknown to the store)" for path in plan.found.unknown]
     lines += [
         f"saved work  of task {work.task_id}: {work.files} file(s), commit {work.commit[:12]}, on no branch"
         for work in plan.found.saved

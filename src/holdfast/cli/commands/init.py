@@ -191,7 +191,7 @@ def _ask_gate(found: Proposal) -> str:
     print("Which command runs your tests? A task counts as done only if this command passes.")
     if found.setup:
         print(f"  New workspaces are set up first: {', '.join(found.setup)}")
-    hint = f"{found.gate_from}: Enter or y for this one, n for none" if found.gate else "Enter: none"
+    hint = f"from {found.gate_from}; Enter or y: this command, n: no gate" if found.gate else "Enter: none"
     for answer in _answers(f"Command? ({hint}) [{found.gate}] " if found.gate else f"Command? ({hint}) "):
         word = answer.lower()
         if not answer or (word in ("y", "yes") and found.gate):

@@ -68,7 +68,7 @@ def _print_indented(text: str, by: str = "  ") -> None:
 
 def configure_report(parser: argparse.ArgumentParser) -> None:
     add_task_id(parser)
-    parser.add_argument("--output", "-o", metavar="FILE", help="write to FILE (overwrites)")
+    parser.add_argument("--output", "-o", metavar="FILE", help="write to FILE, and overwrite it")
     add_json_option(parser)
 
 

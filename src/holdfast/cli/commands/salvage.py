@@ -41,7 +41,7 @@ def configure_salvage(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--staged", action="store_true", help="show --patch, restore: the staged content instead of the files"
     )
-    parser.add_argument("--patch", action="store_true", help="show: as a patch that `git apply` takes")
+    parser.add_argument("--patch", action="store_true", help="show: print a patch that `git apply` accepts")
     parser.add_argument("--task", metavar="ID", help="list, prune: all salvages of this task")
     parser.add_argument("--yes", action="store_true", help="prune: delete without a question")
     parser.add_argument("--dry-run", action="store_true", help="prune: only show what would be deleted")

@@ -38,7 +38,9 @@ def configure_schedule(parser: argparse.ArgumentParser) -> None:
         default="list",
         help="list (the default)",
     )
-    parser.add_argument("name", nargs="?", metavar="SCHEDULE", help="its name, or REPO:NAME if several have that name")
+    parser.add_argument(
+        "name", nargs="?", metavar="SCHEDULE", help="the schedule's name, or REPO:NAME if several have that name"
+    )
     add_json_option(parser)
 
 

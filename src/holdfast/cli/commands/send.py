@@ -91,13 +91,13 @@ def _split_text(queries: Queries, arguments: argparse.Namespace) -> str | None:
     if sources > 1 or not (sources or words):
         raise UsageError(_once(words[0] if words else "ID"))
     if filtered and ids:
-        raise UsageError(f"'{one_line(ids[0], 40)}' stands beside a filter. {_quotes('--all', words)}")
+        raise UsageError(f"'{one_line(ids[0], 40)}' was given in addition to a filter. {_quotes('--all', words)}")
     if ids:
         queries.resolve(ids[0])
     for place, word in enumerate(ids):
         if not _begins_id(queries, word, SHORTEST_ID if place else 1 + bool(sources)):
             hint = _once("ID") if sources else _quotes(ids[0], words[1:])
-            raise UsageError(f"'{one_line(word, 40)}' is no task. {hint}")
+            raise UsageError(f"'{one_line(word, 40)}' is not a task. {hint}")
     arguments.ids = ids
     return None if sources else words[-1]
 

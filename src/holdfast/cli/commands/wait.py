@@ -20,7 +20,9 @@ _COLOURS = {"completed": "green", "failed": "red", "cancelled": "red"}
 
 def configure_wait(parser: argparse.ArgumentParser) -> None:
     add_selection(parser, asks=False)
-    parser.add_argument("--any", dest="first", action="store_true", help="return as soon as one of them is at rest")
+    parser.add_argument(
+        "--any", dest="first", action="store_true", help="return as soon as one of the tasks is at rest"
+    )
     parser.add_argument("--timeout", metavar="T", help="give up after this long, e.g. 30m")
     add_json_option(parser)
 

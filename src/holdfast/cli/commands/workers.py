@@ -22,7 +22,7 @@ def configure_worker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", nargs="?", choices=["list", "start", "stop", "restart"], default="list", help="list (the default)"
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="which worker")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the name of the worker")
     parser.add_argument("--now", action="store_true", help="with stop: end its current task now")
     add_json_option(parser)
 
@@ -44,7 +44,7 @@ def run_worker(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     if arguments.name is not None:
-        raise UsageError("`holdfast worker list` takes no name; it lists all of them.")
+        raise UsageError("`holdfast worker list` takes no name; it lists all workers.")
     found = list_workers(home_directory())
     if arguments.json:
         for row in found:

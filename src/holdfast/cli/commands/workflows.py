@@ -103,7 +103,7 @@ def _print_workflow(row: WorkflowRow) -> None:
     elif row["preserve_on_failure"] is not None:
         print(f"The workspace of a failed task is {'preserved' if row['preserve_on_failure'] else 'removed'}.")
     if row["prompt"]:
-        print(f"Without a prompt of its own, a task asks: {one_line(row['prompt'], 200)}")
+        print(f"A task without a prompt of its own gets this prompt: {one_line(row['prompt'], 200)}")
     for number, stage in enumerate(row["stages"], start=1):
         print(f"\n{number}. {paint(stage['name'], 'bold')}")
         for fact in _facts(stage):
@@ -125,7 +125,7 @@ def _facts(stage: JsonObject) -> list[str]:
     if stage["budget_tokens"] is not None:
         facts.append(f"at most {stage['budget_tokens']} tokens")
     if stage["retry"]:
-        facts.append(f"up to {stage['retry']} more {'try' if stage['retry'] == 1 else 'tries'} when it failed")
+        facts.append(f"up to {stage['retry']} more {'try' if stage['retry'] == 1 else 'tries'} if it fails")
     if stage["gate"] is not None:
         command = "the command of `gate.command`" if stage["gate"] is True else f"`{stage['gate']}`"
         facts.append(f"gate: {command} has to pass, within {show_duration(stage['gate_timeout'])}")

@@ -23,10 +23,10 @@ _ACTIONS = ("list", "clean")
 
 def configure_workspaces(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=_ACTIONS, help="clean: salvage and remove preserved workspaces")
-    parser.add_argument("ids", nargs="*", metavar="ID", help="clean: whose")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="clean: the tasks whose workspaces are removed")
     parser.add_argument("--all", "-a", action="store_true", help="list: also removed workspaces")
     parser.add_argument("--all-preserved", action="store_true", help="clean: every preserved workspace")
-    parser.add_argument("--yes", "-y", action="store_true", help="clean --all-preserved: do not ask")
+    parser.add_argument("--yes", "-y", action="store_true", help="clean --all-preserved: do not ask for confirmation")
     add_json_option(parser)
 
 
@@ -35,7 +35,7 @@ def run_workspaces(arguments: argparse.Namespace) -> int:
     if arguments.action == "clean":
         return _clean(queries, arguments)
     if arguments.ids:
-        raise UsageError("`holdfast workspaces` lists all of them; `holdfast show ID` shows one.")
+        raise UsageError("`holdfast workspaces` lists all workspaces; `holdfast show ID` shows one task.")
     from holdfast.api.work.workspaces import list_workspaces
 
     rows = list_workspaces(queries, everything=arguments.all)

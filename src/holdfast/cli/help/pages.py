@@ -31,7 +31,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         "first two answers go to your own settings. The test command (the gate) goes to the repository's "
         "holdfast.toml. Holdfast trusts that file at once. A Makefile, package.json, pyproject.toml, Cargo.toml or "
         "go.mod is read for a proposal, never run. Without a terminal, `init` asks nothing. If it finds exactly one "
-        "agent CLI, it records that one as the default. Everything else needs an option. `run` and `add` register a "
+        "agent CLI, it records this CLI as the default. Every other choice needs an option. `run` and `add` register a "
         "repository by themselves.",
         (
             ("the repository you are in", "holdfast init"),
@@ -44,7 +44,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "trust": ManualPage(
         "Shows the keys of a repository's holdfast.toml that could run commands or show secrets. They take effect "
-        "once you agree. You are asked again only when one of them changes.",
+        "once you agree. You are asked again only when one of these values changes.",
         (
             ("look and decide", "holdfast trust"),
             ("in a script, without the question", "holdfast trust ~/src/shop --yes"),
@@ -55,8 +55,8 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("init", "config"),
     ),
     "config": ManualPage(
-        "Shows the settings in force here, the origin of each, and every mistake in them. Layers: defaults, your "
-        "file, the repository's file, the environment, flags.",
+        "Shows the settings in force here, the origin of each, and every mistake in them. The layers, in this order: "
+        "defaults, your file, the repository's file, the environment, flags.",
         (
             ("the settings in force, with their origin", "holdfast config show --origin"),
             ("every mistake with its line", "holdfast config check"),
@@ -96,13 +96,13 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "up": ManualPage(
         "Runs the supervisor of this home, one per home. It takes over the runs of an earlier supervisor. Then it "
-        "claims tasks, starts and watches their agents, and cleans up. If one is already running, it keeps running "
-        "and takes over `--agents`. A supervisor that `run` started then no longer ends when idle.",
+        "claims tasks, starts and watches their agents, and cleans up. If a supervisor is already running, it keeps "
+        "running and takes over `--agents`. If `run` had started it, it then no longer ends when idle.",
         (
             ("in the foreground, eight agents at once", "holdfast up --agents 8"),
             ("in the background; its log is in the home", "holdfast up --detach"),
             ("until there is nothing left to do", "holdfast up --idle-exit 60s"),
-            ("change how many agents the running one starts", "holdfast up --agents 12"),
+            ("change how many agents the running supervisor starts", "holdfast up --agents 12"),
         ),
         (0, 2, 4, 69),
         ("down", "ps", "doctor"),
@@ -122,7 +122,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         "waits for, how it ended, or the last tool or line of its agent, with its age. A word is the first letters of "
         "an id, a filter (state:, agent:, label:, repo:, worker:, stage:, workflow:) or text; a word with `!` in "
         "front must not match. The words work as they do after `/` in `top`. Ids and ended states are found without "
-        "--all. For an unknown order or column, it lists the known ones.",
+        "--all. For an unknown order or column, `ps` lists the known ones.",
         (
             ("what is going on", "holdfast ps"),
             ("all tasks, finished ones too", "holdfast ps --all"),
@@ -194,9 +194,9 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("init", "doctor", "accounts"),
     ),
     "accounts": ManualPage(
-        "Lists the logins of agents that your settings name. A login is `parked` until a limit ends, or `stopped` "
-        "until you resume it, because login or payment failed. `resume` opens a login again. Tasks that were paused "
-        "because of it continue.",
+        "Lists the logins of agents: your own, and those that your settings name. A login is `parked` until a limit "
+        "ends, or `stopped` until you resume it, because login or payment failed. `resume` opens a login again. Tasks "
+        "that were paused because of that login continue.",
         (
             ("which are parked or stopped, and why", "holdfast accounts"),
             ("open a login that works again", "holdfast accounts resume claude/work"),
@@ -206,9 +206,9 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "dispatch": ManualPage(
         "Lists holds. A hold keeps back tasks of a provider that does not answer, of an account whose limit should be "
-        "over, or all tasks after a mass death. It shows when each hold began, when it ends, and which task starts "
-        "first as a probe. `release` lets the held tasks start now. It also resumes tasks that were paused by an "
-        "outage.",
+        "over, or all tasks after a mass death. The list shows when each hold began, when it ends, and which task "
+        "starts first as a probe. `release` lets the held tasks start now. It also resumes tasks that were paused by "
+        "an outage.",
         (
             ("all holds", "holdfast dispatch"),
             ("release all holds", "holdfast dispatch release"),
@@ -221,7 +221,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         "Shows how reliable each agent is: ended runs, their outcomes and durations. It also shows the share of "
         "unwanted ends (those other than completed, cancelled or stopped), and how many runs continued an earlier "
         "run's task. Runs of deleted tasks stay in the totals. Days and hours are UTC. With --by agent, repo, model "
-        "or label:KEY it counts ended tasks, and shows their success rate, tokens and cost.",
+        "or label:KEY, `stats` counts ended tasks, and shows their success rate, tokens and cost.",
         (
             ("every agent, since the beginning", "holdfast stats"),
             ("where the money went", "holdfast stats --by repo --since 30d"),
@@ -233,7 +233,8 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("ps", "why", "events"),
     ),
     "cancel": ManualPage(
-        "Ends a task and its subtasks. The process tree of a running agent is ended with proof. Its work is saved.",
+        "Ends a task and its subtasks. The process tree of a running agent is ended, and its end is proven. The work "
+        "is saved.",
         (
             ("with a reason for the record", 'holdfast cancel 7f3a --why "wrong branch"'),
             ("do not wait for its end", "holdfast cancel 7f3a --no-wait"),
@@ -245,9 +246,10 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("retry", "salvage", "why"),
     ),
     "retry": ManualPage(
-        "Queues a failed or cancelled task again, with fresh budgets. It continues where it stopped, or from its "
-        "base. --prompt replaces its prompt, and --append adds to it. The next run's agent gets either one once, even "
-        "when its session continues. Another agent or account begins a new session, with a hand-over.",
+        "Queues a failed or cancelled task again, with fresh budgets. The task continues where it stopped, or with "
+        "--fresh from its base. --prompt replaces its prompt, and --append adds to it. The next run's agent gets the "
+        "new text once, even when its session continues. Another agent or account begins a new session, with a "
+        "hand-over.",
         (
             ("continue from the saved work", "holdfast retry 7f3a"),
             ("from the base", "holdfast retry 7f3a --fresh"),
@@ -295,8 +297,8 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     "sweep": ManualPage(
         "Compares the store with directories, markers, git entries, branches and processes, in both directions, and "
         "removes Holdfast's own leftovers. Unsaved work is saved first. Every `up` sweeps by itself. Objects that "
-        "Holdfast has no record of are listed and not touched. A running supervisor does the sweep; without one, this "
-        "command does.",
+        "Holdfast has no record of are listed and not touched. If a supervisor is running, it does the sweep. "
+        "Otherwise this command does.",
         (
             ("what would be done", "holdfast sweep --dry-run"),
             ("do it", "holdfast sweep"),
@@ -318,9 +320,8 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "restore": ManualPage(
         "Replaces the current store with a backup. The current store is kept aside. No supervisor or agent may be "
-        "running. The "
-        "next `up` continues tasks that were running when the backup was made. Saved work is merged in; none is "
-        "removed.",
+        "running. The next `up` continues tasks that were running when the backup was made. The backup's saved work "
+        "is added, and no saved work is removed.",
         (
             ("restore a backup, after a confirmation", "holdfast restore holdfast.tar"),
             ("restore an automatic copy, in a script", "holdfast restore 000041-start.db --yes"),
@@ -343,7 +344,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     ),
     "service": ManualPage(
         "Installs a systemd unit for `holdfast up`, for your user (--user) or for the machine (--system). With "
-        "--system, root removes container leftovers that your user may not delete, before each start. A unit that "
+        "--system, root removes container leftovers that your user cannot delete, before each start. A unit that "
         "Holdfast did not write, or that was edited, is not overwritten. `uninstall` restores the previous state "
         "(`holdfast help service`).",
         (
@@ -358,9 +359,9 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     "agent": ManualPage(
         "For agents: reports on the agent's own run, which its environment names. `heartbeat` and `progress` are "
         "signs of life. `checkpoint` saves the current tree, and `holdfast resume --checkpoint N` can return to it "
-        "later. `complete` and `fail` report a result. The first one counts. The agent then has `health.claim_grace` "
-        "(30 s) to exit before its processes are ended. `complete` also needs exit code 0; `fail` fails the task "
-        "whatever the exit code.",
+        "later. `complete` and `fail` report a result. The first of these reports counts. The agent then has "
+        "`health.claim_grace` (30 s) to exit before its processes are ended. `complete` also needs exit code 0. `fail` "
+        "fails the task, whatever the exit code.",
         (
             ("still working, though silent", "holdfast agent heartbeat"),
             ("shown by `ps` and `why`", 'holdfast agent progress "running the tests" --percent 40'),

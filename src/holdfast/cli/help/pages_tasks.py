@@ -47,7 +47,8 @@ WORK_PAGES: dict[str, ManualPage] = {
         "Continues a paused task now. This counts as one of its resumes (`resume.max_attempts`), unless you paused the "
         "task yourself. If no resume is left, the command is refused and changes nothing. --force exceeds the limit "
         "and is recorded. "
-        "It is also refused while the task's money or token budget is used up. The same command can raise the budget.",
+        "The command is also refused while the task's money or token budget is used up. --budget-usd and "
+        "--budget-tokens raise that budget.",
         (
             ("do not wait for the reset", "holdfast resume 7f3a"),
             ("raise its total spending cap to 8 dollars", "holdfast resume 7f3a --budget-usd 8"),
@@ -81,8 +82,8 @@ WORK_PAGES: dict[str, ManualPage] = {
         "cpu-weight, max-output, stuck-after, startup-timeout, on-stuck, gate, tries. `preserve` is always, "
         "on-failure or never. `label.NAME=VALUE` sets a label, and an empty value removes it. Either all changes are "
         "made or none. With `permission`, the task also gets the present `permissions.allow`. The next run's agent "
-        "gets a changed prompt, even when its session continues. A running task is refused: pause it first, or use "
-        "`send`.",
+        "gets a changed prompt, even when its session continues. For a running task, the command is refused: pause "
+        "the task first, or use `send`.",
         (
             ("make it start first", "holdfast set 7f3a priority=10"),
             ("another prompt for its next run", 'holdfast set 7f3a prompt="fix the lexer, not the parser"'),
@@ -110,9 +111,9 @@ WORK_PAGES: dict[str, ManualPage] = {
     "approve": ManualPage(
         "Approves the work of a stage that needs your approval (`approval = true`), or that failed and was left to you "
         '(`on_failure = "pause"`). The next stage begins. '
-        "With --changes, your text sends the work back. It goes to the stage that `back_to` of the waiting stage "
-        "names, together with what the waiting stage said. Without a `back_to`, it goes to the waiting stage. --stage "
-        "chooses another stage. This uses up no resume.",
+        "With --changes, your text sends the work back. The text goes to the stage that `back_to` of the waiting stage "
+        "names, together with the answer of the waiting stage. Without a `back_to`, it goes to the waiting stage. "
+        "--stage chooses another stage. `approve` uses up no resume.",
         (
             ("approve", "holdfast approve 7f3a"),
             ("request changes", 'holdfast approve 7f3a --changes "keep the old name"'),
@@ -136,7 +137,8 @@ WORK_PAGES: dict[str, ManualPage] = {
     "workflows": ManualPage(
         "Lists and checks workflows, which run a task in several stages: the built-in ones, yours (`[workflow.NAME]` "
         "in your settings) and the repository's, whose commands need trust. If any has a mistake, the exit code is 1. "
-        "`add --workflow NAME` copies a workflow into a task as it is then. More: `holdfast help workflows`.",
+        "`add --workflow NAME` copies the workflow into the task as it is at that moment. More: `holdfast help "
+        "workflows`.",
         (
             ("all workflows, and the mistakes in them", "holdfast workflows"),
             ("its stages, gates and prompts", "holdfast workflows plan-build-review"),
@@ -172,7 +174,7 @@ WORK_PAGES: dict[str, ManualPage] = {
     "merge": ManualPage(
         "Merges the branch of an ended task into its base branch, as a fast-forward or a merge commit. The merge is "
         "computed first, without changing anything. A checkout of the target branch is updated too. Your uncommitted "
-        "changes stay; the merge is refused only if it would change the same files. A conflict changes nothing.",
+        "changes stay. The merge is refused only if it would change the same files. A conflict changes nothing.",
         (
             ("into the branch it started from", "holdfast merge 7f3a"),
             ("as one commit with your own message", 'holdfast merge 7f3a --squash -m "Export as JSON"'),
@@ -195,8 +197,8 @@ WORK_PAGES: dict[str, ManualPage] = {
     ),
     "branches": ManualPage(
         "Lists the branches of tasks. `prune` deletes branches of ended tasks whose commits are on another branch. "
-        "With --all-ended it also deletes unmerged ones, whose commits are saved first (`holdfast salvage`). It never "
-        "deletes a branch whose task has not ended, that is checked out, or that no task made.",
+        "With --all-ended it also deletes unmerged branches, whose commits are saved first (`holdfast salvage`). It "
+        "never deletes a branch whose task has not ended, that is checked out, or that no task made.",
         (
             ("what is there", "holdfast branches"),
             ("what would be deleted", "holdfast branches prune --dry-run"),
@@ -215,9 +217,9 @@ WORK_PAGES: dict[str, ManualPage] = {
         ("why", "alerts"),
     ),
     "schedule": ManualPage(
-        "Schedules (`[[schedule]]` in your own settings, or in a repository's once it is trusted) run tasks on a "
-        "schedule. `list` describes when each fires, its last task, and any problem. `show` lists the next five times "
-        "and the last ten. `fire` adds a task now and leaves the times as they are. `enable` and `disable` are "
+        "Schedules (`[[schedule]]` in your own settings, or in a repository's file once you trust it) run tasks at "
+        "fixed times. `list` describes when each fires, its last task, and any problem. `show` lists the next five "
+        "times and the last ten. `fire` adds a task now and leaves the times as they are. `enable` and `disable` are "
         "recorded, and last until the schedule changes in its file. More: `holdfast help schedules`.",
         (
             ("last and next times", "holdfast schedule list"),
@@ -259,10 +261,9 @@ WORK_PAGES: dict[str, ManualPage] = {
         ("workspaces", "diff"),
     ),
     "alerts": ManualPage(
-        "Lists problems that need a person, each with a remedy. One episode has one open alert. It closes by itself "
-        "when "
-        "its cause is gone (a retry, a completion, free disk space). `ack` marks it as seen, and records who did so "
-        "and why. `test` sends a test to every target of `notify.*` and prints each answer.",
+        "Lists problems that need a person, each with a remedy. One episode has one open alert. An alert closes by "
+        "itself when its cause is gone (a retry, a completion, free disk space). `ack` marks it as seen, and records "
+        "who did so and why. `test` sends a test to every target of `notify.*` and prints each answer.",
         (
             ("open alerts", "holdfast alerts"),
             ("only critical ones", "holdfast alerts --level critical"),

@@ -50,7 +50,9 @@ SYNONYMS = {
         "`holdfast set ID KEY=VALUE` changes a task that is not running; `holdfast config path` names the settings "
         "file.",
     ),
-    **dict.fromkeys(("open", "cd", "enter", "checkout", "ssh"), "`holdfast shell ID` opens a shell in its workspace."),
+    **dict.fromkeys(
+        ("open", "cd", "enter", "checkout", "ssh"), "`holdfast shell ID` opens a shell in the task's workspace."
+    ),
     **dict.fromkeys(
         ("inspect", "describe", "get", "view", "details"), "`holdfast show ID` shows everything about a task."
     ),
@@ -74,9 +76,9 @@ SYNONYMS = {
     **dict.fromkeys(("docs", "doc", "man", "manual"), "`holdfast help --all` lists every command and every topic."),
     "install": "`holdfast init` sets up a repository, `holdfast service install` installs a service.",
     "gate": '`holdfast run "PROMPT" --gate CMD` decides by a command whether a task is done.',
-    "notify": "`holdfast alerts test` sends a test alert; `holdfast help alerts` has the ways to reach you.",
+    "notify": "`holdfast alerts test` sends a test alert; `holdfast help alerts` lists the ways to reach you.",
     "version": "`holdfast --version` prints the version.",
-    "yes": "A command that asks takes `--yes`, such as `holdfast purge --yes`.",
+    "yes": "A command that asks for confirmation takes `--yes`, such as `holdfast purge --yes`.",
 }
 _IDS = ("id", "ids", "ID")
 

@@ -110,7 +110,7 @@ class Teller:
 
     def _tool_refused(self, event: AgentEventRow, _at: float | None) -> None:
         what = f"{one_line(event['name'], 60)}  {one_line(event['input'], max(20, self._width - 40))}".rstrip()
-        self._line(f"{self._marks['warn']} not permitted, so it did without: {what}", "yellow")
+        self._line(f"{self._marks['warn']} not permitted, so the agent did without it: {what}", "yellow")
 
     def _retry(self, event: AgentEventRow, _at: float | None) -> None:
         number = f" {event['attempt']}" if event["attempt"] is not None else ""

@@ -25,7 +25,7 @@ def add_task_id(parser: argparse.ArgumentParser) -> None:
 
 def add_reason_option(parser: argparse.ArgumentParser) -> None:
     """Add `--why`. `read_reason` checks it."""
-    parser.add_argument("--why", default="", help="recorded with the request")
+    parser.add_argument("--why", default="", help="your reason, which is recorded")
 
 
 def read_reason(arguments: argparse.Namespace) -> str:
@@ -47,7 +47,7 @@ def add_change_options(parser: argparse.ArgumentParser) -> None:
         "--permission", choices=("read", "edit", "full"), help="what the agent may do without asking, from now on"
     )
     parser.add_argument(
-        "--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if the agent supports it"
+        "--max-turns", type=number(1), metavar="N", help="end a run after this many turns, if the agent supports it"
     )
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 30m")
     parser.add_argument(

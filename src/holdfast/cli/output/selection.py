@@ -36,13 +36,22 @@ def add_selection(
     """Add ids and the options of a filter. `agent` false: the command has an option `--agent` of its own."""
     parser.add_argument("ids", nargs="*", metavar=metavar, help=about or "a task's id, or the beginning of it; several")
     group = parser.add_argument_group("select tasks by these filters instead of ids")
-    group.add_argument("--state", dest="of_state", action="append", default=[], metavar="S", help="in this state")
+    group.add_argument("--state", dest="of_state", action="append", default=[], metavar="S", help="tasks in this state")
     group.add_argument(
-        "--label", dest="of_label", action="append", default=[], metavar="K=V", help="with this label (or K alone)"
+        "--label",
+        dest="of_label",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="tasks with this label (or K alone)",
     )
     if agent:
-        group.add_argument("--agent", dest="of_agent", action="append", default=[], metavar="A", help="of this agent")
-    group.add_argument("--repo", dest="of_repo", action="append", default=[], metavar="PATH", help="of this repository")
+        group.add_argument(
+            "--agent", dest="of_agent", action="append", default=[], metavar="A", help="tasks of this agent"
+        )
+    group.add_argument(
+        "--repo", dest="of_repo", action="append", default=[], metavar="PATH", help="tasks of this repository"
+    )
     group.add_argument("--all", dest="of_all", action="store_true", help="all tasks to which the command applies")
     if asks:
         group.add_argument("--yes", action="store_true", help="do not ask for confirmation")

@@ -285,7 +285,7 @@ DURATIONS = ("timeout", "stuck_after", "startup_timeout")  # of a task: written 
 NOT_OF_A_SCHEDULE: Mapping[str, str] = {
     "directory": "write `repo`",
     "scenario": "a rehearsal is added by hand: `holdfast add --scenario FILE`",
-    "limits": "write `limits.memory` and the like in the settings: they hold for tasks of schedules too",
+    "limits": "write `limits.memory` and the like in the settings: they apply to tasks of schedules too",
     "delay": "the times are in `cron`; `jitter` makes a start later",
     "after": "a schedule cannot refer to task ids; `overlap` decides what happens while its previous task is running",
     "parent": "the tasks of a schedule cannot be subtasks",

@@ -1,6 +1,6 @@
 """The keys of a workflow's stages and members: the parser and the meaning of each.
 
-`FilesBeside` reads the files that workflows name (prompts and scenarios), relative to the file of settings.
+`WorkflowFiles` reads the files that workflows name (prompts and scenarios), relative to the file of settings.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ STAGE: Mapping[str, Read] = {
     "least": _NumberInRange(1, 1000),
 }
 # Options of a task that a stage does not have, with the reason.
-_WHOLE = "it holds for the whole task: give it to `holdfast add`, to the schedule, or to the settings"
+_WHOLE = "it applies to the whole task: give it to `holdfast add`, to the schedule, or to the settings"
 _WORKSPACE = "all stages share the task's workspace"
 _KEPT = (
     f"{_WORKSPACE}, which is kept or removed at the task's end: write `preserve_on_failure` or `keep_workspace` before "
@@ -154,7 +154,7 @@ NOT_OF_A_STAGE: Mapping[str, str] = {
     **dict.fromkeys(("base", "ref", "repo", "directory"), f"all stages work on one branch; {_WHOLE}"),
     **dict.fromkeys(
         ("labels", "priority", "key", "parent", "after", "delay"),
-        f"a stage begins when the one before is done, and is no task of its own; {_WHOLE}",
+        f"a stage begins when the one before is done, and is not a task of its own; {_WHOLE}",
     ),
     **dict.fromkeys(("stuck_after", "startup_timeout", "on_stuck", "limits", "max_resumes"), _WHOLE),
     "tries": "write `retry`: how many more tries the stage has",
@@ -213,11 +213,11 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     ),
     "budget_usd": (
         "none",
-        "What the runs of the stage may cost, in dollars, each time that the stage begins. Beyond it the stage has "
-        "failed, without another try. `on_failure` decides what follows. The budget of the task holds too.",
+        "What the runs of the stage may cost, in dollars, counted anew each time the stage begins. A stage that costs "
+        "more has failed, without another try. `on_failure` decides what follows. The budget of the task applies too.",
     ),
-    "budget_tokens": ("none", "How many tokens the runs of the stage may use, each time that the stage begins."),
-    "retry": ("0", "How many more tries the stage has when its agent or its gate failed, in the same session."),
+    "budget_tokens": ("none", "How many tokens the runs of the stage may use, counted anew each time it begins."),
+    "retry": ("0", "How many more tries the stage has, in the same session, if its agent or its gate fails."),
     "gate": (
         "–",
         "A shell command in the workspace. It passes with exit code 0. Its output goes to the next try. `true`: "

@@ -84,7 +84,7 @@ def parse_leading_time(text: str, now: float, zone: str | None) -> Reading | Non
 
 
 def _nearest(fields: _Fields, clock: time, now: float, tz: tzinfo | None) -> float | None:
-    """Return the first such time in the future. None if one has only just passed."""
+    """Return the first of these times in the future. None if one of them has only just passed."""
     today = datetime.fromtimestamp(now, UTC).astimezone(tz).date()
     cut_off = MINUTE if fields["hour"] is not None and fields["second"] is None else 0.0
     moments = [

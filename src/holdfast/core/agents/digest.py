@@ -84,7 +84,7 @@ class RunDigest:
 
     @property
     def has_answer(self) -> bool:
-        """Return whether its model wrote or did something. In plain text only received tokens prove words."""
+        """True if the agent's model wrote or did something. For plain text, only received tokens prove that."""
         has_words = self.spending.total.output > 0 if self.plain_text else self.has_words
         return has_words or self.has_tools
 

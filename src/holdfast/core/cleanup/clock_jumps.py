@@ -3,10 +3,10 @@
 Records carry the wall time at which they were made. A clock that is set forward makes all of them old at once, and old
 records are deleted for good. So every forward jump of the wall clock is recorded.
 
-`moment(age)` returns the wall time of `age` seconds of elapsed time ago. Within a boot, CLOCK_BOOTTIME counts elapsed
-time, which includes sleep. Across boots it is the difference of the wall times, but a week at most.
+`wall_time_ago(age, now)` returns the wall time of `age` seconds of elapsed time ago. Within a boot, CLOCK_BOOTTIME
+counts elapsed time, which includes sleep. Across boots it is the difference of the wall times, but a week at most.
 
-A clock that is set back needs no record: entries from its future count as young until it gets there.
+A clock that is set back needs no record: entries with a later time count as young until the clock reaches that time.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ def count_repeats(hold: Hold, task_id: str) -> int:
 
 
 def _is_beside_probe(hold: Hold, task_id: str) -> bool:
-    """True if another task is the probe and at work: this one began before."""
+    """True if another task is the probe and at work: this task began before."""
     return hold.has_running_probe() and not hold.is_probe(task_id)
 
 
@@ -244,8 +244,8 @@ def update_account_hold(hold: Hold, task_id: str, verdict: Verdict) -> Hold | No
     """Return the hold after a run of the account ended. None: the account is open, or the run parked or stopped it for
     another reason (core/dispatch/accounts.py).
 
-    A probe that met the same limit is only counted: nothing is held, because the account is parked. A run from before
-    leaves the probe its place, however the run ends.
+    A probe that met the same limit is only counted: nothing is held, because the account is parked. A run that began
+    before the probe leaves the probe its place, however the run ends.
     """
     if _is_beside_probe(hold, task_id) and verdict.outcome not in STOPPING:
         return replace(hold, until=None) if verdict.outcome in PARKING else hold

@@ -58,7 +58,7 @@ def may_become_mass_death(dead: int, alive: int, ran: int, rules: HoldRules) -> 
 
 def start_fleet_hold(hold: Hold | None, reason: str, rules: HoldRules, now: Instant, jitter: float) -> Hold:
     """Return the hold after a mass death. Further deaths of the same one change nothing. The death of a probe is
-    handled by `after_fleet`."""
+    handled by `update_fleet_hold`."""
     if hold is not None and hold.is_held:
         return hold
     storms = hold.failures if hold is not None and _is_remembered(hold.since, now) else 0

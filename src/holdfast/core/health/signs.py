@@ -1,7 +1,7 @@
 """The signs of health in an agent's events: one sign per event, and the state that they add up to.
 
-`signs_of` turns the events of one line into signs, without any memory. `Talk` has the memory: which tools are open, and
-how many events in a row were not new.
+`signs_from_events` turns the events of one line into signs, without any memory. `AgentActivity` has the memory: which
+tools are open, and how many events in a row were not new.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The step after the end of a stage: another try, the next stage, back to an earlier one, an approval, or the task's
 end. Pure.
 
-No loop here can last for ever: every step that is taken without a person makes `measure` smaller. Crashes, timeouts and
-limits do not end a stage. core/runs/policy.py continues it, paid from retry budgets. When those are spent, the stage
-has failed.
+No loop here can last for ever: every step that is taken without a person makes `remaining_steps` smaller. Crashes,
+timeouts and limits do not end a stage. core/runs/policy.py continues it, paid from retry budgets. When those are spent,
+the stage has failed.
 """
 
 from __future__ import annotations

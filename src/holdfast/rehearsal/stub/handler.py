@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # frames must not wait for one another
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Do not print to stderr: requests are recorded in `Log`."""
+        """Do not print to stderr: requests are recorded in `RequestLog`."""
 
     def do_HEAD(self) -> None:
         self._send_json(200, {})

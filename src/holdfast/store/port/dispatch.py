@@ -33,8 +33,8 @@ class SpentBudget:
 
 
 def budget_alert(key: str) -> str:
-    """Return the key of the alert that a shared spending cap is reached. The alert is closed when some is left
-    again."""
+    """Return the key of the alert that a shared spending cap is reached. The alert is closed when some of the
+    cap is left again."""
     return f"budget:{key}"
 
 
@@ -94,7 +94,7 @@ def cap_of(task: Task) -> SpendingCap:
 
 def allowances_of(tx: Transaction, task: Task) -> list[BindingCap]:
     """Return the spending caps that bind a task: its own, and for a subtask also that of the first task of its
-    family. The whole family shares that one. Otherwise an agent that splits its work would have one cap per subtask."""
+    family. The whole family shares that cap. Otherwise an agent that splits its work would have one cap per subtask."""
     if task.spec.parent_id is None and not cap_of(task):
         return []
     from holdfast.core.dispatch.spending import BindingCap
@@ -162,7 +162,7 @@ class Holds(Protocol):
         ...
 
     def count_agents_since(self, account: str, since: Instant) -> int:
-        """Return how many agents work under the account (agent/name) that began after that moment."""
+        """Return how many agents that began after that moment work under the account (agent/name)."""
         ...
 
     def account_of(self, task_id: str) -> str | None:

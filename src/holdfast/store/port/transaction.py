@@ -339,7 +339,9 @@ class Transaction(Protocol):
     """All facets over one snapshot. They commit together."""
 
     def savepoint(self) -> AbstractContextManager[object]:
-        """Return a block of which nothing is left if it raises. The rest of the transaction stays."""
+        """Return a context manager. If its block raises, nothing of the block is left. The rest of the transaction
+        stays.
+        """
         ...
 
     @property

@@ -97,7 +97,7 @@ class SqliteAccounts:
         return _account(row) if row else None
 
     def _park_or_stop(self, news: ClosedAccount, now: Instant) -> ClosedAccount:
-        """Park or stop the account. Return the record that stands: the news, or a longer pause from before."""
+        """Park or stop the account. Return the record that applies: the new one, or an earlier longer pause."""
         before = self._get(news.agent, news.name)
         if before is not None and not before.holds(now):
             before = None

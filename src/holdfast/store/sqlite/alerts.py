@@ -1,4 +1,4 @@
-"""The SQLite side of `Notices` in store/port/history.py: the outbox of alerts on their way to people."""
+"""The SQLite side of `Deliveries` in store/port/history.py: the outbox of alerts on their way to people."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONGEST_REASON = 300  # letters of the reason of an ending in a notice
 
 
 class SqliteDeliveries:
-    """The SQLite adapter of `Notices`."""
+    """The SQLite adapter of `Deliveries`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Statements(connection, "alerts")

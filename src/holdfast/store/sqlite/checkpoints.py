@@ -1,4 +1,4 @@
-"""The SQLite side of `Checkpoints` in store/port/workspaces.py: whole trees of running and paused tasks, under the
+"""The SQLite side of `CheckpointRows` in store/port/workspaces.py: whole trees of running and paused tasks, under the
 fence."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 
 class SqliteCheckpoints:
-    """The SQLite adapter of `Checkpoints`."""
+    """The SQLite adapter of `CheckpointRows`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Statements(connection, "checkpoints")

@@ -99,7 +99,7 @@ class SqliteHosts:
 
 
 class SqliteRequests:
-    """The SQLite adapter of `Requests`."""
+    """The SQLite adapter of `RequestRows`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Statements(connection, "hosts")

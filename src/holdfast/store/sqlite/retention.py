@@ -35,7 +35,7 @@ _SMALL = ("drop_requests", "drop_alerts", "drop_hosts", "drop_usage")
 
 
 class SqliteOldRecords:
-    """The SQLite adapter of `History`."""
+    """The SQLite adapter of `OldRecords`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Statements(connection, "retention")

@@ -1,4 +1,4 @@
-"""The SQLite side of `Spending` in store/port/dispatch.py: money and tokens that were used, by task, label and time."""
+"""The SQLite side of `UsageRows` in store/port/dispatch.py: used money and tokens, by task, label and time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 
 class SqliteSpending:
-    """The SQLite adapter of `Spending`."""
+    """The SQLite adapter of `UsageRows`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Statements(connection, "spending")

@@ -1,4 +1,4 @@
-"""Task lists in the store: each key of a repository becomes a task once. The SQLite side of `Intake`."""
+"""Task lists in the store: each key of a repository becomes a task once. The SQLite side of `TaskListKeys`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.store.sqlite.rows import encode
 
 
 class SqliteTaskListKeys:
-    """The SQLite adapter of `Intake`."""
+    """The SQLite adapter of `TaskListKeys`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Statements(connection, "task_lists")

@@ -33,7 +33,7 @@ _STATE_TEXT = {
 
 
 class SqliteIssueLinks:
-    """The SQLite adapter of `Links`."""
+    """The SQLite adapter of `IssueLinks`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Statements(connection, "trackers")

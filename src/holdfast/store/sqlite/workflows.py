@@ -1,4 +1,6 @@
-"""The SQLite side of `Staging` and `Results` in store/port/tasks.py: positions in workflows, and results of stages."""
+"""The SQLite side of `StageProgress` and `Results` in store/port/tasks.py: positions in workflows, and results of
+stages.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ from holdfast.store.sqlite.rows import decode, encode_redacted
 
 
 class SqliteStageProgress:
-    """The SQLite adapter of `Staging`."""
+    """The SQLite adapter of `StageProgress`."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Statements(connection, "stages")

@@ -103,7 +103,7 @@ def record_holds(
                 _apply_hold_change(tx, hold, after, f"task {task.id} got through", context)
         elif hold.scope is Scope.FLEET:
             after = update_fleet_hold(hold, task.id, verdict, rules, now, context.jitter())
-            _apply_hold_change(tx, hold, after, f"the agent of task {task.id} lived", context)
+            _apply_hold_change(tx, hold, after, f"the agent of task {task.id} stayed alive", context)
     if raises_outage_alert(decision, facts.provider_hold):
         alert_outage(tx, facts.provider, verdict.reason, now)
 

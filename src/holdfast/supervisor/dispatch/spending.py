@@ -65,7 +65,7 @@ def describe_spent_stage(tx: Transaction, task: Task) -> str:
 
 
 def raise_if_cap_spent(tx: Transaction, task: Task) -> None:
-    """Raise NothingLeft if a spending cap of the task is used up. Called in the transaction of the run's intent."""
+    """Raise SpendingCapReached if a spending cap of the task is used up. Called when the run's intent is recorded."""
     if describe_spent_cap(tx, task):
         raise SpendingCapReached
 

@@ -134,8 +134,9 @@ class HealthService(Service):
             self.look()
 
     def _treat_as_adopted(self) -> None:
-        """Treat all runs as just adopted, because we stood still (stopped, or frozen together with our agents). What
-        happened meanwhile proves nothing."""
+        """Treat all runs as just adopted, because this process stood still (stopped, or frozen together with our
+        agents). What happened meanwhile proves nothing.
+        """
         for watch in self._watches.values():
             watch.watched_since = self._now()
 
@@ -183,8 +184,8 @@ class HealthService(Service):
         self._note_change(run_id)
 
     def _read_run(self, watch: RunObservation, now: float) -> None:
-        """Read what is new of a run. If there is more to read, it is read in a moment: later, the more runs wait for
-        that."""
+        """Read what is new of a run. If there is more to read, the rest is read a moment later. The moment is longer
+        when more runs wait."""
         run_id = watch.patient.run_id
         if run_id in self._reading_on:
             return

@@ -149,7 +149,7 @@ class Attempts(Service):
 
         Return False while its keeper lives: then nothing is changed.
         """
-        verdict = Verdict(outcome=Outcome.CANCELLED, reason="an operator vouched that nothing of it lives")
+        verdict = Verdict(outcome=Outcome.CANCELLED, reason="an operator confirmed that all of its processes are dead")
         open_runs = await self._context.writer.write(lambda tx: tx.runs.open_runs(attempt.task.id))
         if any(self._context.ports.processes.is_held(run.id) for run in open_runs):
             return False

@@ -106,8 +106,9 @@ class ParallelStageDriver:
             await run.send_again()
 
     def beat(self) -> None:
-        """Beat for all members without an end. That includes members that no coroutine drives because of trouble: their
-        supervisor lives."""
+        """Send a heartbeat for all members without an end. That includes members that no coroutine drives because of
+        trouble: their supervisor lives.
+        """
         for run in self._all:
             if run.end is None and run.cut_short is None:
                 run.beat()

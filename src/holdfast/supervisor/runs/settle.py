@@ -54,7 +54,7 @@ async def settle(
 ) -> bool:
     """Save work, decide what becomes of the task, and record it. The run's process tree is proven empty.
 
-    `stage`: what the stage of the task's workflow came to. Return True if the task has ended. Otherwise it continues
+    `stage`: the outcome of the stage of the task's workflow. Return True if the task has ended. Otherwise it continues
     later in the same workspace.
     """
     facts = await context.writer.write(lambda tx: _read_facts(context, tx, task, run_id, verdict, stage))

@@ -47,7 +47,7 @@ class StopRequest:
             self._preparing.cancel()
 
     def raise_if_stopped(self) -> None:
-        """Raise Stopped if a stop was requested."""
+        """Raise StopRequested if a stop was requested."""
         if self.why is not None:
             raise StopRequested(self.why)
 

@@ -117,7 +117,7 @@ async def _member_plan(context: Context, task: Task, repo: Repo, name: str, bran
     own = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     problem = None if own is None else await deliver_work(context, task.spec, repo, own)
     if problem is not None:
-        raise LaunchError(f"A member cannot begin at what task {task.id} has committed: {problem}")
+        raise LaunchError(f"A member cannot start from the commits of task {task.id}: {problem}")
     for base in (now.branch, now.base_commit):
         if base is not None:
             with contextlib.suppress(LaunchError):

@@ -47,7 +47,7 @@ class ActionRunner:
         self._running: set[tuple[str, ...]] = set()  # by name and subjects
 
     def act(self, action: Action, rows: Sequence[Row], done: Callable[[], None] = lambda: None) -> None:
-        """Start the action on the rows, unless the same one is running: a key that is pressed twice acts once.
+        """Start the action on the rows, unless the same action is running: a key that is pressed twice acts once.
 
         `done` is called when the action was carried out, on one of the rows at least.
         """

@@ -1,4 +1,5 @@
-"""The gate before the `.git` of a clone, which an agent wrote: git runs there only with a path from here.
+"""The gate before the `.git` of a clone, which an agent wrote: git runs there only with a path that this module
+returns.
 
 git follows what stands in a git directory: a link as a ref or a reflog, a `commondir`, alternates. So an agent in a
 container could make our git read or write files of this machine. A clone that we made has none of these.
@@ -29,7 +30,7 @@ def trust_clone_git_dir(workspace: Workspace) -> str | None:
 def find_clone_git_dir(workspace: Workspace) -> str | None:
     """Return the clone's own `.git`, or None if the agent removed it. Raise WorkspaceProblem if it leads elsewhere.
 
-    That is enough to look for a file in it. git may run there only after `trust_clone_git_dir`.
+    That check is enough to look for a file in the directory. git may run there only after `trust_clone_git_dir`.
     """
     path = os.path.join(workspace.path, ".git")
     if not os.path.lexists(path):

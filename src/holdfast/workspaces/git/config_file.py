@@ -1,6 +1,6 @@
 """A git configuration file: how it is read and written, and which of its keys we put in force.
 
-The lists are lists of what is allowed. A key that git invents tomorrow is not on them.
+The lists name what is allowed. A key that git invents tomorrow is not in them.
 """
 
 from __future__ import annotations

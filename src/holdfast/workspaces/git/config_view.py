@@ -285,7 +285,7 @@ class ConfigView:
 
     @property
     def common_dir(self) -> str:
-        """Return what stands for the repository's common directory. Where there is none, git finds none."""
+        """Return what stands for the repository's common directory. Where the repository has none, git finds none."""
         return NOWHERE if self._common_dir is None else self.path
 
     def user_environment(self, *, commands: bool = False) -> dict[str, str]:
@@ -295,7 +295,7 @@ class ConfigView:
 
     @property
     def upload_pack(self) -> str:
-        """Return the command with which another git reads this repository. It too has our configuration."""
+        """Return the command with which another git reads this repository. That git has our configuration too."""
         return f"{_NO_FETCH} GIT_COMMON_DIR={shlex.quote(self.common_dir)} git-upload-pack"
 
 

@@ -108,7 +108,7 @@ def _with_upload_pack(arguments: Sequence[str]) -> list[str]:
 
 
 def _question(view: ConfigView) -> tuple[list[str], dict[str, str]]:
-    """Return the call that lists the user's settings. Those of the repository are the view's."""
+    """Return the call that lists the user's settings. The view has those of the repository."""
     return ["git", *LIST_USER_SETTINGS], {**environment(), "GIT_COMMON_DIR": view.common_dir}
 
 

@@ -95,7 +95,9 @@ def _find_once(
 
 
 def _list_checkouts(common_dir: str, workspace: str) -> Iterator[Checkout]:
-    """Yield the main checkout, which is the user's, and every linked one. `workspace`: the path of the task's own."""
+    """Yield the main checkout, which is the user's, and every linked one. `workspace`: the path of the task's own
+    checkout.
+    """
     yield Checkout(git_dir=common_dir, is_agent=False, is_user=True)
     workspace = os.path.realpath(workspace)
     ours = os.path.dirname(os.path.dirname(workspace))

@@ -79,8 +79,8 @@ def _try_lock(path: str, how: int) -> int | None:
 class WorkspaceUsers:
     """Directories and files in use by processes of our user, or of all users for root. Our process is excluded.
 
-    A look at every process costs a link for each open file. So a look serves all removals of a second, except for
-    processes that are new since: those are looked at each time. A process found is looked at again.
+    A look at every process reads a link for each open file. So one look serves all removals within a second. Only
+    processes that are new since then are looked at each time. A process found is looked at again.
     """
 
     proc: str = "/proc"

@@ -110,7 +110,9 @@ class DiskInventory:
 
 
 def read_mark(path: str) -> OwnerMarker | None:
-    """Return the content of a marker, or None if it is not ours. An agent can write it, so every field is checked."""
+    """Return the content of a marker, or None if it is not ours. An agent can write a marker, so every field is
+    checked.
+    """
     said = _read(path)
     try:
         found = json.loads(said) if said else None
@@ -155,7 +157,7 @@ def _is_directory(path: str) -> bool:
 
 
 def _read(path: str) -> str:
-    """Return the beginning of a file, or "" without one. Never waits: an agent may have put a pipe there."""
+    """Return the beginning of a file, or "" if there is none. Never waits: an agent may have put a pipe there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, ValueError):

@@ -112,7 +112,7 @@ class RootCleanup:
             self.words.append(f"{shown}: {error.strerror}")
 
     def _need_marker(self, trash: int, entry: str, owner: int) -> None:
-        """Raise Skip unless the marker is a small regular file of the home's owner and names this entry.
+        """Raise SkipEntry unless the marker is a small regular file of the home's owner and names this entry.
 
         The file is read as if an attacker had written it: without following a link or waiting for a pipe.
         """
@@ -141,7 +141,7 @@ class RootCleanup:
     # -- who ---------------------------------------------------------------------------------------------------
 
     def _require_trusted(self, fd: int, shown: str, owner: int | None = None, closed: bool = False) -> int:
-        """Return the directory's owner. Raises Skip if the owner is not allowed or other users can write to it."""
+        """Return the directory's owner. Raises SkipEntry if the owner is not allowed or other users can write to it."""
         found = os.fstat(fd)
         allowed = self._owners(found.st_uid if owner is None else owner)
         if not allowed(found.st_uid):

@@ -114,7 +114,7 @@ class DiskSweeper:
 
 
 def observe_now(home: str, repos: Sequence[Repo]) -> ObservedState:
-    """Take the same look for a command that has no event loop."""
+    """Observe the same as `look`, for a command that has no event loop."""
     there = [repo for repo in repos if os.path.isdir(repo.common_dir)]
     branches: list[ObservedBranch] = []
     unseen: list[tuple[str, str]] = []

@@ -43,7 +43,7 @@ if hasattr(_libc, "fallocate"):
 
 
 class LogLimit:
-    """A size limit for the log of a command, used as `with Bounded(log):` around it.
+    """A size limit for the log of a command, used as `with LogLimit(log):` around it.
 
     A command's output must not fill the disk. While the command runs, the middle of its log is freed, as a keeper does
     with an agent's output. The log's beginning and end stay at their offsets. A timer checks the size, so nothing has
@@ -179,7 +179,7 @@ class CommandSetup:
         timeout: float,
         runner: CommandRunner | None = None,
     ) -> FailedCommand | None:
-        """Run the commands in order, in the workspace, until one fails. Their log is written again."""
+        """Run the commands in order, in the workspace, until one fails. The log is begun again."""
         return await self._run("setup", workspace, commands, env, timeout, runner, all_of_them=False)
 
     async def tear_down(
@@ -230,7 +230,7 @@ class CommandSetup:
         return await run_gate(runner, setup_log(self._home, workspace, kind), workspace, command, env, timeout)
 
     def cut_short(self, task_id: str) -> None:
-        """End the teardown of the task, now or as soon as it begins. The workspace is removed without it."""
+        """End the teardown of the task, now or as soon as it begins. The workspace is removed all the same."""
         self._cancelled_teardowns.add(task_id)
         if task_id in self._teardowns:
             self._teardowns[task_id].cancel()

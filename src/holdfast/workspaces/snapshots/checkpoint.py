@@ -1,8 +1,8 @@
 """A checkpoint: a whole workspace at one moment, kept in the shadow repository while the agent continues working.
 
-A checkpoint is a commit like a salvage (snapshot.py), with everything that restoring it needs (restore.py). Its last
-parent is "git state of task …". That commit holds HEAD, an operation under way, every side of a conflict and, for a
-clone, its branches and stashes. It also holds the raw index, if the index differs from HEAD. The message of the
+A checkpoint is a commit like a salvage (snapshot.py), with everything that restoring it needs (checkpoint_restore.py).
+Its last parent is "git state of task …". That commit holds HEAD, an operation under way, every side of a conflict and,
+for a clone, its branches and stashes. It also holds the raw index, if the index differs from HEAD. The message of the
 checkpoint names its parts. The agent's own git directory is only read. Index and state are copied first, and none of
 our locks, refs or objects are written there.
 """

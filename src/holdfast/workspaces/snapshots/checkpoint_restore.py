@@ -154,7 +154,7 @@ async def _put_files(
 
 
 async def _refuse_unsaved(shadow: ShadowRepo, table: PrivateIndex, source: SnapshotSource, parts: Parts) -> None:
-    """Raise Unsaved for a file that is neither in the last salvage nor in the checkpoint.
+    """Raise UnsavedWork for a file that is neither in the last salvage nor in the checkpoint.
 
     Files of the checkpoint come from an earlier try. Any other file is newer than the salvage, for example from a shell
     in the workspace. A workspace that was just made has no salvage, and nothing to lose.

@@ -1,4 +1,4 @@
-"""Nested repositories. A commit holds only a link to one, so a workspace whose nested one has own work is preserved."""
+"""Nested repositories. A commit holds only a link to one, so a workspace with unsaved work in one is preserved."""
 
 from __future__ import annotations
 

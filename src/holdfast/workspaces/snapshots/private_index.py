@@ -208,7 +208,8 @@ def copy_plain(source: str, target: str) -> None:
 
 
 def _copy_files(tree: str, target: str, paths: Sequence[str], most: int) -> tuple[list[str], list[str]]:
-    """Copy files and links to `target`. Return the copied paths, and the unreadable ones. Others have just changed.
+    """Copy files and links to `target`. Return the copied paths, and the unreadable ones. A path in neither list has
+    just changed.
 
     The list may name a link and also files below it, if the agent has exchanged a directory. So nothing is written by
     its path: that could go through our own copy of the link. `most`: a longer file counts as unreadable.

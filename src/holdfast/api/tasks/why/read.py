@@ -299,7 +299,8 @@ def _is_for_person(reason: WaitReason) -> bool:
 def build_person_test(queries: Queries) -> Callable[[str], bool]:
     """Return a test: True while a queued task waits for something that only a person can fix.
 
-    A supervisor does not stay for such a task (core/dispatch.ForOperators), so `holdfast run` has nothing to watch.
+    A supervisor does not stay for such a task (core/dispatch/terms.OperatorBlocks), so `holdfast run` has nothing to
+    watch.
     """
     looker = CircumstancesReader()
 

@@ -24,7 +24,7 @@ def clause(reason: WaitReason, now: float) -> str:
 
 
 def held_text(reason: WaitReason, now: float) -> str:
-    """Return the same clause without "held: ", as the field `held` of `ps` has it."""
+    """Return the clause of a reason without "held: ", as the field `held` of `ps` has it."""
     return _CLAUSES[reason.kind](reason, now)
 
 

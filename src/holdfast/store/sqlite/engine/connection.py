@@ -80,9 +80,9 @@ def make_private(path: str) -> None:
 
 
 def _make_index_writable(path: str) -> None:
-    """Make the WAL's index as writable as its database. SQLite gives it the database's mode, so it is read-only since
-    the database was read-only for a while, and would stay so. Readers do it too: in one process, SQLite opens the
-    index once for all connections."""
+    """Make the WAL's index as writable as its database. SQLite gives the index the database's mode. So an index
+    that was made while the database was read-only would stay read-only. Readers call this too: in one process, SQLite
+    opens the index once for all connections."""
     with contextlib.suppress(FileNotFoundError, PermissionError):
         if os.stat(path).st_mode & 0o200 and not os.stat(f"{path}-shm").st_mode & 0o200:
             faults.effect("store.index")
@@ -90,9 +90,9 @@ def _make_index_writable(path: str) -> None:
 
 
 def limit_wal(connection: apsw.Connection, path: str) -> None:
-    """Limit the WAL so that it cannot fill the disk. Such a WAL is stuck: it can start over only when the database
-    has grown by its content, and there is no space for that. So on a disk with little space the WAL is copied
-    into the database early."""
+    """Limit the WAL so that it cannot fill the disk. A WAL that has filled the disk is stuck: it can
+    start over only when the database has grown by its content, and there is no space for that. So on a disk with little
+    space the WAL is copied into the database early."""
     frames = free_bytes(os.path.dirname(path)) // (_PAGE * WAL_SHARE)
     connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, min(MAX_WAL_PAGES, frames))}")
 

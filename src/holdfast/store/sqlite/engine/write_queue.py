@@ -1,8 +1,8 @@
 """A fair queue in front of the database's write lock, and the processes that hold a file's lock.
 
 SQLite's busy handler sleeps and tries again: with many writers one of them waits for seconds. A blocking flock wakes
-waiters in turn. It is only a courtesy between our own processes: correctness rests on BEGIN IMMEDIATE. The kernel's own
-list shows which process holds a lock. A person needs that when the store stays locked.
+waiters in turn. The queue is only a courtesy between our own processes: correctness rests on BEGIN IMMEDIATE. The
+kernel's own list shows which process holds a lock. A person needs that when the store stays locked.
 """
 
 from __future__ import annotations
