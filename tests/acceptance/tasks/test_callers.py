@@ -238,7 +238,7 @@ def test_an_agent_that_may_only_read_gets_nothing_else_run(fleet: Fleet) -> None
     said = out.read_text()
     assert [line[5:] for line in said.splitlines() if line.startswith("code ")] == ["1", "1", "0", "0", "0", "1", "1"]
     for name in ("HOLDFAST_CLAUDE_BINARY", "HOLDFAST_WORKSPACE_SETUP", "HOLDFAST_ENV_PASS"):
-        assert f"{name} does not count" in said
+        assert f"{name} has no effect" in said
     assert "`holdfast retry --permission` is for people" in said
     added = [row["id"] for row in fleet.json("ps", "--all") if row["parent_id"] == task]
     assert [fleet.wait_state(one, "completed", "cancelled")["state"] for one in added].count("completed") == 3

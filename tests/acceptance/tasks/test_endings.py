@@ -196,7 +196,7 @@ def test_a_failed_task_reaches_a_messenger_by_https(fleet: Fleet, tmp_path: Path
     everything = "".join(done.stdout + done.stderr for done in shown) + json.dumps(fleet.events()) + fleet.log()
     assert TOPIC not in everything
     assert "jsons://…" in shown[0].stdout
-    assert "env:OTHER_URL: not taken" in shown[2].stdout
+    assert "env:OTHER_URL: not accepted" in shown[2].stdout
     assert shown[2].returncode == 1
 
 

@@ -142,7 +142,7 @@ def test_no_variable_is_a_setting_inside_a_run(inside: Inside) -> None:
         env = {variable_name(key): other_value(key, setting)}
         spec, notes = inside.add(env=env)
         assert replace(spec, id="") == plain, key
-        assert any(f"{variable_name(key)} does not count" in note for note in notes), key
+        assert any(f"{variable_name(key)} has no effect" in note for note in notes), key
     for key in ("env.pass", "workspace.setup", "claude.args", "health.max_runtime", "limits.memory"):
         if (
             replace(inside.add(env={variable_name(key): other_value(key, SETTINGS[key])}, inside=False)[0], id="")

@@ -129,7 +129,7 @@ def test_a_workflow_that_cannot_be_is_refused_with_its_stage(commands: Commands,
     ("strategy", "stage", "words"),
     [
         ("container", StageDraft(name="look", members=(MemberDraft(name="one"),)), "`apart = true`"),
-        ("none", StageDraft(name="look", members=(MemberDraft(name="one"),), apart=True), "none to give"),
+        ("none", StageDraft(name="look", members=(MemberDraft(name="one"),), apart=True), "makes no workspaces"),
     ],
 )
 def test_what_a_workspace_cannot_give_is_refused_before_anything_is_done(
