@@ -248,12 +248,14 @@ def _print_error(why: object, code: int, argv: list[str]) -> int:
     except (OSError, ValueError):
         redirect_to_null(1)
     try:
+        from holdfast.cli.output.render import print_json_error
         from holdfast.secrets.redact import redact_text  # the text may quote an address that contains a login
-
+    except OSError:  # no memory or descriptor is left, so nothing more can be imported
+        low_memory.report_low_memory()
+        return code
+    try:
         text = redact_text(one_line(why))
         if "--json" in (argv[: argv.index("--")] if "--" in argv else argv):
-            from holdfast.cli.output.render import print_json_error
-
             print_json_error(why, text, code, argv)
         else:
             print(f"holdfast: {text}", file=sys.stderr, flush=True)

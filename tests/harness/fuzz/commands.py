@@ -205,8 +205,8 @@ def _misbehaved(name: str, code: int | None, said: str, complained: str, is_comp
         return "silent: a traceback"
     if name == "add" and (complained.endswith(" mistake(s).\n") or _read_object(said).get("mistakes")):
         return "" if code == 2 else "silent: a list with mistakes was not refused"
-    if MANY.match(complained):
-        return ""  # several tasks: a line for each on standard output, and their number here
+    if MANY.match(complained) or _is_of_many(said, complained):
+        return ""  # several tasks: a line for each on standard output, and without --json their number
     if code in REFUSALS and name not in ("run", "shell", *LISTING) and not is_complaint:
         return "silent: not exactly one line of complaint"
     if code in (2, 3, 4) and said and name not in ("shell", *LISTING):
@@ -214,6 +214,12 @@ def _misbehaved(name: str, code: int | None, said: str, complained: str, is_comp
     if any(letter in complained for letter in ESCAPES):
         return "silent: an escape sequence in a complaint"
     return ""
+
+
+def _is_of_many(said: str, complained: str) -> bool:
+    """True if each line is the object of a task, and at least one task was not changed."""
+    rows = [_read_object(line) for line in said.splitlines()]
+    return not complained and any(row.get("done") is False for row in rows) and all(row.get("message") for row in rows)
 
 
 def _added(name: str, argv: list[str], code: int | None, said: str) -> int:

@@ -122,7 +122,7 @@ def _joined(case: Case, draw: random.Random) -> Case:
     return replace(case, lines=[*head, b"".join(tail[:2]), *tail[2:]])
 
 
-def _dirty(case: Case, draw: random.Random) -> Case:
+def dirty(case: Case, draw: random.Random) -> Case:
     """Bytes that are no UTF-8, and NULs."""
     lines = [bytearray(line) for line in case.lines]
     for _ in range(draw.randrange(1, 20)):
@@ -199,7 +199,7 @@ SPOILS: Sequence[Callable[[Case, random.Random], Case]] = (
     _doubled,
     _dropped,
     _joined,
-    _dirty,
+    dirty,
     _strange,
     _mistyped,
     _swollen,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.api.commands import (
@@ -41,6 +41,7 @@ from holdfast.core.dispatch.spending_caps import SpendingCap
 from holdfast.core.model import RequestKind
 
 if TYPE_CHECKING:
+    from holdfast.api.tasks.batches import TaskResult
     from holdfast.api.tasks.changes import Given, Wanted
     from holdfast.store.port.transaction import Transaction
 
@@ -179,9 +180,7 @@ def _resume_many(queries: Queries, ids: list[str], wanted: Wish | None, argument
         lambda tx, task_id: resume_in(tx, task_id, by, force=arguments.force, cap=cap, given=read(task_id)),
         lambda task_id, decided: f"{task_id}: {decided.message}.",
     )
-    code = print_results(queries, results, as_json=arguments.json)
-    _note_supervisor(queries)
-    return code
+    return _print_many(queries, results, as_json=arguments.json)
 
 
 Wish = tuple["Wanted", str]  # what changes, and words for the next run
@@ -216,6 +215,22 @@ def _read_all_given(queries: Queries, ids: list[str], wanted: Wish | None) -> Ca
         return given
 
     return read
+
+
+def _print_many(queries: Queries, results: Iterable[TaskResult], *, as_json: bool) -> int:
+    """Print the results, and a note if no supervisor runs. The note is left out if no task was changed."""
+    changed: list[str] = []
+
+    def watch() -> Iterator[TaskResult]:
+        for result in results:
+            if result.code == 0:
+                changed.append(result.id)
+            yield result
+
+    code = print_results(queries, watch(), as_json=as_json)
+    if changed:
+        _note_supervisor(queries)
+    return code
 
 
 def _note_supervisor(queries: Queries) -> None:
@@ -323,9 +338,7 @@ def _retry_many(queries: Queries, ids: list[str], wanted: Wish | None, arguments
         retry_in(tx, task_id, by, fresh=fresh, given=read(task_id))
 
     results = change_many(queries, ids, retry, lambda task_id, _none: f"Queued {task_id} again, {how}.")
-    code = print_results(queries, results, as_json=arguments.json)
-    _note_supervisor(queries)
-    return code
+    return _print_many(queries, results, as_json=arguments.json)
 
 
 def configure_approve(parser: argparse.ArgumentParser) -> None:
@@ -363,6 +376,4 @@ def _approve_many(queries: Queries, ids: list[str], arguments: argparse.Namespac
         lambda tx, task_id: tx.stages.approve(task_id, by, clock.now(), changes, stage=stage),
         lambda task_id, told: f"{task_id}: {told}.",
     )
-    code = print_results(queries, results, as_json=arguments.json)
-    _note_supervisor(queries)
-    return code
+    return _print_many(queries, results, as_json=arguments.json)
