@@ -50,7 +50,7 @@ def configure_pause(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     add_reason_option(parser)
     parser.add_argument("--for", dest="seconds", metavar="T", help="resume the task after this long, e.g. 2h")
-    parser.add_argument("--force", action="store_true", help="end the task's agent at once, without the usual grace")
+    parser.add_argument("--force", action="store_true", help="end the task's agent at once, without `health.grace`")
     parser.add_argument(
         "--checkpoint", action="store_true", help="fail if no checkpoint of the task's files could be saved"
     )

@@ -108,7 +108,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("down", "ps", "doctor"),
     ),
     "down": ManualPage(
-        "Stops the supervisor. Agents get their grace, and their tasks stay queued. The next `up` continues them.",
+        "Stops the supervisor. Agents get SIGTERM and have `health.grace` (5 s) to exit. Their tasks stay queued. The next `up` continues them.",
         (
             ("in good order", "holdfast down"),
             ("end agents at once, each within two seconds", "holdfast down --now"),
@@ -359,7 +359,7 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
     "agent": ManualPage(
         "For agents: reports on the agent's own run, which its environment names. `heartbeat` and `progress` are "
         "signs of life. `checkpoint` saves the current tree, and `holdfast resume --checkpoint N` can return to it "
-        "later. `complete` and `fail` report a result. The first of these reports counts. The agent then has "
+        "later. `complete` and `fail` report a result. Only the first `complete` or `fail` counts. The agent then has "
         "`health.claim_grace` (30 s) to exit before its processes are ended. `complete` also needs exit code 0. `fail` "
         "fails the task, whatever the exit code.",
         (
