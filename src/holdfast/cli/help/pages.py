@@ -108,7 +108,8 @@ PAGES: dict[str, ManualPage] = WORK_PAGES | {
         ("down", "ps", "doctor"),
     ),
     "down": ManualPage(
-        "Stops the supervisor. Agents get SIGTERM and have `health.grace` (5 s) to exit. Their tasks stay queued. The next `up` continues them.",
+        "Stops the supervisor. Agents get SIGTERM and have `health.grace` (5 s) to exit. Their tasks stay queued. "
+        "The next `up` continues them.",
         (
             ("in good order", "holdfast down"),
             ("end agents at once, each within two seconds", "holdfast down --now"),

@@ -31,7 +31,8 @@ WORK_PAGES: dict[str, ManualPage] = {
     ),
     "pause": ManualPage(
         "Pauses a task until you resume it, or for a given time. A waiting task is paused at once. The agent of a "
-        "running task gets SIGTERM, and has `health.grace` (5 s) to exit. The task continues later in the same workspace and session. The pause "
+        "running task gets SIGTERM, and has `health.grace` (5 s) to exit. The task continues later in the same "
+        "workspace and session. The pause "
         "spends none of its budgets. If the task is cancelled at the same moment, the cancel wins.",
         (
             ("until you resume it", 'holdfast pause 7f3a --why "deploy first"'),
