@@ -26,7 +26,7 @@ AT_MOST = 16  # more than a pipe holds: a process that left the group and prints
 
 
 class OutputTail:
-    """The end of a helper's output, of any length, read through a pipe that is always drained.
+    """A reader of a helper's output that keeps only the end. It always drains the pipe, however long the output is.
 
     It is created, used and closed in a running event loop. The helper writes to `fd`.
     """

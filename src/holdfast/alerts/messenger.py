@@ -89,8 +89,8 @@ def is_installed() -> bool:
 
 
 def find_mistakes(places: Sequence[str]) -> list[str]:
-    """Return a text for each address of `notify.urls` that apprise cannot use. Secrets that are missing are left out,
-    and so is everything if apprise is not installed."""
+    """Return a text for each address of `notify.urls` that apprise cannot use. Addresses whose secret is missing are
+    left out. The list is empty if apprise is not installed."""
     addresses = []
     for place in places:
         with contextlib.suppress(SecretMissing):

@@ -21,7 +21,7 @@ _SCHEMES = ("protocols", "secure_protocols")
 
 
 class Complaints(logging.Handler):
-    """The last warnings of apprise: the reason of a failure is in its log alone."""
+    """A log handler that keeps the last warnings of apprise, which reports the reason of a failure only in its log."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

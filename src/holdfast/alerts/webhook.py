@@ -104,7 +104,7 @@ class WebhookTarget:
         )
 
     def _clean(self, text: str) -> str:
-        """Remove the secret and the parts of the address that may be one from a text that may repeat them."""
+        """Return the text without the shared secret, and without the parts of the address that may be secret."""
         parts = urlsplit(self._url)
         behind = f"{parts.path}?{parts.query}" if parts.query else parts.path
         pieces = [piece for piece in parts.path.split("/") if len(piece) >= LIKE_A_TOKEN]

@@ -1,4 +1,4 @@
-"""The agent's side of its run's channel: the two files that `holdfast agent …` writes.
+"""Reports of an agent about its own run. `holdfast agent …` writes two files in the run's channel directory.
 
 No store is opened, so the command starts fast. Any program can write the same lines with a shell:
 docs/howto/agent-reports.md.
@@ -20,7 +20,7 @@ _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class ReportWriter:
-    """A writer of reports for the run that the environment names."""
+    """A writer of reports for the run that the environment variables name."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._channel = environment.get("HOLDFAST_CHANNEL", "")

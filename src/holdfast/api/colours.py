@@ -1,4 +1,5 @@
-"""Colours of task states and of levels, for the command line and the terminal UI. The text is complete without them."""
+"""Colours of task states and of levels, for the command line and the terminal UI. Every text is complete without its
+colour."""
 
 from __future__ import annotations
 

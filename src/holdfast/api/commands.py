@@ -1,7 +1,8 @@
 """Commands that change the store. Each is one short transaction, after which the supervisor is woken.
 
 A waiting task is paused or cancelled at once. For a running task, a durable request is recorded, which a supervisor
-carries out. An operator can give a paused task more money or tokens: it is resumed only within a spending cap.
+carries out. An operator can give a paused task more money or tokens: the task is then resumed, but only within a
+spending cap.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def _write_and_wake(home: str, store: Store, operation: Callable[[Transaction], 
 def allow_or_refuse(tx: Transaction, task_id: str, given: SpendingCap, by: str, *, force: bool) -> None:
     """Record the new budget of a resume. Raise Conflict if the task has no budget left after that.
 
-    Called in the transaction of the resume. Without a budget, the task would only be paused again, and one of its
-    resumes would be spent.
+    Call this in the transaction of the resume. A task that is resumed without a budget would only be paused again, and
+    one of its resumes would be spent.
     """
     if given.usd is not None and not 0 < given.usd < math.inf:  # also false for NaN
         raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was changed.")
@@ -123,7 +124,7 @@ def _refuse_spent_shared(tx: Transaction, task: Task) -> None:
 def operator_name() -> str:
     """Return the name of the user who runs this command, and the task if the command comes from inside a run.
 
-    The name is that of the uid: an agent can set $USER.
+    The name is looked up by the user id, because an agent can set $USER.
     """
     name = find_user_name(os.getuid()) or f"uid {os.getuid()}"
     caller = find_caller(home_directory())
@@ -260,7 +261,7 @@ def cancel_in(
 ) -> int | None:
     """Cancel a task in the transaction `tx`. Return the number of the request if a supervisor has to carry it out.
 
-    `may_be_cancelled`: a task that is cancelled already is no conflict.
+    `may_be_cancelled`: do not raise Conflict for a task that is cancelled already.
     """
     task = tx.tasks.get(task_id)
     if may_be_cancelled and task.state is TaskState.CANCELLED:
@@ -310,7 +311,7 @@ def resume_in(
 
 
 def change_first(tx: Transaction, task_id: str, given: Given | None, by: str) -> None:
-    """Change a task in the transaction that also continues it."""
+    """Change a task as `given` says, in the transaction that also continues the task."""
     if given is not None and given.change:
         from holdfast.api.tasks.changes import change_in
 
@@ -335,8 +336,8 @@ def _no_resume_left(task: Task) -> Conflict:
 
 
 def _refuse_closed_account(tx: Transaction, task_id: str) -> None:
-    """Raise Conflict if the task waits for its account. Otherwise a resume would be spent, and the task would only wait
-    in the queue."""
+    """Raise Conflict if the task waits for its account. Resuming the task would spend a resume, and the task would only
+    wait in the queue."""
     account = tx.accounts.account_blocking(tx.tasks.get(task_id), clock.now())
     if account is not None:
         how = "stopped" if account.until is None else "parked"

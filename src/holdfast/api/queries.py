@@ -87,7 +87,8 @@ class Queries:
         return cast("list[TaskRow]", rows)
 
     def _held_clauses(self) -> Callable[[JsonObject, str | None, str | None], str | None] | None:
-        """Return (queued task, its account, its provider) → why it is not started. None: nothing is held."""
+        """Return a function: (queued task, its account, its provider) → why the task is not started. None: nothing is
+        held."""
         running = self.supervisor()
         pressure = None if running is None else running["held"]
         if pressure is None and not any(map(self._reader.view, ("accounts", "spent_budgets", "holds", "full_repos"))):
@@ -104,7 +105,7 @@ class Queries:
         return clause
 
     def held_names(self) -> list[str]:
-        """Return the holds that delay tasks. A hold of an account without a running probe delays nothing."""
+        """Return the holds that delay tasks. A hold of an account counts only while its probe runs."""
         return [
             f"{row['scope']}:{row['name']}"
             for row in self._reader.view("holds")

@@ -121,7 +121,8 @@ class RehearsalResult:
 
 
 def thresholds(agent: str) -> dict[str, str]:
-    """Return settings under `health.`. An agent that retries in silence gets this much more time."""
+    """Return the `health.` settings of a rehearsal. The longest time that the agent retries in silence is added to
+    `stuck_after` and `max_runtime`."""
     more = {"stuck_after": _adapter(agent).longest_quiet_retry, "max_runtime": _adapter(agent).longest_quiet_retry}
     return {key: f"{seconds + more.get(key, 0.0):g}s" for key, seconds in THRESHOLDS.items()}
 

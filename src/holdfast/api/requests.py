@@ -25,7 +25,7 @@ class RequestOutcome:
 
 
 def recorded_only(task_id: str, kind: RequestKind) -> str:
-    """Return the message for a request that no supervisor is there to carry out."""
+    """Return the message for a request that was recorded while no supervisor is running."""
     return f"The request to {kind} {task_id} is recorded, and the task is marked running. {no_supervisor()}"
 
 

@@ -41,7 +41,8 @@ def _restart_in_utf8_mode() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Point closed streams to /dev/null. Otherwise the next opened file would get that number, and our output."""
+    """Point closed streams to /dev/null. Otherwise the next opened file would get the number of a closed stream, and
+    our output would go to that file."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -135,8 +136,8 @@ AGENT_COMMANDS: dict[str, tuple[str | None, ...]] = {
 
 
 def narrow_formatter(prog: str) -> argparse.HelpFormatter:
-    """Return a help formatter as wide as the terminal. argparse makes one for each option, and imports shutil with all
-    archive formats to learn the width."""
+    """Return a help formatter as wide as the terminal. argparse makes a formatter for each option. Without a given
+    width, the formatter imports shutil, with all archive formats, to find the width."""
     return argparse.RawDescriptionHelpFormatter(prog, width=terminal_columns() - 2)
 
 
@@ -221,9 +222,10 @@ def _run(argv: list[str]) -> int:
 
 
 def refuse_agents(name: str, arguments: argparse.Namespace) -> None:
-    """Raise Refused if the command is a person's, and this process is inside a run of this home.
+    """Raise Refused if only people may use the command, and this process is inside a run of this home.
 
-    This is the only place that decides it. Facts about the process count, not the variables that an agent can set.
+    This is the only place where the CLI decides that. Facts about the process decide, not variables, because an agent
+    can set variables.
     """
     may = AGENT_COMMANDS.get(name)
     if may == () or (may is not None and getattr(arguments, "action", None) in may):
@@ -276,9 +278,9 @@ def _describe_os_error(error: OSError) -> tuple[str, int]:
 
 
 def _describe_unforeseen(error: Exception) -> str:
-    """Return the line for an unexpected error: a damaged record of the store, or a bug in Holdfast. With
+    """Return the line for an unexpected error: a damaged record of the store, or a bug in Holdfast.
 
-    HOLDFAST_DEBUG the error is raised, and Python prints its traceback.
+    With HOLDFAST_DEBUG the error is raised, and Python prints its traceback.
     """
     if os.environ.get("HOLDFAST_DEBUG"):
         raise error
@@ -345,7 +347,7 @@ def _choose_command(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def _find_command(argv: list[str]) -> int | None:
-    """Return the place of the command behind options and their values."""
+    """Return the index of the command in `argv`, behind options and their values. None: there is no command."""
     last = argv.index("--") if "--" in argv else len(argv)
     places = [index for index, word in enumerate(argv[:last]) if not word.startswith("-")]
     named = [index for index in places if _name_command(argv[index]) is not None]

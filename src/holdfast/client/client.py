@@ -120,7 +120,8 @@ class Client:
 
     @public
     def results(self, id: str) -> list[StageResult]:
-        """Return the result of each stage with the answer of its gate. An unfinished task has the results so far."""
+        """Return the result of each stage, with the outcome of its gate. For an unfinished task, return the results so
+        far."""
         from holdfast.api.tasks.results import read_results
 
         queries = Queries(self.home)
@@ -155,7 +156,7 @@ class Client:
 
         A task is at rest when it ended, is paused, or waits for a person. `first`: return as soon as one task is at
         rest, with all tasks that are at rest then. Raise WaitTimeout after `timeout` seconds. Without
-        `start_supervisor`, tasks wait until somebody starts a supervisor.
+        `start_supervisor`, tasks wait until another process starts a supervisor.
         """
         full = self._resolve(ids)
         watching = watch_tasks(self.home, full, first=first, timeout=timeout, start=start_supervisor)
@@ -283,7 +284,8 @@ class Client:
     def send(self, id: Ids, text: str) -> list[Task]: ...
     @public
     def send(self, id: str | Ids, text: str) -> Task | list[Task]:
-        """Tell a task what to do next, even when it has ended: then it is queued again, with its branch and session."""
+        """Send a message to a task about what to do next. A task that has ended is queued again, with its branch and
+        session."""
         from holdfast.api.tasks.messages import send_message
 
         def begin(task_id: str) -> Callable[[], Task]:
@@ -401,7 +403,7 @@ class Client:
         return ids
 
     def _wanted(self, changes: TaskChanges) -> Wanted | None:
-        """Return what the changes are. None: nothing."""
+        """Return the checked changes. None: no change was given. Raise UsageError for an unknown change."""
         from holdfast.api.tasks.changes import parse_changes
 
         given: dict[str, Any] = dict(changes)

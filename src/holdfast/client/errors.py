@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class PartlyDone(HoldfastError):
-    """A call for several tasks that some of them refused. The other tasks were
+    """A call for several tasks was refused for some of them.
 
-    changed. `done`: the results for those tasks. `refused`: id → error.
+    The other tasks were changed. `done`: the results for those tasks. `refused`: id → error.
     """
 
     def __init__(self, done: Sequence[Any], refused: Mapping[str, HoldfastError]) -> None:
@@ -59,7 +59,7 @@ def public_errors() -> Iterator[None]:
 
 
 def public(method: Callable[P, T]) -> Callable[P, T]:
-    """Return the method with public errors."""
+    """Return the method, wrapped so that its errors are raised as public errors."""
 
     @functools.wraps(method)
     def call(*arguments: P.args, **named: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""The drivers of a client: of watches over tasks and events, synchronous or not, and of acts on several tasks.
+"""Drivers for a client. They step watches over tasks and events, synchronously or not, and act on several tasks.
 
 A watch is a generator that yields None when its driver should sleep for `POLL_INTERVAL`.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def drive(steps: Iterator[T | None]) -> Iterator[T]:
-    """Yield what the watch finds, and sleep between its steps."""
+    """Yield the values of the watch, and sleep whenever it yields None."""
     with public_errors():
         for found in steps:
             if found is None:
@@ -29,7 +29,7 @@ def drive(steps: Iterator[T | None]) -> Iterator[T]:
 
 
 async def drive_async(steps: Iterator[T | None]) -> AsyncIterator[T]:
-    """Yield what the watch finds, and do not block the event loop between its steps."""
+    """Yield the values of the watch. Whenever it yields None, sleep without blocking the event loop."""
     with public_errors():
         for found in steps:
             if found is None:

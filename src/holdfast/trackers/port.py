@@ -15,19 +15,19 @@ from holdfast.core.tasks.trackers import Issue
 
 @dataclass(frozen=True, slots=True)
 class FoundIssue:
-    """The tracker has the issue."""
+    """The result if the tracker has the issue."""
 
     issue: Issue
 
 
 @dataclass(frozen=True, slots=True)
 class MissingIssue:
-    """The tracker has no issue with exactly this id."""
+    """The result if the tracker has no issue with exactly this id."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownAnswer:
-    """The tracker did not answer, or its answer could not be understood."""
+    """The result if the tracker did not answer, or if its answer could not be understood."""
 
     why: str
 
@@ -46,7 +46,7 @@ class OverwrittenChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangeDone:
-    """The change was made and read back.
+    """The result if the change was made and read back.
 
     `overwrote` is set if the change overwrote another party's change. Then nothing else about the issue is certain.
     """
@@ -56,7 +56,8 @@ class ChangeDone:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRefused:
-    """The issue is not ours to change, or not any more. Nothing was done. `holder` names the obstacle."""
+    """The result if the issue is not ours to change, or no longer ours. Nothing was changed. `holder` names the
+    obstacle."""
 
     holder: str
     is_free: bool = False  # the issue is open and unassigned
@@ -91,7 +92,8 @@ class Tracker(Protocol):
     async def show(self, issue_id: str) -> Shown: ...
 
     async def claim(self, issue_id: str, name: str) -> Changed:
-        """Assign the issue to `name`. Done only if it was free (or ours already) and is read back as ours."""
+        """Assign the issue to `name`. Return ChangeDone only if the issue was free (or ours already) and is read back
+        as ours."""
         ...
 
     async def release(self, issue_id: str, name: str) -> Changed:

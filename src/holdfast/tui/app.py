@@ -75,17 +75,17 @@ class Top(App[None]):
     ]
 
     class Read(Message):
-        """The feed has read the value of a watch."""
+        """The message that the feed has read the value of a watch."""
 
         def __init__(self, watch: Watch, value: Any) -> None:
             super().__init__()
             self.watch, self.value = watch, value
 
     class FormReady(Message):
-        """A form can take keys, or a line to type into was left."""
+        """The message that a form can take keys, or that the user left a line to type into."""
 
     class Told(Message):
-        """The store cannot be read, or can be read again (`trouble` is None)."""
+        """The message that the store cannot be read, or can be read again (`trouble` is None)."""
 
         def __init__(self, trouble: Trouble | None) -> None:
             super().__init__()
@@ -181,7 +181,7 @@ class Top(App[None]):
         self.refresh(layout=True)
 
     def action_mouse(self) -> None:
-        """Leave the mouse to the terminal, so that it selects text as everywhere, or take it back."""
+        """Leave the mouse to the terminal, so that it selects text as everywhere, or take the mouse back."""
         driver = self._driver
         if not isinstance(driver, LinuxDriver):
             return
@@ -238,7 +238,8 @@ class Top(App[None]):
     # -- navigation ----------------------------------------------------------------------------------------------------
 
     def action_go(self, name: str) -> None:
-        """Go to a screen as the user left it, with the task that was open there. The second time, go to its list."""
+        """Go to a screen as the user left it, with the task that was open there. If that screen is shown already, go to
+        its list."""
         if name != self.current_mode:
             self.switch_mode(name)
             return
@@ -290,7 +291,7 @@ class Top(App[None]):
 
 
 def _is_attached(watch: Watch) -> bool:
-    """True if the screen of the watch still exists, even below another screen: so nothing is read twice."""
+    """True if the screen of the watch still exists. A screen below another screen exists too."""
     owner = getattr(watch.deliver, "__self__", None)
     return not isinstance(owner, DOMNode) or owner.is_attached
 

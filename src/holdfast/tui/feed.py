@@ -68,9 +68,9 @@ class Watch:
         self.read_at = self.not_before = -math.inf
 
     def go_on(self) -> None:
-        """Read the next part at the next poll, but after the rest that is due.
+        """Read the next part at the first poll after this watch's pause.
 
-        The rest stays, so that an agent that floods its log does not keep the feed busy.
+        The pause follows every reading, so that an agent that floods its log does not keep the feed busy.
         """
         self.read_at = -math.inf
 

@@ -4,7 +4,8 @@ A terminal that accepts no more output (a stalled ssh, or a terminal that is gon
 ever. So a signal gives the app a few seconds, then restores the terminal and ends the process without the app.
 
 After Ctrl+Z, or while a shell in a workspace is open, another process has the terminal. Then nothing is restored: the
-terminal is in order already. The kernel stops a background process that touches the terminal, so it would never end.
+terminal is in order already. The kernel would stop a background process that touches the terminal, and the process
+would never end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _BACK = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b
 
 
 class Leaving:
-    """The ways to leave the app. Created before the app takes the terminal, to keep the terminal's settings.
+    """The end of the app, by its quit key or by a signal. The object is created before the app takes the terminal, to
+    remember the terminal's settings.
 
     `end` runs in the app's thread, with the exit code.
     """

@@ -80,7 +80,7 @@ def resumes_within_seconds(queries: Queries, task: TaskStateRow) -> bool:
 
 
 def find_missing_accounts(queries: Queries) -> Callable[[str, str | None], list[ClosedAccount]]:
-    """Return (agent, bound account of a task) → the parked or stopped accounts that the task waits for.
+    """Return a function: (agent, bound account of a task) → the parked or stopped accounts that the task waits for.
 
     The list is empty if the task may use another account. The settings are read once.
     """

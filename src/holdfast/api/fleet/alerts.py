@@ -1,6 +1,6 @@
 """Alerts, their deliveries, and crashes.
 
-Crash lines are for `show`, `why` and `crashes`. `send_test` tries every target at once, and `undelivered` returns
+Crash lines are for `show`, `why` and `crashes`. `send_test` tries every target at once, and `list_undelivered` returns
 earlier deliveries that wait or were given up. `mend` carries out the remedy of an alert where one command is enough: a
 worker, a task or an account continues.
 """
@@ -31,12 +31,12 @@ RUNG_FILE = "rung.json"  # in the home: the alerts for which a bell was rung
 
 
 def read_critical_mark(queries: Queries) -> CriticalMark:
-    """Return a mark that is equal as long as the same critical alerts are open. Cheap."""
+    """Return a mark that stays equal as long as the same critical alerts are open. The mark is cheap to read."""
     return cast("CriticalMark", queries.view("critical_mark")[0])
 
 
 def critical(queries: Queries) -> tuple[list[Episode], list[AlertRow]]:
-    """Return every open critical alert by number and time, and the newest of them whole, the newest first."""
+    """Return every open critical alert as number and time, and the newest of them as whole rows, the newest first."""
     opened = [(int(row["id"]), float(row["at"])) for row in queries.view("critical_alerts")]
     newest = [alert_row(row) for number, _at in opened[:NEWEST] for row in queries.view("alert", id=number)]
     return opened, newest
@@ -104,7 +104,7 @@ def crash_lines(crashes: list[CrashRow]) -> list[str]:
 
 
 def crash_summary(crashes: list[CrashRow]) -> list[str]:
-    """Return one sentence about the crashes, if there were any."""
+    """Return a list with one summary of the crashes, or an empty list if there were none."""
     if not crashes:
         return []
     last = crashes[-1]
@@ -117,7 +117,8 @@ def crash_summary(crashes: list[CrashRow]) -> list[str]:
 
 
 def send_test(by: str) -> list[DeliveryTest]:
-    """Send a test to each target, past the outbox, and return the answers. No event or delivery is recorded."""
+    """Send a test to each target directly, without the outbox, and return the answers. No event or delivery is
+    recorded."""
     import asyncio
 
     from holdfast import config
@@ -170,7 +171,8 @@ def list_undelivered(queries: Queries) -> list[UndeliveredRow]:
 
 
 def mend(home: str, alert: Mapping[str, Any]) -> str:
-    """Restart what the alert is about, and return a sentence about it. Raise Refused if a person has to look first."""
+    """Carry out the remedy of the alert: restart its worker or task, open its account, or release its hold. Return a
+    sentence about the result. Raise Refused if a person has to act instead."""
     from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 
     kind, _, name = str(alert["key"]).partition(":")

@@ -24,7 +24,7 @@ _MOST_STORMS = 3  # core/holds.MOST_STORMS; a test compares them
 
 
 def list_holds(queries: Queries) -> list[HoldRow]:
-    """Return everything that is held or slowed now. Failures that are only counted are left out."""
+    """Return the holds that stop or slow tasks now. Failures that were counted but led to no hold are left out."""
     now = clock.now().wall
     return [_row(row, now) for row in queries.view("holds") if row["until"] is not None]
 
@@ -41,7 +41,8 @@ def describe_hold_row(row: HoldRow) -> str:
 
 
 def describe_hold(hold: str, since: float | None, until: float | None, probe: str | None, reason: str) -> str:
-    """Return one clause about a hold that is not due. `probe`: the task that starts first."""
+    """Return one clause about a hold: since when, and its probe, its end, or that a person has to release it. `probe`:
+    the task that starts first."""
     held = f"{_what(hold)} is held since {moment(since)}"
     if probe is not None:
         return f"{held}: task {probe} starts first ({reason})"

@@ -88,7 +88,8 @@ def _text(row: FleetRow) -> str:
 def build_option_test(
     *, states: Sequence[str] = (), agents: Sequence[str] = (), labels: Sequence[str] = (), repos: Sequence[str] = ()
 ) -> Callable[[FleetRow], bool]:
-    """Return a test of a row for options: one of the states, agents and repositories, and all of the labels.
+    """Return a test of a row: True if the row has one of the states, agents and repositories, and all the labels. An
+    empty option matches every row.
 
     A label is `KEY=VALUE`, or `KEY` for any value.
     """

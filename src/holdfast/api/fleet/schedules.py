@@ -38,7 +38,7 @@ def list_schedules(home: str) -> tuple[list[JsonObject], dict[str, str]]:
 
 
 def schedule_rows(home: str) -> tuple[list[ScheduleRow], dict[str, str]]:
-    """Return every schedule as its file has it now, and the mistakes by file.
+    """Return every schedule as its file has it now, and a dict: file → its mistake.
 
     If a file has a mistake, the schedules of its last good version are returned.
     """
@@ -58,7 +58,7 @@ def schedule_rows(home: str) -> tuple[list[ScheduleRow], dict[str, str]]:
 
 
 def find_schedule(rows: Sequence[ScheduleRow], word: str) -> ScheduleRow:
-    """Return the schedule NAME, or REPO:NAME where several have that name."""
+    """Return the schedule that `word` names: as NAME, or as REPO:NAME if several repositories have that name."""
     place, _, name = word.rpartition(":")
     found = [row for row in rows if row["name"] == name and (not place or _is_at(row["repo"], place))]
     if not found:
@@ -147,7 +147,7 @@ def _describe_switch(name: str, *, on: bool, changed: bool) -> str:
 
 
 def describe_no_supervisor() -> str:
-    """Return what the absence of a supervisor means for schedules."""
+    """Return a text: no supervisor is running, and what that means for schedules."""
     return f"{no_supervisor()} Nothing fires until then. Each schedule's `misfire` decides about the missed times."
 
 

@@ -119,7 +119,7 @@ class ListingReader:
         return active_rows(queries, now - RECENT, math.inf)
 
     def _look(self, queries: Queries, rows: Sequence[FleetRow], now: float) -> Circumstances:
-        """Return the circumstances. `rows` contains every active task."""
+        """Return the circumstances that delay tasks now. `rows` contains every active task."""
         running = {row["id"]: row for row in rows if row["state"] == "running"}
         return self._looker.look(
             queries,
@@ -132,8 +132,8 @@ class ListingReader:
 
 
 def _split_ids(queries: Queries, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the ids that the words begin, and the other words. A short word is treated as text, because it could begin
-    an id by chance."""
+    """Return the full ids of which a word is the beginning, and the other words. A short word counts as text, because
+    it could be the beginning of an id by chance."""
     ids, others = [], []
     for word in words:
         is_like_id = len(word) >= SHORTEST_ID and word.isalnum() and word.isascii()

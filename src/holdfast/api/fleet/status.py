@@ -73,7 +73,7 @@ def _supervisor(vitals: VitalsRow, now: float) -> Iterator[StatusPiece]:
 
 
 def _roughly(seconds: float) -> str:
-    """Return a duration without seconds: a line that changes every second is drawn every second."""
+    """Return a duration without seconds. A line that shows seconds would have to be drawn every second."""
     whole = int(seconds)
     if whole < 60:
         return "for less than 1m"
@@ -141,9 +141,9 @@ MACHINE_EVERY = 5.0
 
 
 class VitalsReader:
-    """A reader of vitals, kept by a caller that reads again and again.
+    """A reader of vitals, the facts of the header. A caller that reads repeatedly keeps the reader.
 
-    Values that cost more than they change (the machine, finished tasks) are read less often.
+    Values that are slow to read and change rarely (the machine, finished tasks) are read less often.
     """
 
     def __init__(self, home: str) -> None:

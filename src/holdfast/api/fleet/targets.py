@@ -103,7 +103,7 @@ def find_targets(queries: Queries, targets: Targets, command: str) -> list[Fleet
 
 
 def count_states(rows: Sequence[FleetRow]) -> str:
-    """Return "12 tasks (5 queued, 7 running)"."""
+    """Return the number of tasks, in all and by state: "12 tasks (5 queued, 7 running)"."""
     counts = {state: sum(row["state"] == state for row in rows) for state in STATES}
     listed = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     return f"{len(rows)} task{'s' if len(rows) > 1 else ''} ({listed})"

@@ -61,7 +61,8 @@ class FleetSnapshot:
         return self.around.why(row, now)
 
     def is_like(self, other: FleetSnapshot) -> bool:
-        """True if nothing on a screen would change. The list is the same object as long as nothing in it changed."""
+        """True if a screen would show the same for both snapshots. Their lists are one object as long as no row
+        changed."""
         return (
             self.rows is other.rows
             and (self.wish, self.of, self.left_out, self.told) == (other.wish, other.of, other.left_out, other.told)
@@ -122,9 +123,9 @@ class FleetReader:
         )
 
     def _look_for_signs(self, queries: Queries, wish: ListFilter) -> dict[str, float]:
-        """Return the signs of life of tasks in sight, or of all if the order depends on them.
+        """Read the signs of life of the running tasks on screen, or of all running tasks if the list is sorted by them.
 
-        For other tasks, return the last known sign.
+        For running tasks that were not read, return the last known sign.
         """
         if wish.order == LIFE:
             return read_signs_of_life(queries.home, self._running)
@@ -132,7 +133,7 @@ class FleetReader:
         return kept | read_signs_of_life(queries.home, self._seen())
 
     def _seen(self) -> dict[str, FleetRow]:
-        """Return the running tasks in sight."""
+        """Return the running tasks that are on screen, or all of them if the screen is not known."""
         if self.in_sight is None:
             return self._running
         return {task: self._running[task] for task in self.in_sight & self._running.keys()}
@@ -272,7 +273,7 @@ class FleetReader:
             self._show(self._listed.rows, {}, wish)
 
     def _show(self, rows: list[FleetRow], levels: dict[str, int], wish: ListFilter) -> None:
-        """Keep a copy of the list for the next picture, because our own list changes with the next reading.
+        """Keep a copy of the list for the next snapshot, because our own list changes with the next reading.
 
         If nothing is different, keep the same object as before.
         """
@@ -286,7 +287,7 @@ class FleetReader:
 
 
 def as_json(picture: FleetSnapshot, now: float) -> list[JsonObject]:
-    """Return the rows of a picture for scripts, with the facts that the screen shows. `ps` has more fields."""
+    """Return the rows of a snapshot for scripts, with the facts that the screen shows. `ps` has more fields."""
     left = ("repo_id", "provider", "last_run", "begun", "workspace")
     return [
         {name: value for name, value in row.items() if name not in left}
@@ -301,8 +302,8 @@ RECOUNT_FACTOR = 20.0  # history is not counted again for this many times as lon
 class TaskCounter:
     """Task counts by state, for a caller that reads again and again.
 
-    Active states are counted by an index. Finished states have no index, and history grows: counting them reads every
-    task. So they are counted rarely.
+    Active states are counted by an index. Finished states have no index, so counting them reads every task. They are
+    therefore counted rarely.
     """
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ LEAST_REST = 0.05  # seconds: several changes in a row are one reading
 
 
 class StoreBell:
-    """A bell that rings when the store is written to. `reader`: a descriptor whose closed other end ends the wait."""
+    """A waiter for the next write to the store. `reader`: a descriptor. The wait ends too when its other end closes."""
 
     def __init__(self, queries: Queries, reader: int) -> None:
         self._queries = queries
@@ -88,5 +88,5 @@ def watch_rows(
 
 
 def _own(row: TaskRow) -> JsonObject:
-    """Return the row without what belongs to the whole home."""
+    """Return the row with the task's own alerts only, without the alerts of the whole home."""
     return {**row, "alerts": row["alerts"].get("own")}

@@ -26,7 +26,7 @@ def list_workers(home: str) -> list[WorkerRow]:
 
 
 def workers_of(queries: Queries) -> list[WorkerRow]:
-    """Return every worker of the settings, and others that still work.
+    """Return every worker of the settings, and those outside the settings that have a task or are not retired.
 
     Also return workers that a supervisor still has from earlier settings.
     """

@@ -112,8 +112,8 @@ def _parts(version: str) -> tuple[int, ...]:
 
 
 def _stamp(path: str) -> str:
-    """Return an identity of the file behind all links. The modification time is not part of it: packages carry an old
-    one."""
+    """Return a stamp of the file at the end of all links. The stamp does not use the modification time, because
+    packages install files with old times."""
     try:
         real = os.path.realpath(path)
         found = os.stat(real)

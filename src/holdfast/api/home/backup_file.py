@@ -57,7 +57,8 @@ def write(target: str, folder: str, names: list[str], facts: Mapping[str, object
 
 
 def read(path: str, folder: str | None) -> Manifest:
-    """Check every member against the manifest, and unpack into `folder` if given. Refuses unexpected content."""
+    """Check every member against the manifest, and unpack into `folder` if given. Raise Refused if a member is missing,
+    unexpected or wrong."""
     try:
         with tarfile.open(path, mode="r:") as tar:
             manifest = _manifest(path, tar)

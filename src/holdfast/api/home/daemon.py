@@ -34,7 +34,7 @@ MOST_STARTS = 3  # supervisors in a row that a watcher starts without any event 
 
 
 def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
-    """Run a supervisor in this process. Blocks until the supervisor has stopped."""
+    """Run a supervisor in this process. Return when the supervisor has stopped."""
     from holdfast import config
     from holdfast.supervisor.settings import SupervisorSettings
     from holdfast.wiring import reload, supervisor
@@ -81,8 +81,10 @@ def take_over(home: str, *, agents: int | None, idle_exit: float | None) -> str 
 
 
 def _is_unit() -> bool:
-    """True if this process is the main process of a systemd unit. Then the lock of the home refuses the process. With
-    exit code 0 the unit would count as done, while a supervisor runs that the unit does not own."""
+    """True if this process is the main process of a systemd unit. A unit does not hand its options to a supervisor that
+    runs already: with exit code 0 systemd would count the unit as done. The lock of the home refuses the process
+    instead.
+    """
     return os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
 
 
@@ -131,7 +133,7 @@ def _describe_take_over(pid: int, values: dict[str, list[float | None]], wanted:
 def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> int:
     """Start a supervisor in the background, wait until it is registered, and return its pid.
 
-    Raise Refused inside a run of this home: such a supervisor would have the agent's environment and lifetime.
+    Raise Refused inside a run of this home: a supervisor started there would have the agent's environment and lifetime.
     """
     if find_caller(home) is not None:
         raise Refused(
@@ -172,7 +174,7 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
 
 
 def ensure_supervisor(queries: Queries) -> int | None:
-    """Start a supervisor that ends after 60 s without work, and return its pid. None: one runs already."""
+    """Start a supervisor that ends after 60 s without work, and return its pid. None: a supervisor runs already."""
     try:
         return start_detached(queries.home, agents=None, idle_exit="60s") if queries.supervisor() is None else None
     except Conflict:
@@ -223,7 +225,7 @@ def _spawn(home: str, arguments: list[str], log_path: str) -> tuple[subprocess.P
 
 
 def _settings_place() -> dict[str, str]:
-    """Return HOLDFAST_CONFIG as an absolute path: the supervisor works in `/`, where a relative one would mean another
+    """Return HOLDFAST_CONFIG as an absolute path: the supervisor works in `/`, where a relative path would mean another
     file."""
     from holdfast.config import user_file_path
 

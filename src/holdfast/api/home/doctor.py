@@ -230,7 +230,8 @@ def _settings(home: str) -> Iterator[DoctorFinding]:
 
 
 def _repository_settings(home: str, queries: Queries) -> Iterator[DoctorFinding]:
-    """Yield the values of known repositories' files that are not applied, because the files are not trusted."""
+    """Yield findings about values in the files of known repositories that are not applied, because the files are not
+    trusted."""
     from holdfast.config.report import report_settings
 
     for repo in queries.repos():

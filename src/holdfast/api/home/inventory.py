@@ -1,5 +1,5 @@
-"""Everything that a purge would remove: Holdfast's objects in the home and in the users' repositories. Changes
-nothing."""
+"""Everything that a purge would remove: Holdfast's objects in the home and in the users' repositories. The module
+changes nothing."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def _in_repo(home: str, repo: Repo, tasks: list[JsonObject], foreign: set[str]) 
 
 
 def _find_unbranched_work(home: str, store: SqliteStore, repos: list[Repo]) -> Iterator[SavedWork]:
-    """Yield saved work that no branch has. The shadow repositories are read, not our rows: after a restore they hold
-    saved work that the store does not know."""
+    """Yield saved work that no branch has. The shadow repositories are read instead of the store: after a restore they
+    hold saved work that the store does not know."""
     files = {row["commit"]: int(row["files"]) for row in store.view("salvages", task=None)}
     for repo in repos:
         for ref, commit in sorted(_list_shadow_refs(shadow_path(home, repo.id)).items()):
@@ -132,7 +132,8 @@ def _find_unbranched_work(home: str, store: SqliteStore, repos: list[Repo]) -> I
 
 
 def _list_shadow_refs(shadow: str) -> dict[str, str]:
-    """Return ref → commit of what a shadow repository holds. Empty if an earlier purge has begun to delete it."""
+    """Return the refs of a shadow repository as ref → commit. The result is empty if an earlier purge has begun to
+    delete it."""
     try:
         found = bundles.list_saved_work(shadow) if os.path.isdir(shadow) else {}
     except WorkspaceProblem:

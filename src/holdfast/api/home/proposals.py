@@ -1,7 +1,7 @@
 """The proposals of `init` for a repository: its gate, and the set-up of a new workspace.
 
-Only files at the top of the checkout are read, and nothing is run. The files of a clone come from strangers, so
-they only select commands of this module. None of their text becomes part of a command.
+Only files at the top of the checkout are read, and nothing is run. The files of a clone come from strangers and may be
+hostile. They only select commands of this module: none of their text becomes part of a command.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def _go(repo: str) -> tuple[str, str] | None:
 def _setup(repo: str) -> Iterator[str]:
     """Yield the commands that install what a lock file names.
 
-    None for a directory that git does not ignore: it would be committed with an agent's work.
+    A command is left out if git does not ignore the directory that it fills: the directory would be committed with an
+    agent's work.
     """
     ignored = {line.strip().strip("/") for line in _read(repo, ".gitignore").splitlines()}
     if "node_modules" in ignored and _has(repo, "package.json"):

@@ -1,8 +1,8 @@
-"""The removal of everything that Holdfast made, or of everything about one repository. Refuses to lose work. A repeated
-purge finishes.
+"""The removal of everything that Holdfast made, or of everything about one repository. A purge that would lose work is
+refused.
 
 Order: the intent file, our entries in the repositories, workspaces, the rest of the home, the store, the intent file.
-The store is removed after everything that it names. What a killed purge leaves is found by the same command.
+The store is removed after everything that it names. The same command finds and removes what a killed purge left.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _find_repo(store: SqliteStore | None, directory: str) -> Repo:
 
 
 def refuse_unfinished(plan: PurgePlan) -> None:
-    """Raise if a task still needs the repository of the plan. A purge of the whole home has no such limit."""
+    """Raise if a task still needs the repository of the plan. A purge of the whole home is not refused here."""
     only = plan.only
     if only is not None and plan.store is not None:
         plan.store.write(lambda tx: tx.history.refuse_unfinished(only))
@@ -312,8 +312,8 @@ def _forget_repository(plan: PurgePlan, repo: Repo) -> None:
 
 
 def _delete_home(plan: PurgePlan, kept: list[str]) -> None:
-    """Remove known names only. The store goes after everything that it names, the intent file after the store, then the
-    home itself."""
+    """Remove the files of the home with known names. The store is removed after everything that it names, then the
+    intent file, then the home itself."""
     root = os.path.join(plan.home, "workspaces")
     if plan.found.foreign:
         delete_tree(os.path.join(root, TRASH))

@@ -160,8 +160,8 @@ def _switch(plan: PreparedRestore, store: str) -> str | None:
 
 
 def _prove_dead(home: str, run_id: str, now: float) -> None:
-    """Declare a run of the restored store ended. The proof: no process with our marker lives, and we hold the home
-    lock."""
+    """Record in the run directory that a run of the restored store is over. The caller has the proof: no process with
+    our marker lives, and we hold the home lock."""
     directory = RunDirectory(os.path.join(home, "runs", run_id))
     if not directory.is_empty():
         faults.effect("restore.prove")

@@ -128,8 +128,8 @@ def _free_aside_name(path: str) -> str:
 
 
 def _programs_to_write(wanted: SystemdService, force: bool) -> Iterator[tuple[str, bytes, int]]:
-    """Yield the programs that root runs, for a directory that only root can write. A user's own unit runs the
-    programs where they are, because they give that unit no further rights."""
+    """Yield the programs that root runs, for a directory that only root can write. Nothing is yielded for a user's own
+    unit: it runs the programs from Holdfast's own files, because they give it no further rights."""
     if not wanted.system:
         return
     folder = wanted.path(LIBEXEC)

@@ -1,4 +1,5 @@
-"""The text of our systemd units, with the reasons for each line. Pure: `service.py` writes the files."""
+"""The text of our systemd units, with the reasons for each line. This module only returns text; `service.py` writes the
+files."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ STOP_SECONDS = 150  # `down` waits 120
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """One supervisor as a service. `user` None: a unit of the user's own manager."""
+    """One supervisor as a service. `user` is None for a unit of a user's own systemd manager."""
 
     name: str
     user: str | None
@@ -37,7 +38,8 @@ def add_checksum(mark: str, body: str) -> str:
 
 
 def compare_unit(found: str | None, wanted: str) -> str:
-    """Return absent, same, older (of another version), other (of another home), changed (by hand) or foreign."""
+    """Return `absent`, `same`, `older` (of another version), `other` (of another home), `changed` (by hand) or
+    `foreign`."""
     if found is None:
         return "absent"
     if found == wanted:

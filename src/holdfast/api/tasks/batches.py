@@ -92,5 +92,5 @@ def wait_for_requests(
 
 
 def takes_effect_later(queries: Queries) -> str:
-    """Return the note for tasks that are queued while no supervisor is running. Empty: one runs."""
+    """Return the note for tasks that are queued while no supervisor is running. Empty: a supervisor runs."""
     return "" if queries.supervisor() is not None else no_supervisor()

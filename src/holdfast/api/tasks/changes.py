@@ -260,8 +260,8 @@ def change_in(tx: Transaction, task_id: str, change: TaskChange, by: str) -> Non
 def tell_in(tx: Transaction, task_id: str, prompt: str | None, words: str, by: str) -> None:
     """Record the changed prompt or the words as a message for the next run, in the transaction `tx`.
 
-    A task that no agent has seen needs no message: its first run reads the prompt. The stages of a workflow that only
-    reads have new sessions, which read it too.
+    A task that no agent has seen needs no message: its first run reads the prompt. A workflow that only reads needs
+    none either: each of its stages starts a new session, which reads the prompt.
     """
     if words:
         tx.messages.attach(tx.tasks.get(task_id), words, by, clock.now())
@@ -285,7 +285,7 @@ def set_task(queries: Queries, task_id: str, wanted: Wanted) -> None:
 
 
 def read_given(queries: Queries, task_id: str, wanted: Wanted, words: str) -> Given | None:
-    """Return the options of a retry or a resume of one task. None: nothing."""
+    """Return the options of a retry or a resume of one task. None: no option was given."""
     if words:
         check_prompt(words)
     change = resolve_change(queries, task_id, wanted)

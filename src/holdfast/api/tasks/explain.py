@@ -96,8 +96,8 @@ def explain(queries: Queries, task: TaskDetails, waits: list[WaitReason]) -> lis
 
 
 def _resume_lines(task: TaskDetails) -> list[str]:
-    """Return what the next limit does to an unfinished task that has no resume left. A pause for a limit already
-    explains it."""
+    """Return a sentence on what the next limit does to an unfinished task without a resume left. Return nothing for a
+    task that is paused for a limit: the text about its pause says it."""
     from holdfast import config
     from holdfast.api.tasks.why.circumstances import FREE_RESUMES
     from holdfast.api.tasks.why.text import after_last_resume
@@ -112,7 +112,8 @@ def _resume_lines(task: TaskDetails) -> list[str]:
 
 
 def _without_why(remedy: str, task_id: str) -> str:
-    """Return an alert's remedy. Its first clause is left out if it names the command that prints it."""
+    """Return an alert's remedy. A first clause that says to look with `holdfast why` is left out, because `why` prints
+    the result."""
     rest = remedy.removeprefix(f"Look with `holdfast why {task_id}`; ")
     return rest[:1].upper() + rest[1:]
 

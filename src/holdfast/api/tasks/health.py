@@ -35,7 +35,8 @@ def health_lines(queries: Queries, task: TaskDetails) -> list[str]:
 
 
 def _verdicts(queries: Queries, task: TaskDetails, ended: list[RunRow]) -> list[str]:
-    """Return a sentence for each run that was ended as hung. A doomed run has the outcome of its trouble."""
+    """Return a sentence for each run that was ended as hung. A run that was ended because it could not succeed is
+    included, although its outcome names its trouble."""
     if not ended:
         return []
     told = {

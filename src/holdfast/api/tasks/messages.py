@@ -21,7 +21,7 @@ MOST_SHOWN = 120  # characters of a message in a line
 
 
 def send_message(home: str, task_id: str, text: str) -> TaskState:
-    """Send a message to a task. Return the state of the task before. The message is on disk when this returns."""
+    """Send a message to a task. Return the state that the task had before. The message is on disk when this returns."""
     from holdfast.api.commands import Commands, check_prompt, operator_name, refuse_spent
     from holdfast.base import clock
     from holdfast.core.states import TaskState

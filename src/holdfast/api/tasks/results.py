@@ -64,7 +64,7 @@ def _count_members(stages: list[StageResultRow]) -> list[MemberCounts]:
 
 
 def describe_members(counted: MemberCounts) -> str:
-    """Return "3 of 5 completed: 1 crashed, 1 timeout" """
+    """Return how the members ended: "3 of 5 completed: 1 crashed, 1 timeout"."""
     others = [f"{number} {outcome}" for outcome, number in counted["outcomes"].items() if outcome != "completed"]
     done = f"{counted['outcomes'].get('completed', 0)} of {counted['total']} completed"
     return f"{done}: {', '.join(others)}" if others else done

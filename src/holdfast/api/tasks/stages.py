@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def read_stage(settings: JsonObject, progress: str | None) -> StageRow | None:
     """Return the stage of a task, from its settings and progress. None: the task has no workflow.
 
-    A task with a gate and without a workflow has one stage, which is not worth mentioning.
+    A task with a gate and without a workflow has one stage, but the result for it is None too.
     """
     stages = settings.get("stages")
     if not stages or not settings.get("workflow"):

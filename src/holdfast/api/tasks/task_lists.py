@@ -218,7 +218,7 @@ class ListIntake:
         return queued, before
 
     def _known(self, keys: Sequence[str]) -> dict[str, KnownTaskKey]:
-        """Return the keys that have a task already, without a write. A known item needs no agent any more."""
+        """Return the keys that have a task already, with the id and state of the task. Nothing is written."""
         rows = Queries(self._commands.home).view("intake", path=self._place[0], keys=json.dumps(keys))
         return {str(row["key"]): KnownTaskKey(task_id=str(row["task"]), state=row["state"]) for row in rows}
 

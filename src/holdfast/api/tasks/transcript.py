@@ -163,7 +163,7 @@ class Transcript:
 
 
 def read_log(queries: Queries, task_id: str, number: int | None = None) -> Iterator[AgentEventRow]:
-    """Yield the events of the run with this number, without a number of the newest run, as far as they are written."""
+    """Yield the events of run `number`, as far as they are written. Without `number`, yield those of the newest run."""
     task = queries.task(task_id)
     runs = [run for run in task["runs"] if number in (None, run["number"])]
     if not runs:
@@ -228,7 +228,8 @@ def _is_long(value: object) -> bool:
 
 
 class GrowingLines:
-    """A growing file, line by line. A number in place of a line: so many bytes were deleted or skipped."""
+    """A growing file, line by line. A number takes the place of lines that cannot be read: it counts the bytes that
+    were deleted or skipped."""
 
     def __init__(self, path: str, at: int = 0) -> None:
         self._path = path

@@ -30,7 +30,8 @@ def complete(queries: Queries, task: TaskDetails) -> None:
 
 
 def _read_live(queries: Queries, task: TaskDetails, run: RunRow) -> None:
-    """Add the usage of an open run, read from its output. The time is bounded: a part is better than nothing."""
+    """Add the usage of an open run, read from its output. Reading stops after `PATIENCE` seconds, and the usage is then
+    marked as incomplete."""
     from holdfast.api.tasks.transcript import Transcript, totals
 
     transcript = Transcript(queries.run_directory(run["id"]), task["agent"], run, task["time_zone"])
@@ -130,7 +131,7 @@ def _warning(task: TaskDetails, session: str, also: str | None) -> str | None:
 
 
 def _account(agent: str, name: str | None) -> tuple[Account, str | None]:
-    """Return an account without its secrets, and what a person's shell has to set too."""
+    """Return an account without its secrets, and a clause about what else a person's shell has to set, or None."""
     from holdfast import config
     from holdfast.agents.port import DEFAULT_ACCOUNT, OWN_LOGIN, Account
 

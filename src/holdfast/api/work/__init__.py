@@ -1,2 +1,2 @@
-"""The work of tasks, for interfaces: workspaces, diffs, checkpoints, salvages, branches, merges and pull requests. May
-touch the store, workspaces and git repositories."""
+"""The work of tasks, for interfaces: workspaces, diffs, checkpoints, salvages, branches, merges and pull requests.
+These modules may touch the store, workspaces and git repositories."""

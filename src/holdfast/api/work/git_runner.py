@@ -19,8 +19,8 @@ async def run_here(
     output: int | None = None,
     mark: str | None = None,
 ) -> tuple[int, bytes, bytes]:
-    """Run one command and return its exit code, output and errors, as a CommandRunner does. Blocks: a command line has
-    no other work meanwhile."""
+    """Run one command and return its exit code, output and errors, as a CommandRunner does. The call blocks, because
+    the command line has no other work meanwhile."""
     faults.effect("gitrun.run")
     try:
         done = subprocess.run(  # noqa: ASYNC221 - a command line has nothing else to do meanwhile

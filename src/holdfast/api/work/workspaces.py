@@ -118,7 +118,7 @@ ORDINARY_ACTIONS = ("wait", "keep")  # what a sweep does with something that the
 
 class WorkspaceSizes:
     """The sizes of a home's workspaces and trash. Used in one thread at a time. The returned sizes may be read in
-    another."""
+    another thread."""
 
     def __init__(self, home: str) -> None:
         self.trash = os.path.join(home, "workspaces", TRASH)
@@ -138,7 +138,7 @@ def is_on_disk(row: WorkspaceRow | WorkspaceLine) -> bool:
 
 
 class LeftoverFinder:
-    """Leftovers next to the workspaces, searched repeatedly.
+    """A finder of leftovers next to the workspaces, for repeated searches.
 
     A leftover is reported only if it was found twice in a row, because a workspace that is being made or removed is not
     a leftover.
@@ -155,7 +155,7 @@ class LeftoverFinder:
 
     @property
     def is_quiet(self) -> bool:
-        """True if there is no leftover that a sweep, or some time, would remove."""
+        """True if the last search found nothing that looks like a leftover, not even for the first time."""
         return not self._found
 
 

@@ -42,7 +42,8 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _name_action(word: str) -> str:
-    """Return the action. Raise UsageError for the words of other tools that read and write a setting."""
+    """Return the action. Raise UsageError with the right command for words such as `get` and `set`, which other tools
+    use."""
     if word in ("get", "list", "view"):
         raise UsageError("`holdfast config show` prints the settings in effect, each with its value.")
     if word in ("set", "add", "edit", "unset"):

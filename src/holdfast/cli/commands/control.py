@@ -187,7 +187,7 @@ Wish = tuple["Wanted", str]  # what changes, and words for the next run
 
 
 def _read_wanted(arguments: argparse.Namespace, **more: object) -> Wish | None:
-    """Return the changes that the options make to tasks that continue. None: nothing."""
+    """Return the changes that the options make to tasks that continue. None: no option was given."""
     return read_change(arguments, **more) if has_change(arguments) or any(more.values()) else None
 
 
@@ -200,7 +200,8 @@ def _given(queries: Queries, task_id: str, wanted: Wish | None) -> Given | None:
 
 
 def _read_all_given(queries: Queries, ids: list[str], wanted: Wish | None) -> Callable[[str], Given | None]:
-    """Look up the options of each task before the transaction. The result raises a task's refusal."""
+    """Look up the options of each task before the transaction. Return a function that returns the options of one task,
+    or raises the refusal that the look-up met."""
     found: dict[str, Given | HoldfastError | None] = {}
     for task_id in ids if wanted is not None else ():
         try:

@@ -63,8 +63,8 @@ def choose_agent(found: Sequence[AgentCli], wanted: str | None, *, is_yes: bool)
 
 
 def refuse_unknown(name: str) -> None:
-    """Raise UsageError for an unknown agent. Called before anything is done or printed, so that the refusal is the only
-    output."""
+    """Raise UsageError for an unknown agent. Call this before anything is done or printed, so that the refusal is the
+    only output."""
     from holdfast.api.home.agent_clis import list_agents
 
     if name not in list_agents():
@@ -147,8 +147,8 @@ def _has_terminal() -> bool:
 
 
 def choose_gate(home: str, asked: TrustQuestion, settings: Config, wanted: str | None, *, is_yes: bool) -> None:
-    """Write the gate, and with a new gate the proposed set-up, into the repository's file, where they are in force.
-    Agents may run the gate's command themselves."""
+    """Choose a gate if none is set or `wanted` names one, and write it into the repository's file with the proposed
+    set-up. The values are in force at once. Agents are allowed to run the gate's command."""
     from holdfast.api.home.init import SETUP, write_repo_values
     from holdfast.api.home.proposals import propose
 

@@ -67,7 +67,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
 
 
 def _print_run_notice(task: TaskDetails, run: RunRow, arguments: argparse.Namespace, *, is_first: bool) -> None:
-    """Name the run whose output follows, if other runs may be meant too."""
+    """Print which run's output follows, if the user may have meant another run."""
     if not is_first or arguments.all:
         told = [one_line(message["text"], 120) for message in task["messages"] if message["run"] == run["number"]]
         print_notice(f"run {run['number']} of task {task['id']}{', told: ' if told else ''}{' / '.join(told)}:")

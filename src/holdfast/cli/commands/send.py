@@ -80,7 +80,7 @@ def _how(task_id: str, before: str) -> str:
 def _split_text(queries: Queries, arguments: argparse.Namespace) -> str | None:
     """Split the words into ids and the message. The message is the last word, unless an option gives the message.
 
-    Raise UsageError for another word that begins no id: the message has no quotes then.
+    Raise UsageError if another word is not the beginning of an id: then the user forgot the quotes around the message.
     """
     words: list[str] = arguments.ids
     sources = sum([arguments.file is not None, arguments.edit, arguments.rebase])
@@ -113,7 +113,8 @@ def _which_task(queries: Queries, words: list[str], arguments: argparse.Namespac
 
 
 def _begins_id(queries: Queries, word: str, shortest: int) -> bool:
-    """True if a word begins the id of a task. A shorter word is text: it begins ids by chance."""
+    """True if a word is the beginning of a task's id. A word of less than `shortest` letters counts as text, because it
+    could be the beginning of an id by chance."""
     is_word = len(word) >= shortest and word.isalnum() and word.isascii()
     return is_word and bool(queries.view("ids_like", prefix=word))
 

@@ -25,7 +25,7 @@ _UNTOLD = ("agent.terminated", "run.ended")  # the state that follows has the sa
 
 
 class LiveEvents:
-    """The agent's words and tools, or the output of a plain command, as lines on standard error."""
+    """A printer of the agent's words and tools, or of the output of a plain command, as lines on standard error."""
 
     def __init__(self, queries: Queries, task_id: str) -> None:
         self._queries = queries
@@ -88,7 +88,7 @@ class LiveEvents:
 
 
 class StatePrinter:
-    """The states of a task as lines on standard error, and its warnings. `verbose`: every event.
+    """A printer of the states and warnings of a task, as lines on standard error. `verbose`: every event.
 
     The last state is held back, because the end of `run` describes it in more detail.
     """

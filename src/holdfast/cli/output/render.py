@@ -79,7 +79,7 @@ def paint_level(text: str, level: str, stream: Any = None) -> str:
 
 
 def print_json(value: Mapping[str, Any], stream: TextIO | None = None) -> None:
-    """Print one object as a line of JSON. Characters that the encoding of the stream may not have are escaped."""
+    """Print one object as a line of JSON. Characters that the encoding of the stream may lack are escaped."""
     stream = stream or sys.stdout
     is_utf8 = (stream.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
     text = json.dumps({"schema": SCHEMA, **value}, ensure_ascii=not is_utf8, separators=(",", ":"))

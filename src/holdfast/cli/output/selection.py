@@ -1,4 +1,4 @@
-"""Commands about several tasks: which ones, the question before, one line of result for each."""
+"""Shared parts of commands about several tasks: the choice of tasks, the question before, one result line for each."""
 
 from __future__ import annotations
 

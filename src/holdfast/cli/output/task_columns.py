@@ -107,7 +107,8 @@ def parse_columns(text: str | None) -> tuple[str, ...] | None:
 
 
 def _default_columns(rows: Sequence[FleetRow]) -> list[str]:
-    """Return the usual columns. Repository, worker and cost have a column only if their values differ or exist."""
+    """Return the usual columns. The repository has a column only if there are several, worker and cost only if a task
+    has one."""
     wanted = set(_ALWAYS)
     if len({row["repo_id"] for row in rows}) > 1:
         wanted.add("repo")

@@ -262,7 +262,7 @@ def keep(home: str, row: Row) -> ActionResult:
 
 
 def check_shell(home: str, row: Row) -> None:
-    """Raise Refused if there is no workspace for a shell, so that the app keeps the terminal. Ask nothing."""
+    """Raise Refused if there is no workspace for a shell. The check comes before the app hands the terminal over."""
     from holdfast.api.work.shell import refuse_missing
 
     task = Queries(home).task(task_of(row))

@@ -1,6 +1,6 @@
 """One action on several marked tasks: the question before it, and one result of all of them.
 
-The tasks are taken one by one. A refusal of one task does not keep the others from being done.
+The tasks are taken one by one. If the action is refused for one task, it is still carried out on the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def ask_about_all(label: str, question: Callable[[str, Row], str | None] | None,
 
 
 def carry_out_all(do: Callable[[str, Row], ActionResult], home: str, rows: Sequence[Row]) -> MarkedResult:
-    """Carry out the action on each row. Raise Refused if every one of them was refused."""
+    """Carry out the action on each row. Raise Refused if the action was refused for every row."""
     done, asked, refusals = [], [], []
     for row in rows:
         try:

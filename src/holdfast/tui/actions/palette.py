@@ -1,4 +1,5 @@
-"""The palette (Ctrl+P): finds what any key does by words. It is made of the same bindings and actions as the keys."""
+"""The palette (Ctrl+P), in which the user finds an action by its words. It has the same bindings and actions as the
+keys."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from holdfast.tui.widgets.screen import View
 
 
 class Palette(CommandPalette):
-    """Textual's palette, without its failure on early keys."""
+    """Textual's palette, which here does not fail on keys that arrive before its list is drawn."""
 
     def _action_command_list(self, action: str) -> None:
         """Ignore a key for a list that is not drawn yet: Textual would fail. Over ssh several keys arrive at once."""

@@ -1,8 +1,8 @@
 """The runner of actions: asks the user first where needed, runs the action in a thread, and shows its result.
 
-If an action only recorded a request to the supervisor, the runner waits for the answer and shows that too.
-No key waits for the store. Leaving `top` waits a few seconds for running actions, but less long than a locked store
-could last. Each action is one transaction, so cutting an action off is safe.
+If an action only recorded a request to the supervisor, the runner waits for the answer and shows that too. No key waits
+for the store. Leaving `top` waits a few seconds for running actions, but not as long as a store can stay locked. Each
+action is one transaction, so cutting an action off is safe.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ActionRunner:
     def act(self, action: Action, rows: Sequence[Row], done: Callable[[], None] = lambda: None) -> None:
         """Start the action on the rows, unless the same action is running: a key that is pressed twice acts once.
 
-        `done` is called when the action was carried out, on one of the rows at least.
+        `done` is called when the action was carried out on at least one of the rows.
         """
         which = (action.name, *(str(row.get("id", row.get("name"))) for row in rows))
         if which not in self._running:
@@ -160,7 +160,8 @@ def _describe_error(error: Exception) -> tuple[str, bool]:
 
 
 class ActionThreads:
-    """One thread for each action, not of Textual: at its end Textual waits for its own threads without limit."""
+    """One thread for each action. They are not threads of Textual, because Textual waits without limit for its own
+    threads when it ends."""
 
     def __init__(self) -> None:
         self._threads: set[threading.Thread] = set()

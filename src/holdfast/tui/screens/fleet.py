@@ -40,7 +40,7 @@ QUIET = 300.0  # seconds without a sign of life after which the column HEARD is 
 
 
 class Painter(Protocol):
-    """The data that columns and stamps are made of. FleetView has it."""
+    """The data from which columns and stamps are made, as a protocol. FleetView implements it."""
 
     picture: FleetSnapshot
     marks: set[str]  # ids
@@ -48,7 +48,7 @@ class Painter(Protocol):
 
 
 def make_columns(view: Painter, told: frozenset[str]) -> tuple[Column[FleetRow], ...]:
-    """Return the columns. Worker, stage, cost and repository have a column only if it tells tasks apart.
+    """Return the columns. Worker, stage, cost and repository have a column only if `told` names them.
 
     The state and the prompt are never left out: no task can be told from another without its prompt.
     """

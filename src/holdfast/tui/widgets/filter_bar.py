@@ -27,14 +27,14 @@ class FilterBar(Input, can_focus=False):  # focusable only while open: a new scr
     ]
 
     class Filtered(Message):
-        """The text of the filter has changed."""
+        """The message that the text of the filter has changed."""
 
         def __init__(self, words: str) -> None:
             super().__init__()
             self.words = words
 
     class Left(Message):
-        """The filter bar was left: keys go to the list again."""
+        """The message that the user left the filter bar: keys go to the list again."""
 
     def __init__(self, placeholder: str = "words that have to be there; !word: must not") -> None:
         super().__init__(placeholder=placeholder, compact=True, select_on_focus=False)
@@ -81,7 +81,7 @@ class SearchBar(FilterBar):
     ]
 
     class Finished(Message):
-        """Enter or Escape was pressed. The message comes after the letters that were typed before."""
+        """The message that Enter or Escape was pressed. It comes after the letters that were typed before."""
 
         def __init__(self, *, is_dropped: bool) -> None:
             super().__init__()

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class Form(Dialog):
-    """`submit` gets the values by the names of their fields. `describe` returns the words for an error.
+    """A form as a dialog. `submit` gets the values by the names of their fields. `describe` returns the words for an
+    error.
 
     `submission` is the running or finished call of `submit`, or None if the user left the form without it.
     """

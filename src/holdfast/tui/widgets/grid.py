@@ -62,14 +62,14 @@ class Grid(ScrollView, Generic[R], can_focus=True):
     ]
 
     class Chosen(Message):
-        """The user pressed Enter, or clicked again on the row with the cursor."""
+        """The message that the user pressed Enter, or clicked again on the row with the cursor."""
 
         def __init__(self, grid: Grid[Any], row: Any) -> None:
             super().__init__()
             self.grid, self.row = grid, row
 
     class Moved(Message):
-        """The cursor is on another row, or on a newer version of its row."""
+        """The message that the cursor is on another row, or on a newer version of its row."""
 
         def __init__(self, grid: Grid[Any], row: Any) -> None:
             super().__init__()
@@ -84,7 +84,8 @@ class Grid(ScrollView, Generic[R], can_focus=True):
         stamp: Callable[[R], object] | None = None,
         id: str | None = None,
     ) -> None:
-        """`stamp` returns what else a line depends on, such as its age. `tick` redraws lines whose stamp changed."""
+        """Set up an empty grid. `stamp` returns what a line depends on besides its row, such as its age. `tick` redraws
+        lines whose stamp changed."""
         super().__init__(id=id)
         self.columns, self._key, self._empty = tuple(columns), key, empty
         self._stamp = stamp or (lambda _row: None)

@@ -104,7 +104,7 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
             self.paper, self.words, self.number, self.of = paper, words, number, of
 
     class Scrolled(Message):
-        """The user scrolled.
+        """The message that the user scrolled.
 
         `at_first`: the user scrolled up to the first line or tried to go further.
         `at_last`: the user scrolled down to the last line or tried to go further.

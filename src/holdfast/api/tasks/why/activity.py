@@ -1,7 +1,8 @@
 """The current activity of the agents of running tasks, as the supervisor saved it.
 
 The supervisor reads the output of every agent anyway. It saves the last tool or line, without secrets, in the run
-directory. So a list does not read any output itself. The module imports little, because `ps` has to start fast.
+directory. A list of tasks reads that file instead of the output. The module imports little, because `ps` has to start
+fast.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _MOST = 200  # characters
 
 
 class Activity(NamedTuple):
-    """The last tool or line of an agent, and the wall time of it."""
+    """The last tool or line of an agent, and its wall time."""
 
     text: str
     at: float
 
     def age(self, now: float) -> str:
-        """Return how long ago that was: "12s"."""
+        """Return how long ago the activity was: "12s"."""
         return duration(max(1.0, now - self.at))
 
 
@@ -55,7 +56,7 @@ def _read_newest(home: str, runs: Sequence[str]) -> Activity | None:
 
 
 def _read_activity(path: str, boot: str, ahead: float) -> Activity | None:
-    """Return what the file says, or None. The agent can write there too, so nothing in it is trusted."""
+    """Return what the file says, or None. The agent can write to the file too, so nothing in it is trusted."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

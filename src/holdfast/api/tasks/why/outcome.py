@@ -42,7 +42,7 @@ def _merge_words(row: Mapping[str, Any]) -> list[str]:
 
 
 def state_words(row: Mapping[str, Any]) -> str:
-    """Return the state with the short form of the truth: "completed, no changes, 3 refused"."""
+    """Return the state and a short form of the outcome: "completed, no changes, 3 refused"."""
     return ", ".join([str(row["state"]), *short_words(row)])
 
 

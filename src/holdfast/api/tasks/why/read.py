@@ -90,7 +90,8 @@ def _host(queries: Queries) -> SupervisorFacts | None:
 
 
 def _read_settings() -> tuple[bool, tuple[Worker, ...]]:
-    """Return True if paused tasks resume by themselves, and the workers if only workers run agents."""
+    """Return two values: True if paused tasks resume by themselves, and the workers if tasks can run only on workers
+    (else empty)."""
     from holdfast import config
 
     settings = config.load_valid_values()
@@ -103,9 +104,9 @@ def _read_settings() -> tuple[bool, tuple[Worker, ...]]:
 
 
 def read_tests(queries: Queries) -> tuple[Test, ...]:
-    """Return a test for each of accounts, budgets, holds and repositories that delays any task.
+    """Return one test each for accounts, budgets, holds and full file systems, but only if any of that kind exists.
 
-    Modules are imported only then.
+    The module of a test is imported only if the test is needed.
     """
     found: list[Test] = []
     if queries.view("accounts"):

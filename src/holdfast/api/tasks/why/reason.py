@@ -10,7 +10,8 @@ from holdfast.base.dataclass import dataclass
 
 
 class WaitKind(StrEnum):
-    """Everything that a task may wait for. The first ones belong to queued tasks, the last ones to paused tasks."""
+    """The kinds of things that a task can wait for. The first kinds belong to queued tasks, the last kinds to paused
+    tasks."""
 
     NO_SUPERVISOR = "no_supervisor"
     DEPENDENCIES = "dependencies"
@@ -71,7 +72,7 @@ class WaitReason:
 
 
 class Candidate(NamedTuple):
-    """A queued task as accounts, budgets, holds and workers look at it."""
+    """The facts of a queued task that decide which accounts, budgets, holds and workers apply to it."""
 
     id: str
     agent: str

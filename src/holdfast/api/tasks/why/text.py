@@ -240,8 +240,8 @@ def _pause_sentences(reason: WaitReason, task_id: str) -> list[str]:
 
 
 def after_last_resume(task_id: str, *, fails: bool) -> str:
-    """Return what the next limit does to a task that has no resume left. A limit before any answer restores one
-    resume."""
+    """Return a clause about what the next limit does to a task that has no resume left. `fails`: the task fails, unless
+    it meets the limit before any answer of its agent: that restores one resume."""
     if fails:
         return "the task fails at its next limit, unless it meets that limit before any answer."
     return f"after the next limit, only `holdfast resume {task_id} --force` resumes it."

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _Utf8:
-    """The stream that Teller checks for its encoding and for a terminal."""
+    """A stand-in for the output stream of a Teller: its encoding is UTF-8, and it is not a terminal."""
 
     encoding = "utf-8"
 

@@ -24,7 +24,7 @@ class RunsPage(Page):
     HELP: ClassVar[str] = "its runs: who worked, how each ended, what it took"
 
     class Wanted(Message):
-        """The user wants to see the output of a run."""
+        """The message that the user wants to see the output of a run."""
 
         def __init__(self, run_id: str) -> None:
             super().__init__()

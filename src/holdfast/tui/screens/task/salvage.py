@@ -36,7 +36,7 @@ class SavedPage(Page):
     HELP: ClassVar[str] = "its checkpoints, and work that was saved"
 
     class Wanted(Message):
-        """The user wants to see the content of a checkpoint."""
+        """The message that the user wants to see the content of a checkpoint."""
 
         def __init__(self, checkpoint: int) -> None:
             super().__init__()

@@ -25,7 +25,7 @@ class RelativesPage(Page):
     HELP: ClassVar[str] = "its parent, the tasks that it needs, its subtasks"
 
     class Wanted(Message):
-        """The user wants to open a related task."""
+        """The message that the user wants to open a related task."""
 
         def __init__(self, task_id: str) -> None:
             super().__init__()
