@@ -180,7 +180,8 @@ def _assistant(said: dict[str, Any]) -> Iterator[AgentEvent]:
 
 
 def _synthetic(said: dict[str, Any], message: dict[str, Any]) -> Iterator[AgentEvent]:
-    """Yield the event of a message that the CLI wrote itself: mostly an error, or a remark without an error mark."""
+    """Yield the event of a message that the CLI wrote itself: mostly an error, sometimes a remark that is not marked as
+    an error."""
     text = "\n".join(words(block.get("text")) for block in as_objects(message.get("content")))
     is_marked = said.get("is_api_error_message") is True or bool(said.get("error"))
     if not is_marked and _trouble({}, text) is AgentTrouble.OTHER:  # older versions do not mark errors

@@ -145,7 +145,8 @@ def _merge_config(below: Mapping[str, object], above: Mapping[str, object]) -> d
 
 
 def _provider(address: str, provider: str, model: str) -> Mapping[str, object]:
-    """Return the configuration of a provider. A known one uses its own protocol, our own one uses OpenAI's."""
+    """Return the configuration of a provider. The provider that Holdfast adds for an address uses OpenAI's protocol,
+    any other its own."""
     if provider != PROVIDER:
         return {"options": {"baseURL": address}}
     return {
@@ -263,7 +264,8 @@ def _provider_trouble(status: int | None, message: str, body: str) -> AgentTroub
 
 
 def _parse_error_line(line: str) -> Sequence[AgentEvent]:
-    """Return the events of its log lines (`key=value …`), or of the last lines of a process that could not start."""
+    """Return the events of opencode's log lines (`key=value …`), or of the last lines of a process that could not
+    start."""
     line = _COLOUR.sub("", line[:LONGEST_ERROR])
     if not line.startswith("timestamp="):
         return _last_words(line)

@@ -20,7 +20,8 @@ DEFAULT_ACCOUNT = "default"  # the user's own login
 
 
 class Permission(StrEnum):
-    """The actions that an agent may take without asking. The user chooses, because nobody watches the run."""
+    """The actions that an agent may take without asking. The user chooses them in advance, because no person watches
+    the run."""
 
     READ = "read"  # read, and change nothing
     EDIT = "edit"  # change files of its workspace; whatever the CLI would ask about is refused
@@ -131,7 +132,7 @@ class AgentAdapter(Protocol):
 
     @property
     def reads_events(self) -> bool:
-        """False: the output of the agent is not parsed, and `signs` is never called."""
+        """True: the adapter parses the agent's output. False: `signs` is never called."""
         ...
 
     @property
@@ -156,7 +157,8 @@ class AgentAdapter(Protocol):
 
     @property
     def own_edits(self) -> Mapping[str, str]:
-        """File of the workspace → text that the CLI itself inserts there. Such a change is not the agent's work."""
+        """File of the workspace → text that the CLI itself inserts there. A change that is only this text is not the
+        agent's work."""
         ...
 
     @property

@@ -84,8 +84,8 @@ class Enclosure:
     async def prove(self, spec: TaskSpec, workspace: Workspace, end: ProcessEnd) -> ProcessEnd:
         """Make sure, after a run's end, that no container of the run is running. Return the end with that proof.
 
-        Ends the container if the keeper could not. That also proves the end of a run whose keeper died without proof.
-        The whole agent was in the container, and the client outside died with its keeper.
+        The container is ended here if the keeper could not end it. That also proves the end of a run whose keeper died
+        without proof. The whole agent was in the container, and the client outside died with its keeper.
         """
         await run_in_engine_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
         if end.cause is Cause.EXITED and end.signal == boxed.ENGINE_LOST:
@@ -214,7 +214,7 @@ def inside(env: Mapping[str, str], wanted: Mapping[str, object], own: Sequence[s
     """Return the agent's environment in the container.
 
     It has what the task's settings pass and set, what adapter and account set (`own`), and the variables that mean the
-    same in a container. HOME is /tmp unless it is set: the image may not know the user.
+    same in a container. HOME is /tmp unless it is set, because the image perhaps does not know the user.
     """
     passed, chosen = wanted.get("pass", ()), wanted.get("set", {})
     assert isinstance(passed, list | tuple)

@@ -238,8 +238,9 @@ def container_limits(
 ) -> tuple[int | None, int | None]:
     """Return the limits of memory (bytes) and of processes.
 
-    A default stands in where the user set no limit. It is left out if the engine cannot hold such a limit: a rootless
-    engine may refuse to start the container. `info`: what the engine reports about itself and its machine.
+    A default stands in where the user set no limit. The default is left out if the engine cannot hold that limit: a
+    rootless engine may then refuse to start the container. `info`: what the engine reports about itself and its
+    machine.
     """
     memory, processes = limits.memory, limits.processes
     if memory is None and rules.memory_share < 100 and info.get("MemoryLimit") and info.get("MemTotal"):

@@ -77,7 +77,7 @@ class ContainerStrategy(CloneStrategy):
         self._is_used = is_used
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
-        """Create the clone. A set-up command of a supervisor that died may still run in its container: it is ended."""
+        """Remove containers in which a dead supervisor's set-up command may still run, then create the clone."""
         if self._is_used:
             await run_in_engine_thread(self._engine.remove, {WORKSPACE: workspace.id})
         await super().prepare(repo, workspace, restore)

@@ -4,8 +4,8 @@ An agent can set any variable, so its own environment does not decide alone. The
 for each of its ancestors: the run's marks in the environment that a process was started with, the run's cgroup, and the
 keeper, which adopts every process of its run that loses its parent. A run of another home does not count.
 
-A new PID, user or cgroup namespace hides these facts. So nobody is taken for a person in such a namespace, unless the
-supervisor is in the same one, or none lives.
+A new PID, user or cgroup namespace hides these facts. So a process in a new namespace counts as a person only if the
+supervisor is in the same namespace, or no supervisor lives.
 
 Not proof against an agent that ends its keeper and has no cgroup: docs/security.md.
 """
@@ -46,7 +46,7 @@ def find_caller(home: str) -> Caller | None:
     """Return the task of this home that this process works for, or None for a person.
 
     What an agent cannot choose decides first: the outermost keeper above it, its cgroup, the outermost marks. Its own
-    variables, and ancestors that it started itself, could name another run, which may do more.
+    variables, and ancestors that it started itself, could name another run, which has more rights.
     """
     home = os.path.realpath(home)
     kept = marked = None
@@ -103,7 +103,7 @@ def _is_hidden_keeper(pid: int) -> bool:
 
 
 def _ancestors() -> Iterator[int]:
-    """Yield the pids of all ancestors. Raise Refused if there are too many: somebody hides behind them."""
+    """Yield the pids of all ancestors. Raise Refused if there are too many, because a process may hide behind them."""
     pid = os.getppid()
     for _step in range(MOST_ANCESTORS):
         if pid <= 1:
@@ -123,7 +123,8 @@ def _environment(pid: int) -> list[bytes]:
 def _by_marks(variables: list[bytes], home: str) -> Caller | None:
     """Return the task that the marks name, if it is of this home.
 
-    Agents have the path of their run's directory. Set-up, teardown and gate commands have that of the workspace.
+    The mark of an agent is the path of its run's directory. The mark of a set-up, teardown or gate command is the path
+    of its workspace.
     """
     run_dir, task, workspace, marked = (_value(variables, name) for name in (_RUN_DIR, _TASK, _WORKSPACE, _HOME))
     if run_dir and _is_same(os.path.dirname(os.path.dirname(run_dir)), home):
@@ -135,7 +136,7 @@ def _by_marks(variables: list[bytes], home: str) -> Caller | None:
 
 
 def _is_same(path: str, home: str) -> bool:
-    """True if both are one directory: by its number too, because a bind mount has another path."""
+    """True if both are one directory: by its inode number too, because a bind mount has another path."""
     try:
         return os.path.realpath(path) == home or os.path.samefile(path, home)
     except OSError:

@@ -139,7 +139,7 @@ def is_populated(leaf: str) -> bool:
 
 
 def probe_cgroups(home: str, record: CgroupRecord | None = None) -> HomeCgroups | str:
-    """Return the cgroups of this home, or the reason why there are none. Tries them for real: kills a process in one.
+    """Return the cgroups of this home, or the reason why there are none. The probe is real: it kills a process in one.
 
     The base is below our own cgroup if limits can be held there, else below the nearest ancestor where they can.
     Controllers are not available below a cgroup that contains processes. So a sibling of our own cgroup often has

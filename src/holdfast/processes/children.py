@@ -224,7 +224,7 @@ class _ForkedChild:
 
 
 def protect_from_oom() -> None:
-    """Lower our out-of-memory score, so that the kernel kills agents before the supervisor. Needs privilege.
+    """Lower our out-of-memory score, so that the kernel kills agents before the supervisor. This needs privilege.
 
     Agents raise their own score.
     """

@@ -34,7 +34,7 @@ TERM_PATIENCE = 0.25  # seconds; on TERM git removes its lock files, which after
 class HelperLock:
     """The lock file that all helpers of a home inherit.
 
-    Made by the holder of the home's lock, before that process starts anything.
+    The process that holds the home's lock makes this file, before it starts any other process.
     """
 
     def __init__(self, home: str) -> None:
@@ -42,7 +42,8 @@ class HelperLock:
         self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def take(self) -> None:
-        """End every helper of an earlier supervisor. The exclusive lock proves it. Then hold the lock shared."""
+        """End every helper of an earlier supervisor. The exclusive lock proves that none is left. Then hold the lock
+        shared."""
         began = time.monotonic()
         while True:
             try:
@@ -114,7 +115,7 @@ def _find_marked(mark: str, others: set[int]) -> list[int]:
 
 
 def _is_reaped(pid: int) -> bool:
-    """True if there is no zombie left to reap. If its parent died first, the process may have become our child."""
+    """True if no zombie of that process is left. The process is reaped if it became our child when its parent died."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:

@@ -38,7 +38,8 @@ def life_of(identity: ProcessIdentity | None) -> Liveness:
 
 
 def open_pidfd(identity: ProcessIdentity) -> int | None:
-    """Return a pidfd of exactly that process, or None when it is gone. Opens first and compares then: no race."""
+    """Return a pidfd of exactly that process, or None when it is gone. The pidfd is opened before the identity is
+    compared, so a reused pid is always noticed."""
     if identity.boot_id != clock.boot_id():
         return None
     try:

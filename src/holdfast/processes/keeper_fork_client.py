@@ -45,7 +45,8 @@ class KeeperForkClient:
     def fork_keeper(self, directory: str, environment: Mapping[str, str], lock: int, ready: int, log: int) -> int:
         """Return the pid of a new keeper, which is a child of this process.
 
-        OSError: no keeper was forked, or the pid is not known. Call `close`, then look for a keeper.
+        Raise OSError if no keeper was forked, or its pid is not known. The caller then calls `close` and looks for a
+        keeper.
         """
         if self._channel is None:
             self._channel = self._start_server()

@@ -51,7 +51,8 @@ class KeeperProcesses(StrayProcesses):
     def launch(self, spec: LaunchSpec) -> KeeperRun:
         """Start a keeper for a run.
 
-        OSError has a temporary reason (disk full, out of descriptors). The run then stays intended.
+        Raise OSError for a temporary reason (disk full, out of descriptors). The run then stays recorded, but not
+        started.
         """
         directory = RunDirectory(os.path.join(self._root, spec.run_id))
         directory.prepare(intent_of(spec, self._cgroups), spec.stdin, spec.files, spec.told)

@@ -74,7 +74,8 @@ def is_git_lock_in_use(lock: str, folders: Sequence[str]) -> bool:
     """True if a process has that lock file open, or a git runs in one of those folders.
 
     The open file is not enough: `git commit` closes the lock of its index while the user writes the message. True also
-    if we may not read a git's working directory. Our own git processes are ignored, because the caller knows them.
+    if we have no permission to read a git's working directory. Our own git processes are ignored, because the caller
+    knows them.
     """
     try:
         if processes_with_open(os.lstat(lock)):

@@ -82,7 +82,7 @@ class LiveRun(Protocol):
         ...
 
     async def wait_ended(self) -> ProcessEnd:
-        """Return when the whole tree is proven empty, or with cause `unproven` when that cannot be proven."""
+        """Wait until the whole tree is proven empty. Return cause `unproven` if that cannot be proven."""
         ...
 
     def stop(self, *, fast: bool) -> None: ...
@@ -144,7 +144,7 @@ class RunViewPort(Protocol):
 
 
 class Observer(Protocol):
-    """Watches runs without a timer or a poller of their own."""
+    """A watcher of runs, without a timer or a poller per run."""
 
     def watch(self, run_id: str, signs: SignReader | None, agent: ProcessIdentity | None, now: float) -> RunViewPort:
         """Begin to watch a run.

@@ -124,7 +124,7 @@ class RunDirectory:
     def is_of_an_earlier_boot(self) -> bool:
         """True if the run's keeper was started before the last reboot.
 
-        Needs both the boot id that the keeper recorded and the ctime of the record, which the kernel sets.
+        The proof needs both the boot id that the keeper recorded and the ctime of the record, which the kernel sets.
         """
         identities = self.identities()
         if identities is None or identities[0].boot_id == clock.boot_id():
@@ -195,8 +195,8 @@ class RunDirectory:
     def give_up(self, at: float) -> bool:
         """Record that this run must not be started any more. False: a keeper or launcher holds the lock.
 
-        Done under the run's lock, which every launcher holds. A supervisor that was suspended and replaced meanwhile
-        may be about to start the run.
+        The record is written under the run's lock, which every launcher holds. A supervisor that was suspended and
+        replaced meanwhile may be about to start the run.
         """
         faults.effect("rundir.give_up")
         os.makedirs(self.path, mode=0o700, exist_ok=True)

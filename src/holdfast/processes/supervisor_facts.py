@@ -58,8 +58,8 @@ def has_supervisor(home: str) -> bool:
 
 
 def record_surroundings(home: str, settings: str) -> None:
-    """Record the surroundings of this supervisor, which holds the lock of the home. On a full disk nothing is recorded:
-    the supervisor may be needed to free space."""
+    """Record the surroundings of this supervisor, which holds the lock of the home. On a full disk nothing is recorded
+    and no error is raised, because the supervisor may be needed to free space."""
     path = os.path.join(home, NAME)
     own = Surroundings(settings=settings, pid=os.getpid(), namespaces=read_namespaces())
     try:

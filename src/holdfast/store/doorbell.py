@@ -1,5 +1,5 @@
-"""The doorbell: a FIFO that makes the supervisor look at the store. A ring is only a hint. A slow poll replaces a
-ring that is lost."""
+"""The doorbell: a FIFO that makes the supervisor look at the store. A ring is only a hint. If a ring is lost, the
+supervisor's slow poll of the store finds the change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def ring(home: str) -> bool:
 
 
 def open_listener(home: str) -> int:
-    """Make the FIFO and open it for listening. Read-write, so that it never reaches end-of-file."""
+    """Make the FIFO and return a descriptor to listen on. It is open for reading and writing, so a read never reports
+    end-of-file."""
     path = os.path.join(home, NAME)
     faults.effect("doorbell.hang_up")
     with contextlib.suppress(FileExistsError):

@@ -1,6 +1,6 @@
 """The choice of the store's adapter for processes that are not the supervisor.
 
-This is separate from wiring/supervisor.py, which imports far more: the time of a cold start is measured.
+This module is separate from wiring/supervisor.py, which imports far more, because a command has to start fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def open_reader(home: str) -> SqliteReader:
 
 
 def open_store(home: str, *, create: bool, for_reading: bool = False) -> SqliteStore:
-    """Open the store. `for_reading`: also in the home of another user, for root."""
+    """Open the store. `for_reading`: the caller only reads, so the home may belong to another user (for root)."""
     from holdfast.base.home import ensure_home, refuse_foreign_home
     from holdfast.store.sqlite.engine.store import SqliteStore
 

@@ -20,7 +20,7 @@ NO_CHECKPOINTS = "its agent works in your own checkout, which is yours to keep (
 
 
 class CommandRunner(Protocol):
-    """Runs a helper command in its own process group, until its end is proven."""
+    """A function that runs a helper command in its own process group, until the end of the whole group is proven."""
 
     def __call__(
         self,
@@ -88,7 +88,7 @@ class WorkspacePlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseComparison:
-    """A task's branch beside the branch that it started from."""
+    """A comparison of a task's branch with the branch that it started from."""
 
     fork: str  # the newest commit that both have
     conflicts: tuple[str, ...] = ()  # files that a merge of the two could not merge
@@ -134,8 +134,8 @@ class WorkspaceStrategy(Protocol):
         `leave`: patterns of files that we copied in, and of agent litter. Untracked files that match them are not the
         agent's work. Nothing is committed if there is more than the rules of a salvage allow. `own_edits`: file → text
         that the agent's CLI inserts by itself. A file in which nothing else changed since the last commit gets its
-        content back first, in every mode. `author`: variables that name author and committer.
-        `later`: the message if the branch's newest commit has the subject of `message` already.
+        committed content back first, in every mode. `author`: variables that name author and committer. `later`: the
+        message to use instead if the branch's newest commit already has the subject of `message`.
         """
         ...
 
@@ -188,7 +188,8 @@ class WorkspaceStrategy(Protocol):
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
     ) -> CheckpointResult | None:
-        """Save the whole workspace as it is now, even while its agent works. Return None if its key equals `unless`.
+        """Save the whole workspace as it is now, even while its agent works. Return None if the key of its content is
+        `unless`.
 
         Writes nothing to the workspace or to the user's repository. Raises WorkspaceProblem if a commit cannot hold the
         workspace.
@@ -225,14 +226,15 @@ class WorkspaceStrategy(Protocol):
 
 
 class WorkspaceSweeper(Protocol):
-    """Lists everything of ours on disk and in the repositories, and removes single leftovers, each with proof."""
+    """A finder of everything of ours on disk and in the repositories, and the remover of single leftovers, with
+    proof."""
 
     async def look(self, repos: Sequence[Repo]) -> ObservedState:
         """List directories, markers, trash, git entries and branches. Starts at most one git process per repository."""
         ...
 
     def is_still_true(self, finding: Finding) -> bool:
-        """Check a finding about a workspace again, after the ledger was read."""
+        """True if a finding about a workspace still holds. It is checked again, after the ledger was read."""
         ...
 
     async def carry_out(self, finding: Finding, repo: Repo | None) -> bool:
@@ -244,7 +246,7 @@ class WorkspaceSweeper(Protocol):
 
 
 class ContainerSweeper(Protocol):
-    """Finds and removes containers with our labels."""
+    """A finder and remover of containers with our labels."""
 
     async def find(self) -> Sequence[Container]:
         """Return the containers of this home. The containers of an engine that does not answer are missing."""

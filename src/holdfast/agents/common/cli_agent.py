@@ -204,7 +204,8 @@ def _is_edit(order: WorkOrder) -> bool:
 
 
 def _with_more(arguments: Sequence[str], more: object) -> list[str]:
-    """Return the arguments with those of the user. A last `-` (read standard input) stays the last one."""
+    """Return the adapter's arguments, followed by those of the user. A last `-` (read standard input) stays the last
+    one."""
     extra = [str(word) for word in more] if isinstance(more, list) else []
     return [*arguments[:-1], *extra, "-"] if arguments and arguments[-1] == "-" else [*arguments, *extra]
 
@@ -268,41 +269,41 @@ def parse_object(line: str) -> dict[str, Any] | None:
 
 
 def as_object(value: object) -> dict[str, Any]:
-    """Return a field that should be an object, else an empty one."""
+    """Return the value if it is an object, else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def as_objects(value: object) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a field that should be a list of objects."""
+    """Yield the objects in the value if it is a list, else nothing."""
     for item in value if isinstance(value, list) else ():
         if isinstance(item, dict):
             yield item
 
 
 def words(value: object) -> str:
-    """Return a field that should be text, else an empty text."""
+    """Return the value if it is text, else an empty text."""
     return value if isinstance(value, str) else ""
 
 
 def as_count(value: object) -> int:
-    """Return a field that should be a count, else 0."""
+    """Return the value if it is a count, else 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
 def as_turns(value: object) -> int | None:
-    """Return a field that should be a number of turns. None: the CLI did not report it, which is not the same as 0."""
+    """Return the value as a number of turns. None: the CLI did not report it, which is not the same as 0."""
     return as_count(value) if isinstance(value, int) else None
 
 
 def as_number(value: object) -> float | None:
-    """Return a field that should be a number of seconds or dollars, else None."""
+    """Return the value if it is a number (of seconds or dollars, for example), else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < 2**53 else None
 
 
 def as_http_status(value: object) -> int | None:
-    """Return a field that should be an HTTP status, else None."""
+    """Return the value as an HTTP status, or None if it is not one."""
     if isinstance(value, str) and value.isdigit() and len(value) == 3:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 600 else None
@@ -318,7 +319,7 @@ def format_tool_input(value: object) -> str:
 
 
 def refused_tools(result: dict[str, Any]) -> Iterator[ToolRefused]:
-    """Yield the tool calls that Claude Code, or a CLI of its shape, lists as refused in its last event."""
+    """Yield the tool calls that Claude Code, or a CLI with the same events, lists as refused in its last event."""
     for denial in as_objects(result.get("permission_denials")):
         yield ToolRefused(name=words(denial.get("tool_name")), input=format_tool_input(denial.get("tool_input")))
 

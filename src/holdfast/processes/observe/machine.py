@@ -30,7 +30,8 @@ class Machine:
         return None if self._home is None else _free_disk(self._home)
 
     def free_disk_elsewhere(self, path: str) -> int | None:
-        """Return the same for a path on another file system than the home's. None: it is on the home's."""
+        """Return the bytes that an ordinary user may still write at `path`. None: it is on the home's file system, or
+        unknown."""
         try:
             is_homes = self._home is None or os.stat(path).st_dev == os.stat(self._home).st_dev
         except OSError:

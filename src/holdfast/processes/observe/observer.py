@@ -30,7 +30,8 @@ _BLOCK = 1 << 16
 
 
 class Inotify:
-    """One inotify queue. OSError if the system has no inotify, or no room for another queue or watch."""
+    """One inotify queue. Its calls raise OSError if the system has no inotify, or no room for another queue or
+    watch."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)

@@ -67,7 +67,7 @@ def read_activity(roots: Mapping[str, ProcessIdentity]) -> dict[str, object]:
 
 
 def _cpu_nanoseconds(pids: Iterable[int]) -> object:
-    """Return the CPU time of all threads. A value that equals no other if the kernel does not provide the time."""
+    """Return the CPU time of all threads. If the kernel does not provide it, return a value that equals no other."""
     total = 0
     for pid in pids:
         try:

@@ -67,7 +67,7 @@ class RunView:
         self._saved: tuple[object, ...] = ()
 
     def look(self, now: float) -> FoundChanges:
-        """Stat the files that may have changed, and read on."""
+        """Stat the files that may have changed, read their new content, and return the kinds of change."""
         wall = clock.file_time()
         output_at, errors_at = (self._newest_change((name,), now, wall) for name in _OUTPUT)
         channel_at = self._newest_change(_CHANNEL, now, wall)

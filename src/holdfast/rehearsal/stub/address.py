@@ -40,7 +40,7 @@ class Address:
 
 
 def parse_url(url: str) -> Address | None:
-    """Return the address of a URL, or None if no protocol has such a path."""
+    """Return the address of a URL, or None if its path belongs to no protocol."""
     path = urlsplit(url).path
     for pattern, dialect, asked, stream in _ENDPOINTS:
         if found := re.fullmatch(rf"/(?P<base>[^/]+(?:/.*?)??){pattern}/?", path):

@@ -235,7 +235,7 @@ def _first_half(frames: list[bytes]) -> list[bytes]:
 
 
 def _frames_before_a_word(frames: list[bytes]) -> list[bytes]:
-    """Return the frames that announce an answer. Gemini announces nothing, so its stream has not one frame."""
+    """Return the frames before the first word of an answer. Gemini sends none: for its stream the list is empty."""
     return list(itertools.takewhile(lambda frame: _FIRST_WORD not in frame, frames))
 
 

@@ -1,2 +1,2 @@
-"""The store's port: one protocol per noun, and the values that go in and come out. Imports core and base, never
-SQLite."""
+"""The store's port: one protocol per noun, and the values that go in and come out. The package imports core and base,
+never SQLite."""

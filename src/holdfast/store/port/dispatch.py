@@ -39,7 +39,8 @@ def budget_alert(key: str) -> str:
 
 
 class UsageRows(Protocol):
-    """Money and tokens: what was used, by task, label and time. Records stay, and only windows slide."""
+    """Used money and tokens, by task, label and time. The records do not change: a cap for a period counts the records
+    of that period."""
 
     def record(self, task: Task, run_id: str, told: RunUsage, session_id: str | None, now: Instant) -> bool:
         """Record what a run used, in the transaction of its end. `session_id`: the agent reports the sum of that
@@ -57,7 +58,7 @@ class UsageRows(Protocol):
         ...
 
     def of_runs_after(self, task: Task, number: int) -> UsedSpending:
-        """Return what the runs of the task's present generation used whose numbers are higher than `number`."""
+        """Return the usage of those runs of the task's present generation whose number is higher than `number`."""
         ...
 
     def root_of(self, task: Task) -> str:
@@ -65,7 +66,7 @@ class UsageRows(Protocol):
         ...
 
     def of_session(self, task_id: str, session_id: str) -> RunUsage:
-        """Return what the session had reported when its last run ended."""
+        """Return the usage that the agent's session had reported when its last run ended."""
         ...
 
     def last_day(self, now: Instant) -> Sequence[UsageEntry]:
@@ -83,8 +84,8 @@ class UsageRows(Protocol):
         ...
 
     def change_cap(self, task_id: str, cap: SpendingCap, by: str, now: Instant, *, is_root: bool = False) -> None:
-        """Give a paused task another spending cap, for an operator. None in `cap` leaves that part as it is.
-        `is_root`: the first task of a family is changed for a subtask, in any state."""
+        """Change the spending cap of a paused task, for an operator. A part of `cap` that is None stays as it is.
+        `is_root`: the task is the first of a subtask's family, and may be in any state."""
         ...
 
 
@@ -111,8 +112,8 @@ def allowances_of(tx: Transaction, task: Task) -> list[BindingCap]:
 
 
 def allowance_of_stage(tx: Transaction, task: Task) -> BindingCap | None:
-    """Return the spending cap of the present visit of the task's stage. None: the stage has none, or nothing is left
-    to run."""
+    """Return the spending cap of the present visit of the task's stage. None: the stage has no cap, or the workflow is
+    over."""
     if not any(stage.budget for stage in task.spec.stages):
         return None
     from holdfast.core.dispatch.spending import BindingCap
@@ -129,13 +130,14 @@ MASS_DEATH_ALERT = "mass-death"
 
 
 def provider_alert(provider: str) -> str:
-    """Return the key of the alert that a provider has been down for too long. It is closed when the provider
+    """Return the key of the alert that a provider has been down for too long. The alert is closed when the provider
     answers."""
     return f"provider:{provider}"
 
 
 class Holds(Protocol):
-    """Dispatch that is held back until a probe succeeds: for a provider, for an account, or after a mass death.
+    """Holds: dispatch is held back until a probe succeeds, for a provider, for an account, or for all after a mass
+    death.
 
     core/dispatch/holds.py decides. This facet records the decisions.
     """
@@ -145,16 +147,16 @@ class Holds(Protocol):
         ...
 
     def keep(self, hold: Hold, now: Instant) -> None:
-        """Record the hold as it is from now on. An event is emitted when it begins to hold back, holds back again,
-        or has a new probe."""
+        """Record the hold as it is from now on. An event is emitted when the hold begins to hold dispatch back, does so
+        again, or has a new probe."""
         ...
 
     def release(
         self, scope: Scope, name: str, why: str, now: Instant, *, tell: bool = True, forget: bool = False
     ) -> bool:
-        """Release a hold and close its alert. False if there was no hold. `tell` false: emit no event, because
-        something else holds dispatch back and has emitted one. `forget`: an operator vouches for it, so that not
-        even a mass death is remembered."""
+        """Release a hold and close its alert. False if there was no hold. `tell` false: emit no event, because another
+        hold applies and has emitted one. `forget`: an operator releases the hold, so that its row is deleted even after
+        a mass death."""
         ...
 
     def free(self, task_id: str) -> None:
@@ -162,7 +164,7 @@ class Holds(Protocol):
         ...
 
     def count_agents_since(self, account: str, since: Instant) -> int:
-        """Return how many agents that began after that moment work under the account (agent/name)."""
+        """Return how many of the agents that work under the account (agent/name) began after `since`."""
         ...
 
     def account_of(self, task_id: str) -> str | None:
@@ -174,7 +176,7 @@ class Holds(Protocol):
         ...
 
     def paused_by_outage(self, provider: str) -> Sequence[str]:
-        """Return tasks that are paused because this provider was down for too long."""
+        """Return the ids of the tasks that are paused because this provider was down for too long."""
         ...
 
     def record_death(self, run_id: str, task_id: str, at: float, now: Instant) -> None:
@@ -187,23 +189,25 @@ class Holds(Protocol):
 
     def deaths_around(self, at: float, window: float) -> Sequence[Death]: ...
     def ran(self, agents: Collection[str], since: float) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the tasks whose agents live now, and the tasks of which an agent ended since then, in any way."""
+        """Return two sets of task ids: tasks whose agents live now, and tasks of which one of `agents` ended after
+        `since`, in any way."""
         ...
 
     def mark_mass_death(self, run_ids: Sequence[str], now: Instant) -> None:
-        """Mark these deaths as part of a mass death, and give back what they cost their tasks."""
+        """Mark these deaths as part of a mass death, and give their tasks back the retry budgets that these deaths
+        spent."""
         ...
 
 
 def account_alert(full_name: str) -> str:
-    """Return the key of the alert that an account does not work. It is closed when a run under the account
+    """Return the key of the alert that an account does not work. The alert is closed when a run under the account
     completes."""
     return f"account:{full_name}"
 
 
 def limit_alert(full_name: str) -> str:
-    """Return the key of the alert that an account waits for a limit without a known end. It is closed when a model
-    answers under the account, or when the end is known."""
+    """Return the key of the alert that an account waits for a limit without a known end. The alert is closed when a
+    model answers under the account, or when the end is known."""
     return f"limit:{full_name}"
 
 
@@ -213,7 +217,8 @@ class AccountStates(Protocol):
     def unavailable(self) -> Sequence[ClosedAccount]:
         """Return the accounts that are parked or stopped.
 
-        An account whose time is over is included until `open_due` opens it and begins the hold for the probe."""
+        A parked account whose time is over is included until `open_due` opens it and begins the hold for the probe.
+        """
         ...
 
     def open_due(self, now: Instant) -> Sequence[str]:
@@ -226,7 +231,7 @@ class AccountStates(Protocol):
         ...
 
     def account_blocking(self, task: Task, now: Instant) -> ClosedAccount | None:
-        """Return the parked or stopped account because of which a paused task waits."""
+        """Return the account whose parking or stop keeps a paused task waiting, or None."""
         ...
 
 
@@ -247,7 +252,7 @@ class WorkerCrash:
 class Workers(Protocol):
     """Named long-lived workers: their states, their crashes, and the tasks that wait for one.
 
-    Every move is a compare-and-set with its event.
+    Every change of a worker's state is a compare-and-set, and emits an event.
     """
 
     def get(self, name: str) -> WorkerRecord | None: ...
@@ -275,7 +280,8 @@ class Workers(Protocol):
         ...
 
     def record_crash(self, crash: WorkerCrash, now: Instant) -> None:
-        """Record a crash, in the transaction that settles the run. A run that was recorded before changes nothing."""
+        """Record a crash, in the transaction that settles the run. Do nothing if the crash of this run was recorded
+        before."""
         ...
 
     def unbench(self, record: WorkerRecord, now: Instant) -> None:

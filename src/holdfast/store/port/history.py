@@ -20,7 +20,8 @@ from holdfast.core.tasks.alerts import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventWindow:
-    """A piece of the history that was examined. `last` is None if no event from here on is old enough."""
+    """The part of the history that one call examined. `last`: the last event of it. None: no later event is old
+    enough."""
 
     last: int | None
     dropped: int
@@ -28,7 +29,8 @@ class EventWindow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OldTask:
-    """A task that may be forgotten, and its runs. The directories of the runs are removed first."""
+    """A task that may be forgotten, and its runs. The directories of the runs are removed before the task is
+    forgotten."""
 
     id: str
     seq: int
@@ -44,7 +46,7 @@ class RepoRecords:
 
 
 class OldRecords(Protocol):
-    """Forgetting old records. Every call is bounded by `limit`. `before` is a moment on the wall clock."""
+    """The deletion of old records. Every call is bounded by `limit`. `before` is a moment on the wall clock."""
 
     def drop_events(self, after: int, before: float, limit: int) -> EventWindow: ...
     def filter_finished_runs(self, run_ids: Sequence[str], before: float) -> Sequence[str]:
@@ -52,8 +54,8 @@ class OldRecords(Protocol):
         ...
 
     def find_old_tasks(self, below: int, before: float, limit: int) -> tuple[Sequence[OldTask], int | None]:
-        """Return old tasks among the next `limit` below that position in the queue, and where to continue (None at the
-        end)."""
+        """Examine the next `limit` tasks below position `below` of the queue. Return the old ones among them, and the
+        position at which to continue (None at the end)."""
         ...
 
     def forget_task(self, task: OldTask, before: float) -> bool:
@@ -62,7 +64,7 @@ class OldRecords(Protocol):
 
     def records_of_repo(self, repo_id: str) -> RepoRecords: ...
     def refuse_unfinished(self, repo: Repo) -> None:
-        """Raise Conflict while a task of that repository, or a task that needs one of them, is unfinished."""
+        """Raise Conflict if a task of the repository is unfinished, or if an unfinished task needs one of them."""
         ...
 
     def forget_repo(self, repo: Repo, now: Instant) -> None:
@@ -100,7 +102,7 @@ class Deliveries(Protocol):
         ...
 
     def find_endings(self, limit: int) -> Sequence[Ending]:
-        """Return endings of tasks that were not looked at yet, oldest first, ready to be shown."""
+        """Return the endings of tasks that were not examined for notices yet, oldest first, ready to be shown."""
         ...
 
     def read_recent(self, window: float, now: Instant) -> RecentNotices:
@@ -108,18 +110,19 @@ class Deliveries(Protocol):
         ...
 
     def see_endings(self, seq: int) -> None:
-        """Record that the endings up to this event were looked at."""
+        """Record that all endings up to the event `seq` were examined for notices."""
         ...
 
     def put_together(self, together: TogetherNotice, now: Instant) -> None: ...
     def plan(self, notice: AlertChange, plan: DeliveryPlan) -> None: ...
     def next_deliveries(self) -> Sequence[Delivery]:
-        """Return the oldest waiting delivery of each target. Deliveries go out in order, so later ones wait for it."""
+        """Return the oldest waiting delivery of each target. The deliveries to one target are sent in order, so the
+        later ones wait."""
         ...
 
     def begin(self, delivery: Delivery, delay: float, now: Instant) -> Delivery:
-        """Count an attempt before it is made. If the supervisor dies during the attempt, the next may begin after
-        `delay`."""
+        """Count an attempt before it is made. If the supervisor dies during the attempt, the next attempt may begin
+        after `delay` seconds."""
         ...
 
     def record_sent(self, delivery: Delivery, told: str, now: Instant) -> None: ...

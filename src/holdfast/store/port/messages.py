@@ -25,7 +25,7 @@ class Messages(Protocol):
 
     def attach(self, task: Task, text: str, by: str, now: Instant) -> None:
         """Record a message for the next run of a task, in the transaction that changes, retries or resumes the task.
-        `task`: as that transaction leaves it."""
+        `task`: the task as that transaction leaves it."""
         ...
 
     def deliver(self, task: Task, run_id: str, now: Instant) -> Turn:
@@ -34,7 +34,8 @@ class Messages(Protocol):
         ...
 
     def begin_round(self, task_id: str, now: Instant) -> None:
-        """Begin another round of a task whose work is done, because messages wait: part of its settlement."""
+        """Begin another round of a task whose work is done, because messages wait. This is part of the task's
+        settlement."""
         ...
 
     def has_begun(self, task_id: str) -> bool:

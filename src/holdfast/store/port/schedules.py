@@ -1,8 +1,8 @@
 """The store's contract for schedules: a durable cursor, and one task per occurrence.
 
 An occurrence is decided in one transaction. `admit` admits the occurrence and moves the cursor. `fire` links it to the
-task that the same transaction adds. An occurrence that has to wait stays admitted: for the end of the last task, or
-until the reason for a refusal is gone.
+task that the same transaction adds. An admitted occurrence may have to wait: for the end of the last task, or until the
+reason for a refusal is gone.
 """
 
 from __future__ import annotations
@@ -77,15 +77,17 @@ class Schedules(Protocol):
         ...
 
     def left_out(self, record: ScheduleRecord, occurrences: Sequence[float], now: Instant) -> None:
-        """Emit an event that occurrences before the admitted one are not made up for."""
+        """Emit an event that these occurrences, all before the latest one, were missed and are skipped."""
         ...
 
     def missed(self, record: ScheduleRecord, latest: float, now: Instant) -> None:
-        """Emit an event that occurrences until `latest` passed unseen and are not made up for."""
+        """Emit an event that the occurrences until `latest` were missed and are skipped, because the schedule's
+        `misfire` is skip."""
         ...
 
     def replacing(self, record: ScheduleRecord, task_id: str) -> None:
-        """Record that the last task was asked to end for the next one, so that it is asked only once."""
+        """Record that the schedule's last task was asked to end in favour of the next one, so that it is asked only
+        once."""
         ...
 
     def refused(self, record: ScheduleRecord, why: str, next_try: float, now: Instant) -> None:
@@ -98,5 +100,6 @@ class Schedules(Protocol):
         ...
 
     def merge_old_occurrences(self, key: str, keep: int) -> int:
-        """Merge all but the latest decided occurrences into spans of time. No occurrence inside a span fires again."""
+        """Merge the decided occurrences, except the latest `keep`, into spans of time. No occurrence inside a span
+        fires again."""
         ...

@@ -1,6 +1,6 @@
 """The store's contract for workflows (stages and their results) and for task lists.
 
-Moving from one stage to the next is written under the fence. Each key of a task list becomes a task once per
+A move from one stage to the next is written under the fence. Each key of a task list becomes a task once per
 repository.
 """
 
@@ -36,8 +36,8 @@ class StageProgress(Protocol):
 
     def move(self, ownership: Ownership, following: NextStep, now: Instant, *, resets_resumes: bool = False) -> None:
         """Move a task on after a stage has ended. Call it in the transaction that settles the run, before
-        `tasks.settle`. Afterwards the task's row names the agent, the options, the timeout and the provider of the
-        next stage. `resets_resumes`: a stage that is done resets the count of resumes."""
+        `tasks.settle`. Afterwards the task's row names the agent, the options, the timeout and the provider of the next
+        stage. `resets_resumes`: set the count of resumes to 0, because the stage is done."""
         ...
 
     def approve(
@@ -45,9 +45,10 @@ class StageProgress(Protocol):
     ) -> str:
         """Approve what the last stage did, so that the next one begins.
 
-        With `changes`, the stage named `stage` gets that text in its own session: by default the `back_to` of the stage
-        that waits, or the stage that waits. Return what follows, as text: the task may have moved on before the caller
-        shows it. Raise Conflict, with the command to type instead, if the task does not wait for approval."""
+        With `changes`, a stage gets that text in its own session: the stage named `stage`, else the `back_to` of the
+        waiting stage, else the waiting stage itself. Return what follows, as text: the task may have moved on before
+        the caller shows it. Raise Conflict, with the command to type instead, if the task does not wait for approval.
+        """
         ...
 
     def return_to_checkpoint(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
@@ -57,7 +58,7 @@ class StageProgress(Protocol):
         ...
 
     def reset_for_retry(self, task: Task, *, fresh: bool) -> None:
-        """Set the stage of a retried task: the one that failed, or with `fresh` the first one. Part of
+        """Set the stage of a retried task: the one that failed, or with `fresh` the first one. This is part of
         `tasks.retry`."""
         ...
 
@@ -82,10 +83,10 @@ class TaskListKeys(Protocol):
     """Keys of task lists. They are kept for as long as the repository is known, even when the task is forgotten."""
 
     def known(self, repo_id: str, keys: Sequence[str]) -> Mapping[str, KnownTaskKey]:
-        """Return those of `keys` that were taken in before."""
+        """Return, by key, what is known of those `keys` that became tasks before."""
         ...
 
     def take(self, repo_id: str, key: str, task_id: str, now: Instant) -> None:
-        """Record that the key became this task, in the transaction that adds the task. Raise Conflict if the key was
-        taken in before."""
+        """Record that the key became this task, in the transaction that adds the task. Raise Conflict if the key became
+        a task before."""
         ...

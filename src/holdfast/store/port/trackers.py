@@ -12,7 +12,8 @@ from holdfast.core.tasks.trackers import IssueLink, LinkState
 
 
 def overwritten_alert(repo_id: str, issue: str) -> str:
-    """Return the key of the alert that our claim replaced another claim on an issue. A person acknowledges it."""
+    """Return the key of the alert that our claim replaced another claim on an issue. The alert stays until a person
+    acknowledges it."""
     return f"issue:{repo_id}:{issue}"
 
 
@@ -20,17 +21,17 @@ class IssueLinks(Protocol):
     """Links between tasks and issues of an outside tracker."""
 
     def our_name(self, suggested: str) -> str:
-        """Return the name of this home in trackers. The first suggestion is kept for ever."""
+        """Return the name of this home in trackers. The first suggestion is kept and all later ones are ignored."""
         ...
 
     def intend(self, repo_id: str, issue: str, assignee: str, now: Instant) -> IssueLink | None:
-        """Record a link before the tracker is asked for the issue. Return None if this home has the issue, has an
-        unfinished task for it, or gave it up."""
+        """Record the intent to claim an issue, before the tracker is asked for the issue. Return None if this home has
+        the issue, has an unfinished task for it, or gave it up."""
         ...
 
     def record_intent_again(self, link: IssueLink, assignee: str, now: Instant) -> IssueLink | None:
-        """Record that a task that waits for its issue asks for it again. Return None if another task of this home
-        has the issue, or if the task does not wait any more."""
+        """Record the intent to claim an issue again, for a task that waits for its issue. Return None if another task
+        of this home has the issue, or if the task does not wait any more."""
         ...
 
     def link_task(self, link: IssueLink, task_id: str, now: Instant) -> None:
@@ -62,7 +63,7 @@ class IssueLinks(Protocol):
         ...
 
     def room(self, agents: int) -> int:
-        """Return how many more tasks could start soon."""
+        """Return how many more tasks could start soon, with `agents` slots."""
         ...
 
     def answered(self, repo_id: str, kind: str, now: Instant) -> None:
@@ -75,7 +76,8 @@ class IssueLinks(Protocol):
         ...
 
     def waiting_trackers(self, now: Instant) -> Mapping[str, float]:
-        """Return the trackers that are not asked now, as a mapping from repository to seconds until they are."""
+        """Return the trackers that are not asked now, as a mapping from repository to the seconds until they are asked
+        again."""
         ...
 
     def end_backoffs(self) -> None:

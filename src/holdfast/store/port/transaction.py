@@ -1,8 +1,8 @@
 """The contract of a store. `tests/contracts/store_contract.py` is the same contract as code. Every adapter passes it.
 
 A transaction has one facet per noun. Every write that a supervisor makes about a running task carries the task's fence
-and the supervisor's own incarnation. When no row matches, `NotOwner` is raised and nothing is written. Events are part
-of the transaction: a change and its event commit together or not at all.
+and the supervisor's own host id. When no row matches, `NotOwner` is raised and nothing is written. Events are part of
+the transaction: a change and its event commit together or not at all.
 """
 
 from __future__ import annotations
@@ -44,20 +44,21 @@ if TYPE_CHECKING:  # a command that adds one task needs few of these facets, and
 class PausedTasks(Protocol):
     """The part of `Tasks` about paused tasks. A running task is paused by `Tasks.settle`.
 
-    `auto` false: only tasks that an operator paused for a limited time are ever due.
+    `auto` false: a task is due only if an operator paused it for a limited time.
     """
 
     def pause_waiting(self, task_id: str, by: str, why: str, until: float | None, now: Instant) -> None:
-        """Pause a queued task, or turn a limit's pause into an operator's. `until`: when the task resumes without an
-        operator."""
+        """Pause a queued task, or turn a pause because of a limit into an operator's pause. `until`: when the task
+        resumes by itself."""
         ...
 
     def resume(
         self, task_id: str, by: str, now: Instant, *, operator: bool = True, force: bool = False
     ) -> ResumeDecision:
-        """Resume a paused task by one compare-and-set (R-RES-02), no matter who asks. `operator` false: no operator
-        asked, the pause is over. Beyond the resume limit the task fails then; an operator's resume changes nothing.
-        `force`: resume beyond the resume limit, and although the account is parked or stopped."""
+        """Resume a paused task by one compare-and-set (R-RES-02). `operator` false: no operator asked, because the
+        pause is over. If the resumes of the task are used up, a resume without an operator fails the task, and an
+        operator's resume changes nothing. `force`: resume although the resumes are used up, or the account is parked or
+        stopped."""
         ...
 
     def tasks_due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]:
@@ -118,12 +119,12 @@ class Tasks(PausedTasks, Protocol):
         self, ownership: Ownership, run_id: str, verdict: Verdict, decision: Decision, now: Instant
     ) -> None:
         """Settle the run of one member of a parallel stage, with its effects on its account and on the record of
-        crashes. The task continues and spends nothing."""
+        crashes. The task continues and spends no retry budget."""
         ...
 
     def clear_branch(self, task_id: str, now: Instant) -> None:
-        """Clear the task's branch: it had no commit of its own and was deleted, so no message may point people to
-        it."""
+        """Clear the branch in the task's row: the branch had no commit of its own and was deleted, so no message may
+        point people to it."""
         ...
 
     def cancel_waiting(self, task_id: str, by: str, why: str, now: Instant, *, subtasks: bool = True) -> None:
@@ -138,8 +139,8 @@ class Tasks(PausedTasks, Protocol):
         ...
 
     def drop_session(self, ownership: Ownership, account: str, now: Instant) -> None:
-        """Start the next run with a new session in the same workspace: the session's account is no longer in the
-        settings."""
+        """Let the next run begin a new session in the same workspace, because the account of the task's session is no
+        longer in the settings."""
         ...
 
     def has_claimable_task(self, now: Instant, terms: ClaimTerms = ANY_TERMS) -> bool:
@@ -219,7 +220,7 @@ class Runs(Protocol):
 
 
 class Workspaces(Protocol):
-    """The ledger of repositories, workspaces and what was salvaged from them."""
+    """The ledger of repositories, workspaces and salvages."""
 
     def register_repo(self, path: str, common_dir: str, now: Instant) -> Repo: ...
     def move_repo(self, old: str, path: str, common_dir: str) -> Repo: ...
@@ -240,7 +241,7 @@ class Workspaces(Protocol):
     def to_clean(self, now: Instant) -> Sequence[Workspace]: ...
     def next_retry_time(self, now: Instant) -> float | None: ...
     def make_cleanups_due(self) -> None:
-        """Make clean-ups that failed before due at once, for example when a supervisor starts."""
+        """Make failed clean-ups due at once, for example when a supervisor starts."""
         ...
 
     def take_in(self, workspace: Workspace, reason: str, now: Instant) -> Workspace:
@@ -274,18 +275,17 @@ class Hosts(Protocol):
     """Leases of supervisors, and what keeps a supervisor from starting new runs."""
 
     def open(self, host: Host, ttl: float, now: Instant) -> Sequence[str]:
-        """Register this incarnation and mark all others lost. Return the lost ones. The caller holds the home's
-        lock."""
+        """Register this host and mark all others as lost. Return the lost ones. The caller holds the home's lock."""
         ...
 
     def beat(self, host_id: str, ttl: float, now: Instant) -> None: ...
     def require_active(self, host_id: str) -> None:
-        """Raise LeaseLost if this incarnation was declared lost or has signed off."""
+        """Raise LeaseLost if this host was marked as lost or has signed off."""
         ...
 
     def close(self, host_id: str, now: Instant, cause: StopCause = StopCause.DOWN) -> None: ...
     def hold(self, host_id: str, reason: str, data: Mapping[str, object], now: Instant, *, tell: bool) -> None:
-        """Record why this host starts nothing new. `tell` false: emit no event, because only the reason of a hold
+        """Record why this host starts no new runs. `tell` false: emit no event, because only the reason of a hold
         changed."""
         ...
 
@@ -324,8 +324,8 @@ class Events(Protocol):
         level: Level = Level.CRITICAL,
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """Raise an alert. One alert is open per key: raising it again only counts. A key that starts with `crash:`
-        is about crashes."""
+        """Raise an alert. One alert is open per key: raising it again only increases its count. A key that starts with
+        `crash:` is about crashes."""
         ...
 
     def ack_alert(self, alert_id: int, by: str, now: Instant, why: str = "") -> None: ...
@@ -339,9 +339,8 @@ class Transaction(Protocol):
     """All facets over one snapshot. They commit together."""
 
     def savepoint(self) -> AbstractContextManager[object]:
-        """Return a context manager. If its block raises, nothing of the block is left. The rest of the transaction
-        stays.
-        """
+        """Return a context manager. If its block raises, the changes of the block are undone, and the rest of the
+        transaction stays."""
         ...
 
     @property
@@ -408,8 +407,8 @@ class Store(Protocol):
 class Writer(Protocol):
     """The store's writer for the supervisor: many callers, one thread, group commit. An awaited write is durable.
 
-    An operation may run a second time when another operation of its batch was refused. Nothing is left of the first
-    time. So an operation must change nothing but the transaction.
+    An operation may run a second time: if another operation of its batch is refused, the transaction is rolled back and
+    the rest is run again. So an operation must have no effect outside the transaction.
     """
 
     def write(self, operation: Operation[T], operation_id: str | None = None) -> Awaitable[T]: ...

@@ -11,7 +11,7 @@ from holdfast.core.model import Report
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """One incarnation of a supervisor."""
+    """One life of a supervisor process."""
 
     id: str
     boot_id: str
@@ -63,7 +63,8 @@ def stuck_alert(run_id: str) -> str:
 
 
 def unended_alert(run_id: str) -> str:
-    """Return the key of the alert that a run outlives its end. The alert is closed when the run ends."""
+    """Return the key of the alert that a run should have ended but still has processes. The alert is closed when the
+    run ends."""
     return f"unended:{run_id}"
 
 
@@ -80,7 +81,7 @@ class AgentReports:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ownership:
-    """The right to write about a running task: the owner, and the fence that it holds."""
+    """The right to write about a running task: the owner, and the fence of its claim or adoption."""
 
     task_id: str
     fence: int

@@ -61,7 +61,7 @@ class CheckpointChoice:
 
 
 class CheckpointRows(Protocol):
-    """Whole trees of running and paused tasks, recorded under the fence."""
+    """Checkpoints of running and paused tasks, recorded under the fence."""
 
     def next_number(self, task_id: str) -> int: ...
     def last(self, task_id: str) -> Checkpoint | None: ...
@@ -134,21 +134,22 @@ class PreservedWorkspaces(Protocol):
         ...
 
     def stays(self, workspace: Workspace, why: str, now: Instant) -> None:
-        """Keep a workspace that was to be removed until a person looks at it, because its work cannot be saved."""
+        """Keep a workspace instead of removing it, until a person looks at it, because its work cannot be saved."""
         ...
 
     def save_later(self, workspace: Workspace, why: str, retry_at: float, now: Instant) -> None:
-        """Keep a workspace whose work cannot be saved now, and try again at `retry_at`. Then it is removed."""
+        """Keep a workspace whose work cannot be saved now, and try again at `retry_at`. The workspace is removed once
+        its work is saved."""
         ...
 
     def keep(self, task_id: str, ttl: float, by: str, now: Instant) -> Workspace | None:
-        """Pin a workspace for an operator. `ttl` starts now for a preserved workspace, and at its task's end for one
-        in use."""
+        """Pin a workspace for an operator. The time `ttl` starts now for a preserved workspace. For a workspace in use
+        it starts when the task ends."""
         ...
 
     def expired(self, now: Instant, shown: Callable[[float], float]) -> Sequence[Workspace]:
-        """Return preserved workspaces whose time is over. `shown`: what the clock would show if it had not been set
-        forward since a workspace was preserved."""
+        """Return preserved workspaces whose time is over. `shown`: maps the time at which a workspace was preserved to
+        what the clock would show now if it had not been set forward since."""
         ...
 
     def restart_expiry_timers(self, now: Instant) -> None:
@@ -223,7 +224,7 @@ def read_ledger(view: View, scene: ObservedState) -> Ledger:
 
 
 def read_workspace_states(view: View, workspaces: Iterable[str]) -> list[dict[str, Any]]:
-    """Return what has become of workspaces: id, state, failures, reason, path."""
+    """Return one row for each of these workspaces: id, state, failures, reason, path."""
     return view("sweep_fates", ids=json.dumps(sorted(workspaces)))
 
 

@@ -47,7 +47,7 @@ class SqliteAccounts:
     def update_after_run(
         self, under: RunAccount, task_id: str, outcome: Outcome, parking: AccountPause | None, now: Instant
     ) -> None:
-        """Park, stop or open the account after a run of it. Part of `tasks.settle`."""
+        """Park, stop or open the account after one of its runs ended. This is part of `tasks.settle`."""
         if parking is not None:
             news = ClosedAccount(
                 agent=under.agent,
@@ -135,7 +135,8 @@ class SqliteAccounts:
     def _update_limit_alert(self, account: ClosedAccount, parking: AccountPause, now: Instant) -> None:
         """Raise one alert for a limit without a known end, or close it when the end is known.
 
-        A rate limit mostly ends within the first hold, so it is reported when a probe has met it again.
+        A rate limit mostly ends within the first hold, so its alert is raised only when a probe has met the limit
+        again.
         """
         key, name = limit_alert(account.full_name), account.full_name
         if not parking.is_guess or account.until is None:
@@ -162,7 +163,7 @@ class SqliteAccounts:
 
     def _open_after_success(self, under: RunAccount, now: Instant) -> None:
         """Open the account after a completed run. A run that began before the account was parked or stopped does not
-        open it: such a run proves nothing about the account now."""
+        open it, because it proves nothing about the account now."""
         account = self._get(under.agent, under.account)
         if account is not None and (under.started_at is None or under.started_at <= account.at):
             return

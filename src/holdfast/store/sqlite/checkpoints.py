@@ -1,4 +1,4 @@
-"""The SQLite side of `CheckpointRows` in store/port/workspaces.py: whole trees of running and paused tasks, under the
+"""The SQLite side of `CheckpointRows` in store/port/workspaces.py: checkpoints of running and paused tasks, under the
 fence."""
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class SqliteCheckpoints:
         faults.tx("checkpoint.set_aside")
 
     def record_restored(self, ownership: Ownership, number: int, workspace_id: str, how: str, now: Instant) -> None:
-        """Record that the workspace holds the checkpoint. From now on it is a checkpoint of that workspace: if the
-        workspace is lost, the checkpoint is what is left of it."""
+        """Record that the workspace holds the content of the checkpoint. From now on the checkpoint belongs to that
+        workspace: if the workspace is lost, its content is still in the checkpoint."""
         require_owner(self._tasks, ownership)
         if self._sql.change("unchoose", task_id=ownership.task_id, number=number) == 0:
             return

@@ -1,6 +1,6 @@
 """The SQLite side of `Crashes` in store/port/history.py: the history of crashes.
 
-Also the alert about a task that crashed too often.
+The module also raises the alert about a task that crashed too often.
 """
 
 from __future__ import annotations

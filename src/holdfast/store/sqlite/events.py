@@ -22,12 +22,13 @@ LONGEST_PROMPT = 160  # letters of a prompt in a notice
 
 
 def short_prompt(prompt: object) -> str:
-    """Return the prompt of a task as notices show it. Redacted before it is cut: half a key does not look like one."""
+    """Return the prompt of a task as notices show it. Secrets are redacted before the text is cut, because half of a
+    key is not recognized."""
     return one_line(redact_text(str(prompt or "")), LONGEST_PROMPT)
 
 
 class SqliteEvents:
-    """The SQLite adapter of `Events`, and the start of every delivery."""
+    """The SQLite adapter of `Events`. Changes of alerts also put notices into the outbox."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Statements(connection, "hosts")
@@ -101,7 +102,7 @@ class SqliteEvents:
             self._emit_closed(row, by, now)
 
     def close_alerts_of_run(self, run_id: str, now: Instant) -> None:
-        """Close the alerts that a run is stuck or does not end: both are over with the run."""
+        """Close the alerts that a run is stuck or does not end, because the run is over."""
         by = "the run's end"
         stuck, unended = stuck_alert(run_id), unended_alert(run_id)
         closed = self._sql.rows("close_alerts_of_run", stuck=stuck, unended=unended, by=by, now=now.wall)
@@ -110,7 +111,7 @@ class SqliteEvents:
             self._emit_closed(row, by, now)
 
     def close_alerts_of_task(self, task_id: str, by: str, now: Instant, *, completed: bool = False) -> None:
-        """Close the alerts that a task stopped and needs a person: over when the task continues or has ended."""
+        """Close the alerts that a task stopped and needs a person, because the task continues or has ended."""
         closed = self._sql.rows(
             "close_alerts_of_task",
             task_id=task_id,

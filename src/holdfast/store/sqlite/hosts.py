@@ -19,7 +19,8 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 
 class SqliteHosts:
-    """Leases: one per supervisor, not per task. Renewing it costs one row per beat, however many agents run."""
+    """The SQLite adapter of `Hosts`: one lease per supervisor, not per task. Each heartbeat renews the lease with a
+    change of one row, however many agents run."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Statements(connection, "hosts")

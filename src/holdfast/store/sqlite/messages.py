@@ -100,7 +100,8 @@ class SqliteMessages:
         self._begin_round(self._tasks.get(task_id), is_done=True)
 
     def _begin_round(self, task: Task, *, is_done: bool = False) -> None:
-        """Raise the generation, so that retry budgets start afresh. What was done and spent so far still counts."""
+        """Raise the generation, so that retry budgets start afresh. The results and the usage so far are carried over
+        into the new generation."""
         self._sql.change("begin_round", id=task.id)
         self._sql.change("carry_results", id=task.id)
         self._sql.change("carry_usage", id=task.id)

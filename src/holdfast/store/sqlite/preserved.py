@@ -25,7 +25,7 @@ COMPONENT = "workspace-cleanup"
 
 
 class SqlitePreservedWorkspaces:
-    """The SQLite adapter of `PreservedWorkspaces`. `get` reads a task."""
+    """The SQLite adapter of `PreservedWorkspaces`. `get`: the function that reads a task."""
 
     def __init__(
         self,

@@ -66,8 +66,8 @@ class SqliteOldRecords:
         return found, None if lowest is None else int(lowest)
 
     def forget_task(self, task: OldTask, before: float) -> bool:
-        """Delete the task if it may still be forgotten. It is checked again: since it was found, an operator may
-        have retried it."""
+        """Delete the task if it may still be forgotten. The task is checked again, because an operator may have retried
+        it since it was found."""
         found = self._sql.rows("forgettable", below=task.seq + 1, before=before, limit=1)
         if [row["id"] for row in found] != [task.id]:
             return False

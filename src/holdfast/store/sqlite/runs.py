@@ -1,5 +1,5 @@
-"""The runs facet: every write is under the task's fence. Also the part of a run's row that comes from its agent's
-reports."""
+"""The runs facet: every write is under the task's fence. The module also builds the part of a run's row that comes from
+its agent's reports."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def find_contradiction(claim: Claim | None, news: AgentReports) -> Report | None
 
 
 def heard(run: Run, claim: Claim | None, news: AgentReports) -> ReportPosition:
-    """Return what the run has received from its agent, with these reports added."""
+    """Return the run's position in its agent's reports, with these reports added: offset, refused lines, and whether
+    there was a contradiction."""
     return replace(
         run.heard,
         offset=news.offset,

@@ -291,8 +291,8 @@ def _encode_definition(schedule: Schedule) -> str:
 @stored_data_errors
 @functools.lru_cache(maxsize=512)
 def _decode_definition(definition: str) -> Schedule:
-    """Return a schedule as it was written. Fields that only a later version knows are ignored. Cached: definitions
-    are read often and rarely change."""
+    """Return a schedule as it was written. Fields that only a later version knows are ignored. The result is cached,
+    because definitions are read often and rarely change."""
     found: dict[str, object] = decode(definition)
     known = {item.name for item in dataclasses.fields(Schedule)}
     fields: dict[str, object] = {name: value for name, value in found.items() if name in known}

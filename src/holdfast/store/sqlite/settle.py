@@ -1,4 +1,4 @@
-"""The end of an attempt or of a task: the fenced settle, its costs, and the cancelling of tasks that now wait in
+"""The end of an attempt or of a task: the fenced settlement, its spends, and the cancelling of tasks that now wait in
 vain."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _EVENT_OF = {
 
 
 class TaskSettlement:
-    """The part of the tasks facet about endings. `get` reads a task."""
+    """The part of the tasks facet about endings. `get`: the function that reads a task."""
 
     def __init__(
         self,
@@ -146,8 +146,8 @@ class TaskSettlement:
             self._accounts.update_after_run(under, ownership.task_id, verdict.outcome, decision.parking, now)
 
     def _with_late_keep(self, ownership: Ownership, state: TaskState, disposition: Disposition) -> Disposition:
-        """Return the disposition, or one that preserves if `holdfast keep` came after the decision. The command
-        counts until this very transaction."""
+        """Return the disposition, or one that preserves the workspace if `holdfast keep` came after the decision. The
+        command still counts if it came just before this transaction."""
         spec = self._get(ownership.task_id).spec
         return disposition if disposition.preserve or not spec.keep_workspace else resolve_disposition(spec, state)
 

@@ -23,7 +23,7 @@ BY = "holdfast"
 
 
 class SubtaskTree:
-    """The part of the tasks facet about subtasks. `get` reads a task."""
+    """The part of the tasks facet about subtasks. `get`: the function that reads a task."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents, get: Callable[[str], Task]) -> None:
         self._sql = Statements(connection, "subtasks")
@@ -32,8 +32,8 @@ class SubtaskTree:
         self._get = get
 
     def refuse_too_many(self, parent_id: str) -> None:
-        """Raise Conflict if the parent may not have another subtask. The first task of a family sets the limits, so
-        the process that adds a subtask cannot raise them."""
+        """Raise Conflict if the limits allow the parent no further subtask. The first task of a family sets the limits,
+        so the process that adds a subtask cannot raise them."""
         parent = self._get(parent_id)
         [line] = self._sql.rows("line", id=parent_id)
         root = self._get(str(line["id"]))
@@ -59,8 +59,8 @@ class SubtaskTree:
         return bool(self._sql.value("spares", id=task_id))
 
     def subtasks_to_cancel(self, task_id: str, how: TaskState, now: Instant) -> Iterator[tuple[str, str]]:
-        """Yield (waiting subtask, why it is cancelled now). The caller cancels them. Running subtasks are asked to
-        end here."""
+        """Yield (waiting subtask, why it is cancelled now). The caller cancels these subtasks. Subtasks that run are
+        not yielded: this function asks them to end."""
         if not affects_subtasks(how):
             return
         for row in self._sql.rows("living", id=task_id):

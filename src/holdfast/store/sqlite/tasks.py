@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 class Pauses:
-    """The part of the tasks facet about pauses: those that an operator asks for, and the one way out of every pause.
+    """The part of the tasks facet about pauses: pausing for an operator, and the one method that ends every pause.
 
-    `get` reads a task.
+    `get`: the function that reads a task.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class Pauses:
         return decision
 
     def withdraw_requests(self, task_id: str, answer: RequestAnswer, now: Instant) -> None:
-        """Answer pause requests that were not carried out yet: an operator's later command must not be followed by
-        an old pause."""
+        """Answer pause requests that were not carried out yet: an old request must not pause the task after an
+        operator's later command."""
         self._endings.answer_pauses(task_id, answer, now)
 
     # -- pieces --------------------------------------------------------------------------------------------------
@@ -228,7 +228,8 @@ class SqliteTasks:
         return self.get(spec.id) if spec.needs else rows.new_task(spec)
 
     def refuse_unreachable_needs(self, needs: Sequence[str]) -> None:
-        """Raise Conflict if a needed task will not complete: a task after it would wait for ever, in silence."""
+        """Raise Conflict if a needed task will not complete: a task that needs it would wait for ever, without an
+        alert."""
         for needed in needs:
             state = self.get(needed).state
             if state in (TaskState.FAILED, TaskState.CANCELLED):

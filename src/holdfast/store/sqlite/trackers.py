@@ -142,8 +142,8 @@ class SqliteIssueLinks:
             )
 
     def waiting_trackers(self, now: Instant) -> Mapping[str, float]:
-        """Return the trackers that are not asked now. A wait that was decided in the future is over: the clock was
-        set back since."""
+        """Return the trackers that are not asked now. A back-off that was recorded at a later time than now is over,
+        because the clock was set back since."""
         return {
             str(row["repo_id"]): row["next_at"] - now.wall
             for row in self._sql.rows("waiting")

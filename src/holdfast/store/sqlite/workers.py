@@ -185,7 +185,7 @@ class SqliteWorkers:
         return moved
 
     def _forgive(self, name: str) -> None:
-        """Start a new generation of crashes. Earlier ones stay in the history but no longer count."""
+        """Start a new count of crashes. Earlier crashes stay in the history but no longer count."""
         self._sql.change("forgive", worker=name)
         faults.tx("worker.forgive")
 

@@ -234,8 +234,8 @@ class SqliteStageProgress:
         return {"progress": rows.encode_progress(progress), "agent": at.agent, "settings": rows.encode_settings(at)}
 
     def _progress_entering(self, task: Task, stage: int) -> Progress:
-        """Return the progress of a task that enters a stage. `since` hides earlier runs from the stage's agent: they
-        were of other stages, or are undone."""
+        """Return the progress of a task that enters a stage. `since` hides the earlier runs of the task from the stage:
+        they belonged to other stages, or are undone."""
         return replace(enter_stage(task.progress, stage), since=int(self._sql.value("runs_so_far", id=task.id)))
 
     def _get(self, task_id: str) -> Task:

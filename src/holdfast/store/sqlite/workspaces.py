@@ -49,7 +49,8 @@ class SqliteWorkspaces:
         return rows.repo_from_row(row)
 
     def move_repo(self, old: str, path: str, common_dir: str) -> Repo:
-        """Record that the repository known at `old` is now at `path`, with everything that belongs to it."""
+        """Record that the repository known at `old` is now at `path`. Everything that belongs to the repository moves
+        with it."""
         with conflict_on_duplicate(f"The repository {path} is known already; its tasks and those of {old} stay apart."):
             self._sql.change("forget_unused_repo", path=path)  # `holdfast init` was run in the new place first
             if self._sql.change("move_repo", old=old, path=path, common_dir=common_dir) == 0:
@@ -190,7 +191,7 @@ class SqliteWorkspaces:
         faults.tx("workspace.dispose")
 
     def dispose_of_task(self, task_id: str, disposition: Disposition, now: Instant) -> None:
-        """Decide what happens to a finished task's workspaces. The clean-up service carries it out."""
+        """Record what is to happen to a finished task's workspaces. The clean-up service carries it out."""
         word = "preserve" if disposition.preserve else "clean"
         if self._sql.change(
             "dispose_of_task", task_id=task_id, disposition=word, reason=str(disposition), now=now.wall
@@ -206,8 +207,8 @@ class SqliteWorkspaces:
             self.dispose(workspace, word, str(disposition), now)
 
     def refuse_while_cleaning(self, task_id: str) -> None:
-        """Raise Conflict until the last ending is carried out. For a retry the path and branch must be free and the
-        work saved."""
+        """Raise Conflict while a workspace of the task's last attempt is still being removed. A retry needs that path
+        and branch free, and the work saved."""
         for workspace in self.all_current(task_id):
             if workspace.state is WorkspaceState.PRESERVED and workspace.disposition != "salvage":
                 continue

@@ -20,7 +20,8 @@ from holdfast.workspaces.names import DELETING_NOTE
 
 
 def create_branch(common_dir: str, branch: str, commit: str) -> bool:
-    """Make a branch that does not exist. False: git has to make the branch, or to report why it cannot.
+    """Make a branch that does not exist. False: nothing was made, and the caller has to let git make the branch or
+    report why it cannot.
 
     The caller knows that refs are files here, and holds the repo lock.
     """

@@ -31,7 +31,7 @@ _STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames
 
 
 class TouchedFiles:
-    """Names of the changed files of a workspace, for the result of a task."""
+    """A reader of the names of a workspace's changed files, for the result of a task."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
@@ -90,7 +90,7 @@ _SETTINGS = ("core.bigFileThreshold=64k", "log.showSignature=false")
 
 
 class ChangesReader:
-    """The changes of a task so far, as a short extract for its next agent."""
+    """A reader of a task's changes so far: it makes a short extract for the task's next agent."""
 
     def __init__(self, home: str, git: Git) -> None:
         self._home = home

@@ -19,7 +19,8 @@ LARGEST_GIT_FILE = 1 << 30  # bytes of a file in a git directory other than its 
 def trust_clone_git_dir(workspace: Workspace) -> str | None:
     """Return the clone's own `.git` for a call of git. None: the agent removed it, or the workspace is not a clone.
 
-    Raise WorkspaceProblem if git would be led out of it. No process of the agent may live: it could change it again.
+    Raise WorkspaceProblem if a file in `.git` would lead git out of that directory. Call this only when no process of
+    the agent lives, because the agent could change the directory again.
     """
     path = find_clone_git_dir(workspace) if workspace.strategy in OWN_GIT else None
     if path is not None:
@@ -49,8 +50,8 @@ def find_clone_git_dir(workspace: Workspace) -> str | None:
 def _refuse_special_files(git_dir: str) -> None:
     """Raise WorkspaceProblem for a link, pipe, socket or device in a clone's git directory, or a giant file.
 
-    git makes no links there. It would write through them, to files that the agent of a container cannot reach itself.
-    It would wait for a pipe forever, and read a sparse file of any length.
+    git itself makes no links there, but it would write through an agent's link, to files that the agent of a container
+    cannot reach itself. git would also wait for a pipe forever, and read a sparse file of any length.
     """
     waiting, objects = [git_dir], os.path.join(git_dir, "objects")
     while waiting:

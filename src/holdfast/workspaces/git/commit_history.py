@@ -1,6 +1,7 @@
 """Parents of commits, read from git's loose objects: a commit that was just made is one.
 
-An answer here only ever keeps a branch. git decides about everything that is unusual: packed objects, grafts, damage.
+An answer of this module can only keep a branch, never delete one. git decides about everything that is unusual: packed
+objects, grafts, damage.
 """
 
 from __future__ import annotations

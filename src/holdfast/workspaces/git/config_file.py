@@ -56,7 +56,8 @@ _FILE_KEYS = frozenset(["core.excludesfile", "core.attributesfile"])
 
 
 def allow(settings: Iterable[Setting], allowed: re.Pattern[str] = FROM_REPOSITORY) -> list[Setting]:
-    """Return the settings whose key is allowed. A setting that names something else than a plain file is left out."""
+    """Return the settings whose key is allowed. A setting that should name a file is left out if it names something
+    else than a plain file."""
     return [(key, value) for key, value in settings if allowed.fullmatch(key) and _is_plain(key, value)]
 
 

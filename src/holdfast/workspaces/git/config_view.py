@@ -59,7 +59,8 @@ class RepoLocation(NamedTuple):
 
 
 def locate(cwd: str, git_dir: str | None = None) -> RepoLocation | None:
-    """Return the repository that git would use in `cwd`, or with that GIT_DIR. None: there is none.
+    """Return the repository that git would use in `cwd`, or with `git_dir` as its GIT_DIR. None: there is no
+    repository.
 
     The files may be an agent's, so only plain files are read.
     """
@@ -80,7 +81,8 @@ def locate(cwd: str, git_dir: str | None = None) -> RepoLocation | None:
 
 
 def find_other_work_tree(location: RepoLocation) -> str | None:
-    """Return the directory that `core.worktree` names in the repository's own configuration. It is not in force."""
+    """Return the directory that `core.worktree` names in the repository's own configuration. Our calls of git do not
+    use that directory."""
     values = [value for path in _config_files(location) for key, value in parse_config(_read(path) or "")
               if key == "core.worktree"]  # fmt: skip
     return os.path.realpath(os.path.join(location.git_dir, values[-1])) if values else None
@@ -140,7 +142,7 @@ def _user_variables() -> list[str]:
 
 
 def parse_user_settings(listed: str) -> GitUserSettings:
-    """Return what `LIST_USER_SETTINGS` printed, without the settings of a repository."""
+    """Return the user's settings from the output of `LIST_USER_SETTINGS`, without those of a repository."""
     words = listed.split("\0")
     home = os.environ.get("HOME", "")
     xdg = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
@@ -171,7 +173,7 @@ def parse_user_settings(listed: str) -> GitUserSettings:
 
 
 def stamp_of(path: str) -> list[int] | None:
-    """Return a file's inode, size and times, which change whenever its content does. None: it is not there."""
+    """Return a file's inode, size and times, which change whenever its content does. None: there is no such file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -227,7 +229,8 @@ class ConfigView:
 
     @property
     def user(self) -> GitUserSettings | None:
-        """Return the user's settings if they are known and current. None: ask git with `LIST_USER_SETTINGS`."""
+        """Return the user's settings if they are known and current. None: the caller has to ask git with
+        `LIST_USER_SETTINGS`."""
         if self._user is None:
             self._user = self._read_user()
         elif not self._user.is_current():
@@ -256,7 +259,7 @@ class ConfigView:
         return None
 
     def _write(self, name: str, content: str) -> None:
-        """Write a file of the view at once, if its content differs. Several processes may do this."""
+        """Write a file of the view atomically, if its content differs. Several processes may do this."""
         target = os.path.join(self.path, name)
         if _read(target) == content:
             return
@@ -285,11 +288,11 @@ class ConfigView:
 
     @property
     def common_dir(self) -> str:
-        """Return what stands for the repository's common directory. Where the repository has none, git finds none."""
+        """Return the value for GIT_COMMON_DIR: this view, or a path that does not exist if there is no repository."""
         return NOWHERE if self._common_dir is None else self.path
 
     def user_environment(self, *, commands: bool = False) -> dict[str, str]:
-        """Return the user's allowed settings as variables. `commands`: with the user's filters and merge drivers."""
+        """Return variables that put the user's allowed settings in force. `commands`: filters and merge drivers too."""
         name = "commands.gitconfig" if commands else "user.gitconfig"
         return {**NO_CONFIG, "GIT_CONFIG_GLOBAL": os.path.join(self.path, name)}
 
@@ -320,7 +323,8 @@ class ConfigViews:
         self._views: dict[str, ConfigView] = {}
 
     def of(self, location: RepoLocation | None) -> ConfigView:
-        """Return the current view of a repository. None stands for no repository: then only the user's settings."""
+        """Return the current view of a repository. None stands for no repository: that view has only the user's
+        settings."""
         path = os.path.join(find_folder(), _view_name(location))
         view = self._views.get(path)
         if view is None:

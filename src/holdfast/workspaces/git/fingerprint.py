@@ -53,7 +53,7 @@ class RepoChanges:
 
     @property
     def names(self) -> list[str]:
-        """Return every difference. A changed key of the configuration stands in the place of its file."""
+        """Return every difference. A changed key of a configuration is listed instead of its file."""
         keys = [name for name in self.commands if name not in self.files]
         files = [name for name in self.files if not any(key.startswith(f"{name} ") for key in keys)]
         return [*sorted([*files, *keys]), *sorted(self.refs)]
@@ -70,7 +70,8 @@ class RepoChanges:
 
 
 class Fingerprints:
-    """Takes and compares fingerprints. One instance serves all repositories, because it caches the loose refs."""
+    """The functions that take and compare fingerprints. One instance serves all repositories, because it caches the
+    loose refs."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[tuple[int, ...], str]] = {}  # path → (inode, size, times), value

@@ -63,7 +63,7 @@ _WITHOUT_REPOSITORY = frozenset(["init", "clone"])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GitCall:
-    """One call of git. `view`: the user's settings have to be listed first, and kept there."""
+    """One call of git. If `view` is set, the user's settings have to be listed first and kept in it."""
 
     line: list[str]
     cwd: str
@@ -74,7 +74,8 @@ class GitCall:
 def prepare_call(
     arguments: Sequence[str], *, cwd: str, env: Mapping[str, str] | None = None, settings: Sequence[str] = ()
 ) -> GitCall:
-    """Return a call that has our configuration in force: not the repository's, and of the user's only what is safe."""
+    """Return a call under our own configuration: without the repository's, and with only the safe part of the
+    user's."""
     extra = dict(env or {})
     line = hardened_command(_with_upload_pack(arguments), settings)
     surroundings = environment(extra, arguments)
@@ -92,8 +93,8 @@ def prepare_call(
 def _with_upload_pack(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a call that reads another repository, so that its git has our configuration too.
 
-    Options stand before the source, so a word after it is a ref. git would take an option there too, for example
-    another `--upload-pack`, which is a command. So such a word, which an agent wrote into its repository, is refused.
+    The words after the source are refs, whose names an agent can choose. git would also accept an option there, for
+    example another `--upload-pack`, which is a command. So a word after the source that begins with `-` is refused.
     """
     words, at = list(arguments), find_subcommand(arguments)
     if subcommand(arguments) not in TRANSPORTS:
@@ -108,7 +109,7 @@ def _with_upload_pack(arguments: Sequence[str]) -> list[str]:
 
 
 def _question(view: ConfigView) -> tuple[list[str], dict[str, str]]:
-    """Return the call that lists the user's settings. The view has those of the repository."""
+    """Return command line and environment of the call that lists the user's settings. `view` has the repository's."""
     return ["git", *LIST_USER_SETTINGS], {**environment(), "GIT_COMMON_DIR": view.common_dir}
 
 
@@ -175,7 +176,7 @@ class Git:
         return True
 
     async def is_true(self, *arguments: str, cwd: str) -> bool:
-        """Return the answer of a command that exits with 0 for yes and 1 for no. Any other exit code raises."""
+        """True if the command exits with 0, False if it exits with 1. Any other exit code raises GitFailed."""
         try:
             await self.run(*arguments, cwd=cwd)
         except GitFailed as error:
@@ -200,7 +201,7 @@ class Git:
     async def disable_filters(self, worktree: str, *, all_of_them: bool = False) -> dict[str, str]:
         """Return an environment with the content filters and merge drivers of the user's own configuration only.
 
-        It also names the work tree. `all_of_them`: without the user's filters too.
+        It also names the work tree. `all_of_them`: the user's filters are left out too.
         """
         view = await self._view_of(worktree)
         return {"GIT_WORK_TREE": worktree, **view.user_environment(commands=not all_of_them)}
@@ -289,7 +290,7 @@ def run_sync(
 def _run_truncated(
     line: list[str], cwd: str, env: Mapping[str, str], timeout: float, most: int
 ) -> tuple[int, str, str]:
-    """Return the beginning of the output. It is meant for display: a whole diff can be larger than our memory."""
+    """Run git and return its exit code, the first `most` bytes of its output, and its errors. For display only."""
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(

@@ -40,7 +40,7 @@ def version() -> tuple[int, ...]:
 
 
 def ask_version() -> tuple[int, ...]:
-    """Return what git itself says now. Empty: no answer that can be read."""
+    """Return the version that git itself prints now. Empty: git printed no version that can be read."""
     _code, out, _err = run_sync("version", cwd="/")
     words = out.split()
     numbers = words[2].split(".") if len(words) > 2 else []
@@ -48,7 +48,7 @@ def ask_version() -> tuple[int, ...]:
 
 
 def _keep(path: str, content: str) -> None:
-    """Write the answer. A command that cannot write it asks again."""
+    """Write git's answer to the file. If that is not possible, the next command asks git again."""
     folder = os.path.dirname(path)
     ensure_home(os.path.dirname(folder))
     with contextlib.suppress(OSError):

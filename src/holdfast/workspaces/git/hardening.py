@@ -115,8 +115,9 @@ def user_environment(common_dir: str, submodules: Sequence[str] = (), hooks: Seq
     """Return the user's own environment, for programs that run on the user's behalf.
 
     The user's own configuration is in force, that of the repository is not: `common_dir` is its config view. Inherited
-    GIT_* variables are dropped, except those for logging in. Our settings apply to every git below. git does not enter
-    `submodules`, because their own config names filters. `hooks`: names of hooks in the user's configuration.
+    GIT_* variables are dropped, except those for logging in. Our settings apply to every git that such a program
+    starts. git does not enter `submodules`, because their own config names filters. `hooks`: names of hooks in the
+    user's configuration.
     """
     kept = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS")
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in kept}

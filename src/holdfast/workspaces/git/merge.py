@@ -235,8 +235,8 @@ def _identity(repo: str) -> dict[str, str]:
 def _checkout_environment(checkout: str) -> dict[str, str]:
     """Return the environment for commands that use the files of a checkout: with the user's own filters and drivers.
 
-    Those that only the repository's configuration defines are commands that an agent could have written. A file that
-    needs another merge driver becomes a conflict.
+    Filters and drivers that only the repository's configuration defines are left out: an agent could have written them.
+    A file that needs another merge driver becomes a conflict.
     """
     return {**git.view_of_sync(checkout).user_environment(commands=True), "GIT_WORK_TREE": checkout}
 
@@ -244,8 +244,8 @@ def _checkout_environment(checkout: str) -> dict[str, str]:
 def refuse_foreign_filters(merge: MergeRequest, commit: str, home: str) -> None:
     """Raise Refused if a changed file needs a filter that only the repository's own config defines.
 
-    Examples are git-crypt and `git lfs install --local`. We do not run such a filter, and without it the user's files
-    would get wrong content.
+    Examples are git-crypt and `git lfs install --local`. We do not run a filter of these, and without the filter the
+    user's files would get wrong content.
     """
     view, location = git.view_of_sync(merge.repo), locate(merge.repo)
     config = "" if location is None else os.path.join(location.common_dir, "config")

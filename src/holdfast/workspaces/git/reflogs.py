@@ -67,8 +67,8 @@ def find_refs_of_agent(
 ) -> dict[str, str]:
     """Return the changed refs that an agent moved: ref → current value.
 
-    Such a ref points to a commit that the agent made in this run and that no checkout of the user was ever at. Or it is
-    checked out by the user, and its last move was not made in that checkout.
+    The agent moved a ref in two cases. The ref points to a commit that the agent made in this run and that no checkout
+    of the user was ever at. Or the user has the ref checked out, and its last move was not made in that checkout.
     """
     if not changed:
         return {}
@@ -116,7 +116,7 @@ def _head_ref(git_dir: str) -> str:
 
 
 def _peel(common_dir: str, ref: str, value: str) -> str:
-    """Return the commit of a new annotated tag, which git keeps in a file of its own. Else the value itself."""
+    """Return the commit that a new annotated tag names (git keeps the tag as a loose object), else `value` itself."""
     if not ref.startswith("refs/tags/"):
         return value
     content = read_plain(os.path.join(common_dir, "objects", value[:2], value[2:]))

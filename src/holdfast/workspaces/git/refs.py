@@ -48,7 +48,7 @@ def is_packed(common_dir: str, ref: str) -> bool:
 
 
 def is_blocked_by_packed(common_dir: str, ref: str) -> bool:
-    """True if a packed ref has that name, or is a folder or a file in its way. Also if reading files cannot tell."""
+    """True if a packed ref has that name or is in its way as a folder or a file, or if reading files cannot tell."""
     words = ref.split("/")
     names = [f" {'/'.join(words[:count])}\n" for count in range(3, len(words) + 1)]
     try:

@@ -24,7 +24,8 @@ PAUSE = 0.02
 
 
 class UserGcWaiter:
-    """Waits once for each garbage collection, so that an hour-long one delays one removal and not a thousand."""
+    """A waiter that waits once for each garbage collection: one that takes an hour delays one removal, not a
+    thousand."""
 
     def __init__(self) -> None:
         self._waited: dict[str, int] = {}
@@ -45,7 +46,8 @@ class UserGcWaiter:
 
 
 def _running_gc(common_dir: str) -> int | None:
-    """Return the mtime of `gc.pid` ("PID HOST") as the id of the running collection. Other machines are not seen."""
+    """Return the mtime of `gc.pid` ("PID HOST") as the id of the running collection. None: no collection of this
+    machine runs."""
     path = os.path.join(common_dir, "gc.pid")
     try:
         with open(path, encoding="utf-8", errors="replace", opener=open_regular_file) as file:

@@ -33,7 +33,7 @@ TRIES = 100  # if a name is taken, we append a number, as git does
 def can_make_entry(common_dir: str) -> bool:
     """True if an entry needs only the four files that every git since 2.5 writes. Otherwise git must create it.
 
-    Such a repository has no format extension (reftables, a config per worktree), no sparse checkout to copy, and no
+    The repository then has no format extension (reftables, a config per worktree), no sparse checkout to copy, and no
     special permissions.
     """
     if os.path.exists(os.path.join(common_dir, "info", "sparse-checkout")):
@@ -65,7 +65,8 @@ def make_entry(common_dir: str, path: str, branch: str, lock: str) -> None:
 
 
 def prepare_for_git(common_dir: str) -> None:
-    """Make the folder of the entries. git sees it through a link of a config view, and could not make it there."""
+    """Make the folder of the entries. git sees the folder through a link in a config view, and could not create it
+    through that link."""
     os.makedirs(os.path.join(common_dir, "worktrees"), exist_ok=True)
 
 

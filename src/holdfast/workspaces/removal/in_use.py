@@ -77,10 +77,11 @@ def _try_lock(path: str, how: int) -> int | None:
 
 @dataclass(slots=True)
 class WorkspaceUsers:
-    """Directories and files in use by processes of our user, or of all users for root. Our process is excluded.
+    """A finder of processes that use a path: those of our user, or of all users for root. Our own process is excluded.
 
-    A look at every process reads a link for each open file. So one look serves all removals within a second. Only
-    processes that are new since then are looked at each time. A process found is looked at again.
+    To look at a process is to read one link for each of its open files. So the look at all processes serves all
+    removals within a second, and each removal looks only at processes that are new since then. A process that was found
+    to use the path is looked at again.
     """
 
     proc: str = "/proc"
@@ -95,7 +96,7 @@ class WorkspaceUsers:
         return [f"{self._name(pid)} (pid {pid})" for pid in found if _is_any_within(self._places_of(pid), path)][:5]
 
     def _used_places(self) -> dict[int, list[str]]:
-        """Return the working directory and the open files of every process."""
+        """Return the working directory and the open files of every process, by pid."""
         now = time.monotonic()
         if now - self._seen >= FRESH:
             self._used, self._seen = {}, now

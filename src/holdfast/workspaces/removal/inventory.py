@@ -64,7 +64,8 @@ class DiskInventory:
             )
 
     def trash(self) -> list[str]:
-        """Return the content of the trash. After `places`, also the trash that had to stay next to the workspaces."""
+        """Return the content of the trash. If `places` was used before, add the trash that had to stay next to
+        workspaces."""
         folder = os.path.join(self._root, TRASH)
         return [os.path.join(folder, name) for name in self._names(folder)] + self.stranded
 

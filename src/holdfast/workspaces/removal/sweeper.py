@@ -31,7 +31,7 @@ PATIENCE = 20.0  # seconds for the list of branches of one repository
 
 
 class DiskSweeper:
-    """The Sweeper port, on the disk and the repositories."""
+    """The WorkspaceSweeper port, for the disk and the repositories."""
 
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
@@ -114,7 +114,7 @@ class DiskSweeper:
 
 
 def observe_now(home: str, repos: Sequence[Repo]) -> ObservedState:
-    """Observe the same as `look`, for a command that has no event loop."""
+    """Return the state that `DiskSweeper.look` returns, for a command that has no event loop."""
     there = [repo for repo in repos if os.path.isdir(repo.common_dir)]
     branches: list[ObservedBranch] = []
     unseen: list[tuple[str, str]] = []

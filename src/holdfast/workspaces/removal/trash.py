@@ -23,7 +23,7 @@ def move_to_trash(source: str, target: str) -> bool:
 
     A rename is instant for any size and does not touch the content. The marker of `source` gets a second name first,
     because root deletes only trash with a marker. A directory of another user (from a container that ran as root) can
-    be renamed only within its parent. Then it gets a trash name there.
+    be renamed only within its parent. Its new name there marks it as trash.
     """
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     try:
@@ -102,7 +102,7 @@ def _remedy(path: str) -> str:
 
 
 async def delete_remains(home: str, workspace: Workspace) -> None:
-    """Delete all remains of a workspace. This runs long, in a thread without a process, and can be repeated."""
+    """Delete all remains of a workspace. This can take long: it runs in a thread, and can be repeated."""
     trash = os.path.dirname(names.trash_path(home, workspace.id))
     # Includes half-made trees (`-half-made`) and the marker (`.trashed.json`), which sorts last.
     ours = [

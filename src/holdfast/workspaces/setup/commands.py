@@ -144,7 +144,7 @@ TIMED_OUT_TEXT = b"timed out after"
 
 
 class CommandSetup:
-    """Copies files into a workspace, and runs its set-up, gate and teardown commands."""
+    """The WorkspaceSetup port: copies files into a workspace, and runs its set-up, gate and teardown commands."""
 
     def __init__(self, home: str, git: Git, runner: CommandRunner) -> None:
         self._home = home

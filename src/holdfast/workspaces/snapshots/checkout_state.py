@@ -85,7 +85,8 @@ class _Unusual(Exception):
 
 
 def _scan(tree: str, device: int) -> Iterator[tuple[str, int, int]]:
-    """Yield each directory, a number for what it and its entries are, and the newest of their times in ns."""
+    """Yield (path of a directory, hash of its state and its entries', newest of their times in ns) for each
+    directory."""
     left = MOST_ENTRIES
     waiting = [tree]
     while waiting:
@@ -119,7 +120,7 @@ def _facts(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _digest_git_dir(git_dir: str) -> tuple[bytes, bytes]:
-    """Return a digest of all names and contents in a worktree's git directory, and that of its index."""
+    """Return two digests: of all names and contents in a worktree's git directory, and of its index."""
     whole, index = hashlib.blake2b(), b""
     waiting, left = [""], MOST_ENTRIES
     while waiting:

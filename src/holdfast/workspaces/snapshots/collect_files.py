@@ -273,8 +273,8 @@ def _mode(path: str) -> str:
 def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, int]:
     """Return (files, bytes) of a tree. Raises WorkspaceProblem if git would silently leave something out.
 
-    A nested repository would become a mere link. `git add` skips a directory that we may not read, and still exits with
-    0. `own_git`: the tree is a clone, whose own `.git` `trust_clone_git_dir` has checked.
+    A nested repository would become a mere link. `git add` skips a directory that we have no permission to read, and
+    still exits with 0. `own_git`: the tree is a clone, whose own `.git` `trust_clone_git_dir` has checked.
     """
     if not own_git and os.path.isdir(os.path.join(path, ".git")):
         raise WorkspaceProblem(f"{path} is a repository of its own, whose history a commit cannot hold")

@@ -1,7 +1,7 @@
 """Reclaim of disk space from salvages and checkpoints that were dropped.
 
-It needs the shadow exclusively. A salvage that begins meanwhile waits. If a salvage is already running, the reclaim is
-put off. After a kill at any point, the reclaim is done again.
+A reclaim needs the shadow's lock exclusively. A salvage that begins meanwhile waits. If a salvage is already running,
+the reclaim is put off. After a kill at any point, the reclaim is done again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ _NUMBER = re.compile(r"\d+(-\d+)?")  # checkpoint and fence; without a fence: wr
 
 
 class Reclaimer:
-    """Deletes dropped salvages and checkpoints from the shadow repositories."""
+    """The remover of dropped salvages and checkpoints from the shadow repositories."""
 
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git
 
     async def reclaim(self, repo: Repo, refs: Mapping[str, str]) -> bool:
-        """Delete the refs, if they still name the dropped commits, and the objects that only they held. False: busy."""
+        """Delete the refs, if they still name the dropped commits, and the objects that only they held. False: the
+        shadow is in use."""
         shadow = ShadowRepo(self._home, repo, self._git)
         if not os.path.isdir(shadow.path):
             return True

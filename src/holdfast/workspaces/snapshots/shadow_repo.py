@@ -134,7 +134,7 @@ class ShadowRepo:
             return file.read(MOST_EXCLUDES)
 
     def _write_info(self, name: str, content: bytes) -> None:
-        """Write a file of `info`, if its content differs. Several processes may do this at once."""
+        """Write a file of `info`, if its content differs. Several processes may do this at the same time."""
         ours = os.path.join(self.path, "info", name)
         try:
             with open(ours, "rb") as file:
@@ -160,7 +160,7 @@ class ShadowRepo:
         borrow: bool = False,
         stdin: bytes = b"",
     ) -> str:
-        """Run git on the shadow. `borrow` lets it read the lender's objects, for this call only."""
+        """Run git on the shadow. `borrow` lets git read the lender's objects, for this call only."""
         code, out, err = await self.ask(
             *arguments, git_dir=git_dir, work_tree=work_tree, index=index, borrow=borrow, stdin=stdin
         )

@@ -1,6 +1,6 @@
 """A snapshot: a whole workspace as commits of the shadow. Salvages and checkpoints share this code.
 
-The tree of such a commit is the work tree, byte for byte: everything that git would add. Its first parent is the
+The tree of a snapshot's commit is the work tree, byte for byte: everything that git would add. Its first parent is the
 agent's HEAD. If the index holds something else, that is the next parent ("index of task …"). The commits on which the
 work is based are brought into the shadow first.
 """
@@ -246,7 +246,7 @@ class Snapshot:
 
 
 async def has_anything_to_take(source: SnapshotSource, own_git: str | None) -> bool:
-    """False: there is nothing to save. Raises WorkspaceProblem if git would wait forever, or lose a history."""
+    """True if there is something to save. Raises WorkspaceProblem if git would wait forever, or lose a history."""
     has_tree = has_content(source.tree)
     if not has_tree and source.git_dir is None:
         return False

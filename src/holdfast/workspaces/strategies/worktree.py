@@ -313,7 +313,7 @@ class WorktreeStrategy:
         return head == f"refs/heads/{workspace.branch}"
 
     async def _identity(self, workspace: Workspace) -> list[str]:
-        """Return nothing if the user has an identity. Otherwise return ours, so that git does not refuse the commit."""
+        """Return an empty list if the user has an identity, else settings with ours, so that git accepts the commit."""
         if not await self._git.setting("user.email", workspace.path):
             return list(_IDENTITY)
         name = await self._git.setting("user.name", workspace.path)

@@ -34,8 +34,8 @@ SAFE_SQLITE = (3, 51, 3)  # earlier versions, back to 3.7.0, can corrupt the fil
 
 
 def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
-    """Open a connection with our pragmas. For reading, it neither creates the file nor changes a byte of it or its
-    WAL."""
+    """Open a connection with our pragmas. `for_reading`: the connection neither creates the file nor changes a byte of
+    the file or its WAL."""
     flags = apsw.SQLITE_OPEN_READONLY if for_reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     with translate_errors(path), _act_as_owner(path) as is_another:
         if not for_reading:
@@ -62,7 +62,7 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
 
 def make_private(path: str) -> None:
     """Make a database readable for its owner only, under any umask. SQLite alone would let everybody read it, and its
-    WAL and index get the mode of the file. A file that is not ours to change is skipped in silence.
+    WAL and index get the mode of the file. A file whose mode we are not allowed to change is skipped without an error.
 
     An existing file is not opened for this: closing it again would drop the locks of all our connections.
     """
@@ -90,9 +90,9 @@ def _make_index_writable(path: str) -> None:
 
 
 def limit_wal(connection: apsw.Connection, path: str) -> None:
-    """Limit the WAL so that it cannot fill the disk. A WAL that has filled the disk is stuck: it can
-    start over only when the database has grown by its content, and there is no space for that. So on a disk with little
-    space the WAL is copied into the database early."""
+    """Limit the WAL so that it cannot fill the disk. SQLite can reuse the WAL only after it has copied the WAL's
+    content into the database. That needs space, which a WAL that has filled the disk does not leave. So on a disk with
+    little space the content is copied early."""
     frames = free_bytes(os.path.dirname(path)) // (_PAGE * WAL_SHARE)
     connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, min(MAX_WAL_PAGES, frames))}")
 
@@ -117,8 +117,9 @@ def _act_as_owner(path: str) -> Iterator[bool]:
 
 
 def _needs_immutable_open(connection: apsw.Connection, path: str) -> bool:
-    """True if a full disk keeps SQLite from creating the memory that readers share with writers. Without a WAL no
-    process is writing, and none could: then the file can be read as it is."""
+    """True if the database has to be read as an immutable file, because a full disk keeps SQLite from creating the
+    memory that readers share with writers. That is safe only without a WAL: then no process is writing, and on the full
+    disk none could."""
     if not is_full(os.path.dirname(path)) or _size_of(path + "-wal") > 0:
         return False
     try:
@@ -137,7 +138,7 @@ def _size_of(path: str) -> int:
 
 @contextmanager
 def translate_errors(path: str) -> Iterator[None]:
-    """Raise SQLite's errors as ours: one clear line with what happened, what was kept and what to do."""
+    """Raise our own errors in place of SQLite's: one clear line with what happened, what was kept and what to do."""
     try:
         yield
     except apsw.FullError as error:
@@ -291,8 +292,8 @@ def _emptied_error(path: str) -> Unavailable:
 
 
 def require_current(path: str) -> None:
-    """Raise Unavailable unless the database is there, whole, and of our version. For a writer that neither creates
-    nor migrates it."""
+    """Raise Unavailable unless the database is there, whole, and of our version. Callers are writers that neither
+    create nor migrate the database."""
     if not os.path.exists(path):
         raise Unavailable(f"There is no store {path}. `holdfast init` makes one.")
     refuse_emptied(path)
@@ -311,8 +312,8 @@ NETWORK = frozenset(_NETWORK | {f"fuse.{kind}" for kind in _NETWORK_BY_FUSE})
 
 
 def refuse_network_filesystem(folder: str) -> None:
-    """Raise Unavailable on a network file system. The WAL needs memory shared between processes: there it corrupts
-    in silence."""
+    """Raise Unavailable on a network file system. The WAL needs memory that processes share. On a network file system
+    the database would be corrupted without an error."""
     kind = filesystem_type(folder)
     if kind in NETWORK:
         raise Unavailable(

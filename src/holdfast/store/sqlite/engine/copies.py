@@ -82,8 +82,8 @@ def check_copy(path: str) -> int:
 
 
 def highest_numbers_of(home: str) -> HighestNumbers | None:
-    """Return the highest numbers of the current store, or None if it is missing or damaged, and only then. A store
-    that is merely busy must not be replaced like a broken one."""
+    """Return the highest numbers of the current store, or None if it is missing or damaged. If the store is merely
+    busy, an error is raised: a busy store must not be replaced like a damaged one."""
     path = os.path.join(home, DATABASE)
     try:
         if os.path.getsize(path) < opening.SMALLEST_DATABASE:
@@ -96,7 +96,8 @@ def highest_numbers_of(home: str) -> HighestNumbers | None:
 
 
 def raise_numbers(copy_path: str, present: HighestNumbers | None, event: Event, now: Instant) -> list[str]:
-    """Make a copy fit to follow the current store: newest schema, higher numbers, an event. Return its open runs."""
+    """Prepare a copy that will replace the current store: migrate it, raise its numbers above `present`, add the event.
+    Return the ids of its open runs."""
     with opening.translate_errors(copy_path), closing(opening.open_connection(copy_path)) as copy:
         opening.migrate(copy, copy_path)
         with copy:
@@ -139,9 +140,9 @@ def replace_content(home: str, copy_path: str) -> None:
 def replace_file(home: str, copy_path: str, aside: str) -> None:
     """Replace a database that is damaged or missing by a copy. The present files are hard-linked to `aside` first.
 
-    The old -wal belongs to the old file. Next to another database file it would corrupt that one. So it is removed
-    before the rename. If the process is killed at any point, there is a database at the path: the damaged one (whole at
-    `aside`) or the new one.
+    The old -wal belongs to the old file. Next to the new database file, the old -wal would corrupt the new one. So the
+    old -wal is removed before the rename. If the process is killed at any point, there is a database at the path: the
+    damaged one (whole at `aside`) or the new one.
     """
     path = os.path.join(home, DATABASE)
     for suffix in ("", "-wal"):

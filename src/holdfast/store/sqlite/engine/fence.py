@@ -13,8 +13,8 @@ from holdfast.store.sqlite.engine.statements import Statements
 
 
 def require_owner(tasks: Statements, ownership: Ownership) -> None:
-    """Raise NotOwner unless the ownership `ownership` is still valid. The write is in the same transaction, so nothing
-    can happen in between."""
+    """Raise NotOwner unless `ownership` is still valid. The caller writes in the same transaction, so the owner cannot
+    change in between."""
     if tasks.row("check_owner", id=ownership.task_id, fence=ownership.fence, owner=ownership.owner) is None:
         raise not_owner(ownership)
 

@@ -3,8 +3,8 @@
 `synchronous=FULL` costs an fsync per commit, so many small commits are slow and one large one is not. A refused
 operation (for example a stale fence) does not affect the others. The transaction is rolled back and the others of its
 batch run again, each in a savepoint. A savepoint costs every operation a tenth more, so it is used only then. A
-caller's future resolves only after COMMIT. A caller that was cancelled meanwhile has still written: its operation id
-proves it.
+caller's future resolves only after COMMIT. The operation of a caller that was cancelled meanwhile is still written: its
+recorded operation id proves that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Job:
 
 
 class GroupWriter:
-    """The supervisor's only way to write. `beat` is added to a batch every `beat_every` seconds."""
+    """The supervisor's only writer. `beat` is added to a batch every `beat_every` seconds."""
 
     def __init__(
         self,
@@ -157,8 +157,8 @@ class GroupWriter:
             opening.limit_wal(self._connection, self._path)
 
     def _disk_full_alert_job(self) -> _Job:
-        """Return a job that raises the alert. It has no caller: it joins the batch that the released reserve made
-        space for."""
+        """Return a job that raises the alert about a full disk. No caller waits for the job. It joins the batch for
+        which the released reserve made space."""
 
         def tell(tx: SqliteTransaction) -> None:
             tx.events.raise_alert(
@@ -173,8 +173,8 @@ class GroupWriter:
         return _Job(tell, None, self._loop.create_future())
 
     def _begin(self) -> None:
-        """Begin a transaction. A process that is stopped inside its own transaction blocks all others: wait for it
-        instead of failing the batch."""
+        """Begin a transaction. Another process that is stopped inside its own transaction blocks all writers. Wait for
+        that process instead of failing the batch."""
         if self._connection.in_transaction:  # the rollback of the last batch failed
             self._connection.execute("ROLLBACK")
         while True:

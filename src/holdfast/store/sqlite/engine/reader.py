@@ -59,7 +59,8 @@ class SqliteReader:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read all views at one moment: commits of a supervisor meanwhile are in none of them."""
+        """Let all views inside the block show the same moment: none of them shows what a supervisor commits
+        meanwhile."""
         self._reopen_if_immutable()
         with opening.translate_errors(self.path):
             self._connection.execute("BEGIN")
@@ -77,9 +78,9 @@ class SqliteReader:
             return int(self._connection.execute("PRAGMA data_version").get)
 
     def is_current(self) -> bool:
-        """True if this is still the file at its path, with the schema that we know. For callers that keep the reader
-        open: the store may have been purged, restored from a backup, or migrated by a newer Holdfast. Opening it
-        again shows which."""
+        """True if the open file is still the one at its path, with the schema that we know. Callers that keep the
+        reader open need this check: the store may have been purged, restored from a backup, or migrated by a newer
+        Holdfast. Opening it again shows which."""
         if _identity(self.path) != self._file:
             return False
         version = self.data_version()

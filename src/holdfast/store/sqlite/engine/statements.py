@@ -1,9 +1,9 @@
 """Named statements from queries/*.sql run on one connection, and the migrations.
 
-Rows are returned as dicts or tuples. Row counts serve compare-and-set. Values bound under one of the names in WORDS are
-text from agents, tools or people about what happened. Secrets are redacted from them here, the last place before the
-disk. Values that work depends on (prompts, settings, paths, ids) stay as they are. JSON in such text is redacted before
-it is written (`rows.encode_words`): afterwards an escape could be cut in two.
+Rows are returned as dicts or tuples. The number of changed rows shows whether a compare-and-set succeeded. Values bound
+under one of the names in WORDS are text from agents, tools or people about what happened. Secrets are redacted from
+them here, the last place before the disk. Values that work depends on (prompts, settings, paths, ids) stay as they are.
+JSON in such text is redacted before it is written (`rows.encode_words`): afterwards an escape could be cut in two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def statements(name: str) -> dict[str, str]:
 
 
 def parse_statements(source: str) -> dict[str, str]:
-    """Return all statements by their `-- name:` line. `{x}` in one stands for the part named x."""
+    """Return all statements by the name in their `-- name:` line. `{x}` in a statement is replaced by the part named
+    x."""
     found: dict[str, str] = {}
     for block in source.split("-- name: ")[1:]:
         title, _, body = block.partition("\n")
@@ -74,7 +75,8 @@ class Statements:
         return found
 
     def tuples(self, name: str, **bindings: Any) -> list[tuple[Any, ...]]:
-        """Return bare rows, for statements that name their columns and run often: no column names are looked up."""
+        """Return rows as tuples, without looking up the names of columns. For statements that list their columns and
+        run often."""
         return self._cursor.execute(self._statements[name], _redact_bindings(bindings)).fetchall()
 
     def row(self, name: str, **bindings: Any) -> Row | None:

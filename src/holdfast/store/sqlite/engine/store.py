@@ -29,7 +29,8 @@ _OURS = re.compile(r"\d{6}-.*\.db")
 
 
 class SqliteStore:
-    """The store of one home. `home` is a directory of ours. The database is created there unless `create` is false."""
+    """The store of one home. `home` is Holdfast's own directory. The database is created there unless `create` is
+    false."""
 
     def __init__(self, home: str, *, create: bool = True) -> None:
         self.home = home
@@ -148,7 +149,7 @@ class SqliteStore:
 
     def _room_for_a_copy(self) -> int:
         """Return how many bytes must be free for a copy. The last space is reserved for new records, not for copies:
-        the WAL must fit into the database, or it can never start over."""
+        SQLite can reuse the WAL only while there is space to copy its content into the database."""
         pages, page = (
             self._connection.execute("PRAGMA page_count").get,
             self._connection.execute("PRAGMA page_size").get,
