@@ -158,7 +158,7 @@ def _strange(case: Case, draw: random.Random) -> Case:
     return replace(case, lines=[*case.lines[:place], line, *case.lines[place:]])
 
 
-def _mistyped(case: Case, draw: random.Random) -> Case:
+def mistyped(case: Case, draw: random.Random) -> Case:
     """A field of another type than ever seen; or gone; or a number written as a string."""
 
     def spoil(parent: Any, key: Any) -> None:
@@ -201,7 +201,7 @@ SPOILS: Sequence[Callable[[Case, random.Random], Case]] = (
     _joined,
     dirty,
     _strange,
-    _mistyped,
+    mistyped,
     _swollen,
 )
 

@@ -21,6 +21,7 @@ from tests.harness.fuzz.recording_mutations import (
     is_success,
     is_unanswered,
     lying,
+    mistyped,
     speaking,
     usable,
     with_a_failure,
@@ -139,8 +140,9 @@ def _spoilt_failure(recording: Recording, draw: random.Random) -> Case:
         end=draw.choice([recording.end(), ProcessEnd(cause=Cause.EXITED, code=0)]),
         never=frozenset({Outcome.COMPLETED}),
     )
-    # A byte of dirt may hit the number that shows that no model answered.
-    spoils = [spoil for spoil in SPOILS if spoil is not dirty] if is_unanswered(recording) else [*SPOILS, *OF_FAILURES]
+    # Dirt and another type may hit the number that shows that no model answered.
+    kept = [spoil for spoil in SPOILS if spoil not in (dirty, mistyped)]
+    spoils = kept if is_unanswered(recording) else [*SPOILS, *OF_FAILURES]
     for spoil in draw.sample(spoils, draw.randrange(1, 4)):
         case = _done(case, spoil, draw)
     return case

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from holdfast.base import faults
 from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.files import open_regular_file
 from holdfast.workspaces.git import git
 from holdfast.workspaces.names import CHECKPOINT_REFS, SALVAGE_REFS, shadow_path
 from holdfast.workspaces.removal.trash import delete_tree
@@ -53,7 +54,7 @@ def _hold_shadow(shadow: str) -> Iterator[None]:
     """Hold the shadow's lock, so that reclaim.py deletes nothing. Without a lock file, nothing was ever saved there."""
     with contextlib.ExitStack() as closing:
         with contextlib.suppress(FileNotFoundError):
-            lock = closing.enter_context(open(f"{shadow}.lock", "rb"))
+            lock = closing.enter_context(open(open_regular_file(f"{shadow}.lock", os.O_RDONLY), "rb"))
             fcntl.flock(lock, fcntl.LOCK_SH)
         yield
 
